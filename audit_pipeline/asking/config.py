@@ -1,11 +1,7 @@
-"""config/chat_models.yaml: models behind an interface that answers in words, and how they are asked.
-
-What belongs here: the entries' fields and their validation. What does not: asking (engine.py).
-"""
+"""config/chat_models.yaml: the fields of models that answer in words, and their validation."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -17,7 +13,6 @@ from audit_pipeline.catalogue.paths import explain_invalid_partition
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validation import StrictSettings, Text, validate_as
-from audit_pipeline.errors import ModelError
 
 FILE_NAME = "chat_models.yaml"
 Interface = Literal["chat", "completions"]
@@ -127,17 +122,6 @@ class ChatModel(StrictSettings):
         if self.price_in is None or self.price_out is None:
             return None
         return (prompt_tokens * self.price_in + output_tokens * self.price_out) / _PER
-
-    def read_key(self) -> str | None:
-        """The key, from the environment; None where the entry names none. Raises ModelError where it holds none."""
-        if self.key_env is None:
-            return None
-        key = os.environ.get(self.key_env, "").strip()
-        if not key:
-            raise ModelError(f"{self.name}: the environment variable {self.key_env}, which holds the key, is not set")
-        if not (key.isascii() and key.isprintable()):
-            raise ModelError(f"{self.name}: the environment variable {self.key_env} holds what cannot be a key")
-        return key
 
 
 def _build_entry(name: str, fields: Any, folder: Path) -> ChatModel:

@@ -8,8 +8,9 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
+from audit_pipeline.asking.chat_client import ChatReply, ask_all
 from audit_pipeline.asking.config import ChatModel
-from audit_pipeline.asking.engine import Allowance, ChatReply, Prompt, Sampling, ask_all
+from audit_pipeline.asking.interfaces import Prompt, Sampling
 from audit_pipeline.asking.journal import AskJournal
 from audit_pipeline.asking.ladder import AskRequest
 from audit_pipeline.asking.matching import LEAST, AnswerMeasures, DocumentMatcher
@@ -23,6 +24,7 @@ from audit_pipeline.catalogue.contracts import (
     digest,
     text_sha256,
 )
+from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.extraction.documents import SearchedDocument, cut_excerpt
 
 _MATCHERS = 8
@@ -35,7 +37,7 @@ def ask_missing(
     entry: ChatModel,
     requests: Sequence[AskRequest],
     journal: AskJournal,
-    allowance: Allowance,
+    budget: Budget,
     *,
     keeps_text: bool,
     tell: Callable[[str], None],
@@ -55,7 +57,7 @@ def ask_missing(
         on_answer(answered)
 
     prepared = ((request, *prepare(entry, request)) for request in requests)
-    ask_all(entry, prepared, allowance, keep, tell)
+    ask_all(entry, prepared, budget, keep, tell)
 
 
 def prepare(entry: ChatModel, request: AskRequest) -> tuple[Prompt, Sampling]:

@@ -28,9 +28,10 @@ from audit_pipeline.operate.options import FILE, NAMES
 from audit_pipeline.report.number_format import format_thousands, percent, probability
 
 if TYPE_CHECKING:
+    from audit_pipeline.asking.chat_client import Estimate
     from audit_pipeline.asking.config import ChatModel
-    from audit_pipeline.asking.engine import Allowance, Estimate
     from audit_pipeline.asking.ladder import AskRequest
+    from audit_pipeline.endpoints.budget import Budget
     from audit_pipeline.operate.stages.asking import AskedTexts, AskPlan, AskReport
 
 _FILES = click.Path(exists=True, path_type=Path)
@@ -142,10 +143,11 @@ def ask(
         reports = _measure_outputs(outputs, asked, model, paths, run_id, keeps_text=keeps_text)
         _show_and_publish(reports, paths, keeps_text)
         return
+    from audit_pipeline.asking.chat_client import open_budget
     from audit_pipeline.asking.config import load_chat_models
-    from audit_pipeline.asking.engine import Allowance, AskLimits
     from audit_pipeline.asking.ladder import LADDER, AskOptions
     from audit_pipeline.catalogue.contracts import Pair
+    from audit_pipeline.endpoints.budget import Limits
     from audit_pipeline.operate.stages.asking import (
         ask_pair,
         find_missing_requests,
@@ -156,24 +158,23 @@ def ask(
     entry = load_chat_models().named(model)
     named = headline or read_named_headline(Pair(asked.name, model), paths)
     options = AskOptions.from_names(entry.interface, rungs or LADDER, named, draws, passages)
-    limits = AskLimits(max_requests, max_tokens, max_cost)
     plan = plan_asking(asked, options)
     missing = find_missing_requests(plan, entry, paths)
     _say_plan(plan, entry, missing)
     if dry_run:
         return
-    allowance = Allowance(entry, limits)
+    budget = open_budget(entry, Limits(max_tokens, max_cost, max_requests))
     report = ask_pair(
         plan,
         entry,
         paths,
         run_id,
-        allowance,
+        budget,
         keeps_text=keeps_text,
         tell=tell,
         on_answer=lambda answered: tell_progress(f"{entry.name}: {answered:,} of {len(missing):,} answers"),
     )
-    _say_used(allowance)
+    _say_used(entry, budget)
     _show_and_publish([report], paths, keeps_text)
     if report.fault is not None:
         raise report.fault
@@ -225,7 +226,7 @@ def _read_texts(
 
 def _say_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) -> None:
     """What would be sent, to whom, and what it would cost at most."""
-    from audit_pipeline.asking.engine import estimate
+    from audit_pipeline.asking.chat_client import estimate
     from audit_pipeline.asking.run import prepare
 
     sides = Counter(document.side for document in plan.texts.documents)
@@ -247,11 +248,12 @@ def _format_sending(entry: ChatModel, most: Estimate) -> str:
     )
 
 
-def _say_used(allowance: Allowance) -> None:
-    cost = "" if allowance.cost is None else f", {allowance.cost:,.4g} by the prices in its entry"
+def _say_used(entry: ChatModel, budget: Budget) -> None:
+    cost = entry.cost_of(*budget.used)
+    priced = "" if cost is None else f", {cost:,.4g} by the prices in its entry"
     say(
-        f"Sent: {allowance.requests:,} requests, {allowance.tokens:,} tokens{cost}.",
-        used={"requests": allowance.requests, "tokens": allowance.tokens, "cost": allowance.cost},
+        f"Sent: {budget.requests:,} requests, {budget.tokens:,} tokens{priced}.",
+        used={"requests": budget.requests, "tokens": budget.tokens, "cost": cost},
     )
 
 

@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.endpoints.answers import request_answers
 from audit_pipeline.endpoints.budget import Budget
-from audit_pipeline.endpoints.client import Client
+from audit_pipeline.endpoints.endpoint_client import EndpointClient
 from audit_pipeline.endpoints.exchange import AnswerDetail, NoStringError, Prompt, build_prompt, find_floor
-from audit_pipeline.endpoints.probe import Check, ProbeResult, client_of
+from audit_pipeline.endpoints.probe import Check, ProbeResult
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import WindowResult, WindowStatistics, Work
@@ -42,7 +41,7 @@ def endpoint_backend_of(
 
     Raises ModelError where the model's entry has none.
     """
-    return EndpointBackend(model, client_of(model, budget, notify), probe_result)
+    return EndpointBackend(model, EndpointClient.of_model(model, budget, notify), probe_result)
 
 
 @dataclass
@@ -50,7 +49,7 @@ class EndpointBackend:
     """A model at an endpoint that has been probed."""
 
     model: TokenizedModel
-    client: Client
+    client: EndpointClient
     probed: ProbeResult
     branch_tokens_run: int = 0
 
@@ -105,7 +104,7 @@ class EndpointBackend:
             self._leave_out(work, window, why, left_out)
 
         try:
-            with closing(request_answers(self.client, part, detail, leave_out=leave_out)) as found:
+            with closing(self.client.request_answers(part, detail, leave_out=leave_out)) as found:
                 for answers_of_one in found:
                     for window, answer in answers_of_one:
                         self._set_floor_apart(work, window, answer.values["logprob"])

@@ -1,16 +1,11 @@
-"""What one command, or run, may send to endpoints, in tokens and in money.
-
-What belongs here: which limits hold for which endpoints, counting, and refusing what would be too much. What does not:
-how users say limits (cli/, operate/dagster/resources.py), estimates before a run (token_statistics/cached_texts.py),
-sending (client.py).
-"""
+"""Limits of what one command, or run, may send to servers: requests, tokens and money, counted before each attempt."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from audit_pipeline.errors import AuditError, BudgetError, ConfigError
 
@@ -20,15 +15,32 @@ if TYPE_CHECKING:
 MILLION = 1_000_000
 
 
+class Usage(NamedTuple):
+    """Tokens of prompts and of answers. Where all tokens have one price, all count as those of prompts."""
+
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Both together."""
+        return self.prompt_tokens + self.output_tokens
+
+    def plus(self, other: Usage) -> Usage:
+        """The sum of both."""
+        return Usage(self.prompt_tokens + other.prompt_tokens, self.output_tokens + other.output_tokens)
+
+
 @dataclass(frozen=True)
 class Limits:
-    """What a user allows all endpoints of a command together; None: no limit but those of the models' entries.
+    """What a user allows all servers of a command together; None: no limit but those of the models' entries.
 
-    Each endpoint keeps to the limits of its own entry besides.
+    Each server keeps to the limits of its own entry besides.
     """
 
     max_tokens: int | None = None
     max_cost: float | None = None
+    max_requests: int | None = None
 
     def require_usable_for(self, entry: ModelEntry) -> Limits:
         """These limits, for a command that runs a model; raises ConfigError where they have no meaning for it."""
@@ -49,6 +61,7 @@ class Limits:
         return Limits(
             None if self.max_tokens is None else max(0, self.max_tokens - tokens),
             None if self.max_cost is None else max(0.0, self.max_cost - cost),
+            self.max_requests,
         )
 
 
@@ -61,27 +74,27 @@ def find_endpoint_models(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoi
 def _find_reference_model(entry: ModelEntry) -> ModelEntry | None:
     if entry.reference_model is None:
         return None
-    # Imported where a reference model is named: who asks for a command's help waits for nothing.
+    # Imported where a reference model is named: a command's help does not wait for it.
     from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
 
     try:
         return resolve_model(entry.reference_model, load_models())
     except AuditError:
-        # Whoever runs it says what is wrong with it; an audit goes on without.
+        # Running it says what is wrong with it; an audit goes on without.
         return None
 
 
 @dataclass
 class SharedBudget:
-    """What all endpoints that a command, or run, asks may be sent together."""
+    """What all servers that a command, or run, asks may be sent together."""
 
     limits: Limits = field(default_factory=Limits)
     budgets: list[Budget] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
-        """The tokens that were sent, to all endpoints."""
-        return sum(budget.spent for budget in self.budgets)
+        """The tokens that were sent, to all servers."""
+        return sum(budget.tokens for budget in self.budgets)
 
     @property
     def cost(self) -> float:
@@ -91,70 +104,87 @@ class SharedBudget:
 
 @dataclass
 class Budget:
-    """Counts the tokens of every request to one endpoint before it is sent.
+    """Counts every attempt to one server before it is sent, with the most that it can take.
 
-    ``limits`` are the endpoint's own, ``together`` is what it shares with others. A request's tokens are those of its
-    prompt and the one that the server generates. A request that is sent again counts again: the server may have worked
-    on it the first time.
+    ``limits`` are the server's own, of the entry that ``entry`` names; ``together`` is what it shares with others.
+    Prices are those of a million tokens. An attempt that is not answered stays counted: the server may have worked on
+    it. Not for several threads.
     """
 
     limits: Limits = field(default_factory=Limits)
-    price_per_million: float | None = None
+    price_in: float = 0.0
+    price_out: float = 0.0
     together: SharedBudget = field(default_factory=SharedBudget, repr=False, compare=False)
-    spent: int = field(default=0, init=False)
+    entry: str = "the endpoint's entry"
+    requests: int = field(default=0, init=False)
+    used: Usage = field(default_factory=Usage, init=False)
     reserved: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.together.budgets.append(self)
 
     @property
-    def cost(self) -> float:
-        """What the tokens that were sent cost, by the price; 0 without one."""
-        return self.cost_of(self.spent)
+    def tokens(self) -> int:
+        """The tokens that count: those that were sent and answered, and the most of what is under way."""
+        return self.used.tokens
 
-    def reserve(self, tokens: int) -> None:
-        """Count ``tokens`` that are about to be sent; raises BudgetError where they are too many."""
-        self._require_affordable(tokens)
-        self.spent += tokens
+    @property
+    def cost(self) -> float:
+        """What they cost by the prices; 0 without."""
+        return self.cost_of(self.used)
+
+    def reserve(self, most: Usage) -> None:
+        """Count an attempt that is about to be sent; raises BudgetError where it could exceed a limit."""
+        self._require_affordable(most)
+        self.requests += 1
+        self.used = self.used.plus(most)
+
+    def settle(self, most: Usage, took: Usage) -> None:
+        """Put what an attempt took in the place of the most that it could."""
+        self.used = self.used.plus(
+            Usage(took.prompt_tokens - most.prompt_tokens, took.output_tokens - most.output_tokens)
+        )
 
     @contextmanager
     def reserve_for_later(self, tokens: int) -> Iterator[None]:
         """Let ``tokens`` be left for what follows; raises BudgetError where there are not so many."""
-        self._require_affordable(tokens)
+        self._require_affordable(Usage(tokens))
         self.reserved += tokens
         try:
             yield
         finally:
             self.reserved -= tokens
 
-    def cost_of(self, tokens: int) -> float:
-        """What so many tokens cost, by the price; 0 without one."""
-        return tokens * (self.price_per_million or 0.0) / MILLION
+    def cost_of(self, usage: Usage) -> float:
+        """What so many tokens cost by the prices; 0 without."""
+        return (usage.prompt_tokens * self.price_in + usage.output_tokens * self.price_out) / MILLION
 
-    def _require_affordable(self, tokens: int) -> None:
-        self._require_within([self], self.limits, tokens, "{} in the endpoint's entry")
-        self._require_within(self.together.budgets, self.together.limits, tokens, "--{}")
+    def _require_affordable(self, most: Usage) -> None:
+        self._require_within([self], self.limits, most, f"{{}} in {self.entry}")
+        self._require_within(self.together.budgets, self.together.limits, most, "--{}")
 
-    def _require_within(self, budgets: Sequence[Budget], limits: Limits, tokens: int, option: str) -> None:
-        """Raise BudgetError where so much more than ``budgets`` have spent, or keep back, would exceed ``limits``."""
-        sent, spent = sum(budget.spent for budget in budgets), sum(budget.cost for budget in budgets)
+    def _require_within(self, budgets: Sequence[Budget], limits: Limits, most: Usage, place: str) -> None:
+        """Raise BudgetError where so much more than ``budgets`` have used, or keep back, would exceed ``limits``."""
+        requests, tokens = sum(budget.requests for budget in budgets), sum(budget.tokens for budget in budgets)
         reserved = sum(budget.reserved for budget in budgets)
-        reserve = f", {reserved:,} are kept for checking the model" if reserved else ""
-        if limits.max_tokens is not None and sent + reserved + tokens > limits.max_tokens:
-            raise BudgetError(
-                f"the limit of tokens is reached: {sent:,} of {limits.max_tokens:,} are sent{reserve} and the next "
-                f"request has {tokens:,}; {_suggest_raising_limit(option, 'max_tokens')}"
-            )
-        money = sum(
-            budget.cost_of(budget.spent + budget.reserved + (tokens if budget is self else 0)) for budget in budgets
+        cost_after = sum(
+            budget.cost_of(budget.used.plus(Usage(budget.reserved)).plus(most if budget is self else Usage()))
+            for budget in budgets
         )
-        if limits.max_cost is not None and money > limits.max_cost:
-            raise BudgetError(
-                f"the limit of costs is reached: {spent:.4f} of {limits.max_cost:.4f} are spent{reserve} and the next "
-                f"request costs {self.cost_of(tokens):.4f}; {_suggest_raising_limit(option, 'max_cost')}"
-            )
+        for what, limit, used, after in (
+            ("max_requests", limits.max_requests, requests, requests + 1),
+            ("max_tokens", limits.max_tokens, tokens, tokens + reserved + most.tokens),
+            ("max_cost", limits.max_cost, sum(budget.cost for budget in budgets), cost_after),
+        ):
+            if limit is not None and after > limit:
+                kept = f", {reserved:,} tokens are kept for checking the model" if reserved else ""
+                where = place.format(what.replace("_", "-") if place.startswith("--") else what)
+                raise BudgetError(
+                    f"the limit of {what.removeprefix('max_')} is reached: {_format(used)} of {_format(limit)} are used"
+                    f"{kept}, and with the next request it could be {_format(after)}; what was answered is kept: raise "
+                    f"{where}"
+                )
 
 
-def _suggest_raising_limit(option: str, limit: str) -> str:
-    name = option.format(limit.replace("_", "-") if option.startswith("--") else limit)
-    return f"what was computed is kept: raise {name}, or audit fewer texts"
+def _format(number: float) -> str:
+    return f"{number:,}" if isinstance(number, int) else f"{number:,.4f}"

@@ -1,13 +1,11 @@
-"""Asking an endpoint: many requests at a time, patiently, within a budget, and without letting the key out.
+"""Asking servers of models: many requests at a time, patiently, within a budget, and without letting the key out.
 
 What belongs here: requests and answers as bytes, when one is sent again, and what a fault is called. What does not:
-what is asked and what an answer means (dialects/), which faults may pass and how long is waited (fetch/retry.py).
+what is asked and what an answer means (dialects/, asking/interfaces.py), which faults may pass (fetch/retry.py).
 
-httpx2 speaks HTTP and tenacity repeats, both of which the project has already. The `openai` package would bring the
-same two things and eight packages more; it knows neither the native routes (SGLang's /generate, /models with the
-length of the context) nor a budget that counts each attempt, and what servers add to OpenAI's answers comes through it
-untyped. Requests run in an event loop of this generator's own, without threads: closing it cancels what is under way
-at once, which a thread that waits for a socket does not allow.
+httpx2 speaks HTTP and tenacity repeats, both of which the project has already. Packages of providers, and
+litellm, send again by themselves, and no budget counts it. Requests run in an event loop of this
+generator's own, without threads: closing it cancels what is under way at once.
 """
 
 from __future__ import annotations
@@ -17,15 +15,25 @@ import json
 import os
 import re
 import ssl
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 import httpx2
 
-from audit_pipeline.endpoints.budget import Budget
-from audit_pipeline.errors import AuditError, ModelError, TransientError, to_one_line, withhold_quotes
+from audit_pipeline.endpoints.budget import Budget, Usage
+from audit_pipeline.errors import (
+    AuditError,
+    BudgetError,
+    ModelError,
+    TransientError,
+    to_one_line,
+    withhold_quotes,
+)
 from audit_pipeline.fetch.retry import RetryPolicy, build_async_retryer, causes, is_transient_status, parse_retry_after
 from audit_pipeline.fetch.server_answers import (
     DamagedAnswerError,
@@ -33,7 +41,6 @@ from audit_pipeline.fetch.server_answers import (
     guard_response_async,
     redact,
 )
-from audit_pipeline.models.config import Endpoint
 
 PATIENCE = RetryPolicy(attempts=8, first=0.5, longest=60.0, jitter=1.0)
 """About two minutes in all: what a server needs to be started again."""
@@ -42,27 +49,61 @@ _WORDS = 300
 _FEW_WORDS = 80
 # Ids in a row: no message has as many of its own.
 _IDS = re.compile(r"(?:\d+,\s*){4,}\d*")
-_OK = 200
-_CONFLICT = 409
+_OK, _CONFLICT = 200, 409
+_OF_KEYS = (401, 403)
+_ADVICE: Mapping[int, str] = {
+    401: "the key is missing or not accepted: see key_env in {}",
+    402: "payment is required: check the account of the key, which key_env names in {}",
+    403: "the key does not allow it: see key_env in {}",
+    404: "no such route or model: see url and model in {}",
+}
+_REDIRECTED = "it leads elsewhere, and is not followed: name the address that it leads to as url in {}"
+_BROKEN: Mapping[type[Exception], str] = {
+    httpx2.RemoteProtocolError: "its answer was cut short",
+    httpx2.ReadError: "its answer was cut short",
+    httpx2.ConnectError: "it cannot be reached",
+    httpx2.ProxyError: "the proxy in between refuses",
+}
 
 R = TypeVar("R")
 T = TypeVar("T")
 
 
+class ServerEntry(Protocol):
+    """What a user says of a server: the variable that holds its key, and how it is asked."""
+
+    @property
+    def key_env(self) -> str | None: ...
+    @property
+    def concurrency(self) -> int: ...
+    @property
+    def timeout_seconds(self) -> float: ...
+
+
 @dataclass(frozen=True)
 class ServerRequest:
-    """One request: ``path`` below the endpoint's address, ``body`` to be posted as JSON (None: a GET request).
+    """One request: ``body`` to be posted to ``url`` as JSON (None: a GET request).
 
-    ``root``: the path is below the server's root instead, for servers whose own routes are not among OpenAI's.
-    ``tokens`` is what it costs: those of the prompt, and the one that is generated. ``most_bytes``: no answer that is
-    longer is read.
+    ``most``: the tokens that it can take. ``most_bytes``: no answer that is longer is read. ``private``: what no
+    message may quote of it.
     """
 
-    path: str
+    url: str
     body: Mapping[str, Any] | None = None
-    tokens: int = 0
-    root: bool = False
+    most: Usage = field(default_factory=Usage)
     most_bytes: int = 4 << 20
+    headers: Mapping[str, str] = field(default_factory=dict)
+    private: str = ""
+
+
+class ServerAnswer(NamedTuple):
+    """An answer, less the key in it. ``asked_at`` and ``seconds`` are those of the attempt that was answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    asked_at: datetime
+    seconds: float
 
 
 class RefusedError(ModelError):
@@ -86,7 +127,9 @@ class UnansweredError(TransientError):
         self.status = status
 
 
-class _PassingError(Exception):
+class PassingError(Exception):
+    """A fault that another attempt may not meet; ``pause``: seconds that the server asks to wait before it."""
+
     def __init__(self, reason: str, status: int | None = None, pause: float | None = None) -> None:
         super().__init__(reason)
         self.status = status
@@ -98,7 +141,7 @@ class _StoppedError(Exception):
 
 
 class Client:
-    """Asks the endpoint of the model called ``name``.
+    """Asks one server. ``who`` names it in messages, ``place`` the entry that advice refers to.
 
     The key is read from the environment when something is asked, and is in no attribute, message or log. Redirects are
     not followed: the key stays with the host that the entry names. Raises ModelError where the variable is not set.
@@ -106,53 +149,55 @@ class Client:
 
     def __init__(
         self,
-        name: str,
-        endpoint: Endpoint,
+        who: str,
+        entry: ServerEntry,
         budget: Budget,
         *,
+        place: str,
+        key_header: str = "Authorization",
         tell: Callable[[str], None] = lambda words: None,
         patience: RetryPolicy = PATIENCE,
     ) -> None:
-        self.endpoint = endpoint
-        self.who = f"{name} at {endpoint.url}"
+        self.who = who
+        self.entry = entry
         self.budget = budget
+        self.place = place
+        self.key_header = key_header
         self.tell = tell
         self.patience = patience
 
-    def ask(self, http_request: ServerRequest, *, patience: RetryPolicy | None = None) -> bytes:
+    def ask(self, request: ServerRequest, *, patience: RetryPolicy | None = None) -> bytes:
         """The body of the answer to one request. Raises as :meth:`iterate_answers` does."""
-        with closing(
-            self.iterate_answers([http_request], lambda request: request, lambda _, body: body, patience=patience)
-        ) as answers:
+        answers = self.iterate_answers([request], lambda only: only, lambda _, answer: answer.body, patience=patience)
+        with closing(answers):
             return next(answers)[0]
 
     def iterate_answers(
         self,
         requests: Iterable[R],
-        ask: Callable[[R], ServerRequest],
-        read: Callable[[R, bytes], T],
+        build: Callable[[R], ServerRequest],
+        read: Callable[[R, ServerAnswer], T],
         *,
+        read_refusal: Callable[[R, ServerAnswer], T | None] = lambda request, answer: None,
         patience: RetryPolicy | None = None,
     ) -> Generator[list[T]]:
         """What ``read`` makes of the answer to each request, as answers come, in whatever order.
 
-        ``requests`` are taken when there is room for one more. Raises ModelError within a running event loop, which
-        cannot wait for another one; RefusedError where the server refuses one,
-        UnansweredError where it does not answer, BudgetError where one would exceed the budget, and what ``ask`` and
-        ``read`` raise; what is under way then is waited for and yielded first, since it is paid for. Closing the
-        generator cancels what is under way.
+        ``requests`` are taken when there is room for one more. ``read`` raises PassingError for an answer that is asked
+        for again; ``read_refusal`` may make something of an answer of another status than 200.
+
+        Raises ModelError within a running event loop, which cannot wait for another one; RefusedError where the server
+        refuses one, UnansweredError where it does not answer, BudgetError where one would exceed the budget, and what
+        ``build`` and ``read`` raise; what is under way then is waited for and yielded first, since it is paid for.
+        Closing the generator cancels what is under way.
         """
         _require_no_event_loop(self.who)
         with asyncio.Runner() as runner:
-            session = _Session(self, read_api_key(self.endpoint), patience or self.patience)
+            session = _Session(self, read_api_key(self.entry), patience or self.patience, build, read, read_refusal)
             waiting = iter(requests)
             try:
-                while True:
-                    found = runner.run(session.some(waiting, ask, read))
-                    if found:
-                        yield found
-                    elif session.ended:
-                        break
+                while found := runner.run(session.take_some(waiting)):
+                    yield found
             finally:
                 runner.run(session.close())
         if session.fault is not None:
@@ -162,32 +207,33 @@ class Client:
 class _Session:
     """The requests of one run: those under way, and what has stopped it."""
 
-    def __init__(self, client: Client, key: str | None, patience: RetryPolicy) -> None:
+    def __init__(
+        self,
+        client: Client,
+        key: str | None,
+        patience: RetryPolicy,
+        build: Callable[[Any], ServerRequest],
+        read: Callable[[Any, ServerAnswer], Any],
+        read_refusal: Callable[[Any, ServerAnswer], Any],
+    ) -> None:
         self.fault: AuditError | None = None
-        self._client = client
-        self._key = key
-        self._patience = patience
+        self._client, self._key, self._patience = client, key, patience
+        self._build, self._read, self._read_refusal = build, read, read_refusal
         self._under_way: set[asyncio.Task[Any]] = set()
+        self._n_sent = 0
         self._exhausted = False
-        self._stopping = asyncio.Event()
+        self._stopping, self._settled = asyncio.Event(), asyncio.Event()
         self._not_before = 0.0
         self._http: httpx2.AsyncClient | None = None
 
-    @property
-    def ended(self) -> bool:
-        return not self._under_way and (self._exhausted or self.fault is not None)
-
-    async def some(
-        self, requests: Iterator[R], ask: Callable[[R], ServerRequest], read: Callable[[R, bytes], T]
-    ) -> list[T]:
-        """Keep as many requests under way as may be, and what the next ones have brought; empty at the end."""
+    async def take_some(self, requests: Iterator[Any]) -> list[Any]:
+        """Keep as many requests under way as may be, and return what the next ones have brought; empty at the end."""
         while True:
-            self._start_requests(requests, ask, read)
+            self._start_requests(requests)
             if not self._under_way:
                 return []
             done, self._under_way = await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
-            found = [task.result() for task in done if not self._record_failure(task)]
-            if found:
+            if found := [task.result() for task in done if not self._record_failure(task)]:
                 return found
 
     async def close(self) -> None:
@@ -198,19 +244,17 @@ class _Session:
         if self._http is not None:
             await self._http.aclose()
 
-    def _start_requests(
-        self, requests: Iterator[R], ask: Callable[[R], ServerRequest], read: Callable[[R, bytes], T]
-    ) -> None:
-        while len(self._under_way) < self._client.endpoint.concurrency and not self._exhausted and self.fault is None:
+    def _start_requests(self, requests: Iterator[Any]) -> None:
+        while len(self._under_way) < self._client.entry.concurrency and not self._exhausted and self.fault is None:
             try:
                 request = next(requests)
-                http_request = ask(request)
+                built = self._build(request)
             except StopIteration:
                 self._exhausted = True
             except AuditError as error:
                 self._stop(error)
             else:
-                self._under_way.add(asyncio.create_task(self._answered(request, http_request, read)))
+                self._under_way.add(asyncio.create_task(self._answer(request, built)))
 
     def _record_failure(self, task: asyncio.Task[Any]) -> bool:
         error = task.exception()
@@ -223,144 +267,140 @@ class _Session:
     def _stop(self, error: AuditError) -> None:
         self.fault = self.fault or error
         self._stopping.set()
+        self._settled.set()
 
-    async def _answered(self, request: R, http_request: ServerRequest, read: Callable[[R, bytes], T]) -> T:
+    async def _answer(self, request: Any, built: ServerRequest) -> Any:
         again = build_async_retryer(
             self._patience,
-            lambda error: isinstance(error, _PassingError),
-            requested_pause=lambda error: error.pause if isinstance(error, _PassingError) else None,
+            lambda error: isinstance(error, PassingError),
+            requested_pause=lambda error: error.pause if isinstance(error, PassingError) else None,
             on_retry=lambda state: self._client.tell(
                 f"{self._client.who}: {state.outcome.exception() if state.outcome else ''}; trying again"
             ),
             sleep=self._sleep,
         )
         try:
-            body: bytes = await again(self._attempt, http_request)
-        except _PassingError as fault:
+            return await again(self._attempt, request, built)
+        except PassingError as fault:
             tries = self._patience.attempts
             raise UnansweredError(
                 f"{self._client.who}: {fault} (after {tries} attempt{'s' if tries > 1 else ''}); try again later",
                 fault.status,
             ) from fault
-        return read(request, body)
 
     async def _sleep(self, seconds: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
-    async def _attempt(self, http_request: ServerRequest) -> bytes:
+    async def _attempt(self, request: Any, built: ServerRequest) -> Any:
         loop = asyncio.get_running_loop()
         # A Retry-After header pauses all requests: each of the others would only meet the same refusal, and pay.
         while not self._stopping.is_set() and (wait := self._not_before - loop.time()) > 0:
             await self._sleep(wait)
-        if self._stopping.is_set():
-            raise _StoppedError
-        self._client.budget.reserve(http_request.tokens)
+        await self._reserve(built.most)
+        self._n_sent += 1
         try:
-            async with asyncio.timeout(self._client.endpoint.timeout_seconds):
-                return await self._exchange(http_request)
+            answer = await self._send(built)
+            if answer.status == _OK:
+                return self._read(request, answer)
+            found = self._read_refusal(request, answer)
+            return self._refuse(answer, built) if found is None else found
+        finally:
+            self._n_sent -= 1
+            self._settled.set()
+
+    async def _reserve(self, most: Usage) -> None:
+        """Count the attempt; where that fails, first wait for others that may take less than is kept for them."""
+        while not self._stopping.is_set():
+            try:
+                return self._client.budget.reserve(most)
+            except BudgetError:
+                if not self._n_sent:
+                    raise
+            self._settled.clear()
+            await self._settled.wait()
+        raise _StoppedError
+
+    async def _send(self, built: ServerRequest) -> ServerAnswer:
+        who = self._client.who
+        try:
+            async with asyncio.timeout(self._client.entry.timeout_seconds):
+                return await self._exchange(built)
         except TimeoutError as error:
-            raise _PassingError("no answer in time") from error
+            raise PassingError("no answer in time") from error
         except httpx2.TransportError as error:
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes(error)):
-                raise ModelError(f"{self._client.who}: its certificate is not trusted") from error
+                raise ModelError(f"{who}: its certificate is not trusted") from error
             if isinstance(error, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
                 words = redact(to_one_line(error), [self._key] if self._key else [])[:_WORDS]
-                raise ModelError(f"{self._client.who}: cannot be asked ({words})") from error
-            raise _PassingError(_BROKEN.get(type(error), "the connection failed")) from error
+                raise ModelError(f"{who}: cannot be asked ({words})") from error
+            raise PassingError(_BROKEN.get(type(error), "the connection failed")) from error
         except DamagedAnswerError as error:
-            raise _PassingError(str(error)) from error
+            raise PassingError(str(error)) from error
         except OversizedAnswerError as error:
-            raise OversizedError(f"{self._client.who}: {error}") from error
+            raise OversizedError(f"{who}: {error}") from error
 
-    async def _exchange(self, http_request: ServerRequest) -> bytes:
+    async def _exchange(self, built: ServerRequest) -> ServerAnswer:
         if self._http is None:
             # The time limit is for a request as a whole, above.
             self._http = httpx2.AsyncClient(timeout=None, limits=httpx2.Limits(max_connections=None))
-        request = self._http.build_request(
-            "GET" if http_request.body is None else "POST",
-            _build_request_url(self._client.endpoint, http_request),
-            content=None
-            if http_request.body is None
-            else json.dumps(http_request.body, separators=(",", ":")).encode(),
-            headers={
-                "Content-Type": "application/json",
-                # A server on this machine or the next would compress for nothing.
-                "Accept-Encoding": "identity",
-                **({} if self._key is None else {"Authorization": f"Bearer {self._key}"}),
-            },
-        )
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **built.headers}
+        if self._key is not None:
+            is_bearer = self._client.key_header == "Authorization"
+            headers[self._client.key_header] = f"Bearer {self._key}" if is_bearer else self._key
+        body = None if built.body is None else json.dumps(built.body, separators=(",", ":")).encode()
+        request = self._http.build_request("GET" if body is None else "POST", built.url, content=body, headers=headers)
+        asked_at, begun = datetime.now(UTC), time.monotonic()
         response = await self._http.send(request, stream=True)
         try:
-            await guard_response_async(response, http_request.most_bytes)
-            body = await response.aread()
+            await guard_response_async(response, built.most_bytes)
+            content = await response.aread()
         finally:
             await response.aclose()
-        if response.status_code != _OK:
-            self._refuse(response, body, http_request)
-        return body
+        return ServerAnswer(response.status_code, response.headers, content, asked_at, time.monotonic() - begun)
 
-    def _refuse(self, response: httpx2.Response, body: bytes, http_request: ServerRequest) -> NoReturn:
-        status = response.status_code
-        words = _remove_prompt_quotes(http_request, to_one_line(_extract_error_message(body))[:_WORDS])
+    def _refuse(self, answer: ServerAnswer, built: ServerRequest) -> NoReturn:
+        who, status = self._client.who, answer.status
+        words = _IDS.sub("…", to_one_line(extract_error_message(answer.body))[:_WORDS])
+        # Of keys servers quote parts.
+        words = "" if status in _OF_KEYS else withhold_quotes(words, built.private)
         what = f"the server answered {status}" + (f" ({words})" if words else "")
         if status == _CONFLICT or is_transient_status(status):
-            pause = parse_retry_after(response.headers.get("Retry-After"))
+            pause = parse_retry_after(answer.headers.get("Retry-After"))
             if pause is not None and pause > _LONGEST_PAUSE:
                 raise UnansweredError(
-                    f"{self._client.who}: {what} and asks to be left alone for {pause:.0f} s; try again then", status
+                    f"{who}: {what} and asks to be left alone for {pause:.0f} s; try again then", status
                 )
             if pause is not None:
                 self._not_before = max(self._not_before, asyncio.get_running_loop().time() + pause)
-            raise _PassingError(what, status, pause)
-        advice = _ADVICE.get(status, "")
-        if response.has_redirect_location:
-            advice = ": it leads elsewhere, and is not followed: name the address that it leads to as url"
-        raise RefusedError(f"{self._client.who}: {what} to /{http_request.path}{advice}", status, words)
+            raise PassingError(what, status, pause)
+        advice = _REDIRECTED if 300 <= status < 400 else _ADVICE.get(status, "see {}")
+        raise RefusedError(
+            f"{who}: {what} to {urlsplit(built.url).path}: {advice.format(self._client.place)}", status, words
+        )
 
 
-_BROKEN: Mapping[type[Exception], str] = {
-    httpx2.RemoteProtocolError: "its answer was cut short",
-    httpx2.ReadError: "its answer was cut short",
-    httpx2.ConnectError: "it cannot be reached",
-    httpx2.ProxyError: "the proxy in between refuses",
-}
-_ADVICE: Mapping[int, str] = {
-    401: ": the key is missing or not accepted: see key_env of the endpoint in config/models.yaml",
-    402: ": payment is required: see the account of the key in key_env of the endpoint in config/models.yaml",
-    403: ": the key does not allow it: see key_env of the endpoint in config/models.yaml",
-    404: ": no such route or model: see url and model of the endpoint in config/models.yaml",
-}
-
-
-def _require_no_event_loop(client_name: str) -> None:
-    try:
+def _require_no_event_loop(who: str) -> None:
+    with suppress(RuntimeError):
         asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise ModelError(
-        f"{client_name}: cannot be asked from within an event loop (a notebook): run it in a thread of its own"
-    )
+        raise ModelError(
+            f"{who}: cannot be asked from within an event loop (a notebook): run it in a thread of its own"
+        )
 
 
-def read_api_key(endpoint: Endpoint) -> str | None:
+def read_api_key(entry: ServerEntry) -> str | None:
     """The key that the entry names; raises ModelError where it names one that is not there."""
-    if endpoint.key_env is None:
+    if entry.key_env is None:
         return None
-    key = os.environ.get(endpoint.key_env, "").strip()
+    key = os.environ.get(entry.key_env, "").strip()
     if not key:
-        raise ModelError(f"the environment variable {endpoint.key_env} is not set: it holds the key of {endpoint.url}")
+        raise ModelError(f"the environment variable {entry.key_env} is not set: it holds the key of the server")
     if not (key.isascii() and key.isprintable()):
-        raise ModelError(f"the environment variable {endpoint.key_env} holds what cannot be a key")
+        raise ModelError(f"the environment variable {entry.key_env} holds what cannot be a key")
     return key
 
 
-def _build_request_url(endpoint: Endpoint, http_request: ServerRequest) -> str:
-    base = endpoint.url.rstrip("/")
-    return f"{base.removesuffix('/v1') if http_request.root else base}/{http_request.path}"
-
-
-def _extract_error_message(body: bytes) -> str:
+def extract_error_message(body: bytes) -> str:
     """What a server says of a fault: OpenAI's error.message, FastAPI's detail, or a few words of the body.
 
     Of pydantic's faults only where and what: their input is the prompt.
@@ -378,12 +418,3 @@ def _extract_error_message(body: bytes) -> str:
         places = [".".join(map(str, loc)) if isinstance(loc, list) else "" for loc in locations]
         return "; ".join(f"{place}: {problem['msg']}" for place, problem in zip(places, reply, strict=True))
     return reply if isinstance(reply, str) else json.dumps(reply)[:_FEW_WORDS]
-
-
-def _remove_prompt_quotes(http_request: ServerRequest, words: str) -> str:
-    """``words`` without what they quote of the prompt, as a string or as ids."""
-    words = _IDS.sub("…", words)
-    prompt = (http_request.body or {}).get("prompt")
-    if not isinstance(prompt, str):
-        return words
-    return withhold_quotes(words, prompt)

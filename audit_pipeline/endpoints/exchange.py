@@ -1,9 +1,7 @@
 """What is sent to an endpoint and what is read from its answer, as far as all dialects have it in common.
 
-What belongs here: which tokens of a window are sent and which of them are scored, the string of these tokens for
-servers that take strings alone, and making sure that it means them; the shape of a dialect, what is wanted of an
-answer, and what each answer is checked for. What does not: any one dialect (dialects/), requests (client.py), which
-windows there are (token_statistics/tokens.py).
+Which tokens of a window are sent and scored, the string of these tokens for servers that take strings alone, what is
+wanted of an answer, and what each answer is checked for.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from audit_pipeline.catalogue.contracts import TOPK_ENTRIES
+from audit_pipeline.endpoints.budget import Usage
 from audit_pipeline.endpoints.client import ServerRequest
 from audit_pipeline.errors import ModelError, to_one_line
 from audit_pipeline.models.config import Endpoint
@@ -228,10 +227,18 @@ def parse_answer(shape: type[Shape], body: bytes) -> Shape:
         raise BadAnswerError(f"its answer has not the expected form ({location or 'JSON'}: {first['msg']})") from error
 
 
-def find_most_bytes(prompt: Prompt, detail: AnswerDetail) -> int:
-    """The most bytes that an answer can take: several times what servers write for each token of each place."""
+def find_url(endpoint: Endpoint, path: str, *, root: bool = False) -> str:
+    """Where a route is; ``root``: below the server's root, for servers whose own routes are not among OpenAI's."""
+    base = endpoint.url.rstrip("/")
+    return f"{base.removesuffix('/v1') if root else base}/{path}"
+
+
+def build_request(url: str, body: Mapping[str, Any], prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
+    """A request about a prompt, whose answer may be several times as long as what servers write for each place."""
     best = _LARGEST_VOCABULARY if detail.best == WHOLE else detail.best
-    return _FIXED_BYTES + prompt.cost * (best + 3) * _BYTES_PER_ENTRY
+    most_bytes = _FIXED_BYTES + prompt.cost * (best + 3) * _BYTES_PER_ENTRY
+    text = "" if prompt.spelled is None else prompt.spelled.text
+    return ServerRequest(url, body, Usage(prompt.cost), most_bytes, private=text)
 
 
 def require_entry_per_token(entries: int, tokens: int) -> None:

@@ -7,7 +7,7 @@ with an earlier time, requests (client.py), answers (dialects/).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -15,9 +15,8 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from audit_pipeline.endpoints.answers import request_answers
-from audit_pipeline.endpoints.budget import Budget
-from audit_pipeline.endpoints.client import Client, OversizedError, RefusedError, ServerRequest, UnansweredError
+from audit_pipeline.endpoints.client import OversizedError, RefusedError, ServerRequest, UnansweredError
+from audit_pipeline.endpoints.endpoint_client import EndpointClient
 from audit_pipeline.endpoints.exchange import (
     WHOLE,
     Answer,
@@ -27,6 +26,7 @@ from audit_pipeline.endpoints.exchange import (
     Prompt,
     build_prompt,
     find_floor,
+    find_url,
     parse_answer,
 )
 from audit_pipeline.errors import ModelError
@@ -68,14 +68,7 @@ class ProbeResult:
     takes_ids: bool
 
 
-def client_of(model: TokenizedModel, budget: Budget, notify: Callable[[str], None] = lambda words: None) -> Client:
-    """What asks the endpoint of ``model``; raises ModelError where its entry has none."""
-    if model.entry.endpoint is None:
-        raise ModelError(f"{model.entry.name} is at no endpoint")
-    return Client(model.entry.name, model.entry.endpoint, budget, tell=notify)
-
-
-def probe_endpoint(model: TokenizedModel, client: Client) -> ProbeResult:
+def probe_endpoint(model: TokenizedModel, client: EndpointClient) -> ProbeResult:
     """Try the endpoint of ``model`` out: some twenty short requests.
 
     Raises ModelError, in one line, where its answers cannot be used; TransientError where it does not answer;
@@ -103,13 +96,13 @@ class Check:
     ``cost``: the tokens that this takes.
     """
 
-    def __init__(self, model: TokenizedModel, client: Client, probe_result: ProbeResult) -> None:
+    def __init__(self, model: TokenizedModel, client: EndpointClient, probe_result: ProbeResult) -> None:
         self._client, self._seen = client, probe_result.seen
         self._prompts = _build_prompts(model, TEXTS, as_string=not probe_result.takes_ids)
         self.cost = sum(prompt.cost for prompt in self._prompts)
 
     def require_same(self, *, with_retries: bool = True) -> None:
-        """Raise ModelError where another model answers; else as :meth:`Client.iterate_answers` does."""
+        """Raise ModelError where another model answers; else as :meth:`EndpointClient.iterate_answers` does."""
         found = _request_known_answers(self._client, self._prompts, AnswerDetail(0), None if with_retries else _ONCE)
         if is_different_model(self._seen, replace(self._seen, values=_extract_logprobs(found))):
             raise ModelError(
@@ -121,7 +114,7 @@ def _extract_logprobs(answers: Sequence[Answer]) -> tuple[tuple[float, ...], ...
     return tuple(tuple(answer.values["logprob"].tolist()) for answer in answers)
 
 
-def _require_spread(client: Client, answers: Sequence[Answer]) -> None:
+def _require_spread(client: EndpointClient, answers: Sequence[Answer]) -> None:
     """Refuse a server that finds every token of different texts as likely as every other, or none of them unlikely."""
     values = np.concatenate([answer.values["logprob"] for answer in answers])
     highest, lowest = values.max(), values.min()
@@ -135,7 +128,7 @@ def _require_spread(client: Client, answers: Sequence[Answer]) -> None:
         )
 
 
-def _require_no_floor(client: Client, answers: Sequence[Answer]) -> None:
+def _require_no_floor(client: EndpointClient, answers: Sequence[Answer]) -> None:
     """Refuse a server that gives its least likely tokens one probability."""
     floor = find_floor(np.concatenate([answer.values["logprob"] for answer in answers]))
     if floor is not None:
@@ -145,7 +138,7 @@ def _require_no_floor(client: Client, answers: Sequence[Answer]) -> None:
         )
 
 
-def _require_little_noise(client: Client, noise: float) -> None:
+def _require_little_noise(client: EndpointClient, noise: float) -> None:
     if noise > LARGEST_NOISE:
         raise ModelError(
             f"{client.who}: two answers to one request are {noise:.2g} nats apart ({LARGEST_NOISE} at most may be): "
@@ -168,15 +161,15 @@ def _build_prompts(
 
 
 def _request_answers_in_order(
-    client: Client, prompts: Sequence[Prompt], detail: AnswerDetail, patience: RetryPolicy | None = None
+    client: EndpointClient, prompts: Sequence[Prompt], detail: AnswerDetail, patience: RetryPolicy | None = None
 ) -> list[Answer]:
-    with closing(request_answers(client, enumerate(prompts), detail, patience=patience)) as found:
+    with closing(client.request_answers(enumerate(prompts), detail, patience=patience)) as found:
         by_number = dict(answer for answered in found for answer in answered)
     return [by_number[number] for number in range(len(prompts))]
 
 
 def _request_known_answers(
-    client: Client, prompts: Sequence[Prompt], detail: AnswerDetail, patience: RetryPolicy | None = None
+    client: EndpointClient, prompts: Sequence[Prompt], detail: AnswerDetail, patience: RetryPolicy | None = None
 ) -> list[Answer]:
     """As :func:`_request_answers_in_order`; raises ModelError where a log-probability is not known."""
     answers = _request_answers_in_order(client, prompts, detail, patience)
@@ -199,10 +192,10 @@ class _Models(AnswerPart):
     data: list[_Listed]
 
 
-def _require_window_fits(model: TokenizedModel, client: Client) -> None:
+def _require_window_fits(model: TokenizedModel, client: EndpointClient) -> None:
     """Refuse a window that the server has no room for, where the server says how much it has (vLLM, SGLang)."""
     try:
-        listed = parse_answer(_Models, client.ask(ServerRequest("models")))
+        listed = parse_answer(_Models, client.ask(ServerRequest(find_url(client.endpoint, "models"))))
     except (RefusedError, OversizedError, BadAnswerError):
         return
     rooms = [
@@ -218,7 +211,7 @@ def _require_window_fits(model: TokenizedModel, client: Client) -> None:
         )
 
 
-def _detect_id_support(model: TokenizedModel, client: Client) -> bool:
+def _detect_id_support(model: TokenizedModel, client: EndpointClient) -> bool:
     """Whether prompts are sent as ids: by the dialect, or as an attempt shows where it may be either."""
     if client.endpoint.traits.takes_ids is not None:
         return client.endpoint.traits.takes_ids
@@ -235,7 +228,7 @@ def _detect_id_support(model: TokenizedModel, client: Client) -> bool:
     return True
 
 
-def _require_top_logprobs(model: TokenizedModel, client: Client, takes_ids: bool) -> None:
+def _require_top_logprobs(model: TokenizedModel, client: EndpointClient, takes_ids: bool) -> None:
     """Refuse a server that gives fewer of the best tokens than the entry says."""
     requested = client.endpoint.top_logprobs
     [prompt] = _build_prompts(model, [COUNTING], as_string=not takes_ids, max_tokens=8)
@@ -250,14 +243,14 @@ def _require_top_logprobs(model: TokenizedModel, client: Client, takes_ids: bool
         raise ModelError(_format_top_logprobs_limit(client, answer.best_given))
 
 
-def _format_top_logprobs_limit(client: Client, limit: int) -> str:
+def _format_top_logprobs_limit(client: EndpointClient, limit: int) -> str:
     return (
         f"{client.who}: the server gives {limit} best tokens a place at most, and the entry asks for "
         f"{client.endpoint.top_logprobs}: set top_logprobs: {limit} in config/models.yaml"
     )
 
 
-def _find_top_logprobs_limit(client: Client, prompt: Prompt, error: RefusedError) -> int | None:
+def _find_top_logprobs_limit(client: EndpointClient, prompt: Prompt, error: RefusedError) -> int | None:
     """The most best tokens that the server gives, by its words or by trying; None where it gives not even one."""
     named = _LARGEST_NAMED.search(error.words)
     if named is not None and str(client.endpoint.top_logprobs) in error.words:
@@ -274,7 +267,7 @@ def _find_top_logprobs_limit(client: Client, prompt: Prompt, error: RefusedError
     return None
 
 
-def _require_aligned(model: TokenizedModel, client: Client, takes_ids: bool) -> None:
+def _require_aligned(model: TokenizedModel, client: EndpointClient, takes_ids: bool) -> None:
     """Refuse log-probabilities that are not those of their own tokens."""
     [prompt] = _build_prompts(model, [COUNTING], as_string=not takes_ids)
     [answer] = _request_known_answers(client, [prompt], AnswerDetail(min(1, client.endpoint.top_logprobs)))
@@ -291,7 +284,7 @@ def _require_aligned(model: TokenizedModel, client: Client, takes_ids: bool) -> 
         )
 
 
-def _require_same_special_tokens(model: TokenizedModel, client: Client) -> None:
+def _require_same_special_tokens(model: TokenizedModel, client: EndpointClient) -> None:
     """Refuse a server that cuts a text which spells a special token otherwise than the tokenizer here does."""
     spelled = [
         token
@@ -310,7 +303,7 @@ def _require_same_special_tokens(model: TokenizedModel, client: Client) -> None:
         ) from error
 
 
-def _require_moments(model: TokenizedModel, client: Client, prompts: Sequence[Prompt]) -> None:
+def _require_moments(model: TokenizedModel, client: EndpointClient, prompts: Sequence[Prompt]) -> None:
     """Refuse means and deviations that are not those of the whole vocabulary, which is asked for where it may be."""
     if not client.endpoint.moments:
         return

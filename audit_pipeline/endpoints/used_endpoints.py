@@ -141,7 +141,7 @@ class Endpoints:
                 raise BudgetError(f"{endpoint.described} has no price: give price_per_million in its entry")
             before = self._sent_before.get(endpoint.described, 0)
             remaining = Limits(endpoint.max_tokens, endpoint.max_cost).less(before, endpoint.cost_of(before))
-            self._budgets[endpoint] = Budget(remaining, endpoint.price_per_million, self._together)
+            self._budgets[endpoint] = Budget(remaining, endpoint.price_per_million or 0.0, together=self._together)
         return self._budgets[endpoint]
 
     @property
@@ -150,7 +150,7 @@ class Endpoints:
         found: Counter[str] = Counter()
         for endpoint, budget in self._budgets.items():
             # Two entries may name one endpoint.
-            found[endpoint.described] += budget.spent
+            found[endpoint.described] += budget.tokens
         return {words: tokens for words, tokens in found.items() if tokens}
 
     @property
@@ -165,13 +165,14 @@ class Endpoints:
 
     def _ask(self, endpoint: Endpoint, model: TokenizedModel, paths: DataPaths, notify: Notify) -> None:
         from audit_pipeline.endpoints.client import read_api_key  # noqa: PLC0415
-        from audit_pipeline.endpoints.probe import client_of, probe_endpoint  # noqa: PLC0415
+        from audit_pipeline.endpoints.endpoint_client import EndpointClient  # noqa: PLC0415
+        from audit_pipeline.endpoints.probe import probe_endpoint  # noqa: PLC0415
 
         # Nothing is sent without the key: a missing one is reported first.
         read_api_key(endpoint)
         name = model.entry.name
         notify(f"{name}: {endpoint.sent_to}")
-        found = probe_endpoint(model, client_of(model, self.budget(endpoint), notify))
+        found = probe_endpoint(model, EndpointClient.of_model(model, self.budget(endpoint), notify))
         if record_probe(endpoint, model.identity.tokenizer_fingerprint, found.seen, paths):
             notify(f"the model behind the endpoint of {name} changed: what was computed before is not used for it")
         self._probed[endpoint] = found

@@ -1,13 +1,10 @@
 """A server on the loopback interface that answers in words, in four dialects, as a test tells it to.
 
-What belongs here: the routes of OpenAI (chat and completions), Anthropic and Google as far as litellm needs them, and
-refusals that quote what nobody should. What does not: tests.
-
     with ChatServer(lambda prompt: "what it answers") as server:       # or ("", "content_filter"), with the reason
         server.faults = [fault(429, retry_after=1), quoting(401)]      # for the requests to come, one each
         server.pause = 0.1                                             # seconds that every answer takes
         entry = server.entry("anthropic", concurrency=2)               # a ChatModel for it
-        assert [one.prompt for one in server.asked] == [...]
+        assert [request.prompt for request in server.asked] == [...]
 
 ``answer`` gets the user's words; a system prompt is in ``asked``. A completions request gets all that was sent. Tokens
 are counted in words.
@@ -26,9 +23,10 @@ from bad_server import Answer, BadServer, Request, fault
 
 from audit_pipeline.asking.config import ChatModel
 
-__all__ = ["Asked", "ChatServer", "Dialect", "fault", "quoting"]
+__all__ = ["DIALECTS", "Asked", "ChatServer", "Dialect", "build_reply", "fault", "quoting"]
 
 Dialect = Literal["chat", "completions", "anthropic", "google"]
+DIALECTS: tuple[Dialect, ...] = ("chat", "completions", "anthropic", "google")
 Fault = Answer | Callable[[Request], Answer]
 _MODELS = {
     "chat": "openai/made-1",
@@ -115,106 +113,74 @@ class ChatServer:
         given = self.answer(asked.prompt)
         text, reason = given if isinstance(given, tuple) else (given, None)
         number = len(self._server.requests)
-        reply = _json(_build_reply(asked, text, reason, f"id-{number}"))
+        counts = len((asked.system or "").split()) + len(asked.prompt.split()), len(text.split())
+        reply = _json(build_reply(asked.dialect, text, reason, counts))
         return replace(reply, pause=self.pause, headers={"x-request-id": f"request-{number}"})
 
 
 def _understand(request: Request) -> Asked:
     path, body = urlsplit(request.path).path, json.loads(request.body)
-    key = (
-        request.header("authorization")
-        or request.header("x-api-key")
-        or request.header("x-goog-api-key")
-        or request.query.get("key")
-    )
+    key = request.header("authorization") or request.header("x-api-key") or request.header("x-goog-api-key")
     key = None if key is None else key.removeprefix("Bearer ")
     if path.endswith(":generateContent"):
-        settings = body.get("generationConfig", {})
-        system = body.get("system_instruction") or body.get("systemInstruction")
+        settings = body["generationConfig"]
+        system = body.get("systemInstruction")
         return Asked(
             "google",
-            _google_text(body["contents"][-1]),
-            None if system is None else _google_text(system),
+            body["contents"][-1]["parts"][0]["text"],
+            None if system is None else system["parts"][0]["text"],
             settings.get("temperature"),
-            settings.get("max_output_tokens", settings.get("maxOutputTokens")),
+            settings["maxOutputTokens"],
             settings.get("seed"),
             key,
             request.at,
         )
     settings = body.get("temperature"), body.get("max_tokens", body.get("max_completion_tokens")), body.get("seed")
     if path.endswith("/chat/completions"):
-        words = {message["role"]: _text(message["content"]) for message in body["messages"]}
+        words = {message["role"]: message["content"] for message in body["messages"]}
         return Asked("chat", words["user"], words.get("system"), *settings, key, request.at)
     if path.endswith("/completions"):
         return Asked("completions", body["prompt"], None, *settings, key, request.at)
-    system = body.get("system")
-    return Asked(
-        "anthropic",
-        _text(body["messages"][-1]["content"]),
-        None if system is None else _text(system),
-        *settings,
-        key,
-        request.at,
-    )
+    assert path == "/v1/messages"
+    assert request.header("anthropic-version")
+    return Asked("anthropic", body["messages"][-1]["content"], body.get("system"), *settings, key, request.at)
 
 
-def _text(content: Any) -> str:
-    return content if isinstance(content, str) else "".join(part["text"] for part in content)
-
-
-def _google_text(content: Any) -> str:
-    return "".join(part["text"] for part in content["parts"])
-
-
-def _build_reply(asked: Asked, text: str, reason: str | None, number: str) -> dict[str, Any]:
-    read, written = len((asked.system or "").split()) + len(asked.prompt.split()), len(text.split())
-    usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
-    match asked.dialect:
+def build_reply(
+    dialect: Dialect,
+    text: str,
+    reason: object = None,
+    counts: tuple[object, object] = (5, 3),
+    *,
+    model: object = NAME,
+    number: object = "made",
+) -> dict[str, Any]:
+    """An answer as an interface writes it; counts that are ... are left out."""
+    names = {
+        "google": ("promptTokenCount", "candidatesTokenCount"),
+        "anthropic": ("input_tokens", "output_tokens"),
+    }.get(dialect, ("prompt_tokens", "completion_tokens"))
+    usage = {name: count for name, count in zip(names, counts, strict=True) if count is not ...}
+    match dialect:
         case "google":
+            candidate = {"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": reason or "STOP"}
             return {
-                "candidates": [
-                    {"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": reason or "STOP"}
-                ],
-                "usageMetadata": {
-                    "promptTokenCount": read,
-                    "candidatesTokenCount": written,
-                    "totalTokenCount": read + written,
-                },
-                "modelVersion": NAME,
+                "candidates": [candidate],
+                "usageMetadata": usage,
+                "modelVersion": model,
                 "responseId": number,
             }
         case "anthropic":
+            content = [{"type": "text", "text": text}]
             return {
-                "id": number,
-                "type": "message",
-                "role": "assistant",
-                "model": NAME,
-                "content": [{"type": "text", "text": text}],
-                "stop_reason": reason or "end_turn",
-                "stop_sequence": None,
-                "usage": {"input_tokens": read, "output_tokens": written},
+                **{"id": number, "type": "message", "role": "assistant", "model": model, "content": content},
+                **{"stop_reason": reason or "end_turn", "usage": usage},
             }
-        case "completions":
-            choice = {"index": 0, "text": text, "finish_reason": reason or "stop", "logprobs": None}
-            return {
-                "id": number,
-                "object": "text_completion",
-                "created": 1,
-                "model": NAME,
-                "choices": [choice],
-                "usage": usage,
-            }
-        case "chat":
-            message = {"role": "assistant", "content": text}
-            choice = {"index": 0, "message": message, "finish_reason": reason or "stop"}
-            return {
-                "id": number,
-                "object": "chat.completion",
-                "created": 1,
-                "model": NAME,
-                "choices": [choice],
-                "usage": usage,
-            }
+        case _:
+            # A chat has a message and completions a text: each is read at its own place.
+            said = {"message": {"role": "assistant", "content": text}} if dialect == "chat" else {"text": text}
+            choice = {"index": 0, **said, "finish_reason": reason or "stop"}
+            return {"id": number, "model": model, "choices": [choice], "usage": usage}
 
 
 def _json(value: dict[str, Any], status: int = 200) -> Answer:

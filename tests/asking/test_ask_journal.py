@@ -104,7 +104,9 @@ import sys
 sys.path.insert(0, {root!r})
 from pathlib import Path
 from audit_pipeline.asking.config import ChatModel
-from audit_pipeline.asking.engine import Allowance, AskLimits, Prompt, Sampling, ask_all
+from audit_pipeline.asking.chat_client import ask_all, open_budget
+from audit_pipeline.asking.interfaces import Prompt, Sampling
+from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.asking.journal import AskJournal
 journal = AskJournal(Path({path!r}))
 entry = ChatModel(name="made", model="openai/made-1", url={url!r}, concurrency=2)
@@ -113,7 +115,7 @@ def keep(number, reply):
     journal.append({{"number": number, "output": reply.text, "asked_at": reply.asked_at}})
     print(number, flush=True)
 with journal.hold():
-    ask_all(entry, requests, Allowance(entry, AskLimits()), keep, print)
+    ask_all(entry, requests, open_budget(entry, Limits()), keep, print)
 """
 
 
@@ -137,3 +139,11 @@ def test_what_came_before_a_kill_is_there_and_the_lock_is_free(journal: AskJourn
     assert len(came) <= len(numbers) <= len(came) + 1
     assert len(numbers) <= asked <= len(numbers) + 3
     assert all(one["output"] == f"words of prompt {one['number']}" for one in rows)
+
+
+@pytest.mark.parametrize("field", ["prompt_tokens", "cost"])
+@pytest.mark.parametrize("value", [10**30, -800_000, float("nan"), "many", True])
+def test_a_journal_with_counts_that_cannot_be_is_read(field: str, value: Any, journal: AskJournal) -> None:
+    counts = {"prompt_tokens": 5, "output_tokens": 3, "cost": 0.1}
+    journal.append({"asked_at": None, "output": "a", **counts, field: value})
+    assert journal.read() == [{"asked_at": None, "output": "a", **dict.fromkeys(counts)}]

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from chat_server import ChatServer
 
-from audit_pipeline.asking.engine import Allowance, AskLimits
+from audit_pipeline.asking.chat_client import open_budget
 from audit_pipeline.asking.journal import AskJournal
 from audit_pipeline.asking.ladder import AskOptions
 from audit_pipeline.asking.outputs import read_outputs
@@ -24,6 +24,7 @@ from audit_pipeline.catalogue.contracts import CHAT_ANSWERS, Pair
 from audit_pipeline.catalogue.lineage import iterate_entries
 from audit_pipeline.catalogue.locks import HeldError
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.errors import BudgetError, ConfigError, DataError
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.operate.stages.asking import (
@@ -77,8 +78,8 @@ def go_on(prompt: str) -> str:
 
 def ask(plan: AskPlan, server: ChatServer, paths: DataPaths, run_id: str = "run", **given: Any) -> AskReport:
     entry = server.entry(concurrency=4, **given.pop("entry", {}))
-    allowance = Allowance(entry, given.pop("limits", AskLimits()))
-    return ask_pair(plan, entry, paths, run_id, allowance, **{"keeps_text": True, "tell": print, **given})
+    budget = open_budget(entry, given.pop("limits", Limits()))
+    return ask_pair(plan, entry, paths, run_id, budget, **{"keeps_text": True, "tell": print, **given})
 
 
 def by_rung(report: AskReport, document: str) -> dict[str, Mapping[str, Any]]:
@@ -118,7 +119,7 @@ def test_a_model_that_refuses_everything_is_refused(chat_server: Servers, paths:
 def test_nothing_is_asked_twice(chat_server: Servers, paths: DataPaths) -> None:
     server = chat_server(go_on)
     plan = plan_asking(FEW, OPTIONS)
-    stopped = ask(plan, server, paths, "1", limits=AskLimits(max_requests=25))
+    stopped = ask(plan, server, paths, "1", limits=Limits(max_requests=25))
     assert isinstance(stopped.fault, BudgetError)
     assert stopped.documents
     assert len(read_answers(Pair("works", "made"), paths)) == 25, "what came is kept"
@@ -163,8 +164,8 @@ from test_asking_stage import *
 server = ChatServer(go_on)
 from audit_pipeline.asking.config import ChatModel
 entry = ChatModel(name="made", model="openai/made-1", url={url!r}, concurrency=2)
-plan, allowance = plan_asking(FEW, OPTIONS), Allowance(entry, AskLimits())
-ask_pair(plan, entry, DataPaths(Path({data!r})), "killed", allowance, keeps_text=True, tell=print)
+plan, budget = plan_asking(FEW, OPTIONS), open_budget(entry, Limits())
+ask_pair(plan, entry, DataPaths(Path({data!r})), "killed", budget, keeps_text=True, tell=print)
 """
 
 
@@ -185,7 +186,7 @@ def test_a_run_that_is_killed_is_finished_without_asking_twice(chat_server: Serv
     plan = plan_asking(FEW, OPTIONS)
     entry = server.entry(concurrency=2)
     assert len(find_missing_requests(plan, entry, paths)) == len(plan.requests) - kept
-    report = ask_pair(plan, entry, paths, "next", Allowance(entry, AskLimits()), keeps_text=True, tell=print)
+    report = ask_pair(plan, entry, paths, "next", open_budget(entry, Limits()), keeps_text=True, tell=print)
     assert report.new == len(plan.requests)
     # What was under way when it was killed is asked again, and no more.
     assert len(server.asked) - asked == len(plan.requests) - kept

@@ -10,6 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from audit_pipeline.asking.config import ChatModel, load_chat_models
+from audit_pipeline.endpoints.client import read_api_key
 from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.operate.whole_configuration import load_configuration
 
@@ -93,12 +94,12 @@ def test_the_key_is_in_the_environment_alone(monkeypatch: pytest.MonkeyPatch) ->
     entry = ChatModel(name="made", **HOSTED)
     monkeypatch.delenv("MADE_KEY", raising=False)
     with pytest.raises(ModelError, match="MADE_KEY"):
-        entry.read_key()
+        read_api_key(entry)
     monkeypatch.setenv("MADE_KEY", " sk-secret \n")
-    assert entry.read_key() == "sk-secret"
+    assert read_api_key(entry) == "sk-secret"
     assert "sk-secret" not in repr(entry) + entry.model_dump_json()
     monkeypatch.setenv("MADE_KEY", "sk-\u00e9")
     with pytest.raises(ModelError) as raised:
-        entry.read_key()
+        read_api_key(entry)
     assert "sk-" not in str(raised.value)
-    assert ChatModel(name="made", **LOCAL).read_key() is None
+    assert read_api_key(ChatModel(name="made", **LOCAL)) is None

@@ -18,7 +18,7 @@ from written import read_all
 from audit_pipeline.catalogue.contracts import LINEAGE, SCORES
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.definitions import defs
-from audit_pipeline.endpoints.client import Client
+from audit_pipeline.endpoints.endpoint_client import EndpointClient
 from audit_pipeline.endpoints.used_endpoints import Endpoints, estimate_probe_tokens
 from audit_pipeline.fetch.retry import RetryPolicy
 from audit_pipeline.models.config import load_models
@@ -293,7 +293,7 @@ def test_what_is_cached_is_of_use_while_the_server_is_out_of_reach(
     workspace: Workspace, server: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done(workspace.run(*AUDIT))
-    monkeypatch.setitem(Client.__init__.__kwdefaults__, "patience", RetryPolicy(attempts=1, first=0.0))
+    monkeypatch.setitem(EndpointClient.__init__.__kwdefaults__, "patience", RetryPolicy(attempts=1, first=0.0))
     server.stop()
     told = done(workspace.run(*AUDIT, "--again")).replace("\n", " ")
     assert "the server was not asked" in told

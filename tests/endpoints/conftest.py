@@ -11,7 +11,7 @@ from fake_endpoint import FakeEndpoint, save_counting_model
 from tiny_models import forward_of, tokenized
 
 from audit_pipeline.endpoints.budget import Budget
-from audit_pipeline.endpoints.client import Client
+from audit_pipeline.endpoints.endpoint_client import EndpointClient
 from audit_pipeline.fetch.retry import RetryPolicy
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -69,11 +69,13 @@ def behind(server: FakeEndpoint, kept: Path) -> Entry:
 
 
 @pytest.fixture
-def asking() -> Callable[..., Client]:
+def asking() -> Callable[..., EndpointClient]:
     """A client that does not wait long."""
 
-    def make(model: TokenizedModel, budget: Budget | None = None, tell: Callable[[str], None] = print) -> Client:
+    def make(
+        model: TokenizedModel, budget: Budget | None = None, tell: Callable[[str], None] = print
+    ) -> EndpointClient:
         assert model.entry.endpoint is not None
-        return Client(model.entry.name, model.entry.endpoint, budget or Budget(), tell=tell, patience=QUICK)
+        return EndpointClient(model.entry.name, model.entry.endpoint, budget or Budget(), tell=tell, patience=QUICK)
 
     return make

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.endpoints.budget import Budget, Limits, SharedBudget, find_endpoint_models
+from audit_pipeline.endpoints.budget import Budget, Limits, SharedBudget, Usage, find_endpoint_models
 from audit_pipeline.endpoints.used_endpoints import Endpoints
 from audit_pipeline.errors import BudgetError, ConfigError
 from audit_pipeline.models.config import Endpoint, ModelEntry
@@ -59,15 +59,17 @@ def test_all_endpoints_share_a_limit_and_each_keeps_to_its_own() -> None:
     endpoints = Endpoints(Limits(max_tokens=100))
     budget = endpoints.budget(own)
     assert endpoints.budget(own) is budget
-    endpoints.budget(reference).reserve(25)
-    with pytest.raises(BudgetError, match=r"25 of 30 are sent and the next request has 6; .* raise max_tokens"):
-        endpoints.budget(reference).reserve(6)
-    budget.reserve(70)
-    with pytest.raises(BudgetError, match=r"95 of 100 are sent and the next request has 6; .* raise --max-tokens"):
-        budget.reserve(6)
+    endpoints.budget(reference).reserve(Usage(25))
+    with pytest.raises(
+        BudgetError, match=r"25 of 30 are used, and with the next request it could be 31; .* raise max_tokens"
+    ):
+        endpoints.budget(reference).reserve(Usage(6))
+    budget.reserve(Usage(70))
+    with pytest.raises(BudgetError, match=r"95 of 100 are used, .* raise --max-tokens"):
+        budget.reserve(Usage(6))
     with pytest.raises(BudgetError):
-        endpoints.budget(reference).reserve(6)
-    budget.reserve(5)
+        endpoints.budget(reference).reserve(Usage(6))
+    budget.reserve(Usage(5))
     assert (endpoints.tokens, endpoints.cost) == (100, 0.0)
     assert endpoints.sent == {own.described: 75, reference.described: 25}
 
@@ -75,10 +77,10 @@ def test_all_endpoints_share_a_limit_and_each_keeps_to_its_own() -> None:
 def test_all_endpoints_share_a_limit_in_money() -> None:
     dear, cheap = endpoint(price_per_million=1e6), endpoint(model="cheap", price_per_million=1e5, max_cost=1.0)
     endpoints = Endpoints(Limits(max_cost=5.0))
-    endpoints.budget(dear).reserve(4)
-    endpoints.budget(cheap).reserve(10)
-    with pytest.raises(BudgetError, match=r"5\.0000 of 5\.0000 are spent .* raise --max-cost"):
-        endpoints.budget(dear).reserve(1)
+    endpoints.budget(dear).reserve(Usage(4))
+    endpoints.budget(cheap).reserve(Usage(10))
+    with pytest.raises(BudgetError, match=r"5\.0000 of 5\.0000 are used.* raise --max-cost"):
+        endpoints.budget(dear).reserve(Usage(1))
     with pytest.raises(BudgetError, match=r"priceless behind .* has no price"):
         endpoints.budget(endpoint(model="priceless"))
 
@@ -86,20 +88,20 @@ def test_all_endpoints_share_a_limit_in_money() -> None:
 def test_what_earlier_runs_of_a_command_sent_counts_for_the_entrys_limit() -> None:
     reference = endpoint(max_tokens=30)
     with pytest.raises(BudgetError):
-        Endpoints(sent={reference.described: 28}).budget(reference).reserve(3)
-    Endpoints(sent={"another": 28}).budget(reference).reserve(3)
+        Endpoints(sent={reference.described: 28}).budget(reference).reserve(Usage(3))
+    Endpoints(sent={"another": 28}).budget(reference).reserve(Usage(3))
 
 
 def test_runs_of_a_command_are_summed_up_over_all_endpoints() -> None:
     own, reference = endpoint(price_per_million=1e6), endpoint(model="reference", price_per_million=1e6)
     asked, tags = Endpoints(), {COMMAND_TAG: "this"}
-    asked.budget(reference).reserve(2)
+    asked.budget(reference).reserve(Usage(2))
     with dg.DagsterInstance.ephemeral() as instance:
         for command in ("this", "this", "another"):
             run = instance.add_run(dg.DagsterRun("audit_pairs", tags={COMMAND_TAG: command}))
             of_run = Endpoints()
-            of_run.budget(own).reserve(10)
-            of_run.budget(reference).reserve(3)
+            of_run.budget(own).reserve(Usage(10))
+            of_run.budget(reference).reserve(Usage(3))
             note_spent(instance, run.run_id, of_run)
         found = compute_remaining_limits(Limits(100, 50.0), instance, tags, asked)
         assert compute_remaining_limits(Limits(), instance, {}, None) == {}
@@ -119,54 +121,58 @@ def test_the_sum_never_exceeds_a_limit(requests: list[int], most: int, price: fl
     budget, sent, refused = Budget(Limits(most, money), price), list[int](), list[int]()
     for tokens in requests:
         try:
-            budget.reserve(tokens)
+            budget.reserve(Usage(tokens))
         except BudgetError:
             refused.append(tokens)
         else:
             sent.append(tokens)
-    assert budget.spent == sum(sent) <= most
+    assert budget.tokens == sum(sent) <= most
     assert budget.cost <= money
     for tokens in refused:
         with pytest.raises(BudgetError):
-            budget.reserve(tokens)
+            budget.reserve(Usage(tokens))
 
 
 def test_what_is_kept_back_is_left_for_what_follows() -> None:
     budget = Budget(Limits(100))
     with budget.reserve_for_later(30):
-        budget.reserve(70)
-        with pytest.raises(BudgetError, match="70 of 100 are sent, 30 are kept for checking the model and the next"):
-            budget.reserve(1)
-    budget.reserve(30)
+        budget.reserve(Usage(70))
+        with pytest.raises(
+            BudgetError, match="70 of 100 are used, 30 tokens are kept for checking the model, and with the next"
+        ):
+            budget.reserve(Usage(1))
+    budget.reserve(Usage(30))
     with pytest.raises(BudgetError), budget.reserve_for_later(1):
         pytest.fail("there is nothing left")
 
 
 def test_what_is_told() -> None:
     budget = Budget(Limits(1000, 0.0018), 2.0)
-    budget.reserve(800)
+    budget.reserve(Usage(800))
     assert budget.cost == pytest.approx(0.0016)
-    with pytest.raises(BudgetError, match=r"800 of 1,000 are sent and the next request has 201; .* raise max_tokens"):
-        budget.reserve(201)
-    with pytest.raises(BudgetError, match=r"0.0016 of 0.0018 are spent .* costs 0.0003; .* raise max_cost"):
-        budget.reserve(150)
-    budget.reserve(100)
+    with pytest.raises(
+        BudgetError, match=r"800 of 1,000 are used, and with the next request it could be 1,001; .* raise max_tokens"
+    ):
+        budget.reserve(Usage(201))
+    with pytest.raises(BudgetError, match=r"0.0016 of 0.0018 are used, .* could be 0.0019; .* raise max_cost"):
+        budget.reserve(Usage(150))
+    budget.reserve(Usage(100))
 
 
 def test_what_endpoints_share_counts_what_each_has_sent_and_keeps_back() -> None:
     together = SharedBudget(Limits(max_tokens=100, max_cost=1.0))
-    one, other = Budget(Limits(80), 10_000.0, together), Budget(Limits(), 1_000.0, together)
-    one.reserve(60)
-    with pytest.raises(BudgetError, match=r"60 of 80 are sent .* raise max_tokens in the endpoint's entry"):
-        one.reserve(21)
+    one, other = Budget(Limits(80), 10_000.0, together=together), Budget(Limits(), 1_000.0, together=together)
+    one.reserve(Usage(60))
+    with pytest.raises(BudgetError, match=r"60 of 80 are used, .* raise max_tokens in the endpoint's entry"):
+        one.reserve(Usage(21))
     with other.reserve_for_later(30):
-        with pytest.raises(BudgetError, match=r"60 of 100 are sent, 30 are kept .* raise --max-tokens, or audit"):
-            one.reserve(11)
-        one.reserve(10)
+        with pytest.raises(BudgetError, match=r"60 of 100 are used, 30 tokens are kept .* raise --max-tokens"):
+            one.reserve(Usage(11))
+        one.reserve(Usage(10))
     assert (together.tokens, together.cost) == (70, pytest.approx(0.7))
     with pytest.raises(BudgetError, match="raise --max-tokens"):
-        other.reserve(31)
-    dear = Budget(Limits(), 20_000.0, together)
-    with pytest.raises(BudgetError, match=r"0.7000 of 1.0000 are spent .* raise --max-cost"):
-        dear.reserve(16)
-    dear.reserve(15)
+        other.reserve(Usage(31))
+    dear = Budget(Limits(), 20_000.0, together=together)
+    with pytest.raises(BudgetError, match=r"0.7000 of 1.0000 are used.* raise --max-cost"):
+        dear.reserve(Usage(16))
+    dear.reserve(Usage(15))

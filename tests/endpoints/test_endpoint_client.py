@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -18,14 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.endpoints.budget import Budget, Limits
-from audit_pipeline.endpoints.client import Client, RefusedError, ServerRequest, UnansweredError
+from audit_pipeline.endpoints.budget import Budget, Limits, Usage
+from audit_pipeline.endpoints.client import RefusedError, ServerAnswer, ServerRequest, UnansweredError
+from audit_pipeline.endpoints.endpoint_client import EndpointClient
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.fetch.retry import RetryPolicy
 from audit_pipeline.models.config import Endpoint
 
 KEY = "sk-very-secret-0123456789"
-ONE = ServerRequest("completions", {"prompt": "x"}, tokens=3)
 FINE = Answer(b'{"fine": 1}', media_type="application/json")
 
 
@@ -37,18 +39,24 @@ def server() -> Iterator[BadServer]:
 
 def client(
     server: BadServer, budget: Budget | None = None, tell: Callable[[str], None] = print, **fields: object
-) -> Client:
+) -> EndpointClient:
     endpoint = Endpoint.model_validate({"url": f"{server.url}/v1", "model": "tiny", "dialect": "vllm", **fields})
     patience = RetryPolicy(attempts=3, first=0.01, longest=0.01)
-    return Client("tiny", endpoint, budget or Budget(), tell=tell, patience=patience)
+    return EndpointClient("tiny", endpoint, budget or Budget(), tell=tell, patience=patience)
 
 
-def one_path(number: int) -> ServerRequest:
-    return ServerRequest(f"completions/{number}", {}, 1)
+def post(server: BadServer, number: int | None = None, tokens: int = 3, **fields: object) -> ServerRequest:
+    path = "completions" if number is None else f"completions/{number}"
+    return ServerRequest(f"{server.url}/v1/{path}", {"prompt": "x", **fields}, Usage(tokens))
 
 
-def ask_all(asking: Client, requests: Sequence[int]) -> list[int]:
-    return [one for some in asking.iterate_answers(requests, one_path, lambda one, body: one) for one in some]
+def ask_all(server: BadServer, asking: EndpointClient, requests: Sequence[int]) -> list[int]:
+    answers = asking.iterate_answers(requests, lambda number: post(server, number), keep_number)
+    return [number for numbers in answers for number in numbers]
+
+
+def keep_number(number: int, answer: ServerAnswer) -> int:
+    return number
 
 
 @pytest.mark.parametrize(
@@ -60,8 +68,8 @@ def ask_all(asking: Client, requests: Sequence[int]) -> list[int]:
 def test_what_may_pass_is_tried_again_and_counts_again(server: BadServer, passing: Answer) -> None:
     server.serve("/v1/completions", passing, FINE)
     budget, told = Budget(), list[str]()
-    assert client(server, budget, told.append).ask(ONE) == FINE.body
-    assert (len(server.requests), budget.spent, len(told)) == (2, 6, 1)
+    assert client(server, budget, told.append).ask(post(server)) == FINE.body
+    assert (len(server.requests), budget.tokens, len(told)) == (2, 6, 1)
     assert "trying again" in told[0]
 
 
@@ -69,9 +77,13 @@ def test_what_may_pass_is_tried_again_and_counts_again(server: BadServer, passin
 def test_what_will_not_pass_is_not_tried_again(server: BadServer, status: int) -> None:
     content = json.dumps({"error": {"message": "This is\nwhy."}}).encode()
     server.serve("/v1/completions", Answer(content, status=status))
-    with pytest.raises(RefusedError, match=rf"answered {status} \(This is why\.\)") as refused:
-        client(server).ask(ONE)
-    assert (refused.value.status, refused.value.words, len(server.requests)) == (status, "This is why.", 1)
+    # Of keys servers quote parts: what they say of one is left out.
+    words = "" if status in (401, 403) else "This is why."
+    with pytest.raises(
+        RefusedError, match=rf"answered {status} {re.escape(f'({words}) ') if words else ''}to /v1/"
+    ) as refused:
+        client(server).ask(post(server))
+    assert (refused.value.status, refused.value.words, len(server.requests)) == (status, words, 1)
 
 
 TEXT = 'A private "text", of\na few words that nobody else may read.'
@@ -97,7 +109,7 @@ TEXT = 'A private "text", of\na few words that nobody else may read.'
 def test_no_text_is_in_an_error(server: BadServer, body: str, expected: str) -> None:
     server.serve("/v1/completions", Answer(body.encode(), status=422))
     with pytest.raises(RefusedError) as refused:
-        client(server).ask(ServerRequest("completions", {"prompt": TEXT}))
+        client(server).ask(replace(post(server), private=TEXT))
     assert refused.value.words.startswith(expected)
     assert "private" not in str(refused.value)
     assert "may read" not in str(refused.value)
@@ -106,7 +118,7 @@ def test_no_text_is_in_an_error(server: BadServer, body: str, expected: str) -> 
 def test_attempts_are_bounded(server: BadServer) -> None:
     server.serve("/v1/completions", fault(503))
     with pytest.raises(UnansweredError, match=r"answered 503 .*\(after 3 attempts\)") as unanswered:
-        client(server).ask(ONE)
+        client(server).ask(post(server))
     assert unanswered.value.status == 503
     assert isinstance(unanswered.value, TransientError)
     assert len(server.requests) == 3
@@ -114,7 +126,7 @@ def test_attempts_are_bounded(server: BadServer) -> None:
 
 def test_time_outs_are_of_the_whole_request(server: BadServer) -> None:
     server.serve("/v1/completions", slow(FINE.body), Answer(FINE.body * 50, drip=0.05), FINE)
-    assert client(server, timeout_seconds=0.2).ask(ONE) == FINE.body
+    assert client(server, timeout_seconds=0.2).ask(post(server)) == FINE.body
 
 
 @pytest.mark.parametrize("form", ["seconds", "date"])
@@ -124,7 +136,7 @@ def test_the_pause_that_a_server_asks_for_is_waited_by_all(server: BadServer, fo
     server.serve("/v1/completions/0", fault(429, "1" if form == "seconds" else at), FINE)
     for number in range(1, 6):
         server.serve(f"/v1/completions/{number}", FINE)
-    assert ask_all(client(server, concurrency=1), range(6)).count(0) == 1
+    assert ask_all(server, client(server, concurrency=1), range(6)).count(0) == 1
     assert server.asked()[:2] == ["/v1/completions/0", "/v1/completions/0"]
     assert server.gaps()[0] >= 0.9
     assert len(server.requests) == 7
@@ -133,7 +145,7 @@ def test_the_pause_that_a_server_asks_for_is_waited_by_all(server: BadServer, fo
 def test_a_server_that_asks_for_an_hour_is_left_alone(server: BadServer) -> None:
     server.serve("/v1/completions", fault(429, 3600))
     with pytest.raises(UnansweredError, match="asks to be left alone for 3600 s"):
-        client(server).ask(ONE)
+        client(server).ask(post(server))
     assert len(server.requests) == 1
 
 
@@ -142,17 +154,17 @@ def test_as_many_requests_at_a_time_as_the_entry_says(server: BadServer) -> None
     now, most = 0, 0
     lock = threading.Lock()
 
-    def read(one: int, body: bytes) -> int:
+    def read(number: int, answer: ServerAnswer) -> int:
         nonlocal now
         now -= 1
-        return one
+        return number
 
-    def ask(one: int) -> ServerRequest:
+    def ask(number: int) -> ServerRequest:
         nonlocal now, most
         with lock:
             now += 1
             most = max(most, now)
-        return ServerRequest("completions", {})
+        return post(server)
 
     server.serve("/v1/completions", Answer(FINE.body, pause=0.05))
     found = [one for some in client(server, concurrency=4).iterate_answers(range(12), ask, read) for one in some]
@@ -165,7 +177,9 @@ def test_what_is_under_way_when_one_fails_is_waited_for(server: BadServer) -> No
         server.serve(f"/v1/completions/{number}", Answer(FINE.body, pause=0.1))
     server.serve("/v1/completions/2", fault(400))
     found: list[int] = []
-    each = client(server, concurrency=4).iterate_answers(range(8), one_path, lambda one, body: found.append(one))
+    each = client(server, concurrency=4).iterate_answers(
+        range(8), lambda number: post(server, number), lambda number, answer: found.append(number)
+    )
     with pytest.raises(RefusedError):
         list(each)
     assert sorted(found) == [0, 1, 3]
@@ -179,7 +193,7 @@ def test_closing_cancels_what_is_under_way(server: BadServer, how: str) -> None:
         server.serve(f"/v1/completions/{number}", slow(FINE.body))
     before = threading.active_count()
     started = time.monotonic()
-    each = client(server, concurrency=3).iterate_answers(range(5), one_path, lambda one, body: one)
+    each = client(server, concurrency=3).iterate_answers(range(5), lambda number: post(server, number), keep_number)
     with closing(each) as found:
         assert next(found) == [0]
         if how == "interrupted":
@@ -199,11 +213,11 @@ def test_the_key_is_sent_and_nowhere_else(
     server.serve("/v1/completions", fault(500), FINE, Answer(quoting, status=401), Answer(quoting, status=503))
     told: list[str] = []
     asking = client(server, tell=told.append, key_env="TINY_KEY")
-    asking.ask(ONE)
+    asking.ask(post(server))
     said = [repr(asking), str(vars(asking))]
     for _ in range(2):
-        with pytest.raises((RefusedError, UnansweredError), match="Incorrect API key provided: \\*\\*\\*") as error:
-            asking.ask(ONE)
+        with pytest.raises((RefusedError, UnansweredError)) as error:
+            asking.ask(post(server))
         said += [
             str(error.value),
             repr(error.value),
@@ -216,10 +230,10 @@ def test_the_key_is_sent_and_nowhere_else(
 def test_a_key_that_is_not_there(server: BadServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TINY_KEY", raising=False)
     with pytest.raises(ModelError, match="the environment variable TINY_KEY is not set"):
-        client(server, key_env="TINY_KEY").ask(ONE)
+        client(server, key_env="TINY_KEY").ask(post(server))
     monkeypatch.setenv("TINY_KEY", "schlüssel")
     with pytest.raises(ModelError, match="TINY_KEY holds what cannot be a key") as error:
-        client(server, key_env="TINY_KEY").ask(ONE)
+        client(server, key_env="TINY_KEY").ask(post(server))
     assert "schl" not in str(error.value)
     assert server.requests == []
 
@@ -230,9 +244,9 @@ def test_within_an_event_loop(server: BadServer) -> None:
 
     async def cell() -> bytes:
         with pytest.raises(ModelError, match="cannot be asked from within an event loop"):
-            client(server).ask(ONE)
+            client(server).ask(post(server))
         assert server.requests == []
-        return await asyncio.to_thread(client(server).ask, ONE)
+        return await asyncio.to_thread(client(server).ask, post(server))
 
     assert asyncio.run(cell()) == FINE.body
 
@@ -243,7 +257,7 @@ def test_redirects_are_not_followed(server: BadServer, monkeypatch: pytest.Monke
         other.serve("/v1/completions", FINE)
         server.serve("/v1/completions", redirect(f"{other.url}/v1/completions", 307))
         with pytest.raises(RefusedError, match="it leads elsewhere, and is not followed"):
-            client(server, key_env="TINY_KEY").ask(ONE)
+            client(server, key_env="TINY_KEY").ask(post(server))
         assert other.requests == []
 
 
@@ -264,8 +278,10 @@ def test_the_budget_is_never_exceeded(tokens: list[int], most: int, at_a_time: i
         try:
             for some in asking.iterate_answers(
                 range(len(tokens)),
-                lambda one: ServerRequest("completions", {"tokens": tokens[one]}, tokens[one]),
-                lambda one, body: one,
+                lambda number: ServerRequest(
+                    f"{server.url}/v1/completions", {"tokens": tokens[number]}, Usage(tokens[number])
+                ),
+                keep_number,
             ):
                 found.extend(some)
         except BudgetError:
@@ -275,4 +291,4 @@ def test_the_budget_is_never_exceeded(tokens: list[int], most: int, at_a_time: i
         else:
             assert sorted(found) == list(range(len(tokens)))
         sent = sum(json.loads(one.body)["tokens"] for one in server.requests)
-        assert sent == budget.spent <= most
+        assert sent == budget.tokens <= most

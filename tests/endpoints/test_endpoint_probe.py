@@ -14,14 +14,14 @@ from fake_endpoint import FakeEndpoint, Json
 from tiny_models import tokenized, twin_statistics
 
 from audit_pipeline.endpoints.budget import Budget, Limits
-from audit_pipeline.endpoints.client import Client
+from audit_pipeline.endpoints.endpoint_client import EndpointClient
 from audit_pipeline.endpoints.probe import probe_endpoint
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.models.probe_texts import TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 
 Entry = Callable[..., TokenizedModel]
-Asking = Callable[..., Client]
+Asking = Callable[..., EndpointClient]
 DIALECTS = ("vllm", "sglang", "completions", "llama_cpp")
 
 
@@ -340,6 +340,6 @@ def test_a_model_that_the_server_does_not_have(behind: Entry, asking: Asking) ->
 def test_the_probe_counts_too(server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path) -> None:
     model, budget = behind(), Budget()
     probe_endpoint(model, asking(model, budget))
-    assert budget.spent == sum(len(body["prompt"][0]) + 1 for body in server.bodies())
+    assert budget.tokens == sum(len(body["prompt"][0]) + 1 for body in server.bodies())
     with pytest.raises(BudgetError):
         probe_endpoint(model, asking(model, Budget(Limits(max_tokens=50))))

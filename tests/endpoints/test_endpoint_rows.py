@@ -16,7 +16,7 @@ from audit_pipeline.catalogue.contracts import Kind, text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors import registry
 from audit_pipeline.endpoints.backend import EndpointBackend
-from audit_pipeline.endpoints.client import Client
+from audit_pipeline.endpoints.endpoint_client import EndpointClient
 from audit_pipeline.endpoints.exchange import build_prompt
 from audit_pipeline.endpoints.probe import probe_endpoint
 from audit_pipeline.endpoints.used_endpoints import Endpoints
@@ -35,7 +35,7 @@ from audit_pipeline.token_statistics.tokens import encode, encode_prefix, put_af
 Entry = Callable[..., TokenizedModel]
 InProcess = Callable[..., dict[str, Any]]
 Loaded = tuple[TokenizedModel, ForwardPass]
-Asking = Callable[..., Client]
+Asking = Callable[..., EndpointClient]
 
 LONG = " ".join(SENTENCES)
 TEXTS = (*SENTENCES, LONG, "a", "", "It says <|endoftext|> and </s> within.", "漢字 and 😀 too")
@@ -51,7 +51,11 @@ GIVEN = {
 
 
 def run(
-    model: TokenizedModel, client: Client, data: Path, texts: Sequence[str] = TEXTS, kinds: Sequence[Kind] = ("base",)
+    model: TokenizedModel,
+    client: EndpointClient,
+    data: Path,
+    texts: Sequence[str] = TEXTS,
+    kinds: Sequence[Kind] = ("base",),
 ) -> RunSummary:
     def backend() -> EndpointBackend:
         return EndpointBackend(model, client, probe_endpoint(model, client))

@@ -18,9 +18,9 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.endpoints import backend
 from audit_pipeline.endpoints.backend import EndpointBackend
 from audit_pipeline.endpoints.budget import Budget, Limits
-from audit_pipeline.endpoints.client import Client
+from audit_pipeline.endpoints.endpoint_client import EndpointClient
 from audit_pipeline.endpoints.exchange import Prompt
-from audit_pipeline.endpoints.probe import Check, ProbeResult, client_of, probe_endpoint
+from audit_pipeline.endpoints.probe import Check, ProbeResult, probe_endpoint
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.models.probe_texts import TEXTS as PROBE_TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -30,7 +30,7 @@ from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import Window, encode
 
 Entry = Callable[..., TokenizedModel]
-Asking = Callable[..., Client]
+Asking = Callable[..., EndpointClient]
 Loaded = tuple[TokenizedModel, ForwardPass]
 TEXTS = tuple(f"{number}: {sentence}" for number in range(3) for sentence in SENTENCES)
 
@@ -41,7 +41,7 @@ def probed(counting: Loaded, kept: Path, one_thread: None) -> ProbeResult:
     with FakeEndpoint(*counting) as server:
         endpoint = {"url": server.url, "model": "tiny", "dialect": "vllm"}
         model = tokenized(counting[0].located.folder, kept, window=100, backend="openai", endpoint=endpoint)
-        return probe_endpoint(model, client_of(model, Budget()))
+        return probe_endpoint(model, EndpointClient.of_model(model, Budget()))
 
 
 def asked_for(server: FakeEndpoint) -> list[Json]:
@@ -144,7 +144,7 @@ def test_a_budget_ends_a_run_and_the_next_goes_on(
         # What was paid for is kept: there is enough left for the check.
         assert len(asked_for(server)) == rows
         sent = sum(len(body["prompt"][0]) + 1 for body in server.bodies()[before:])
-        assert sent == budget.spent <= most
+        assert sent == budget.tokens <= most
     assert runs in (3, 4, 5)
 
 

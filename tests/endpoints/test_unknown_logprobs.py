@@ -19,7 +19,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors import registry
 from audit_pipeline.detectors.detector import UNKNOWN_LOGPROB
 from audit_pipeline.endpoints.backend import EndpointBackend
-from audit_pipeline.endpoints.client import Client
+from audit_pipeline.endpoints.endpoint_client import EndpointClient
 from audit_pipeline.endpoints.exchange import find_floor
 from audit_pipeline.endpoints.probe import probe_endpoint
 from audit_pipeline.errors import ModelError
@@ -31,7 +31,7 @@ from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import encode
 
 Entry = Callable[..., TokenizedModel]
-Asking = Callable[..., Client]
+Asking = Callable[..., EndpointClient]
 Change = Callable[[int, float], Any]
 DIALECTS = ("vllm", "sglang", "completions", "llama_cpp")
 PLACEHOLDERS = (-9999, -9999.0, -100, -1000, -1e30, -3.4e38, -1e300, -math.inf, math.nan, None, 0.5)
@@ -72,7 +72,12 @@ def changing_texts_alone(server: FakeEndpoint, model: TokenizedModel, change: Ch
 
 
 def score(
-    model: TokenizedModel, client: Client, data: Path, texts: Sequence[str], server: FakeEndpoint, change: Change
+    model: TokenizedModel,
+    client: EndpointClient,
+    data: Path,
+    texts: Sequence[str],
+    server: FakeEndpoint,
+    change: Change,
 ) -> list[dict[str, Any]]:
     """The scores of the texts, which alone are changed."""
     probed = probe_endpoint(model, client)

@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.endpoints.budget import Budget
-from audit_pipeline.endpoints.client import Client, OversizedError, ServerRequest, UnansweredError
+from audit_pipeline.endpoints.client import OversizedError, ServerRequest, UnansweredError
+from audit_pipeline.endpoints.endpoint_client import EndpointClient
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.exhibit.timestamps import AuthorityError, request_timestamp
 from audit_pipeline.fetch import distributions
@@ -147,16 +148,16 @@ LONG = [packed(BOMB), Answer(bytes(3 << 20)), Answer(BOMB, status=400, headers={
 @pytest.mark.parametrize("long", LONG, ids=["bomb", "plain", "refusal"])
 def test_model_servers(server: BadServer, long: Answer) -> None:
     endpoint = Endpoint(url=f"{server.url}/v1", model="tiny", dialect="vllm")
-    client = Client("tiny", endpoint, Budget(), patience=RetryPolicy(attempts=2, first=0.01))
+    client = EndpointClient("tiny", endpoint, Budget(), patience=RetryPolicy(attempts=2, first=0.01))
     server.serve("/v1/x", long)
     with pytest.raises(OversizedError, match="its answer is longer than the 1,048,576 bytes") as error:
-        client.ask(ServerRequest("x", {}, most_bytes=1 << 20))
+        client.ask(ServerRequest(f"{endpoint.url}/x", {}, most_bytes=1 << 20))
     assert "\n" not in str(error.value)
     server.serve("/v1/y", packed(b"no gzip"), packed(gzip.compress(b"fine")))
-    assert client.ask(ServerRequest("y", {})) == b"fine"
+    assert client.ask(ServerRequest(f"{endpoint.url}/y", {})) == b"fine"
     server.serve("/v1/z", packed(b"x", "br"))
     with pytest.raises(UnansweredError, match="compressed as br, which was not asked for"):
-        client.ask(ServerRequest("z", {}))
+        client.ask(ServerRequest(f"{endpoint.url}/z", {}))
 
 
 def test_sessions_of_requests(server: BadServer) -> None:

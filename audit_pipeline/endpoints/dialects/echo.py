@@ -31,7 +31,8 @@ from audit_pipeline.endpoints.exchange import (
     OtherTokensError,
     Place,
     Prompt,
-    find_most_bytes,
+    build_request,
+    find_url,
     parse_answer,
     require_entry_per_token,
     to_best,
@@ -74,7 +75,7 @@ def build_echo_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail)
         "max_tokens": 1,
         "temperature": 0,
     }
-    return ServerRequest("completions", body, prompt.cost, most_bytes=find_most_bytes(prompt, detail))
+    return build_request(find_url(endpoint, "completions"), body, prompt, detail)
 
 
 def parse_echo_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:

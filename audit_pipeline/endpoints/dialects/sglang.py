@@ -20,7 +20,8 @@ from audit_pipeline.endpoints.exchange import (
     Place,
     Prompt,
     TokenId,
-    find_most_bytes,
+    build_request,
+    find_url,
     parse_answer,
     require_entry_per_token,
     to_best,
@@ -51,7 +52,7 @@ def build_sglang_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetai
         "logprob_start_len": 0,
         "top_logprobs_num": detail.best,
     }
-    return ServerRequest("generate", body, prompt.cost, root=True, most_bytes=find_most_bytes(prompt, detail))
+    return build_request(find_url(endpoint, "generate", root=True), body, prompt, detail)
 
 
 def parse_sglang_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:

@@ -29,7 +29,8 @@ from audit_pipeline.endpoints.exchange import (
     Place,
     Prompt,
     Rank,
-    find_most_bytes,
+    build_request,
+    find_url,
     parse_answer,
     require_entry_per_token,
     to_best,
@@ -69,7 +70,7 @@ def build_vllm_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail)
         "temperature": 0,
         "return_token_ids": True,
     }
-    return ServerRequest("completions", body, prompt.cost, most_bytes=find_most_bytes(prompt, detail))
+    return build_request(find_url(endpoint, "completions"), body, prompt, detail)
 
 
 def parse_vllm_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from audit_pipeline.asking.chat_client import open_budget
 from audit_pipeline.asking.conclusions import conclude_documents
 from audit_pipeline.asking.config import ChatModel, load_chat_models
 from audit_pipeline.asking.defaults import DRAWS, PASSAGES
-from audit_pipeline.asking.engine import Allowance, AskLimits
 from audit_pipeline.asking.journal import AskJournal
 from audit_pipeline.asking.ladder import LADDER, WINDOW, AskOptions, AskRequest, list_requests
 from audit_pipeline.asking.outputs import HandedOutput
@@ -34,6 +34,7 @@ from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.lineage import LatestRun, LineageStep, RowOrigin, read_latest_run
 from audit_pipeline.catalogue.paths import DataPaths, explain_invalid_partition
 from audit_pipeline.catalogue.table import Table
+from audit_pipeline.endpoints.budget import Budget, Limits
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.operate.own_files import HELD_OUT, Inventory
@@ -196,7 +197,7 @@ def ask_pair(
     entry: ChatModel,
     paths: DataPaths,
     run_id: str,
-    allowance: Allowance,
+    budget: Budget,
     *,
     keeps_text: bool,
     tell: Callable[[str], None],
@@ -214,7 +215,7 @@ def ask_pair(
     with journal.hold():
         missing = find_missing_requests(plan, entry, paths)
         try:
-            ask_missing(entry, missing, journal, allowance, keeps_text=keeps_text, tell=tell, on_answer=on_answer)
+            ask_missing(entry, missing, journal, budget, keeps_text=keeps_text, tell=tell, on_answer=on_answer)
         except AuditError as error:
             fault = error
         answers = journal.read() if keeps_text else list(map(without_text, journal.read()))
@@ -255,9 +256,9 @@ def ask_about_benchmark(
     entry = load_chat_models().named(model)
     named = headline or read_named_headline(Pair(benchmark, model), paths)
     options = AskOptions.from_names(entry.interface, rungs, named, draws, passages)
-    allowance = Allowance(entry, AskLimits(max_requests, max_tokens, max_cost))
+    budget = open_budget(entry, Limits(max_tokens, max_cost, max_requests))
     plan = plan_asking(read_texts_of_benchmark(benchmark, paths), options)
-    report = ask_pair(plan, entry, paths, run_id, allowance, keeps_text=keeps_text, tell=tell)
+    report = ask_pair(plan, entry, paths, run_id, budget, keeps_text=keeps_text, tell=tell)
     if report.fault is not None:
         raise report.fault
     return report

@@ -1,0 +1,77 @@
+"""Prompts to an endpoint, answers back in its dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
+from itertools import chain
+from typing import TypeVar
+
+from audit_pipeline.endpoints.budget import Budget
+from audit_pipeline.endpoints.client import PATIENCE, Client, ServerAnswer
+from audit_pipeline.endpoints.dialects import DIALECTS
+from audit_pipeline.endpoints.exchange import Answer, AnswerDetail, BadAnswerError, OtherTokensError, Prompt
+from audit_pipeline.errors import ModelError
+from audit_pipeline.fetch.retry import RetryPolicy
+from audit_pipeline.models.config import Endpoint
+from audit_pipeline.models.tokenized_model import TokenizedModel
+
+K = TypeVar("K")
+
+
+class EndpointClient(Client):
+    """Asks the endpoint of the model called ``name``."""
+
+    def __init__(
+        self,
+        name: str,
+        endpoint: Endpoint,
+        budget: Budget,
+        *,
+        tell: Callable[[str], None] = lambda words: None,
+        patience: RetryPolicy = PATIENCE,
+    ) -> None:
+        place = "the endpoint of config/models.yaml"
+        super().__init__(f"{name} at {endpoint.url}", endpoint, budget, place=place, tell=tell, patience=patience)
+        self.endpoint = endpoint
+
+    @classmethod
+    def of_model(
+        cls, model: TokenizedModel, budget: Budget, notify: Callable[[str], None] = lambda words: None
+    ) -> EndpointClient:
+        """What asks the endpoint of ``model``; raises ModelError where its entry has none."""
+        if model.entry.endpoint is None:
+            raise ModelError(f"{model.entry.name} is at no endpoint")
+        return cls(model.entry.name, model.entry.endpoint, budget, tell=notify)
+
+    def request_answers(
+        self,
+        prompts: Iterable[tuple[K, Prompt]],
+        detail: AnswerDetail,
+        *,
+        patience: RetryPolicy | None = None,
+        leave_out: Callable[[K, OtherTokensError], None] | None = None,
+    ) -> Generator[list[tuple[K, Answer]]]:
+        """The answers to ``prompts`` as they come, each with the key that its prompt has.
+
+        Where strings are sent, ``leave_out`` is called for each that the server cuts into other tokens; None: that is
+        an error. Raises BadAnswerError, which names the text, for an unusable answer; else as :meth:`iterate_answers`.
+        """
+        dialect = DIALECTS[self.endpoint.dialect]
+
+        def read(numbered: tuple[K, Prompt], answer: ServerAnswer) -> list[tuple[K, Answer]]:
+            key, prompt = numbered
+            try:
+                return [(key, dialect.read(prompt, detail, answer.body))]
+            except BadAnswerError as error:
+                if leave_out is not None and prompt.spelled is not None and isinstance(error, OtherTokensError):
+                    leave_out(key, error)
+                    return []
+                raise BadAnswerError(f"{self.who}: {error} (text with sha256 {prompt.sha256})") from error
+
+        answers = self.iterate_answers(
+            prompts, lambda numbered: dialect.ask(self.endpoint, numbered[1], detail), read, patience=patience
+        )
+        with closing(answers) as found:
+            for answered in found:
+                yield list(chain.from_iterable(answered))
