@@ -1,11 +1,7 @@
-"""Answers that others have asked for, and rows that name a document: what a handed-over file says, checked row by row.
-
-What belongs here: reading such files, and finding the document and the passage that a row names. What does not: how
-much of the document an answer holds (matching.py), asking (engine.py).
+"""Answers that others have asked for: what a handed-over file says, checked row by row.
 
 A document is named by its name, its title (case and spaces aside) or the name of its file. A passage is found by its
-words, so what levelling.py levels may differ from the document's: quotation marks, dashes, case,
-line breaks.
+words, so what levelling.py levels may differ from the document's: quotation marks, dashes, case, line breaks.
 """
 
 from __future__ import annotations
@@ -16,14 +12,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from audit_pipeline.asking.levelling import level
 from audit_pipeline.catalogue.contracts.common import canonical_json
 from audit_pipeline.errors import to_one_line
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.fetch.formats import open_rows
-from audit_pipeline.fetch.rows import Skipped, SkippedRows, build_unusable_file_error, unicode_problem
+from audit_pipeline.fetch.rows import Skipped, SkippedRows, build_unusable_file_error
 
 _NAMED_DOCUMENTS = 5
 _MAX_PASSAGES = 2**31
@@ -53,15 +51,11 @@ class DocumentLookup:
         # 24 bytes a word: not of all documents.
         self._split_document = lru_cache(_SPLIT_DOCUMENTS)(lambda name: _split(self._documents[name].text))
 
-    def find_document(self, label: object) -> str:
+    def find_document(self, label: str | int) -> str:
         """The name of the document that ``label`` names.
 
         Raises UnusableRowError where it names none or several.
         """
-        if label is None or (isinstance(label, str) and not label.strip()):
-            raise UnusableRowError("names no document")
-        if not isinstance(label, str | int) or isinstance(label, bool):
-            raise UnusableRowError(f"column 'document' is not a string but {type(label).__name__}")
         written = str(label)
         if written in self._documents:
             return written
@@ -69,11 +63,8 @@ class DocumentLookup:
         if len(named) > 1:
             raise UnusableRowError(f"{len(named)} documents have the title or file {written[:80]!r}; give a name")
         if not named:
-            names = sorted(self._documents)
-            more = f" and {len(names) - _NAMED_DOCUMENTS} more" if len(names) > _NAMED_DOCUMENTS else ""
-            raise UnusableRowError(
-                f"there is no document {written[:80]!r}; there are {', '.join(names[:_NAMED_DOCUMENTS])}{more}"
-            )
+            names = ", ".join(sorted(self._documents)[:_NAMED_DOCUMENTS])
+            raise UnusableRowError(f"there is no document {written[:80]!r}; the first are {names}")
         return next(iter(named))
 
     def _find_passage(self, name: str, passage: str) -> Span | None:
@@ -144,76 +135,78 @@ def read_outputs(path: Path, documents: Sequence[SearchedDocument]) -> Outputs:
     return Outputs(tuple(outputs), skipped)
 
 
-def read_string(values: Mapping[str, object], column: str) -> str | None:
-    """The string in ``column``; None where it is missing or null. Raises UnusableRowError for anything else."""
-    value = values.get(column)
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise UnusableRowError(f"column '{column}' is not a string but {type(value).__name__}")
-    if (problem := unicode_problem(value)) is not None:
-        raise UnusableRowError(f"column '{column}' {problem}")
-    return value
-
-
-def _build_output(values: Mapping[str, object], lookup: DocumentLookup) -> HandedOutput:
-    document = lookup.find_document(values.get("document"))
-    output = read_string(values, "output")
-    if output is None:
-        raise UnusableRowError("has no output")
-    number, span = _read_passage(values.get("passage"), document, lookup)
-    prompt, model, finish_reason, request_id = (
-        read_string(values, column) or None for column in ("prompt", "model", "finish_reason", "request_id")
-    )
-    settings, asked_at = _read_settings(values.get("settings")), _read_time(values.get("asked_at"))
-    return HandedOutput(document, number, span, prompt, output, model, settings, finish_reason, asked_at, request_id)
-
-
-def _read_passage(value: object, document: str, lookup: DocumentLookup) -> tuple[int | None, Span | None]:
-    """The number of a passage, or where it is."""
-    if value in (None, ""):
-        return None, None
+def _read_passage_value(value: object) -> object:
     # Files of text have no numbers, and columns of numbers with gaps have floats.
     if isinstance(value, str) and value.isascii() and value.isdigit():
-        number: object = int(value) if len(value) <= len(str(_MAX_PASSAGES)) else _MAX_PASSAGES
-    elif isinstance(value, float) and value.is_integer():
-        number = int(value)
-    else:
-        number = value
-    if isinstance(number, int) and not isinstance(number, bool):
-        if not 0 <= number < _MAX_PASSAGES:
-            raise UnusableRowError(f"column 'passage': {value!s:.20} is no number of a passage; they count from 0")
-        return number, None
-    if not isinstance(number, str):
-        raise UnusableRowError(f"column 'passage' is neither a number nor a string but {type(value).__name__}")
-    return None, lookup.find_passage(document, number)
+        return int(value) if len(value) <= len(str(_MAX_PASSAGES)) else _MAX_PASSAGES
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _read_settings(value: object) -> str:
     """Settings as canonical JSON; a string that is JSON is read as such, since a .csv has nothing else."""
-    if value in (None, ""):
+    if value is None:
         return "{}"
     try:
         written = canonical_json(json.loads(value) if isinstance(value, str) and value.lstrip()[:1] == "{" else value)
+        written.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise UnusableRowError(f"column 'settings' is no JSON: {to_one_line(str(error))}") from None
-    if (problem := unicode_problem(written)) is not None:
-        raise UnusableRowError(f"column 'settings' {problem}")
+        raise ValueError(f"no JSON: {to_one_line(str(error))}") from None
     return written
 
 
-def _read_time(value: object) -> datetime | None:
-    if value in (None, ""):
-        return None
+def _require_unicode(words: str) -> str:
+    words.encode()
+    return words
+
+
+_Words = Annotated[str, AfterValidator(_require_unicode)]
+
+
+class _Row(BaseModel):
+    """A row as it was handed over; an empty cell is none."""
+
+    model_config = ConfigDict(strict=True)
+
+    document: str | int
+    output: _Words
+    passage: Annotated[
+        Annotated[int, Field(ge=0, lt=_MAX_PASSAGES)] | str | None, BeforeValidator(_read_passage_value)
+    ] = None
+    prompt: _Words | None = None
+    model: _Words | None = None
+    settings: Annotated[str, BeforeValidator(_read_settings)] = "{}"
+    finish_reason: _Words | None = None
+    asked_at: Annotated[datetime, Field(strict=False)] | None = None
+    request_id: _Words | None = None
+
+
+def _build_output(values: Mapping[str, object], lookup: DocumentLookup) -> HandedOutput:
+    given = {name: value for name, value in values.items() if name == "output" or value not in (None, "")}
+    if given.get("document") is None:
+        raise UnusableRowError("names no document")
+    if given.get("output") is None:
+        raise UnusableRowError("has no output")
     try:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return datetime.fromtimestamp(value, UTC)
-        found: Any = datetime.fromisoformat(value) if isinstance(value, str) else value
-        if isinstance(found, datetime):
-            return found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)
-    except (ValueError, OverflowError, OSError):
-        pass
-    raise UnusableRowError(f"column 'asked_at': {str(value)[:40]!r} is no time; write it as 2026-01-31T12:00:00Z")
+        row = _Row.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise UnusableRowError(f"column '{first['loc'][0]}': {first['msg']}") from None
+    document, asked_at = lookup.find_document(row.document), row.asked_at
+    number, words = (row.passage, None) if isinstance(row.passage, int) else (None, row.passage)
+    if asked_at is not None:
+        asked_at = asked_at.replace(tzinfo=UTC) if asked_at.tzinfo is None else asked_at.astimezone(UTC)
+    return HandedOutput(
+        document,
+        number,
+        None if words is None else lookup.find_passage(document, words),
+        row.prompt,
+        row.output,
+        row.model,
+        row.settings,
+        row.finish_reason,
+        asked_at,
+        row.request_id,
+    )
 
 
 def _fold(title: str) -> str:

@@ -1,13 +1,9 @@
-"""An endpoint as a back end: windows in, the statistics in the server's answers out.
-
-What belongs here: the interface of token_statistics/backend.py for models at an endpoint. What does not: requests
-(client.py), answers (dialects/), whether the endpoint can be used (probe.py).
-"""
+"""An endpoint as a back end (token_statistics/backend.py): windows in, the statistics in the server's answers out."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -16,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.endpoint_client import EndpointClient
 from audit_pipeline.endpoints.exchange import AnswerDetail, NoStringError, Prompt, build_prompt, find_floor
 from audit_pipeline.endpoints.probe import Check, ProbeResult
@@ -32,16 +27,6 @@ _TIMES_CHECK = 20
 _SECONDS = 10.0
 
 _COLUMNS: Mapping[str, Sequence[str]] = {"topk": ("topk_id", "topk_logprob")}
-
-
-def endpoint_backend_of(
-    model: TokenizedModel, budget: Budget, notify: Callable[[str], None], probe_result: ProbeResult
-) -> EndpointBackend:
-    """The endpoint of ``model``, ready to be asked; ``probe_result`` is what a probe has just found.
-
-    Raises ModelError where the model's entry has none.
-    """
-    return EndpointBackend(model, EndpointClient.of_model(model, budget, notify), probe_result)
 
 
 @dataclass

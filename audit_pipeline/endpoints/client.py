@@ -401,10 +401,7 @@ def read_api_key(entry: ServerEntry) -> str | None:
 
 
 def extract_error_message(body: bytes) -> str:
-    """What a server says of a fault: OpenAI's error.message, FastAPI's detail, or a few words of the body.
-
-    Of pydantic's faults only where and what: their input is the prompt.
-    """
+    """What a server says of a fault: OpenAI's error.message, FastAPI's detail, or a few words of the body."""
     text = body[: 1 << 16].decode("utf-8", errors="replace")
     try:
         reply = json.loads(text)

@@ -1,12 +1,7 @@
-"""Trying an endpoint out before the first text: whether its answers mean what they are taken for.
-
-What belongs here: what is asked for that, and what is refused. What does not: keeping what was found and comparing it
-with an earlier time, requests (client.py), answers (dialects/).
-"""
+"""Trying an endpoint out before the first text: whether its answers mean what they are taken for."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -49,9 +44,7 @@ _LEAST_SPREAD = 1e-3
 _CERTAIN = float(np.log(0.5))
 # The server and this process add up a vocabulary in different orders.
 _MOMENTS_TOLERANCE = 1e-3
-_FEWER = (100, 50, 40, 20, 10, 5, 2, 1)
 _ONCE = RetryPolicy(attempts=1, first=0.0)
-_LARGEST_NAMED = re.compile(r"max(?:imum)? allowed:? (\d+)|(?:at most|less than or equal to|<=) (\d+)", re.IGNORECASE)
 _BAD_REQUEST = frozenset((400, 422))
 # What servers answer that cannot read ids: llama-cpp-python's falls over.
 _NO_IDS = frozenset((400, 422, 500))
@@ -232,39 +225,17 @@ def _require_top_logprobs(model: TokenizedModel, client: EndpointClient, takes_i
     """Refuse a server that gives fewer of the best tokens than the entry says."""
     requested = client.endpoint.top_logprobs
     [prompt] = _build_prompts(model, [COUNTING], as_string=not takes_ids, max_tokens=8)
-    expected = min(requested, model.vocab_size)
+    advice = (
+        f"the entry asks for {requested} best tokens a place: set top_logprobs in config/models.yaml to what it gives"
+    )
     try:
         [answer] = _request_answers_in_order(client, [prompt], AnswerDetail(requested))
     except RefusedError as error:
-        if error.status not in _BAD_REQUEST or (largest := _find_top_logprobs_limit(client, prompt, error)) is None:
-            raise
-        raise ModelError(_format_top_logprobs_limit(client, largest)) from error
-    if answer.best_given < expected:
-        raise ModelError(_format_top_logprobs_limit(client, answer.best_given))
-
-
-def _format_top_logprobs_limit(client: EndpointClient, limit: int) -> str:
-    return (
-        f"{client.who}: the server gives {limit} best tokens a place at most, and the entry asks for "
-        f"{client.endpoint.top_logprobs}: set top_logprobs: {limit} in config/models.yaml"
-    )
-
-
-def _find_top_logprobs_limit(client: EndpointClient, prompt: Prompt, error: RefusedError) -> int | None:
-    """The most best tokens that the server gives, by its words or by trying; None where it gives not even one."""
-    named = _LARGEST_NAMED.search(error.words)
-    if named is not None and str(client.endpoint.top_logprobs) in error.words:
-        largest = int(named.group(1) or named.group(2))
-        if largest < client.endpoint.top_logprobs:
-            return largest
-    for fewer in _FEWER:
-        if fewer < client.endpoint.top_logprobs:
-            try:
-                _request_answers_in_order(client, [prompt], AnswerDetail(fewer))
-            except RefusedError:
-                continue
-            return fewer
-    return None
+        raise (ModelError(f"{error}; {advice}") if error.status in _BAD_REQUEST and requested else error) from error
+    if answer.best_given < min(requested, model.vocab_size):
+        raise ModelError(
+            f"{client.who}: the server gives {answer.best_given} best tokens a place at most, and {advice}"
+        )
 
 
 def _require_aligned(model: TokenizedModel, client: EndpointClient, takes_ids: bool) -> None:

@@ -1,9 +1,4 @@
-"""The endpoints that one command, or one run, uses: a budget each, and which model each was found to have.
-
-What belongs here: probing a server, before anything is planned or run, for a change of its model, and reporting that.
-What does not: the probe itself (probe.py), what counts as another model (models/endpoint_history.py), which limits hold
-(budget.py).
-"""
+"""The endpoints that one command, or one run, uses: a budget each, and which model each was found to have."""
 
 from __future__ import annotations
 
@@ -117,7 +112,8 @@ class Endpoints:
         """The model ready to be run. Raises as :meth:`load` does, and ModelError where the endpoint no longer has
         ``model``."""
         # Imported where a server is asked: planning what is on this machine needs no client.
-        from audit_pipeline.endpoints.backend import endpoint_backend_of  # noqa: PLC0415
+        from audit_pipeline.endpoints.backend import EndpointBackend  # noqa: PLC0415
+        from audit_pipeline.endpoints.endpoint_client import EndpointClient  # noqa: PLC0415
 
         endpoint = model.entry.endpoint
         if endpoint is None:
@@ -129,7 +125,8 @@ class Endpoints:
         now = load_tokenizer(model.entry, paths).identity.model_fingerprint
         if now != model.identity.model_fingerprint:
             raise ModelError(f"the model behind the endpoint of {model.entry.name} changed meanwhile: run it again")
-        return endpoint_backend_of(model, self.budget(endpoint), notify, self._probed[endpoint])
+        client = EndpointClient.of_model(model, self.budget(endpoint), notify)
+        return EndpointBackend(model, client, self._probed[endpoint])
 
     def budget(self, endpoint: Endpoint) -> Budget:
         """The budget of all that is sent to ``endpoint``.

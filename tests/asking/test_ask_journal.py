@@ -129,7 +129,8 @@ def test_what_came_before_a_kill_is_there_and_the_lock_is_free(journal: AskJourn
         with pytest.raises(HeldError), journal.hold():
             pass
         child.send_signal(signal.SIGKILL)
-        came += [int(line) for line in child.communicate(timeout=20)[0].splitlines()]
+        came += [int(line) for line in child.stdout.read().splitlines()]
+        child.wait()
         asked = len(server.requests)
     with journal.hold():
         rows = journal.read()

@@ -1,8 +1,4 @@
-"""How each kind of server is asked for log-probabilities of a prompt, and what its answers look like.
-
-What belongs here: one module a kind of answer. What does not: sending (client.py), what is sent of a text
-(exchange.py), which dialect an entry may name and what it gives (models/config.py).
-"""
+"""How each kind of server is asked for log-probabilities of a prompt, and what its answers look like."""
 
 from __future__ import annotations
 

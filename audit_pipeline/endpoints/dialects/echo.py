@@ -1,7 +1,5 @@
 """OpenAI's completions route with `echo` and `logprobs`, and llama-cpp-python's form of it.
 
-What belongs here: the form that requests and answers have. What does not: routes of servers' own (vllm.py, sglang.py).
-
 The best tokens are named by their text, which several may share: the largest log-probability is read from them and no
 more. The prompt is sent as ids where the server takes them (probe.py finds out), else as the string that means them;
 then the answer must say where each token begins, and these places must be ours. The first token has no

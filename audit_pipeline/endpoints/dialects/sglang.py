@@ -1,7 +1,6 @@
 """SGLang's own route, /generate: token ids in, and for each of them its log-probability and the best tokens.
 
-What belongs here: the form that requests and answers have, by SGLang's documentation. What does not: its OpenAI route,
-for which there is the dialect completions.
+For its OpenAI route there is the dialect completions.
 
 The first token has no log-probability: it is a start token, or is not scored. There are no ranks.
 """

@@ -1,8 +1,6 @@
 """vLLM's completions route: token ids in, and for each of them its own log-probability, its rank and the best tokens.
 
-What belongs here: the form that requests and answers have (vLLM 0.32 and 0.33). What does not: the plugin that adds
-mean and deviation, which runs in the server.
-
+The form is that of vLLM 0.32 and 0.33. The plugin that adds mean and deviation runs in the server.
 The prompt's ids are given back, so that nothing can be out of step. A rank is how many logits are at least as large,
 from 1 on. The first token has no entry: it is a start token, or is not scored.
 """
