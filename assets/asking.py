@@ -11,6 +11,7 @@ from audit_pipeline.asking.defaults import DRAWS, PASSAGES
 from audit_pipeline.asking.ladder import LADDER
 from audit_pipeline.catalogue.contracts import CHAT_DOCUMENTS
 from audit_pipeline.catalogue.paths import texts_are_quoted
+from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.operate.dagster.jobs import FINDINGS
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
@@ -85,9 +86,13 @@ def chat_answers(context: dg.AssetExecutionContext, config: AskingConfig, data: 
         model,
         data.paths,
         context.run.run_id,
+        limits=Limits(config.max_tokens, config.max_cost, config.max_requests),
         keeps_text=texts_are_quoted(),
         tell=context.log.info,
-        **config.model_dump(),
+        rungs=config.rungs,
+        headline=config.headline,
+        draws=config.draws,
+        passages=config.passages,
     )
     return dg.MaterializeResult(
         data_version=dg.DataVersion(report.data_version),

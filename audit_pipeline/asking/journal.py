@@ -1,8 +1,4 @@
-"""The answers of a run that is not finished, so that one that was killed loses none and asks nothing twice.
-
-What belongs here: a file of JSON lines, and that one process at a time writes it. What does not: what an answer means
-(run.py), and the tables that the answers go to at the end (operate/stages/asking.py).
-"""
+"""The answers of a run that is not finished: a run that was killed loses none and asks nothing twice."""
 
 from __future__ import annotations
 
@@ -75,10 +71,6 @@ class AskJournal:
                     f"{self.path}, line {number}: cannot be read: delete this line, and what it holds is asked again"
                 ) from error
         return rows
-
-    def discard(self) -> None:
-        """Delete it: its rows are in the tables."""
-        self.path.unlink(missing_ok=True)
 
 
 def _drop_impossible_counts(row: Mapping[str, Any]) -> Mapping[str, Any]:

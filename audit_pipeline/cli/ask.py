@@ -6,7 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -28,9 +28,9 @@ from audit_pipeline.operate.options import FILE, NAMES
 from audit_pipeline.report.number_format import format_thousands, percent, probability
 
 if TYPE_CHECKING:
-    from audit_pipeline.asking.chat_client import Estimate
     from audit_pipeline.asking.config import ChatModel
     from audit_pipeline.asking.ladder import AskRequest
+    from audit_pipeline.asking.outputs import HandedOutput
     from audit_pipeline.endpoints.budget import Budget
     from audit_pipeline.operate.stages.asking import AskedTexts, AskPlan, AskReport
 
@@ -39,20 +39,19 @@ _OUTCOMES = ("requests", "answered", "refused", "filtered", "cut", "empty")
 _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
     ("words in", lambda row: row["words_in"] is None, "the prompts are not known (column prompt)"),
     (
-        "share that came back, no p and no q",
+        "score, p and q",
         lambda row: row["score"] is None and not row["answered"],
         "no answer could be measured: all are refused, filtered, cut or empty",
     ),
     (
-        "share that came back, no p and no q",
+        "score, p and q",
         lambda row: row["score"] is None and row["answered"] > 0,
-        "no answer names the text of its passage exactly as the document has it (column passage; a "
-        "number is not enough)",
+        "no answer names the text of its passage exactly as the document has it (column passage)",
     ),
     (
-        "p and no q",
+        "p and q",
         lambda row: row["side"] == "audited" and row["score"] is not None and row["p_value"] is None,
-        "no held-out document has a share to compare it with (--held-out, and answers about these documents)",
+        "no held-out document has a score to compare it with (--held-out, and answers about these documents)",
     ),
 )
 """Of rows of documents: a number that is missing, where it is, and why."""
@@ -77,11 +76,7 @@ _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
 )
 @click.option("--benchmark", help="In place of files: the documents of a built benchmark, its non-members held out.")
 @click.option("--name", default="asked", show_default=True, help="A name for the files, under which answers are kept.")
-@click.option(
-    "--rungs",
-    type=NAMES,
-    help="How it is asked, with commas: title, first line, prefix, instruction. Default: all.",
-)
+@click.option("--rungs", type=NAMES, help="How it is asked: title, first line, prefix, instruction. Default: all.")
 @click.option(
     "--headline",
     help="The rung whose numbers answer, named beforehand. Default: instruction; prefix for interface: completions.",
@@ -145,20 +140,12 @@ def ask(
         return
     from audit_pipeline.asking.chat_client import open_budget
     from audit_pipeline.asking.config import load_chat_models
-    from audit_pipeline.asking.ladder import LADDER, AskOptions
-    from audit_pipeline.catalogue.contracts import Pair
+    from audit_pipeline.asking.ladder import LADDER
     from audit_pipeline.endpoints.budget import Limits
-    from audit_pipeline.operate.stages.asking import (
-        ask_pair,
-        find_missing_requests,
-        plan_asking,
-        read_named_headline,
-    )
+    from audit_pipeline.operate.stages.asking import ask_pair, find_missing_requests, plan_by_names
 
     entry = load_chat_models().named(model)
-    named = headline or read_named_headline(Pair(asked.name, model), paths)
-    options = AskOptions.from_names(entry.interface, rungs or LADDER, named, draws, passages)
-    plan = plan_asking(asked, options)
+    plan = plan_by_names(asked, entry, paths, rungs=rungs or LADDER, headline=headline, draws=draws, passages=passages)
     missing = find_missing_requests(plan, entry, paths)
     _say_plan(plan, entry, missing)
     if dry_run:
@@ -189,18 +176,10 @@ def _measure_outputs(
 
     read = read_outputs(file, texts.documents)
     tell_skipped(read.skipped.first, read.skipped.count)
-    names = list(dict.fromkeys(output.model or model for output in read.outputs))
-    return [
-        keep_outputs(
-            texts,
-            [output for output in read.outputs if (output.model or model) == name],
-            name,
-            paths,
-            run_id,
-            keeps_text=keeps_text,
-        )
-        for name in names
-    ]
+    by_model: dict[str, list[HandedOutput]] = {}
+    for output in read.outputs:
+        by_model.setdefault(output.model or model, []).append(output)
+    return [keep_outputs(texts, found, name, paths, run_id, keeps_text=keeps_text) for name, found in by_model.items()]
 
 
 def _read_texts(
@@ -232,19 +211,14 @@ def _say_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) ->
     sides = Counter(document.side for document in plan.texts.documents)
     most = estimate(entry, (prepare(entry, request) for request in missing))
     answered = len(plan.requests) - len(missing)
+    money = "no price is given" if most.cost is None else f"at most {most.cost:,.4g} by the prices in its entry"
     say(
         f"{sides['audited']:,} audited and {sides['held_out']:,} held-out documents: {len(plan.requests):,} requests, "
-        f"{answered:,} of them answered. {_format_sending(entry, most)}",
+        f"{answered:,} of them answered. {entry.name}: {entry.sent_to}. To send: {most.requests:,} requests, "
+        f"at most {most.tokens:,} tokens, {money}.",
         **most._asdict(),
         answered=answered,
         sent_to=entry.host,
-    )
-
-
-def _format_sending(entry: ChatModel, most: Estimate) -> str:
-    money = "no price is given" if most.cost is None else f"at most {most.cost:,.4g} by the prices in its entry"
-    return (
-        f"{entry.name}: {entry.sent_to}. To send: {most.requests:,} requests, at most {most.tokens:,} tokens, {money}."
     )
 
 
@@ -282,8 +256,8 @@ def _show(report: AskReport) -> None:
         "documents",
         headline,
         [
-            ("document", _format_title),
-            ("side", _format_side),
+            ("document", lambda row: str(row["title"] or row["document_id"])),
+            ("side", lambda row: row["side"].replace("_", "-")),
             ("answered", lambda row: f"{row['answered']} of {row['requests']}"),
             ("words in → out", _format_grade),
             ("longest run", "longest_run"),
@@ -294,8 +268,16 @@ def _show(report: AskReport) -> None:
         ],
     )
     _say_missing(report.pair.model, headline)
-    rungs = _count_rungs(report)
-    show_table("rungs", rungs, [(name, name) for name in ("rung", *_OUTCOMES)])
+    rungs = dict.fromkeys(row["rung"] for row in report.documents)
+    counted = [
+        {
+            "model": report.pair.model,
+            "rung": rung,
+            **{name: sum(row[name] for row in report.documents if row["rung"] == rung) for name in _OUTCOMES},
+        }
+        for rung in rungs
+    ]
+    show_table("rungs", counted, [(name, name) for name in ("rung", *_OUTCOMES)])
 
 
 def _say_missing(model: str, documents: Sequence[Row]) -> None:
@@ -313,27 +295,6 @@ def _say_missing(model: str, documents: Sequence[Row]) -> None:
         say("\n".join(lines), missing=missing)
 
 
-def _format_title(row: Row) -> str:
-    return str(row["title"] or row["document_id"])
-
-
-def _format_side(row: Row) -> str:
-    return str(row["side"]).replace("_", "-")
-
-
 def _format_grade(row: Row) -> str:
     given = "unknown" if row["words_in"] is None else f"{row['words_in']:.0f}"
     return f"{given} → {format_thousands(row['words_out'] or 0)}"
-
-
-def _count_rungs(report: AskReport) -> list[dict[str, Any]]:
-    """What the requests of each rung came to."""
-    rows = report.documents
-    return [
-        {
-            "model": report.pair.model,
-            "rung": rung,
-            **{name: sum(row[name] for row in rows if row["rung"] == rung) for name in _OUTCOMES},
-        }
-        for rung in dict.fromkeys(row["rung"] for row in rows)
-    ]

@@ -47,9 +47,6 @@ def test_rows_come_back_as_they_were_with_their_moments(journal: AskJournal) -> 
         journal.append(one)
     assert journal.read() == rows
     assert journal.path.stat().st_mode & 0o777 == 0o600
-    journal.discard()
-    journal.discard()
-    assert journal.read() == []
 
 
 def test_a_torn_last_line_is_dropped_and_the_next_row_stands_on_a_line_of_its_own(journal: AskJournal) -> None:

@@ -1,8 +1,4 @@
-"""The stage that asks models that answer in words: from documents and an entry to what came back, with its lineage.
-
-What belongs here: which documents there are, and the order of read, ask, conclude, record and write. What does not:
-prompts, requests, measures and conclusions (asking/).
-"""
+"""The stage that asks models that answer in words: from documents and an entry to what came back, with its lineage."""
 
 from __future__ import annotations
 
@@ -22,14 +18,7 @@ from audit_pipeline.asking.outputs import HandedOutput
 from audit_pipeline.asking.run import ask_missing, build_handed_over_row, identify_output, list_unanswered, without_text
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import (
-    CHAT_ANSWERS,
-    CHAT_DOCUMENTS,
-    Pair,
-    Rung,
-    digest,
-    text_sha256,
-)
+from audit_pipeline.catalogue.contracts import CHAT_ANSWERS, CHAT_DOCUMENTS, Pair, Rung, digest, text_sha256
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.lineage import LatestRun, LineageStep, RowOrigin, read_latest_run
 from audit_pipeline.catalogue.paths import DataPaths, explain_invalid_partition
@@ -113,21 +102,20 @@ def read_texts_of_files(inventory: Inventory, name: str, paths: DataPaths) -> As
         raise DataError(problem)
     if paths.examples(name).exists():
         raise DataError(f"there is a benchmark {name}: give the files another name with --name")
-    documents = [
+    documents = _list_distinct(
         SearchedDocument(
             # As `check` names them: both sides may have a file of one name.
-            document_id(NAME, one),
-            one.text,
-            one.title,
-            one.group or one.name,
-            one.collection,
-            "held_out" if one.collection == HELD_OUT else "audited",
-            places=one.places,
+            document_id(NAME, document),
+            document.text,
+            document.title,
+            document.group or document.name,
+            document.collection,
+            "held_out" if document.collection == HELD_OUT else "audited",
+            places=document.places,
         )
-        for one in inventory.documents
-    ]
-    documents = _list_distinct(documents)
-    texts = digest(sorted((one.name, one.side, text_sha256(one.text)) for one in documents))
+        for document in inventory.documents
+    )
+    texts = digest(sorted((document.name, document.side, text_sha256(document.text)) for document in documents))
     return AskedTexts(name, documents, {f"files/{name}": texts})
 
 
@@ -147,6 +135,24 @@ def plan_asking(texts: AskedTexts, options: AskOptions) -> AskPlan:
     return AskPlan(texts, options, requests)
 
 
+def plan_by_names(
+    texts: AskedTexts,
+    entry: ChatModel,
+    paths: DataPaths,
+    *,
+    rungs: Sequence[str] = LADDER,
+    headline: str | None = None,
+    draws: int = DRAWS,
+    passages: int = PASSAGES,
+) -> AskPlan:
+    """What a user asks about the texts; without a ``headline`` the one that was named first.
+
+    Raises as :func:`plan_asking`, and ConfigError for an unknown rung and for a headline that is not asked.
+    """
+    named = headline or _read_named_headline(Pair(texts.name, entry.name), paths)
+    return plan_asking(texts, AskOptions.from_names(entry.interface, rungs, named, draws, passages))
+
+
 def find_missing_requests(plan: AskPlan, entry: ChatModel, paths: DataPaths) -> list[AskRequest]:
     """The requests of the plan that were not answered yet, by an earlier run or by one that was killed.
 
@@ -159,18 +165,18 @@ def find_missing_requests(plan: AskPlan, entry: ChatModel, paths: DataPaths) -> 
         raise DataError(
             f"outputs of {entry.name} were handed over under {pair.benchmark}: give the texts another --name"
         )
-    if (named := read_named_headline(pair, paths)) not in (None, plan.options.headline):
+    if (named := _read_named_headline(pair, paths)) not in (None, plan.options.headline):
         raise ConfigError(
             f"the rung '{named}' was named to answer before {entry.name} was asked about {pair.benchmark}, and stays: "
             "leave --headline out, or give the texts another --name"
         )
-    known = {row["request_sha256"] for row in [*answers, *AskJournal(_journal_path(pair, paths)).read()]}
+    known = {row["request_sha256"] for row in [*answers, *_journal(pair, paths).read()]}
     return list_unanswered(entry, plan.requests, known)
 
 
-def read_named_headline(pair: Pair, paths: DataPaths) -> str | None:
+def _read_named_headline(pair: Pair, paths: DataPaths) -> str | None:
     """The rung that was named to answer when a pair was first asked; None where it was not asked yet."""
-    run = _find_latest_run(CHAT_DOCUMENTS, pair, paths)
+    run = _find_latest_run(pair, paths)
     return None if run is None else str(run.settings["headline"])
 
 
@@ -178,15 +184,13 @@ def needs_asking(benchmark: str, entry: ChatModel, paths: DataPaths) -> bool:
     """Whether a built benchmark has requests of a usual run that were not answered, or answers that nothing follows
     from yet: of a run that was killed, or of another build.
 
-    Raises as :func:`read_texts_of_benchmark`, :func:`plan_asking` and :func:`find_missing_requests` do.
+    Raises as :func:`read_texts_of_benchmark`, :func:`plan_by_names` and :func:`find_missing_requests` do.
     """
-    pair = Pair(benchmark, entry.name)
-    texts = read_texts_of_benchmark(benchmark, paths)
-    options = AskOptions.from_names(entry.interface, LADDER, read_named_headline(pair, paths), DRAWS, PASSAGES)
-    concluded = _find_latest_run(CHAT_DOCUMENTS, pair, paths)
+    pair, texts = Pair(benchmark, entry.name), read_texts_of_benchmark(benchmark, paths)
+    concluded = _find_latest_run(pair, paths)
     return (
-        bool(find_missing_requests(plan_asking(texts, options), entry, paths))
-        or _journal_path(pair, paths).exists()
+        bool(find_missing_requests(plan_by_names(texts, entry, paths), entry, paths))
+        or _journal(pair, paths).path.exists()
         or concluded is None
         or concluded.benchmark_digest != texts.benchmark_digest
     )
@@ -209,8 +213,8 @@ def ask_pair(
     early (a limit, a refusal of the interface), what came is written, and the report holds the error. Raises HeldError
     where another process asks for the same pair, and as :func:`find_missing_requests`.
     """
-    pair = Pair(plan.texts.name, entry.name)
-    journal = AskJournal(_journal_path(pair, paths))
+    options, pair = plan.options, Pair(plan.texts.name, entry.name)
+    journal = _journal(pair, paths)
     fault: AuditError | None = None
     with journal.hold():
         missing = find_missing_requests(plan, entry, paths)
@@ -219,20 +223,20 @@ def ask_pair(
         except AuditError as error:
             fault = error
         answers = journal.read() if keeps_text else list(map(without_text, journal.read()))
-        fitting = {one.digest_for(entry) for one in [*plan.requests, *_list_requests_of_other_rungs(plan)]}
+        # What an earlier run asked in the same way at rungs that this one does not name counts as well.
+        same_way = list_requests(plan.texts.documents, replace(options, rungs=LADDER)) if plan.requests else []
+        fitting = {request.digest_for(entry) for request in [*plan.requests, *same_way]}
+        settings = {
+            "rungs": list(options.rungs),
+            "headline": options.headline,
+            "draws": options.draws,
+            "passages": options.passages,
+        }
         origin = RowOrigin(
-            model_fingerprint=entry.fingerprint,
-            benchmark_digest=plan.texts.benchmark_digest,
-            settings={
-                "rungs": list(plan.options.rungs),
-                "headline": plan.options.headline,
-                "draws": plan.options.draws,
-                "passages": plan.options.passages,
-            },
+            model_fingerprint=entry.fingerprint, benchmark_digest=plan.texts.benchmark_digest, settings=settings
         )
-        writing = _Writing(pair, plan.texts, LineageStep.now(run_id, CHAT_ANSWERS.name, ASKING_VERSION), origin)
-        report = writing.conclude(answers, fitting, paths, headline=plan.options.headline)
-        journal.discard()
+        report = _write_conclusions(pair, plan.texts, run_id, origin, answers, fitting, paths, options.headline)
+        journal.path.unlink(missing_ok=True)
     return replace(report, fault=fault)
 
 
@@ -242,22 +246,18 @@ def ask_about_benchmark(
     paths: DataPaths,
     run_id: str,
     *,
-    rungs: Sequence[str],
-    headline: str | None,
-    draws: int,
-    passages: int,
-    max_requests: int | None,
-    max_tokens: int | None,
-    max_cost: float | None,
+    limits: Limits,
     keeps_text: bool,
     tell: Callable[[str], None],
+    **named: Any,
 ) -> AskReport:
-    """As :func:`ask_pair`, with benchmark and entry by their names. Raises what ended the asking early."""
+    """As :func:`ask_pair`, with benchmark and entry by their names; ``named`` as of :func:`plan_by_names`.
+
+    Raises what ended the asking early.
+    """
     entry = load_chat_models().named(model)
-    named = headline or read_named_headline(Pair(benchmark, model), paths)
-    options = AskOptions.from_names(entry.interface, rungs, named, draws, passages)
-    budget = open_budget(entry, Limits(max_tokens, max_cost, max_requests))
-    plan = plan_asking(read_texts_of_benchmark(benchmark, paths), options)
+    budget = open_budget(entry, limits)
+    plan = plan_by_names(read_texts_of_benchmark(benchmark, paths), entry, paths, **named)
     report = ask_pair(plan, entry, paths, run_id, budget, keeps_text=keeps_text, tell=tell)
     if report.fault is not None:
         raise report.fault
@@ -272,7 +272,7 @@ def keep_outputs(
     What was handed over before counts once, and together with what is new. Raises DataError where the model was asked
     under this name here, or its own name cannot be kept.
     """
-    pair, documents = Pair(texts.name, model), {one.name: one for one in texts.documents}
+    pair, documents = Pair(texts.name, model), {document.name: document for document in texts.documents}
     if problem := explain_invalid_partition("model", model):
         raise DataError(problem)
     earlier = read_answers(pair, paths)
@@ -280,95 +280,83 @@ def keep_outputs(
         raise DataError(f"{model} was asked about {texts.name} here: give outputs that are handed over another --name")
     numbers: Counter[tuple[str, object]] = Counter()
     repeats: Counter[str] = Counter()
-    rows: dict[str, Mapping[str, Any]] = {}
+    rows: list[Mapping[str, Any]] = []
     # By document: a matcher is built once for each.
     for output in sorted(outputs, key=lambda output: output.document):
         known, passage = identify_output(output), (output.document, output.passage_number or output.passage_span)
         if output.request_id is not None and repeats[known]:
             continue
-        row = build_handed_over_row(
-            output, documents[output.document], numbers[passage], repeats[known], keeps_text=keeps_text
-        )
+        document, number = documents[output.document], numbers[passage]
+        rows.append(build_handed_over_row(output, document, number, repeats[known], keeps_text=keeps_text))
         numbers[passage] += 1
         repeats[known] += 1
-        rows[row["request_sha256"]] = row
-    fitting = {row["request_sha256"] for row in earlier} | rows.keys()
+    fitting = {row["request_sha256"] for row in [*earlier, *rows]}
     origin = RowOrigin(benchmark_digest=texts.benchmark_digest, settings={"headline": _HANDED_OVER})
-    writing = _Writing(pair, texts, LineageStep.now(run_id, CHAT_ANSWERS.name, ASKING_VERSION), origin)
-    return writing.conclude(list(rows.values()), fitting, paths, headline=_HANDED_OVER)
+    return _write_conclusions(pair, texts, run_id, origin, rows, fitting, paths, _HANDED_OVER)
 
 
 def read_answers(pair: Pair, paths: DataPaths) -> list[dict[str, Any]]:
     """Every answer of a pair, of all runs. Raises DataError where a file is not as it was written."""
-    folder = _folder(pair, paths)
-    runs = sorted(file.stem.removeprefix("run_id=") for file in folder.glob("run_id=*.parquet"))
+    runs = sorted(file.stem.removeprefix("run_id=") for file in _folder(pair, paths).glob("run_id=*.parquet"))
     label = f"the answers of {pair.model} about {pair.benchmark}"
     return [row for run in runs for row in store.read(paths, CHAT_ANSWERS, pair, label=label, run_id=run).to_pylist()]
 
 
-def _list_requests_of_other_rungs(plan: AskPlan) -> list[AskRequest]:
-    """What an earlier run asked in the same way at rungs that this one does not name: its answers count as well."""
-    if not plan.requests:
-        return []
-    others = tuple(rung for rung in LADDER if rung not in plan.options.rungs)
-    return (
-        list_requests(plan.texts.documents, replace(plan.options, rungs=others, headline=others[0])) if others else []
-    )
+def _write_conclusions(
+    pair: Pair,
+    texts: AskedTexts,
+    run_id: str,
+    origin: RowOrigin,
+    answers: Rows,
+    fitting: Container[str],
+    paths: DataPaths,
+    headline: Rung,
+) -> AskReport:
+    """Write those of the ``answers`` that are new, and what follows of all that are ``fitting``, by digest."""
+    step = LineageStep.now(run_id, CHAT_ANSWERS.name, ASKING_VERSION)
 
-
-@dataclass(frozen=True)
-class _Writing:
-    """What the rows of a run have in common."""
-
-    pair: Pair
-    texts: AskedTexts
-    step: LineageStep
-    origin: RowOrigin
-
-    def conclude(self, answers: Rows, fitting: Container[str], paths: DataPaths, *, headline: Rung) -> AskReport:
-        """Write those of the ``answers`` that are new, and what follows of all that are ``fitting``, by digest."""
-        earlier = {row["request_sha256"]: row for row in read_answers(self.pair, paths)}
-        new = [row for row in answers if row["request_sha256"] not in earlier]
-        # By its text: a document may have another name now, or be on the other side.
-        documents = {text_sha256(document.text): document for document in self.texts.documents}
-        chosen = [
-            {**row, "document_id": document.name, "side": document.side}
-            for row in [*earlier.values(), *new]
-            if row["request_sha256"] in fitting and (document := documents.get(row["document_sha256"])) is not None
-        ]
-        found = conclude_documents(self.texts.documents, chosen, headline=headline)
-        # What others were made of comes first: a kill in between loses no answer, and the same command concludes again.
-        if new:
-            self._write(CHAT_ANSWERS, new, paths)
-        # What was concluded of other texts is no longer current.
-        if found or _find_latest_run(CHAT_DOCUMENTS, self.pair, paths) is not None:
-            return AskReport(self.pair, found, len(new), self._write(CHAT_DOCUMENTS, found, paths))
-        return AskReport(self.pair, found, len(new), "")
-
-    def _write(self, table: Table, rows: Rows, paths: DataPaths) -> str:
-        of_run = {"benchmark": self.pair.benchmark, "model": self.pair.model, "run_id": self.step.run_id}
+    def write(table: Table, rows: Rows) -> str:
+        of_run = {"benchmark": pair.benchmark, "model": pair.model, "run_id": run_id}
         filled = table_from_rows([{**row, **of_run} for row in rows], table)
-        return store.write(paths, self.step, table, self.pair, filled, upstream=self.texts.upstream, **self.origin)
+        return store.write(paths, step, table, pair, filled, upstream=texts.upstream, **origin)
+
+    earlier = {row["request_sha256"]: row for row in read_answers(pair, paths)}
+    new = {row["request_sha256"]: row for row in answers if row["request_sha256"] not in earlier}
+    # By its text: a document may have another name now, or be on the other side.
+    documents = {text_sha256(document.text): document for document in texts.documents}
+    chosen = [
+        {**row, "document_id": document.name, "side": document.side}
+        for sha256, row in {**earlier, **new}.items()
+        if sha256 in fitting and (document := documents.get(row["document_sha256"])) is not None
+    ]
+    found = conclude_documents(texts.documents, chosen, headline=headline)
+    # Answers come first: a kill in between loses none, and the same command concludes again.
+    if new:
+        write(CHAT_ANSWERS, list(new.values()))
+    # What was concluded of other texts is no longer current.
+    is_concluded = found or _find_latest_run(pair, paths) is not None
+    return AskReport(pair, found, len(new), write(CHAT_DOCUMENTS, found) if is_concluded else "")
 
 
-def _find_latest_run(table: Table, pair: Pair, paths: DataPaths) -> LatestRun | None:
-    """The run whose rows of a pair are the current ones; None without any. Raises DataError for a damaged entry."""
-    folder = paths.run_file(table.name, pair.partition, "any").parent
-    return read_latest_run(paths, table.name, pair.partition) if any(folder.glob("*.parquet")) else None
+def _find_latest_run(pair: Pair, paths: DataPaths) -> LatestRun | None:
+    """The run whose conclusions are the current ones; None without any. Raises DataError for a damaged entry."""
+    folder = paths.run_file(CHAT_DOCUMENTS.name, pair.partition, "any").parent
+    return read_latest_run(paths, CHAT_DOCUMENTS.name, pair.partition) if any(folder.glob("*.parquet")) else None
 
 
 def _folder(pair: Pair, paths: DataPaths) -> Path:
     return paths.run_file(CHAT_ANSWERS.name, pair.partition, "any").parent
 
 
-def _journal_path(pair: Pair, paths: DataPaths) -> Path:
-    return _folder(pair, paths) / _JOURNAL
+def _journal(pair: Pair, paths: DataPaths) -> AskJournal:
+    return AskJournal(_folder(pair, paths) / _JOURNAL)
 
 
 def summarise_asking(report: AskReport) -> Shown:
-    """Of a pair, by what the UI shows: the answer in the report's words, and what came back of each document."""
+    """Of a pair, by what the UI shows: counts, and what came back of each document."""
     headline = [row for row in report.documents if row["is_headline"]]
     shown = sorted(headline, key=lambda row: (-(row["score"] or 0.0), row["document_id"]))[:_SHOWN]
+    header = ("document", "side", "longest run (words)", "q (Benjamini-Hochberg)", "claim")
     body = [
         (
             row["title"] or row["document_id"],
@@ -379,16 +367,12 @@ def summarise_asking(report: AskReport) -> Shown:
         )
         for row in shown
     ]
-    header = ("document", "side", "longest run (words)", "q (Benjamini-Hochberg)", "claim")
+    reproduced = Counter(row["side"] for row in headline if row["claim"] == "reproduced")
     values = {
         "new answers": report.new,
         "requests without a measure": report.unmeasured,
-        "audited documents reproduced in part": _count_reproduced(headline, "audited"),
-        "held-out documents reproduced in part": _count_reproduced(headline, "held_out"),
+        "audited documents reproduced in part": reproduced["audited"],
+        "held-out documents reproduced in part": reproduced["held_out"],
         "data_version": report.data_version,
     }
     return Shown(len(report.documents), values, {"what came back": (header, body)} if body else {})
-
-
-def _count_reproduced(rows: Rows, side: str) -> int:
-    return sum(row["claim"] == "reproduced" and row["side"] == side for row in rows)
