@@ -16,8 +16,6 @@ from audit_pipeline.errors import DataError
 _PRIVATE = 0o600
 _MOMENT = "asked_at"
 """The one column of answers that JSON has no value for."""
-_COUNTS = ("prompt_tokens", "output_tokens")
-_MOST = 1 << 62
 
 
 class AskJournal:
@@ -54,10 +52,9 @@ class AskJournal:
             os.fsync(file.fileno())
 
     def read(self) -> list[dict[str, Any]]:
-        """The rows, less a last one that is unfinished; none where there is no file. Raises DataError for a damaged
-        line.
+        """The rows, less a last one that is unfinished; none where there is no file.
 
-        Counts and costs that no table takes, which a server made up, are None: the answers are paid for.
+        Raises DataError for a damaged line.
         """
         rows: list[dict[str, Any]] = []
         content = self.path.read_bytes() if self.path.exists() else b""
@@ -65,21 +62,12 @@ class AskJournal:
             try:
                 row = json.loads(line)
                 moment = row[_MOMENT]
-                rows.append({**_drop_impossible_counts(row), _MOMENT: moment and datetime.fromisoformat(moment)})
+                rows.append({**row, _MOMENT: moment and datetime.fromisoformat(moment)})
             except (ValueError, KeyError, TypeError) as error:
                 raise DataError(
                     f"{self.path}, line {number}: cannot be read: delete this line, and what it holds is asked again"
                 ) from error
         return rows
-
-
-def _drop_impossible_counts(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    counts = [row[name] for name in _COUNTS if row.get(name) is not None]
-    cost = row.get("cost")
-    is_cost = cost is None or (type(cost) in (int, float) and 0 <= cost < _MOST)
-    if is_cost and all(type(count) is int and 0 <= count < _MOST for count in counts):
-        return row
-    return {**row, **dict.fromkeys((*_COUNTS, "cost"))}
 
 
 def _whole_lines(content: bytes) -> bytes:

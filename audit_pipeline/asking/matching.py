@@ -1,8 +1,5 @@
 """An answer against a whole document: how much of the document came out that was not in the prompt.
 
-What belongs here: the measures of one answer. What does not: what a word is (levelling.py), which answers are measured
-(outcomes.py), what the measures of many answers say (conclusions.py).
-
 **Nothing that stood in the prompt counts.** A word of the answer is *quoted* where it lies in a run of 5 or more words
 that the prompt has, too, or in the longest beginning of the answer that is an end of the prompt, however short: who
 goes on with a text may say its last words again. A quoted word matches nothing, in no measure. But texts repeat their
@@ -19,7 +16,7 @@ not quoted, so up to 4 words of the prompt on either side of what is new, but fo
 begins with.
 
 The time is linear in the words of document and answers, whatever repeats in them, but for ``near_span``: that takes
-time by the places where six words of the answer stand in the document, equal surroundings counted once.
+time by the places where six words of the answer stand in the document.
 
 Sources: suffix automaton, Blumer et al. 1985 (doi:10.1016/0304-3975(85)90157-4); edits of a stretch, Sellers 1980
 (doi:10.1016/0196-6774(80)90016-4), by the bit-parallel algorithm of Myers 1999 (doi:10.1145/316542.316550).
@@ -204,13 +201,8 @@ class NearStretches:
         self._words, self._mismatches, self._least = words, mismatches, least
         self._size = -(-(least - mismatches) // (mismatches + 1))
         runs = hash_runs(words, self._size)
-        # With the word before it: no run is looked up where the run one word earlier stands there, too.
-        longer = np.concatenate([np.zeros(min(len(runs), 1), np.uint64), hash_runs(words, self._size + 1)])
-        self._places = np.lexsort((longer, runs))
+        self._places = np.argsort(runs, kind="stable")
         self._runs = runs[self._places]
-        self._longer, self._firsts, self._counts = np.unique(
-            longer[self._places], return_index=True, return_counts=True
-        )
 
     def measure_longest(self, answer: Hashes, quoted: Flags) -> int:
         """Words of the longest such stretch of the answer, whose ``quoted`` words match nothing; 0 below ``least``."""
@@ -228,22 +220,14 @@ class NearStretches:
         """Each diagonal along which answer and document share a run, once (int64); where they are so many that they
         hold more words than the document, of those with the same words of the document one."""
         n, total, size = len(answer), len(self._words), self._size
-        runs, longer = hash_runs(answer, size), hash_runs(answer, size + 1)
+        runs = hash_runs(answer, size)
         n_quoted = np.cumsum([0, *quoted])
         places = np.flatnonzero(n_quoted[size:] == n_quoted[: len(runs)]) if len(runs) else np.empty(0, np.int64)
         lows = np.searchsorted(self._runs, runs[places], "left")
         highs = np.searchsorted(self._runs, runs[places], "right")
         is_diagonal = np.zeros(n + total, np.bool_)
         for place, low, high in zip(places.tolist(), lows.tolist(), highs.tolist(), strict=True):
-            if low == high:
-                continue
-            known = slice(low, low)
-            if place and not quoted[place - 1]:
-                at = np.searchsorted(self._longer, longer[place - 1])
-                if at < len(self._longer) and self._longer[at] == longer[place - 1]:
-                    known = slice(self._firsts[at], self._firsts[at] + self._counts[at])
-            for new in (self._places[low : known.start], self._places[known.stop : high]):
-                is_diagonal[new - place + n] = True
+            is_diagonal[self._places[low:high] - place + n] = True
         diagonals = np.flatnonzero(is_diagonal) - n
         if len(diagonals) * n > total:
             is_inside = (diagonals >= 0) & (diagonals + n <= total)

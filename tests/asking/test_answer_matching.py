@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
@@ -23,7 +22,6 @@ from audit_pipeline.asking.matching import (
     AnswerMeasures,
     DocumentMatcher,
     NearStretches,
-    SuffixAutomaton,
     count_edits,
 )
 
@@ -86,15 +84,6 @@ def test_ends_that_stand_in_the_prompt_are_taken_off() -> None:
     assert measure("fed the grey cat", "who fed the grey cat?").longest_run == 0
 
 
-def test_a_prompt_of_few_words_is_quoted_where_it_is_repeated_and_breaks_no_run_otherwise() -> None:
-    document = DocumentMatcher("tick tack tock " * 30)
-    assert document.measure("tick tack tock " * 20, None, None).longest_run == 60
-    repeated = document.measure("tack tock " + "tick tack tock " * 20 + "tick", "tick tack tock", (0, 300))
-    assert repeated == replace(NOTHING, answer_words=63, passage_coverage=0.0, edits=NEXT_WORDS)
-    assert document.measure("tick tack tock", "tick tack tock", None).longest_run == 0
-    assert measure("He lit the lamp, fed the grey cat and opened", "the grey cat").longest_run == 10
-
-
 def test_a_near_stretch_has_five_words_that_differ_and_forty_in_all() -> None:
     document = DocumentMatcher(numbers(0, 200))
     words = numbers(50, 90).split()
@@ -112,37 +101,6 @@ def test_a_near_stretch_has_five_words_that_differ_and_forty_in_all() -> None:
     assert document.measure(numbers(0, 45) + " " + numbers(46, 80), None, None).near_span == 45
 
 
-def test_the_end_of_the_prompt_said_again_counts_in_no_measure() -> None:
-    text = numbers(0, 200)
-    document = DocumentMatcher(text)
-    for n_again in range(1, 9):
-        first = 50 - n_again
-        prompt, passage = f"Go on: {numbers(30, 50)}", (len(numbers(0, first)) + 1, len(text))
-        short, whole = (document.measure(numbers(first, end), prompt, passage) for end in (50 + LEAST - 4, 50 + LEAST))
-        assert (short.near_span, whole.near_span) == (0, LEAST)
-        assert (short.longest_run, whole.longest_run) == (LEAST - 4, LEAST)
-        # The passage begins with what is said again.
-        assert whole.edits == n_again
-    # Not at the answer's beginning, and not the prompt's end.
-    for answer in (f"Yes: {numbers(46, 50 + LEAST - 4)}", numbers(45, 49 + LEAST - 4)):
-        prompt = f"Go on: {numbers(45, 49)} x {numbers(46, 50)}"
-        assert document.measure(answer, prompt, None).near_span == LEAST
-
-
-def test_edits_are_those_of_the_best_stretch() -> None:
-    document = DocumentMatcher(numbers(0, 200))
-    passage = (len(numbers(0, 20)) + 1, len(numbers(0, 200)))
-    exact = numbers(20, 20 + NEXT_WORDS)
-    assert document.measure(exact, None, passage).edits == 0
-    assert document.measure(f"x y {exact} z", None, passage).edits == 0
-    changed = f"{numbers(20, 30)} x {numbers(30, 40)} {numbers(41, 50)} y {numbers(51, 70)}"
-    assert document.measure(changed, None, passage).edits == 3
-    assert document.measure("", None, passage).edits == NEXT_WORDS
-    assert document.measure(exact, exact, passage).edits == NEXT_WORDS
-    # Fewer words than 50 in the passage: all of them.
-    assert document.measure("n197 n199", None, (passage[1] - 14, passage[1])).edits == 1
-
-
 # The smallest and the largest
 
 
@@ -154,18 +112,6 @@ def test_an_empty_answer_gives_nothing() -> None:
 def test_an_empty_document_has_nothing_to_give() -> None:
     for text in ("", "😀"):
         assert DocumentMatcher(text).measure("one two", "one", (0, 1)) == replace(NOTHING, answer_words=2)
-
-
-def test_a_word_is_a_run() -> None:
-    found = DocumentMatcher("😀 Word").measure("a word!", None, (0, 6))
-    assert found == AnswerMeasures(2, 1, 2, 6, 2, 0, 0.0, 0.0, 0, 0)
-
-
-def test_a_passage_takes_words_that_lie_within_it() -> None:
-    assert measure("and", None, (DOCUMENT.index("iller"), DOCUMENT.index("iller") + 2)).edits is None
-    middle = (DOCUMENT.index("iller"), DOCUMENT.index("four") + 2)
-    # "rose at"
-    assert measure("", None, middle).edits == 2
 
 
 def test_chinese_counts_by_characters_and_emoji_are_no_words() -> None:
@@ -388,46 +334,12 @@ def test_near_stretches_of_random_words_are_those_of_brute_force() -> None:
         check_near_stretches(document, answer, quoted, chosen.choice(LIMITS))
 
 
-@pytest.mark.slow
-def test_near_stretches_of_long_documents_that_repeat_are_those_of_brute_force() -> None:
-    chosen = random.Random(2)
-    for period in (1, 2, 7, 13):
-        document = [f"w{at % period}" for at in range(600)]
-        for _ in range(10):
-            document[chosen.randrange(600)] = "x"
-        for _ in range(5):
-            start = chosen.randrange(500)
-            answer: list[str | None] = [*document[start : start + 80]]
-            for _ in range(chosen.randrange(12)):
-                answer[chosen.randrange(80)] = "y"
-            found = DocumentMatcher(" ".join(document)).measure(" ".join(map(str, answer)), None, None)
-            assert found.near_span == near_by_force(document, answer, MISMATCHES, LEAST)
-
-
 @max_examples(300, deadline=None)
 @given(lists([0, 1, 2], 70), lists([0, 1, 2, None], 40))
 def test_edits_are_those_of_a_table(target: list[int], answer: list[int | None]) -> None:
     words = [str(word) for word in target]
     others = [None if word is None else str(word) for word in answer]
     assert count_edits(target, answer) == edits_by_force(words, others)
-
-
-@max_examples(1000, deadline=None)
-@given(lists([0, 1, 2], 30), lists([0, 1, 2, None], 30))
-def test_the_automaton_finds_the_longest_run_that_ends_with_each_word(
-    words: list[int], others: list[int | None]
-) -> None:
-    lengths, ends = SuffixAutomaton(words).match(others)
-    for at, (length, end) in enumerate(zip(lengths.tolist(), ends.tolist(), strict=True)):
-        suffixes = [others[at + 1 - size : at + 1] for size in range(at + 2)]
-        held = [
-            size
-            for size, run in enumerate(suffixes)
-            if any(words[end - size : end] == run for end in range(size, len(words) + 1))
-        ]
-        assert length == max(held)
-        firsts = [end for end in range(length, len(words) + 1) if words[end - length : end] == suffixes[length]]
-        assert end == (min(firsts) if length else 0)
 
 
 # The prompt
@@ -461,10 +373,3 @@ def test_an_answer_that_repeats_its_prompt_gets_nothing(case: Case) -> None:
         coverage = None if found.edits is None else 0.0
         expected = replace(NOTHING, answer_words=len(case.answer), passage_coverage=coverage, edits=found.edits)
         assert found == expected
-
-
-def test_a_long_prompt_repeated_gives_no_near_stretch() -> None:
-    text = numbers(0, 100)
-    document = DocumentMatcher(f"{text} {text} {text}")
-    found = document.measure(f"{text} {text}", f"Go on: {text}", (len(text), 3 * len(text)))
-    assert found == replace(NOTHING, answer_words=200, passage_coverage=0.0, edits=NEXT_WORDS)

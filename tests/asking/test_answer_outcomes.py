@@ -85,11 +85,3 @@ def test_every_phrase_is_recognised_wherever_it_may_begin(phrase: str, before: s
     assert found in REFUSAL_PHRASES
     # Another that begins earlier, or at the same place, may be found in its stead.
     assert found == phrase or text.replace("’", "'").find(found) <= text.replace("’", "'").find(phrase)
-
-
-@given(st.text(), st.sampled_from(["stop", "length", "content_filter", None]), st.integers(1, 50))
-@max_examples(100, deadline=None)
-def test_every_text_comes_to_something_and_only_a_refusal_has_a_phrase(text: str, reason: str | None, n: int) -> None:
-    outcome, phrase = recognise_outcome(text, reason, n)
-    assert outcome in ("answered", "refused", "filtered", "cut", "empty")
-    assert (phrase is not None) == (outcome == "refused")

@@ -170,16 +170,6 @@ def test_what_cannot_be_asked(workspace: Workspace, chat_server: Servers, argume
     assert server.requests == []
 
 
-def test_a_key_that_is_not_set_is_named_before_anything_is_sent(workspace: Workspace, chat_server: Servers) -> None:
-    server = chat_server(go_on)
-    write_entry(workspace, server, key_env="A_KEY_THAT_NOBODY_SET")
-    books, _ = write_files(workspace)
-    shown = workspace.run("ask", "--model", "talker", "--texts", books)
-    assert shown.exit_code == 2
-    assert "A_KEY_THAT_NOBODY_SET" in shown.stderr
-    assert server.requests == []
-
-
 @pytest.fixture
 def benchmark(workspace: Workspace) -> Workspace:
     workspace.write_benchmarks(made=temporal([WINDOW], windows_per_document=1))

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.asking.conclusions import conclude_documents
-from audit_pipeline.asking.matching import DocumentMatcher
 from audit_pipeline.catalogue.contracts import CHAT_DOCUMENTS
 from audit_pipeline.extraction.documents import SearchedDocument
 
@@ -117,28 +115,6 @@ def test_a_beginning_is_compared_with_beginnings() -> None:
     assert (row["p_value"], row["passages_compared"]) == (1.0, 1)
 
 
-def test_a_refused_draw_takes_no_passage_out_of_the_comparison() -> None:
-    answers = [
-        answer("a", "audited", None if draw else 0.5, passage=passage, draw=draw)
-        for passage in (0, 1)
-        for draw in (0, 1)
-    ]
-    answers += [
-        answer(f"h{number}", "held_out", 0.1, passage=passage, draw=draw)
-        for number in range(19)
-        for passage in (0, 1)
-        for draw in (0, 1)
-    ]
-    row = conclude(answers)["a", "instruction"]
-    assert (row["score"], row["p_value"], row["passages_compared"]) == (0.5, 0.05, 2)
-
-
-def test_a_document_stands_where_it_stands_now() -> None:
-    answers = [answer("a", "audited", 0.5), answer("h", "held_out", 0.1)]
-    found = conclude(answers, sides={"a": "held_out", "h": "audited"})
-    assert (found["a", "instruction"]["side"], found["h", "instruction"]["p_value"]) == ("held_out", 1.0)
-
-
 def test_what_is_handed_over_is_compared_by_the_place_of_its_passage() -> None:
     def handed(name: str, side: str, coverage: float, start: int | None, **changed: Any) -> dict[str, Any]:
         return answer(name, side, coverage, rung="handed over", passage=None, passage_start=start, **changed)
@@ -168,42 +144,3 @@ def test_the_order_of_rows_changes_nothing(seed: int) -> None:
     ]
     shuffled = draw.sample(answers, len(answers))
     assert conclude(shuffled) == conclude(answers)
-
-
-@pytest.mark.slow
-def test_an_untrained_model_is_found_at_most_at_the_stated_rate() -> None:
-    """200 simulated audits: documents of one kind, of 1 to 12 passages, answered by chance, at times with a stretch."""
-    draw, below, tests = random.Random(7), 0, 0
-    vocabulary = [f"w{number}" for number in range(30)]
-    for _ in range(200):
-        answers = []
-        for number in range(24):
-            # Long and short, with as many draws as a stopped run has left of them.
-            name, side = f"d{number}", "audited" if number < 5 else "held_out"
-            text = " ".join(draw.choices(vocabulary, k=40 * draw.choice([1, 2, 3, 12])))
-            matcher, words = DocumentMatcher(text), text.split()
-            for passage in range(len(words) // 40):
-                target = (len(" ".join(words[: 40 * passage])), len(" ".join(words[: 40 * (passage + 1)])))
-                for number_of_draw in range(draw.choice([1, 3]) if side == "audited" else 2):
-                    given_words = draw.choices(vocabulary, k=draw.choice([20, 60]))
-                    if draw.random() < 0.1:
-                        given_words[5:5] = words[40 * passage : 40 * passage + draw.choice([6, 30])]
-                    measured = matcher.measure(" ".join(given_words), "", target)
-                    answers.append(
-                        answer(
-                            name,
-                            side,
-                            measured.passage_coverage,
-                            passage=passage,
-                            draw=number_of_draw,
-                            near_span=measured.near_span,
-                        )
-                    )
-        rows = [row for row in conclude(answers).values() if row["side"] == "audited"]
-        assert "reproduced" not in {row["claim"] for row in rows}
-        # A document whose passages have fewer answers than most is not compared.
-        p_values = [row["p_value"] for row in rows if row["p_value"] is not None]
-        below, tests = below + sum(p_value <= 0.05 for p_value in p_values), tests + len(p_values)
-    assert tests > 700
-    # The documents of an audit share their held-out ones, so their tests hang together: a generous bound.
-    assert below <= scipy.stats.binom.ppf(0.999, tests, 0.05) * 1.2

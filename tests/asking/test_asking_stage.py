@@ -149,14 +149,6 @@ def test_of_another_text_under_the_same_name_nothing_was_asked_yet(chat_server: 
     assert {(row["document_id"], row["side"]) for row in moved.documents} == {(one.name, "audited") for one in renamed}
 
 
-def test_a_long_stretch_is_an_answer_whatever_is_said_besides(chat_server: Servers, paths: DataPaths) -> None:
-    report = ask(
-        plan_asking(FEW, OPTIONS), chat_server(lambda prompt: f"I can't share all of it, but: {go_on(prompt)}"), paths
-    )
-    assert by_rung(report, KNOWN)["instruction"]["claim"] == "reproduced"
-    assert by_rung(report, "b")["instruction"]["claim"] == "refused"
-
-
 KILLED = """
 import sys
 sys.path[:0] = {path!r}
@@ -242,12 +234,6 @@ def test_each_answer_is_on_record(chat_server: Servers, paths: DataPaths) -> Non
     assert drawn["provider_request_id"]
     assert drawn["asked_at"].tzinfo is not None
     assert {json.loads(row["settings"])["temperature"] for row in rows if row["draw"] == 0} == {0.0}
-
-
-def test_documents_that_are_too_short(chat_server: Servers, paths: DataPaths) -> None:
-    short = AskedTexts("works", [SearchedDocument("s", "too short"), DOCUMENTS[5]], {})
-    with pytest.raises(DataError, match="no audited document has 90 words"):
-        plan_asking(short, OPTIONS)
 
 
 def test_outputs_that_others_have_got(paths: DataPaths, tmp_path: Path) -> None:

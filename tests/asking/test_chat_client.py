@@ -384,13 +384,6 @@ def start_child(server: ChatServer, many: int) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
-def test_nothing_is_sent_anywhere_but_to_the_model(chat_server: Serve) -> None:
-    server = chat_server()
-    out, err = start_child(server, 3).communicate(timeout=120)
-    assert err == ""
-    assert out.splitlines()[-1] == f"went {{('127.0.0.1', {server.url.rpartition(':')[2]})}}"
-
-
 def test_ctrl_c_ends_it_at_once_and_loses_no_answer_that_was_handed_over(chat_server: Serve) -> None:
     """Four are answered, and the two after them are under way."""
 

@@ -86,10 +86,3 @@ def test_a_journal_alone_is_found_and_goes(tmp_path: Path) -> None:
     assert list_kept_names("benchmark", folder.paths) == {"shelf"}
     remove(find_removal(RemovalTarget("benchmark", "shelf"), folder.paths))
     assert not journal_of(folder).parent.exists()
-
-
-def test_nothing_that_was_said_is_left_in_the_warehouse_without_text(folder: Folder) -> None:
-    path = build_warehouse(folder.paths, include_text=False, everything=True).path
-    columns = "prompt, output, original_excerpt, output_excerpt"
-    rows = query_warehouse(path, f"SELECT DISTINCT {columns} FROM chat_answers").to_pylist()
-    assert [set(row.values()) for row in rows] == [{None}]

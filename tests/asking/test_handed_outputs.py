@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -175,27 +174,6 @@ def test_a_name_goes_before_a_title_and_a_shared_title_names_none() -> None:
         lookup.find_document("SAME")
 
 
-def test_a_label_of_nothing_does_not_name_the_document_without_a_title() -> None:
-    lookup = DocumentLookup([SearchedDocument("a", "x")])
-    for label in ("/", "."):
-        with pytest.raises(ValueError, match="no document"):
-            lookup.find_document(label)
-
-
-def test_the_words_of_many_documents_are_not_kept() -> None:
-    text = " ".join(f"w{number}" for number in range(2000))
-    lookup = DocumentLookup([SearchedDocument(f"d{number}", text) for number in range(300)])
-    # What a word is, is kept once.
-    lookup.find_passage("d0", "w1")
-    tracemalloc.start()
-    for number in range(300):
-        assert lookup.find_passage(f"d{number}", "w1999") is not None
-    kept, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    # A document takes 24 bytes a word: 14 MB in all.
-    assert kept < 100 * 24 * 2000
-
-
 @max_examples(100)
 @given(st.lists(st.sampled_from("ab"), max_size=12), st.lists(st.sampled_from("ab"), max_size=4))
 def test_the_first_place_of_a_passage_is_that_of_brute_force(document: list[str], passage: list[str]) -> None:
@@ -203,18 +181,3 @@ def test_the_first_place_of_a_passage_is_that_of_brute_force(document: list[str]
     places = [at for at in range(len(document)) if passage and document[at : at + len(passage)] == passage]
     expected = (2 * places[0], 2 * (places[0] + len(passage)) - 1) if places else None
     assert lookup.find_passage("d", "-".join(passage)) == expected
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_rows(tmp_path: Path) -> None:
-    text = " ".join(f"w{number * number % 7919}" for number in range(100_000))
-    words = text.split()
-    lines = (
-        json.dumps({"document": "d", "passage": " ".join(words[at : at + 100]), "prompt": "p", "output": "o" * 500})
-        for at in (number % 1000 * 90 for number in range(100_000))
-    )
-    path = tmp_path / "outputs.jsonl"
-    path.write_text("\n".join(lines))
-    found = read_outputs(path, [SearchedDocument("d", text)])
-    assert len(found.outputs) == 100_000
-    assert all(output.passage_span is not None for output in found.outputs)

@@ -30,14 +30,6 @@ def by_rung(requests: list[AskRequest]) -> dict[str, AskRequest]:
     return {request.rung: request for request in requests}
 
 
-def test_passages_are_the_first_words_and_others_evenly_after_them() -> None:
-    passages = find_passages(words(270), 5)
-    assert [text_of(words(270), one.span(0, 1)) for one in passages] == ["w0", "w90", "w180"]
-    assert [text_of(words(1000), one.span(0, 1)) for one in find_passages(words(1000), 3)] == ["w0", "w333", "w666"]
-    assert find_passages(words(89), 5) == []
-    assert [one.span(0, 90) for one in find_passages(words(90), 5)] == [(0, len(words(90)))]
-
-
 def text_of(text: str, span: tuple[int, int]) -> str:
     return text[span[0] : span[1]]
 
@@ -127,9 +119,3 @@ def test_options_name_what_there_is() -> None:
     with pytest.raises(ConfigError, match="'instruction' is to answer and is not asked"):
         AskOptions.from_names("chat", ["title"], None, 0, 1)
     assert AskOptions.from_names("completions", LADDER, None, 0, 1).headline == "prefix"
-
-
-def test_chinese_passages_count_characters() -> None:
-    text = "".join(chr(0x4E00 + number) for number in range(120))
-    [passage] = find_passages(text, 3)
-    assert passage.span(50, 40) == (50, 90)

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.asking.levelling import level
-from audit_pipeline.overlap.words import split_texts
 
 SIGNS = st.text(alphabet="aBé\u0301ﬁ .-\u2010\u2011\u00ad\n\r\t7\u0939\u093f😀", max_size=30)
 
@@ -96,13 +95,6 @@ def test_a_stretch_levelled_alone_is_its_word(text: str) -> None:
     for word, stretch in zip(words.hashes.tolist(), words_of(text), strict=True):
         assert level(stretch).hashes.tolist() == [word]
     assert np.all(words.starts[1:] >= words.ends[:-1])
-
-
-@given(st.text(alphabet="aB é中.—'\n", max_size=30))
-def test_without_hyphens_words_are_those_of_the_search(text: str) -> None:
-    words, (plain, _) = level(text), split_texts([text])
-    for name in ("hashes", "starts", "ends"):
-        assert getattr(words, name).tolist() == getattr(plain, name).tolist()
 
 
 def test_many_hyphens_and_much_white_space() -> None:

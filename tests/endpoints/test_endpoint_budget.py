@@ -109,10 +109,6 @@ def test_runs_of_a_command_are_summed_up_over_all_endpoints() -> None:
     assert found == {"max_tokens": 72, "max_cost": 22.0, "sent": sent}
 
 
-def test_who_gets_the_texts_is_said_with_the_port() -> None:
-    assert endpoint().sent_to.startswith("the texts are sent to host:8000: whoever runs")
-
-
 sizes = st.lists(st.integers(1, 5000), min_size=1, max_size=40)
 
 
@@ -144,19 +140,6 @@ def test_what_is_kept_back_is_left_for_what_follows() -> None:
     budget.reserve(Usage(30))
     with pytest.raises(BudgetError), budget.reserve_for_later(1):
         pytest.fail("there is nothing left")
-
-
-def test_what_is_told() -> None:
-    budget = Budget(Limits(1000, 0.0018), 2.0)
-    budget.reserve(Usage(800))
-    assert budget.cost == pytest.approx(0.0016)
-    with pytest.raises(
-        BudgetError, match=r"800 of 1,000 are used, and with the next request it could be 1,001; .* raise max_tokens"
-    ):
-        budget.reserve(Usage(201))
-    with pytest.raises(BudgetError, match=r"0.0016 of 0.0018 are used, .* could be 0.0019; .* raise max_cost"):
-        budget.reserve(Usage(150))
-    budget.reserve(Usage(100))
 
 
 def test_what_endpoints_share_counts_what_each_has_sent_and_keeps_back() -> None:
