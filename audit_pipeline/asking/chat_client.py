@@ -95,13 +95,12 @@ def ask_all(
     waited for and handed over first, since it is paid for: of several errors the first is raised. No message holds the
     key or a prompt. Ctrl-C ends it at once.
     """
-    provider, place = entry.model.partition("/")[0], f"{entry.name} in config/{FILE_NAME}"
     client = Client(
         f"{entry.name} at {entry.host}",
         entry,
         budget,
-        place=place,
-        key_header=KEY_HEADERS[provider],
+        place=f"{entry.name} in config/{FILE_NAME}",
+        key_header=KEY_HEADERS[entry.provider],
         tell=tell,
         patience=patience,
     )

@@ -1,8 +1,5 @@
 """What follows of answers, by document and rung: the score, its p- and q-value beside held-out documents, the claim.
 
-What belongs here: from rows of CHAT_ANSWERS to rows of CHAT_DOCUMENTS. What does not: what one answer is worth
-(matching.py), the quiz (quiz.py).
-
 The score of a document is named beforehand: the share of the next 40 words that come back in common runs of 5 words and
 more (n-gram coverage of the true text: Hallinan et al. 2025, arXiv 2508.09603), mean over the answers to a passage,
 then over passages. It is compared with that of held-out documents at the same rung. On both sides a passage has equally

@@ -98,6 +98,11 @@ class ChatModel(StrictSettings):
         return self
 
     @property
+    def provider(self) -> str:
+        """Whose interface it speaks: openai, anthropic or gemini."""
+        return self.model.partition("/")[0]
+
+    @property
     def fingerprint(self) -> str:
         """What the model is known by: its address, and what is known of its weights."""
         return digest("chat", self.model, self.url, self.interface, self.revision)
@@ -105,7 +110,7 @@ class ChatModel(StrictSettings):
     @property
     def address(self) -> str:
         """Where it is asked: ``url``, else the provider's address."""
-        return self.url if self.url is not None else _ADDRESSES[self.model.partition("/")[0]]
+        return self.url if self.url is not None else _ADDRESSES[self.provider]
 
     @property
     def host(self) -> str:

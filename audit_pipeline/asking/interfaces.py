@@ -113,21 +113,19 @@ def _drop_missing(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_chat_answer(entry: ChatModel, answer: ServerAnswer) -> ChatAnswer:
     """What an answer says; raises PassingError where it cannot be read."""
-    provider = entry.model.partition("/")[0]
     try:
         reply = json.loads(answer.body, parse_int=lambda digits: int(digits[:_DIGITS]))
-        text, reason = _read_text(provider, entry.interface, reply)
-        name, *sides = _COUNTS[provider]
+        text, reason = _read_text(entry, reply)
+        name, prompt_names, answer_names = _COUNTS[entry.provider]
         usage = reply.get(name)
-        prompt_tokens, output_tokens = (
-            (_add_counts(usage, side) for side in sides) if isinstance(usage, dict) else (None, None)
-        )
+        is_counted = isinstance(usage, dict)
+        counts = (_add_counts(usage, prompt_names), _add_counts(usage, answer_names)) if is_counted else None
         return ChatAnswer(
             _clean(text) or "",
             _clean(reason),
             _clean(reply.get("model") or reply.get("modelVersion")),
             find_request_id(answer, reply),
-            (prompt_tokens, output_tokens) if isinstance(usage, dict) else None,
+            counts,
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise PassingError("its answer cannot be read") from error
@@ -141,19 +139,19 @@ def find_request_id(answer: ServerAnswer, reply: Mapping[str, Any]) -> str | Non
     )
 
 
-def _read_text(provider: str, interface: str, reply: Mapping[str, Any]) -> tuple[str, Any]:
+def _read_text(entry: ChatModel, reply: Mapping[str, Any]) -> tuple[str, Any]:
     """The words of an answer, and why it ended."""
-    if provider == "anthropic":
+    if entry.provider == "anthropic":
         parts = [part for part in reply["content"] if part["type"] == "text"]
         return "".join(part["text"] for part in parts), reply.get("stop_reason")
-    if provider == "gemini":
+    if entry.provider == "gemini":
         if not reply.get("candidates"):
             return "", reply["promptFeedback"]["blockReason"]
         candidate = reply["candidates"][0]
         parts = candidate.get("content", {}).get("parts", ())
         return "".join(part.get("text", "") for part in parts if not part.get("thought")), candidate.get("finishReason")
     choice = reply["choices"][0]
-    content = choice["text"] if interface == "completions" else choice["message"]["content"] or ""
+    content = choice["text"] if entry.interface == "completions" else choice["message"]["content"] or ""
     words = content if isinstance(content, str) else "".join(part["text"] for part in content)
     return words, choice.get("finish_reason")
 

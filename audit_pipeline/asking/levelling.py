@@ -1,7 +1,5 @@
 """The words of a document, a prompt or an answer, levelled so that printing and typing make no difference.
 
-What belongs here: what is equal to what. What does not: which words two texts share (matching.py).
-
 A word is what overlap/words.py says. So these come out equal: upper and lower case, ligatures and full width forms and
 other forms of a letter (NFKC), composed and decomposed accents. Quotes, apostrophes, dashes, hyphens, punctuation and
 white space separate words and are no words: ``don't``, ``don’t`` and ``don t`` are the same two words, ``well-known``

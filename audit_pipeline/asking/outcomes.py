@@ -1,7 +1,5 @@
 """What a request came to: an answer that can be measured, or a refusal, a filter, an end too early, nothing.
 
-What belongs here: recognising it by the reason of the end and by phrases. What does not: measuring (matching.py).
-
 Phrases can be wrong both ways. So what is refused counts neither as given nor as absent, the phrase is kept with the
 answer, and the report shows the phrases that occurred, with counts.
 """

@@ -35,12 +35,7 @@ from audit_pipeline.errors import (
     withhold_quotes,
 )
 from audit_pipeline.fetch.retry import RetryPolicy, build_async_retryer, causes, is_transient_status, parse_retry_after
-from audit_pipeline.fetch.server_answers import (
-    DamagedAnswerError,
-    OversizedAnswerError,
-    guard_response_async,
-    redact,
-)
+from audit_pipeline.fetch.server_answers import DamagedAnswerError, OversizedAnswerError, guard_response_async
 
 PATIENCE = RetryPolicy(attempts=8, first=0.5, longest=60.0, jitter=1.0)
 """About two minutes in all: what a server needs to be started again."""
@@ -58,12 +53,6 @@ _ADVICE: Mapping[int, str] = {
     404: "no such route or model: see url and model in {}",
 }
 _REDIRECTED = "it leads elsewhere, and is not followed: name the address that it leads to as url in {}"
-_BROKEN: Mapping[type[Exception], str] = {
-    httpx2.RemoteProtocolError: "its answer was cut short",
-    httpx2.ReadError: "its answer was cut short",
-    httpx2.ConnectError: "it cannot be reached",
-    httpx2.ProxyError: "the proxy in between refuses",
-}
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -331,10 +320,8 @@ class _Session:
         except httpx2.TransportError as error:
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes(error)):
                 raise ModelError(f"{who}: its certificate is not trusted") from error
-            if isinstance(error, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
-                words = redact(to_one_line(error), [self._key] if self._key else [])[:_WORDS]
-                raise ModelError(f"{who}: cannot be asked ({words})") from error
-            raise PassingError(_BROKEN.get(type(error), "the connection failed")) from error
+            is_away = isinstance(error, httpx2.ConnectError)
+            raise PassingError("it cannot be reached" if is_away else "the connection failed") from error
         except DamagedAnswerError as error:
             raise PassingError(str(error)) from error
         except OversizedAnswerError as error:
@@ -411,7 +398,6 @@ def extract_error_message(body: bytes) -> str:
         error = reply.get("error", reply)
         reply = error if not isinstance(error, dict) else error.get("message") or error.get("detail") or error
     if isinstance(reply, list) and all(isinstance(problem, dict) and "msg" in problem for problem in reply):
-        locations = [problem.get("loc") for problem in reply]
-        places = [".".join(map(str, loc)) if isinstance(loc, list) else "" for loc in locations]
-        return "; ".join(f"{place}: {problem['msg']}" for place, problem in zip(places, reply, strict=True))
+        # Of pydantic's faults only where and what: their input is the prompt.
+        return "; ".join(f"{problem.get('loc')}: {problem['msg']}" for problem in reply)
     return reply if isinstance(reply, str) else json.dumps(reply)[:_FEW_WORDS]

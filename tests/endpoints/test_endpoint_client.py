@@ -95,13 +95,13 @@ TEXT = 'A private "text", of\na few words that nobody else may read.'
         # FastAPI's: where and what, without pydantic's input.
         (
             json.dumps({"detail": [{"loc": ["body", "prompt"], "msg": "not a list", "type": "t", "input": TEXT}]}),
-            "body.prompt: not a list",
+            "['body', 'prompt']: not a list",
         ),
         (json.dumps({"error": {"message": f"cannot read {TEXT}!"}}), "cannot read …!"),
         (f"500 at {TEXT!r}", "500 at …"),
         (json.dumps({"input": TEXT}), '{"input": …'),
         (json.dumps({"error": "ids [5, 19, 22, 7, 8, 100] are bad"}), "ids […] are bad"),
-        (json.dumps({"detail": [{"loc": 5, "msg": "nowhere"}]}), ": nowhere"),
+        (json.dumps({"detail": [{"loc": 5, "msg": "nowhere"}]}), "5: nowhere"),
         ("[" * 60_000, "[" * 80),
         ("<html>" + "busy " * 100, ("<html>" + "busy " * 100)[:80]),
     ],
