@@ -116,8 +116,8 @@ def ask_all(
     answers = client.iterate_answers(
         iterate_until_fault(),
         lambda request: build_chat_request(entry, request[1], request[2]),
-        lambda request, answer: (request[0], reader.read(request[1], request[2], answer)),
-        read_refusal=lambda request, answer: reader.read_filtered(request[0], request[1], request[2], answer),
+        reader.read,
+        read_refusal=reader.read_filtered,
     )
     try:
         with closing(answers):
@@ -143,27 +143,27 @@ class _ReplyReader:
         self._entry, self._budget, self._tell = entry, budget, tell
         self._has_told_counts = False
 
-    def read(self, prompt: Prompt, sampling: Sampling, answer: ServerAnswer) -> ChatReply:
-        """The reply; raises PassingError where it cannot be read."""
+    def read(self, request: tuple[K, Prompt, Sampling], answer: ServerAnswer) -> tuple[K, ChatReply]:
+        """The reply, with the request's key; raises PassingError where it cannot be read."""
+        key, prompt, sampling = request
         found = read_chat_answer(self._entry, answer)
         reply = ChatReply(
             found.text, found.finish_reason, found.answered_by, found.request_id, answer.asked_at, answer.seconds
         )
         if found.counts is None:
-            return reply
+            return key, reply
         most = compute_most_usage(prompt, sampling)
         took = self._bound_counts(found.counts, "\n".join(filter(None, prompt)), found.text, most)
         self._budget.settle(most, took)
-        return replace(reply, **took._asdict(), cost=self._entry.cost_of(*took))
+        return key, replace(reply, **took._asdict(), cost=self._entry.cost_of(*took))
 
-    def read_filtered(
-        self, key: K, prompt: Prompt, sampling: Sampling, answer: ServerAnswer
-    ) -> tuple[K, ChatReply] | None:
+    def read_filtered(self, request: tuple[K, Prompt, Sampling], answer: ServerAnswer) -> tuple[K, ChatReply] | None:
         """The reply where the interface says by an error that a filter held the answer back; None for other refusals.
 
         A refusal takes no tokens.
         """
         if answer.status in _REFUSALS:
+            key, prompt, sampling = request
             self._budget.settle(compute_most_usage(prompt, sampling), Usage())
             with suppress(ValueError, LookupError, TypeError, RecursionError):
                 if json.loads(answer.body)["error"]["code"] in _FILTER_CODES:
