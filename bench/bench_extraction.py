@@ -70,9 +70,7 @@ def main() -> None:
 
 def _loaded(name: str, paths: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
     model = load_tokenizer(resolve_model(name, load_models()), paths)
-    forward = load_forward_pass(model, paths, default_device(), print)
-    assert isinstance(forward, ForwardPass), "the model runs in several processes"
-    return model, forward
+    return model, load_forward_pass(model, paths, default_device(), print)
 
 
 def speed(model: TokenizedModel, forward: ForwardPass, text: str, count: int, repeats: int) -> None:

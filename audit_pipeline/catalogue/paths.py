@@ -277,14 +277,14 @@ class DataPaths:
         """What probes found out about one model of an endpoint."""
         return self.root / "models" / "endpoints" / f"{digest_of_entry}.json"
 
-    def load_check(self, model_fingerprint: str, division: str | None = None) -> Path:
-        """What the check at loading found out about a model's forward pass on this machine; ``division`` says how it
-        lies on several devices."""
-        name = model_fingerprint if division is None else f"{model_fingerprint}.{division}"
+    def load_check(self, model_fingerprint: str, devices: str | None = None) -> Path:
+        """What the check at loading found out about a model's forward pass on this machine; ``devices`` as in the
+        model's entry."""
+        name = model_fingerprint if devices is None else f"{model_fingerprint}.{devices}"
         return self.root / "models" / "checks" / f"{name}.json"
 
     def load_checks(self, model_fingerprint: str) -> list[Path]:
-        """The load checks of every division that exist."""
+        """The load checks of a model that exist, on one device and on several."""
         return sorted(self.load_check(model_fingerprint).parent.glob(f"{model_fingerprint}.*json"))
 
     @property

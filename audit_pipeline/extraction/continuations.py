@@ -36,7 +36,6 @@ from audit_pipeline.extraction.windows import count_tokens_with_characters, spli
 from audit_pipeline.metrics.roc import Floats
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.local_pass import LocalPass
 from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_and_stride
 
 _DRAWS_AT_ONCE = 64
@@ -53,7 +52,7 @@ class Generated:
 
 
 def generate_continuations(
-    model: TokenizedModel, forward: LocalPass, window: EncodedText, draws: int, seed: int
+    model: TokenizedModel, forward: ForwardPass, window: EncodedText, draws: int, seed: int
 ) -> Generated:
     """Let the model continue the prefix of ``window``, once by its first choices and ``draws`` times at random.
 
@@ -62,7 +61,7 @@ def generate_continuations(
     """
     prefix, suffix = split_prefix_and_suffix(window)
     greedy = generate_greedily(forward, prefix, len(suffix))
-    return Generated(model.tokenizer.decode(greedy), forward.apply(_count_hits, prefix, suffix, draws, seed), draws)
+    return Generated(model.tokenizer.decode(greedy), _count_hits(forward, prefix, suffix, draws, seed), draws)
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class Given:
     words_in_common: int
 
 
-def give_greedily(model: TokenizedModel, forward: LocalPass, window: EncodedText, suffix: str) -> Given:
+def give_greedily(model: TokenizedModel, forward: ForwardPass, window: EncodedText, suffix: str) -> Given:
     """What the model gives after the prefix of ``window``, and how much of the text ``suffix`` that is."""
     prefix, ids = split_prefix_and_suffix(window)
     given = model.tokenizer.decode(generate_greedily(forward, prefix, len(ids)))
@@ -88,12 +87,8 @@ def count_words_in_common(true_text: str, given_text: str) -> int:
     return SequenceMatcher(None, true_text.split(), given_text.split(), autojunk=False).find_longest_match().size
 
 
-def generate_greedily(forward: LocalPass, prefix: Sequence[int], tokens: int) -> list[int]:
+def generate_greedily(forward: ForwardPass, prefix: Sequence[int], tokens: int) -> list[int]:
     """The next ``tokens`` after ``prefix`` when the model always takes its first choice."""
-    return forward.apply(_generate_greedily, prefix, tokens)
-
-
-def _generate_greedily(forward: ForwardPass, prefix: Sequence[int], tokens: int) -> list[int]:
     with forward.running():
         [found] = _generate_token_ids(forward, prefix, tokens, 1, do_sample=False)
     return found
@@ -166,7 +161,7 @@ class Continuation:
 
 
 def continue_document(
-    model: TokenizedModel, forward: LocalPass, document: str, prefix: int, tokens: int
+    model: TokenizedModel, forward: ForwardPass, document: str, prefix: int, tokens: int
 ) -> Continuation:
     """Give the model the first ``prefix`` tokens of a document and let it continue by its first choices, for ``tokens``
     tokens or as many as the document has. Raises DataError where the document ends with the prefix.
@@ -209,7 +204,7 @@ def _find_blocks(true_words: Sequence[str], given_words: Sequence[str]) -> Itera
 
 
 def _generate_at_length(
-    model: TokenizedModel, forward: LocalPass, start: Sequence[int], prompt: Sequence[int], tokens: int
+    model: TokenizedModel, forward: ForwardPass, start: Sequence[int], prompt: Sequence[int], tokens: int
 ) -> list[int]:
     """The next ``tokens`` after ``prompt``, the model's own words among the context.
 
@@ -239,16 +234,13 @@ class Nearness:
     edits: bool
 
 
-def bound_near_verbatim(forward: LocalPass, window: EncodedText, near: Nearness) -> float:
+def bound_near_verbatim(forward: ForwardPass, window: EncodedText, near: Nearness) -> float:
     """The log of a lower bound of the probability that the model gives a continuation near the suffix of ``window``.
 
     The bound is the same for the same model and window: nothing is drawn. Minus infinity where no followed continuation
     ends near the suffix.
     """
-    return forward.apply(_bound_log_p, *split_prefix_and_suffix(window), near)
-
-
-def _bound_log_p(forward: ForwardPass, prefix: Sequence[int], suffix_ids: Sequence[int], near: Nearness) -> float:
+    prefix, suffix_ids = split_prefix_and_suffix(window)
     suffix = np.array(suffix_ids, dtype=np.int64)
     measure = _step_edit_distance if near.edits else _step_hamming_distance
     # What a beam's distance is computed from: its differing tokens so far, or its row of the table of edits.

@@ -53,7 +53,7 @@ from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_a
 
 if TYPE_CHECKING:
     from audit_pipeline.extraction.continuations import Continuation, Generated, Given, Nearness
-    from audit_pipeline.token_statistics.local_pass import LocalPass
+    from audit_pipeline.token_statistics.forward import ForwardPass
 
 OfDocument = TypeVar("OfDocument")
 
@@ -274,8 +274,8 @@ class Search:
         forward = self._load_local_pass(backend_of)
         return continue_document(self._model, forward, document.text, self._options.lengths.prefix, tokens)
 
-    def _load_local_pass(self, backend_of: BackendOf) -> LocalPass:
-        from audit_pipeline.token_statistics.local_pass import load_local_pass  # noqa: PLC0415
+    def _load_local_pass(self, backend_of: BackendOf) -> ForwardPass:
+        from audit_pipeline.token_statistics.loading import load_local_pass  # noqa: PLC0415
 
         return load_local_pass(self._model, backend_of)
 

@@ -54,7 +54,7 @@ DIALECT_TRAITS: Mapping[Dialect, DialectTraits] = {
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
 # What an entry says of weights that are run here.
-_OF_WEIGHTS = {"dtype", "attention", "compile", "trust_remote_code", "devices", "tensor_parallel"}
+_OF_WEIGHTS = {"dtype", "attention", "compile", "trust_remote_code", "devices"}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -241,22 +241,12 @@ class ModelEntry(StrictSettings):
         default=False, description="run code that comes with the model: only where you have read it"
     )
     devices: Literal["auto"] | None = Field(default=None, description="auto: layers on all there are; None: one device")
-    tensor_parallel: Annotated[int, Field(ge=2)] | None = Field(
-        default=None, description="every layer divided over so many devices"
-    )
     notes: str | None = Field(default=None, description="whatever a reader should know")
 
     @property
     def host(self) -> UserHostedWeights | Endpoint:
         """What runs the model, as far as it is known without reaching it."""
         return self.endpoint or UserHostedWeights()
-
-    @property
-    def division(self) -> str | None:
-        """How the model lies on several devices, in a word; None on one."""
-        if self.tensor_parallel is not None:
-            return f"tensor_parallel={self.tensor_parallel}"
-        return None if self.devices is None else f"devices={self.devices}"
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
@@ -281,13 +271,8 @@ class ModelEntry(StrictSettings):
             raise ValueError(f"{', '.join(senseless)}: said of weights on this machine, and an endpoint has its own")
         if self.window is not None and self.stride is not None and self.stride >= self.window:
             raise ValueError("stride must be smaller than window")
-        if self.devices is not None and self.tensor_parallel is not None:
-            raise ValueError(
-                "devices: auto puts whole layers on several devices, tensor_parallel divides every layer: "
-                "give one of them"
-            )
-        if self.compile and self.division is not None:
-            raise ValueError(f"compile goes with one device: leave {self.division.split('=')[0]} out")
+        if self.compile and self.devices is not None:
+            raise ValueError("compile goes with one device: leave devices out")
         return self
 
     @model_validator(mode="after")

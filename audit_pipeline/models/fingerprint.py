@@ -169,7 +169,7 @@ def _load_or_compute_digest(path: Path, paths: DataPaths) -> str:
 # sums are made in another order there, as in another batch or on another processor.
 _CHANGES_NO_NUMBER = {
     **dict.fromkeys(["name", "title", "path", "card", "release_date", "training_cutoff", "licence", "notes"], True),
-    **dict.fromkeys(["devices", "tensor_parallel"], True),
+    "devices": True,
     "endpoint": {"key_env", "concurrency", "timeout_seconds", "price_per_million", "max_tokens", "max_cost"},
 }
 

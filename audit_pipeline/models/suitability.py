@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import transformers
@@ -35,43 +33,6 @@ def require_usable(config: Any, name: str) -> None:
             f"{name} ({kind}) does not predict the next token of a text: take a decoder-only model (GPT, Llama and "
             "their like)"
         )
-
-
-def require_divisible(
-    name: str, config_folder: Path, ranks: int, quantisation: object | None, *, trust_remote_code: bool
-) -> None:
-    """Raise ModelError unless transformers can divide every layer of a model by ``ranks``."""
-    if quantisation is not None:
-        raise ModelError(
-            f"{name} cannot be divided: its weights are quantised ({quantisation}); set devices: auto "
-            "in its entry instead of tensor_parallel"
-        )
-    config = transformers.AutoConfig.from_pretrained(config_folder, trust_remote_code=trust_remote_code)
-    text = config.get_text_config()
-    if not getattr(text, "base_model_tp_plan", None):
-        raise ModelError(
-            f"{name} cannot be divided: transformers has no tensor-parallel plan for {config.model_type}; "
-            "set devices: auto in its entry instead of tensor_parallel"
-        )
-    # Some architectures have other numbers in some layers.
-    heads = {layer.num_attention_heads for layer in text.per_layer_config}
-    key_values = {
-        getattr(layer, "num_key_value_heads", None) or layer.num_attention_heads for layer in text.per_layer_config
-    }
-    # A number divides all of several numbers where it divides their greatest common divisor.
-    common = math.gcd(*heads, *key_values)
-    if common % ranks:
-        possible = [str(number) for number in range(2, common + 1) if not common % number]
-        fitting = f"set tensor_parallel: {' or '.join(possible)}" if possible else "no number does"
-        raise ModelError(
-            f"{name} cannot be divided by tensor_parallel: {ranks}, which has to divide its {_join_with_or(heads)} "
-            f"attention heads and its {_join_with_or(key_values)} key-value heads: {fitting}, or devices: auto in its "
-            "entry instead"
-        )
-
-
-def _join_with_or(numbers: Collection[int]) -> str:
-    return " or ".join(map(str, sorted(numbers)))
 
 
 def build_read_error(name: str, source: object, part: str, error: Exception) -> ModelError:

@@ -127,7 +127,7 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
             "give window in its entry in config/models.yaml"
         )
     is_converted = located.gguf is not None and entry.endpoint is None
-    model = TokenizedModel(
+    return TokenizedModel(
         located=located,
         identity=identity,
         tokenizer=converted.tokenizer,
@@ -138,18 +138,6 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
         config_folder=located.folder if located.gguf is None else folder,
         weights_folder=converted_weights_folder(identity, entry.dtype, paths) if is_converted else located.folder,
     )
-    if entry.tensor_parallel is not None:
-        # Long before anything is run. Transformers reads the configuration, and takes seconds to import.
-        from audit_pipeline.models.suitability import require_divisible  # noqa: PLC0415
-
-        require_divisible(
-            entry.name,
-            model.config_folder,
-            entry.tensor_parallel,
-            model.quantisation,
-            trust_remote_code=entry.trust_remote_code,
-        )
-    return model
 
 
 def count_weight_bytes_on_disk(tokenized: TokenizedModel) -> int:

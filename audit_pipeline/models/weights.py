@@ -14,7 +14,6 @@ import psutil
 import torch
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
-from transformers.distributed import DistributedConfig
 from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.catalogue.files import read_json
@@ -155,48 +154,30 @@ def count_parameters(tokenized: TokenizedModel) -> int:
 
 def fit_of(tokenized: TokenizedModel, device: str) -> Fit:
     """Whether the model's weights fit where its entry puts them; ``device``: 'cpu' or 'cuda'."""
-    needed, ranks = compute_weight_bytes(tokenized, device), tokenized.entry.tensor_parallel
+    needed = compute_weight_bytes(tokenized, device)
     head = f"The weights take {_format_gb(needed)} in memory ({tokenized.quantisation or tokenized.entry.dtype})"
     if not device.startswith("cuda"):
         return _fit_on_cpu(head, needed, tokenized.entry.devices is not None)
     every = measure_gpu_memory()
     if tokenized.entry.devices is not None:
         return _fit_on_all(head, needed, every)
-    if ranks is None:
-        number = torch.device(device).index or 0
-        return _build_fit(head, needed, needed, every[number : number + 1], "the GPU")
-    if len(every) < ranks:
-        return Fit(needed, now=False, ever=False, words=f"{head}; {_describe_missing_gpus(ranks, len(every))}.")
-    return _build_fit(
-        f"{head}, {_format_gb(needed // ranks)} a GPU", needed, needed // ranks, every[:ranks], "the fullest GPU"
-    )
+    return _build_fit(head, needed, every[torch.device(device).index or 0], "the GPU")
 
 
 def require_enough_memory(tokenized: TokenizedModel, device: str) -> None:
     """Raise ModelError where the weights cannot fit, whatever else is in memory."""
-    ranks, on_gpus = tokenized.entry.tensor_parallel, device.startswith("cuda")
-    if on_gpus and ranks is not None and len(every := measure_gpu_memory()) < ranks:
-        raise ModelError(
-            f"{tokenized.entry.name} cannot be divided on this machine: "
-            f"{_describe_missing_gpus(ranks, len(every))}; set "
-            "devices: auto or a smaller tensor_parallel in its entry (docs/new-model.md)"
-        )
     fit = fit_of(tokenized, device)
     if not fit.ever:
         raise ModelError(
-            f"{tokenized.entry.name} is too large: {fit.words} Set devices: auto or tensor_parallel in its entry, "
-            "or a smaller dtype (docs/new-model.md)"
+            f"{tokenized.entry.name} is too large: {fit.words} Set devices: auto in its entry, or a smaller dtype "
+            "(docs/new-model.md)"
         )
 
 
-def _describe_missing_gpus(ranks: int, present: int) -> str:
-    return f"tensor_parallel: {ranks} takes as many GPUs, and there {'is' if present == 1 else 'are'} {present}"
-
-
-def _build_fit(head: str, needed: int, share: int, devices: Sequence[Memory], place: str) -> Fit:
-    free, total = min(device.free for device in devices), min(device.total for device in devices)
-    words = f"{head}, and {_choose_fit_verb(share, free)}: {place} has {_format_gb(free)} free of {_format_gb(total)}."
-    return Fit(needed, share <= free, share <= total, words)
+def _build_fit(head: str, needed: int, memory: Memory, place: str) -> Fit:
+    verb = _choose_fit_verb(needed, memory.free)
+    words = f"{head}, and {verb}: {place} has {_format_gb(memory.free)} free of {_format_gb(memory.total)}."
+    return Fit(needed, needed <= memory.free, needed <= memory.total, words)
 
 
 def _fit_on_cpu(head: str, needed: int, to_disk: bool) -> Fit:
@@ -204,7 +185,7 @@ def _fit_on_cpu(head: str, needed: int, to_disk: bool) -> Fit:
     place = "main memory"
     if to_disk:
         memory, place = Memory(memory.total, compute_weight_budget()), f"{place}, of which a tenth is left to the pass,"
-    fit = _build_fit(head, needed, needed, [memory], place)
+    fit = _build_fit(head, needed, memory, place)
     rest = " What has no room stays on disk and is read again for every batch, which is slow." if to_disk else ""
     return Fit(needed, fit.now, to_disk or needed <= memory.total + swap, fit.words + ("" if fit.now else rest))
 
@@ -242,10 +223,9 @@ def load_weights(
     """The model in evaluation mode on ``device``, in the entry's dtype.
 
     With ``devices: auto`` its layers lie on all devices of that kind, and what they have no room for in main memory and
-    on disk. In a process that is a rank of several, it holds this rank's part of every layer. A .gguf is dequantised
-    once, into safetensors under the data folder, and read from there from then on; ``notify`` hears of it. Raises
-    ModelError where the weights are missing, cut short, in a format that can run code or that a package is lacking for,
-    and where there is certainly no room for them.
+    on disk. A .gguf is dequantised once, into safetensors under the data folder, and read from there from then on;
+    ``notify`` hears of it. Raises ModelError where the weights are missing, cut short, in a format that can run code or
+    that a package is lacking for, and where there is certainly no room for them.
     """
     if tokenized.entry.endpoint is not None:
         raise ModelError(
@@ -254,14 +234,9 @@ def load_weights(
     require_device(device)
     transformers_logging.disable_progress_bar()
     require_quantisation_package(tokenized.entry.name, tokenized.quantisation)
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        how = DistributedConfig(tp_size=torch.distributed.get_world_size())
-        model = _load_pretrained(tokenized, tokenized.weights_folder, distributed_config=how)
-    else:
-        require_enough_memory(tokenized, device)
-        put = _load_on_one_device if tokenized.entry.devices is None else _load_on_all_devices
-        model = put(tokenized, device, notify)
-    model = model.eval()
+    require_enough_memory(tokenized, device)
+    put = _load_on_one_device if tokenized.entry.devices is None else _load_on_all_devices
+    model = put(tokenized, device, notify).eval()
     model.requires_grad_(requires_grad=False)
     return model  # type: ignore[no-any-return]
 
@@ -279,7 +254,7 @@ def convert_gguf(tokenized: TokenizedModel, notify: Callable[[str], None]) -> To
     if not tokenized.weights_folder.exists():
         raise ModelError(
             f"{located.entry.name} is read by several devices out of converted weights, and the disk has no room for "
-            f"them: make room under {tokenized.weights_folder.parent}, or leave devices and tensor_parallel out"
+            f"them: make room under {tokenized.weights_folder.parent}, or leave devices out"
         )
     folder = tokenized.weights_folder
     return replace(tokenized, located=replace(located, folder=folder, gguf=None), config_folder=folder)

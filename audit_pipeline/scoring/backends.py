@@ -36,7 +36,7 @@ class HeldModel:
 
         What ``load`` raises goes on to the caller, and no model is held then.
         """
-        key = (model.identity.model_fingerprint, model.entry.division, model.entry.host, model.start_token_id)
+        key = (model.identity.model_fingerprint, model.entry.devices, model.entry.host, model.start_token_id)
         if self._held is None or self._held[0] != key:
             self.free()
             self._held = (key, load(model))

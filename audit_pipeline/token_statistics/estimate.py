@@ -21,8 +21,7 @@ def estimate_pass_seconds(model: TokenizedModel, paths: DataPaths, tokens: int, 
 
     On a GPU that the model was loaded on before, at the rate that was measured then. Else two operations a parameter
     and token, at the rate of a square matrix product in the model's dtype, of which a forward pass reaches roughly 70%;
-    attention over long windows comes on top. A model that is divided over GPUs has as many of them. Raises ModelError
-    where there is no such device.
+    attention over long windows comes on top. Raises ModelError where there is no such device.
     """
     require_device(device)
     if not tokens:
@@ -30,8 +29,7 @@ def estimate_pass_seconds(model: TokenizedModel, paths: DataPaths, tokens: int, 
     known = read_load_check(model, paths, device)
     if known is not None and known.tokens_per_second is not None:
         return tokens / known.tokens_per_second
-    devices = model.entry.tensor_parallel or 1 if device.startswith("cuda") else 1
-    rate = _SHARE_OF_PEAK * devices * _measure_operation_rate(model.entry.dtype, device)
+    rate = _SHARE_OF_PEAK * _measure_operation_rate(model.entry.dtype, device)
     return 2.0 * count_parameters(model) * tokens / rate
 
 

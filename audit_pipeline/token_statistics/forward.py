@@ -41,7 +41,7 @@ from audit_pipeline.token_statistics.layers import (
     length_step_of,
     use_linear,
 )
-from audit_pipeline.token_statistics.local_pass import Arguments, LoadCheck, LocalPass, Result, Task
+from audit_pipeline.token_statistics.local_pass import LoadCheck, LocalPass, Task
 from audit_pipeline.token_statistics.reductions import begin_fetch, send, sweep
 from audit_pipeline.token_statistics.shared_prefix import SharedPrefix, attend_to_prefix, build_prefix_inputs
 from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, build_batch_arrays
@@ -73,9 +73,7 @@ class ForwardPass(LocalPass):
     """A model in this process.
 
     ``load_check`` is what an earlier check of the same model on this machine found out; without it the check takes some
-    seconds. ``compiles``: the decoder's layers are compiled. ``branch_tokens`` bounds a batch of branches; None:
-    ``BRANCH_TOKENS``. ``in_step`` says that other processes run the same batches together with this one, so that it
-    must not halve one by itself. Raises ModelError where the model's logits are not numbers.
+    seconds. ``compiles``: the decoder's layers are compiled. Raises ModelError where its logits are not numbers.
 
     The layers may lie on several devices.
     """
@@ -86,8 +84,6 @@ class ForwardPass(LocalPass):
         vocab_size: int,
         load_check: LoadCheck | None = None,
         *,
-        branch_tokens: int | None = None,
-        in_step: bool = False,
         compiles: bool = False,
     ) -> None:
         self.model = model
@@ -95,8 +91,7 @@ class ForwardPass(LocalPass):
         self.device = device_of_ids(model)
         self.dtype = next(model.parameters()).dtype
         self._end = device_of_logits(model)
-        self._branch_tokens = branch_tokens or BRANCH_TOKENS[self.device.type]
-        self._in_step = in_step
+        self._branch_tokens = BRANCH_TOKENS[self.device.type]
         self.vocab_size = vocab_size
         self.tokens_run = 0
         self.branch_tokens_run = 0
@@ -109,9 +104,7 @@ class ForwardPass(LocalPass):
         self._layers = find_linear_layers(model)
         self._last_prefix: SharedPrefix | None = None
         self._onednn = (
-            not compiles and self._agree_on(is_model_faster_with_onednn(self._layers))
-            if load_check is None
-            else load_check.onednn
+            not compiles and is_model_faster_with_onednn(self._layers) if load_check is None else load_check.onednn
         )
         # Made while the model is not run: within that, every layer looks as if another library held it.
         head = head_of(model, config, choose_linear_function(onednn=self._onednn))
@@ -149,34 +142,19 @@ class ForwardPass(LocalPass):
         if not _are_close(found, expected, max(_TOLERANCE[self.dtype], _ROUNDING_FACTOR * rounding)):
             raise ModelError("the model gives other logits with its layers compiled: leave compile out of its entry")
 
-    def apply(self, function: Callable[[ForwardPass, *Arguments], Result], *arguments: *Arguments) -> Result:
-        """See :class:`LocalPass`."""
-        return function(self, *arguments)
-
-    def _agree_on(self, own_value: Result) -> Result:
-        """``own_value`` of the first of the processes that run in step, so that all use the same one.
-
-        A process that runs alone gets its own.
-        """
-        if not self._in_step:
-            return own_value
-        of_first = [own_value]
-        torch.distributed.broadcast_object_list(of_first)
-        return of_first[0]
-
     def _run_load_checks(self, head: Head | None) -> LoadCheck:
         """What the check at loading finds out; each part is run as the parts before it say."""
         self._require_default_attention()
-        split, equal_lengths = self._agree_on(self._check(head))
+        split, equal_lengths = self._check(head)
         self._head = head if split else None
         self.equal_lengths = equal_lengths
         shareable = not (equal_lengths or self.length_step is not None or has_local_attention(self._config))
-        packed = shareable and self._agree_on(self._check_packed())
-        shared = shareable and self._agree_on(self._check_shared())
-        compiled = self._end.type == "cuda" and self._agree_on(self._check_compiled())
+        packed = shareable and self._check_packed()
+        shared = shareable and self._check_shared()
+        compiled = self._end.type == "cuda" and self._check_compiled()
         if compiled:
             self._reduce = CompiledReductions()
-        rate = self._agree_on(self._measure_rate()) if self.device.type == "cuda" else None
+        rate = self._measure_rate() if self.device.type == "cuda" else None
         return LoadCheck(self._onednn, split, equal_lengths, packed, shared, compiled, rate)
 
     def _require_default_attention(self) -> None:
@@ -561,7 +539,7 @@ class ForwardPass(LocalPass):
                 self.branch_tokens_run += layout.ids.numel()
             except torch.OutOfMemoryError:
                 halves = halve_batch(rows, chosen)
-                if self._in_step or len(halves) == 1:
+                if len(halves) == 1:
                     raise
                 torch.cuda.empty_cache()
                 pending.extend(halves)

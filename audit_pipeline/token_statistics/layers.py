@@ -20,8 +20,8 @@ from torch.nn import functional
 
 
 def is_wrapped(layer: torch.nn.Module) -> bool:
-    """Whether another library calls this layer in its own way (accelerate, a tensor-parallel plan): its weights may lie
-    elsewhere, or be a part of themselves, and the layer has to be called rather than multiplied with."""
+    """Whether another library (accelerate) calls this layer in its own way: its weights may lie elsewhere, and it
+    has to be called rather than multiplied with."""
     return "forward" in layer.__dict__
 
 

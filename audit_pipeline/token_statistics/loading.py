@@ -11,20 +11,12 @@ import torch
 from audit_pipeline.catalogue.files import read_json_if_whole, write_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.config_json import require_quantisation_package
 from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
-from audit_pipeline.models.weights import (
-    convert_gguf,
-    count_parameters,
-    default_device,
-    load_weights,
-    require_device,
-    require_enough_memory,
-)
+from audit_pipeline.models.weights import count_parameters, default_device, load_weights, require_device
+from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.layers import use_threads
-from audit_pipeline.token_statistics.local_pass import LoadCheck, LocalPass
-from audit_pipeline.token_statistics.ranked_pass import RankedPass
+from audit_pipeline.token_statistics.local_pass import LoadCheck
 
 CHECK_VERSION = 6
 
@@ -34,22 +26,25 @@ def load_forward_pass(
     paths: DataPaths,
     device: str | None = None,
     notify: Callable[[str], None] = lambda words: None,
-) -> LocalPass:
+) -> ForwardPass:
     """The model in memory and checked, its card written; ``device`` None: a GPU where there is one.
 
-    Raises ModelError as :func:`load_weights` and :class:`ForwardPass` do, and :class:`RankedPass`.
+    Raises ModelError as :func:`load_weights` and :class:`ForwardPass` do.
     """
     place = device or default_device()
     require_device(place)
     known = read_load_check(model, paths, place)
-    ready, count = (
-        _load_in_process(model, place, known, notify)
-        if model.entry.tensor_parallel is None
-        else _start_ranks(model, place, known, model.entry.tensor_parallel, notify)
-    )
+    if place == "cpu":
+        threads = use_threads()
+        notify(f"{model.entry.name}: the model runs on the CPU with {threads} thread{'s' if threads > 1 else ''}")
+    weights = load_weights(model, place, notify)
+    # Packed weights hold several in one number, and scales beside them.
+    packed = model.quantisation is not None
+    count = count_parameters(model) if packed else sum(parameter.numel() for parameter in weights.parameters())
+    ready = ForwardPass(weights, model.vocab_size, known, compiles=model.entry.compile)
     write_card(model, paths, parameters=count)
     if known is None:
-        path = paths.load_check(model.identity.model_fingerprint, model.entry.division)
+        path = paths.load_check(model.identity.model_fingerprint, model.entry.devices)
         write_json(path, {"machine": _describe_machine(place), "found": asdict(ready.checked)})
         if place != "cpu" and not ready.checked.compiled:
             notify(
@@ -61,43 +56,30 @@ def load_forward_pass(
     return ready
 
 
+def load_local_pass(model: TokenizedModel, backend_of: BackendOf) -> ForwardPass:
+    """The model on this machine, for work that does not go window by window.
+
+    One that workers run is loaded here as well. Raises ModelError where its entry names a back end elsewhere.
+    """
+    backend = backend_of(model).on_this_machine
+    if not isinstance(backend, ForwardPass):
+        raise ModelError(
+            f"{model.entry.name} is {backend.described}: generated, near-verbatim and long continuations need its "
+            "weights on this machine"
+        )
+    return backend
+
+
 def read_load_check(model: TokenizedModel, paths: DataPaths, device: str) -> LoadCheck | None:
     """What an earlier check at loading found out of the model on this machine; None where there was none."""
-    cached = read_json_if_whole(paths.load_check(model.identity.model_fingerprint, model.entry.division))
+    cached = read_json_if_whole(paths.load_check(model.identity.model_fingerprint, model.entry.devices))
     if cached is None or cached["machine"] != _describe_machine(device):
         return None
     return LoadCheck(**cached["found"])
 
 
-def _load_in_process(
-    model: TokenizedModel, device: str, load_check: LoadCheck | None, notify: Callable[[str], None]
-) -> tuple[LocalPass, int]:
-    """The model in this process, and how many parameters it has."""
-    if device == "cpu":
-        threads = use_threads()
-        notify(f"{model.entry.name}: the model runs on the CPU with {threads} thread{'s' if threads > 1 else ''}")
-    weights = load_weights(model, device, notify)
-    # Packed weights hold several in one number, and scales beside them.
-    packed = model.quantisation is not None
-    count = count_parameters(model) if packed else sum(parameter.numel() for parameter in weights.parameters())
-    return ForwardPass(weights, model.vocab_size, load_check, compiles=model.entry.compile), count
-
-
-def _start_ranks(
-    model: TokenizedModel, device: str, load_check: LoadCheck | None, ranks: int, notify: Callable[[str], None]
-) -> tuple[LocalPass, int]:
-    """The model in processes of its own, and how many parameters it has."""
-    if device == "cpu" and torch.cuda.is_available():
-        raise ModelError(f"{model.entry.name} is divided over {ranks} GPUs (tensor_parallel): leave --device out")
-    require_quantisation_package(model.entry.name, model.quantisation)
-    require_enough_memory(model, device)
-    notify(f"{model.entry.name}: starting {ranks} processes, each on {'a GPU' if device != 'cpu' else 'the CPU'}")
-    ready = RankedPass(convert_gguf(model, notify), device, load_check)
-    return ready, ready.parameters
-
-
 def _describe_machine(device: str) -> Mapping[str, object]:
-    """All besides the model and its division that the check's outcome hangs on."""
+    """All besides the model and its devices that the check's outcome hangs on."""
     name = torch.cuda.get_device_name(device) if device.startswith("cuda") else torch.backends.cpu.get_cpu_capability()
     return {
         "check": CHECK_VERSION,

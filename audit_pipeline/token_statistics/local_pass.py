@@ -1,4 +1,4 @@
-"""A model on this machine, whole in this process or divided over several: batches of windows through it."""
+"""A model in this process: batches of windows through it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar, TypeVarTuple
+from typing import Any, Self
 
 import torch
 
-from audit_pipeline.errors import ModelError
-from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.token_statistics.backend import BackendOf, WindowResult, Work
+from audit_pipeline.token_statistics.backend import WindowResult, Work
 from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, iterate_batches
 
 TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
 """Padded tokens of one batch."""
-
-Arguments = TypeVarTuple("Arguments")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -120,10 +115,6 @@ class LocalPass(ABC):
     def forget_prefix(self) -> None:
         """Free the keys and values of the last prefix; where they are asked for again, it is run again."""
 
-    @abstractmethod
-    def apply(self, function: Callable[[Any, *Arguments], Result], *arguments: *Arguments) -> Result:
-        """What ``function``, of a module's top level, finds with the ForwardPass as its first argument."""
-
     def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
         """Run every window that wants something, and yield the results of each batch: see :class:`Backend`.
 
@@ -195,20 +186,6 @@ class LocalPass(ABC):
                     pad_length=self.pad_length,
                 )
             )
-
-
-def load_local_pass(model: TokenizedModel, backend_of: BackendOf) -> LocalPass:
-    """The model on this machine, for work that does not go window by window.
-
-    One that workers run is loaded here as well. Raises ModelError where its entry names a back end elsewhere.
-    """
-    backend = backend_of(model).on_this_machine
-    if not isinstance(backend, LocalPass):
-        raise ModelError(
-            f"{model.entry.name} is {backend.described}: generated, near-verbatim and long continuations need its "
-            "weights on this machine"
-        )
-    return backend
 
 
 def _modes_of(work: Work, window: Window) -> IntArray:

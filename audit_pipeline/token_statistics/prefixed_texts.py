@@ -36,7 +36,7 @@ def has_room(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
 def is_prefix_rerun(model: TokenizedModel, location: CacheLocation) -> bool:
     """Whether the prefix is run again with every text, as far as the check at loading is known (loading.py)."""
     paths = location.paths if isinstance(location, Caches) else location
-    load_check = read_json_if_whole(paths.load_check(model.identity.model_fingerprint, model.entry.division))
+    load_check = read_json_if_whole(paths.load_check(model.identity.model_fingerprint, model.entry.devices))
     return load_check is not None and not load_check["found"]["shared_prefix"]
 
 

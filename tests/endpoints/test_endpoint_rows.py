@@ -27,7 +27,7 @@ from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.local_pass import load_local_pass
+from audit_pipeline.token_statistics.loading import load_local_pass
 from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, read_prefixed
 from audit_pipeline.token_statistics.run import RunSummary, compute
 from audit_pipeline.token_statistics.tokens import encode, encode_prefix, put_after, windows_of

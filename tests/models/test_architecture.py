@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import transformers
-from tiny_models import save_model, save_tokenizer, tokenized
-from transformers import BertConfig, BertForMaskedLM, Gemma4TextConfig, T5Config, T5ForConditionalGeneration
+from tiny_models import tokenized
+from transformers import BertConfig, BertForMaskedLM, T5Config, T5ForConditionalGeneration
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.weights import load_weights
@@ -149,43 +149,3 @@ def test_a_configuration_that_makes_no_model_is_one_line(
     changed: Changed, refused: Refused, fields: dict[str, Any]
 ) -> None:
     assert "changed" in refused(changed(**fields))
-
-
-@pytest.mark.parametrize(
-    ("family", "ranks", "words"),
-    [
-        (
-            "llama",
-            3,
-            r"which has to divide its 4 attention heads and its 2 key-value heads: set tensor_parallel: 2, or",
-        ),
-        ("llama", 4, r"has to divide its 4 attention heads and its 2 key-value heads: set tensor_parallel: 2, or dev"),
-        ("gpt2", 2, "no tensor-parallel plan for gpt2; set devices: auto"),
-    ],
-)
-def test_what_cannot_be_divided_is_refused_where_the_model_is_named(
-    tmp_path: Path, family: str, ranks: int, words: str
-) -> None:
-    """Planning, a dry run and the doctor read the tokenizer, and no weights: here they cannot be read."""
-    folder = save_model(tmp_path / "model", family)
-    tokenized(folder, tmp_path / "data", tensor_parallel=2 if family == "llama" else None)
-    (folder / "model.safetensors").write_bytes(b"none")
-    with pytest.raises(ModelError, match=words) as refused:
-        tokenized(folder, tmp_path / "data", tensor_parallel=ranks)
-    assert "\n" not in str(refused.value)
-
-
-def test_each_layer_has_to_be_divided(tmp_path: Path) -> None:
-    """The global layers of this architecture have fewer key-value heads than the others; one goes by nothing."""
-    heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "attention_k_eq_v": True}
-    layers = {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2}
-    folder = tmp_path / "model"
-    save_tokenizer(folder)
-    Gemma4TextConfig(**heads, **layers, num_global_key_value_heads=2).save_pretrained(folder)
-    (folder / "model.safetensors").write_bytes(b"none")
-    for ranks in (4, 8):
-        with pytest.raises(ModelError, match="its 2 or 4 key-value heads: set tensor_parallel: 2, or"):
-            tokenized(folder, tmp_path / "data", tensor_parallel=ranks)
-    Gemma4TextConfig(**heads, **layers, num_global_key_value_heads=1).save_pretrained(folder)
-    with pytest.raises(ModelError, match="its 1 or 4 key-value heads: no number does, or devices: auto"):
-        tokenized(folder, tmp_path / "data", tensor_parallel=2)

@@ -151,12 +151,6 @@ def test_a_format_without_its_package_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_quantised_weights_are_not_divided(tmp_path: Path) -> None:
-    folder = in_fp8(save_model(tmp_path / "model"))
-    with pytest.raises(ModelError, match=r"cannot be divided: its weights are quantised \(fp8\); set devices: auto"):
-        tokenized(folder, tmp_path / "data", tensor_parallel=2)
-
-
 def test_what_stays_packed_takes_its_own_bytes(tmp_path: Path) -> None:
     model = tokenized(in_fp8(save_model(tmp_path / "model")), tmp_path / "data")
     assert compute_weight_bytes(model, "cpu") == 4 * count_parameters(model)

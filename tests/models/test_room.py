@@ -25,7 +25,6 @@ from audit_pipeline.models.weights import (
     count_parameters,
     fit_of,
     load_weights,
-    require_enough_memory,
 )
 from audit_pipeline.token_statistics.estimate import estimate_pass_seconds
 from audit_pipeline.token_statistics.loading import load_forward_pass
@@ -109,25 +108,18 @@ def test_a_model_that_never_fits_is_refused_and_nothing_is_loaded(
     assert fit_of(model_of(tmp_path, devices="auto"), "cpu").ever
 
 
-def test_several_gpus_have_their_memory_together_or_a_share_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, auto, divided = (model_of(tmp_path, **fields) for fields in ({}, {"devices": "auto"}, {"tensor_parallel": 2}))
+def test_several_gpus_have_their_memory_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, auto = (model_of(tmp_path, **fields) for fields in ({}, {"devices": "auto"}))
     size = compute_weight_bytes(one, "cuda")
     half = Memory(size * 2 // 3, size * 2 // 3)
     given(monkeypatch, Memory(10 * size, 10 * size), half, half)
     assert not fit_of(one, "cuda").ever
     assert fit_of(auto, "cuda").now
     assert "2 GPUs have" in fit_of(auto, "cuda").words
-    assert fit_of(divided, "cuda").now
     given(monkeypatch, Memory(10 * size, 10 * size), half)
     assert not fit_of(auto, "cuda").now
     assert "The rest lies in main memory" in fit_of(auto, "cuda").words
     assert fit_of(auto, "cuda").ever
-    assert not fit_of(divided, "cuda").ever
-    with pytest.raises(ModelError, match=r"cannot be divided on this machine: tensor_parallel: 2 .* there is 1; set"):
-        require_enough_memory(divided, "cuda")
-    assert "tensor_parallel: 2 takes as many GPUs, and there is 1" in fit_of(divided, "cuda").words
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

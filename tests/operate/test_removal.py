@@ -283,8 +283,8 @@ def test_converted_weights_and_checks_go_with_the_last_model_that_uses_them(work
     cards = {name: workspace.model(name) for name in ("one", "two")}
     for model in cards.values():
         write_card(model, paths)
-        for division in (None, "tensor_parallel=2"):
-            write_json(paths.load_check(model.identity.model_fingerprint, division), {})
+        for devices in (None, "auto"):
+            write_json(paths.load_check(model.identity.model_fingerprint, devices), {})
         write_json(conversion_folder(model.identity.weights_digest, paths) / "form" / "kept.json", {})
     own, other = (cards[name].identity for name in ("one", "two"))
     assert own.weights_digest != other.weights_digest

@@ -67,11 +67,10 @@ def test_the_same_model_is_loaded_once(model: TokenizedModel) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"tensor_parallel": 3},
         {"devices": "auto"},
         {"endpoint": Endpoint(url="http://127.0.0.1:1/v1", model="m", dialect="vllm", concurrency=2)},
     ],
-    ids=["tensor_parallel", "devices", "endpoint"],
+    ids=["devices", "endpoint"],
 )
 def test_the_same_weights_divided_or_asked_otherwise_are_another_model(
     model: TokenizedModel, changes: dict[str, Any]
@@ -109,7 +108,7 @@ def test_what_cannot_be_loaded_leaves_none_held(model: TokenizedModel) -> None:
         raise ModelError(f"no room for {wanted.entry.name}")
 
     with pytest.raises(ModelError, match="no room"):
-        held.ready(with_entry(model, tensor_parallel=2), fails)
+        held.ready(with_entry(model, devices="auto"), fails)
     gc.collect()
     assert not load.holds
     held.ready(model, load)

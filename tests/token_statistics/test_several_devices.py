@@ -47,7 +47,7 @@ def test_a_division_has_a_check_of_its_own(tmp_path: Path) -> None:
     for model in entries:
         load_forward_pass(model, paths, "cpu")
 
-    assert paths.load_checks(own) == sorted(paths.load_check(own, model.entry.division) for model in entries)
+    assert paths.load_checks(own) == sorted(paths.load_check(own, model.entry.devices) for model in entries)
     assert paths.load_check(own).name == f"{own}.json"
     # One does not overwrite the other, and each is read for its own.
     write_json(paths.load_check(own), {"machine": {}, "found": {"shared_prefix": False}})
