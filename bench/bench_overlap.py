@@ -80,7 +80,7 @@ def main() -> None:
 
 def search(corpus: Path, index: TextIndex) -> object:
     (shard,) = open_sharded_corpus(str(corpus)).shards
-    return search_shard(index, 0, shard, lambda characters: None)
+    return search_shard(index, 0, shard)
 
 
 def take_documents(file: Path | None, most_bytes: int) -> list[str]:

@@ -161,7 +161,7 @@ def test_only_what_operates_imports_dagster() -> None:
 
 
 def test_ray_is_imported_in_one_module() -> None:
-    assert {module for module, _ in offences(MODULES, {"ray"})} == {"cluster.ray_pool"}
+    assert {module for module, _ in offences(MODULES, {"ray"})} == {"cluster.ray_backend"}
 
 
 def test_one_client_asks_model_servers() -> None:
@@ -202,7 +202,7 @@ DOORS = {
     },
     "connectors": set(),
     "handing_on": {"cli.listing"},
-    "cluster.backend": {"scoring.backends"},
+    "cluster.ray_backend": {"scoring.backends"},
     "unlearning": {"cli.unlearning", "report.filled_columns", "report.html", "report.page"},
     "operate.alerts": {"operate.dagster.sensors"},
 }

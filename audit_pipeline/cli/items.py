@@ -1,8 +1,4 @@
-"""The command items: which items of a test set stand in a corpus, and what they do to an accuracy.
-
-What belongs here: options, their order of calls, and what is printed. What does not: any work (overlap/). Heavy
-packages are imported by the command that needs them.
-"""
+"""The command items: which items of a test set stand in a corpus, and what they do to an accuracy."""
 
 from __future__ import annotations
 
@@ -25,8 +21,8 @@ from audit_pipeline.report.number_format import estimate, percent, probability
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from audit_pipeline.overlap.item_results import MatchedResults
     from audit_pipeline.overlap.items import CorpusFindings, Item
+    from audit_pipeline.overlap.results import MatchedResults
 
 _SHOWN = 20
 
@@ -38,7 +34,7 @@ _SHOWN = 20
 @click.option(
     "--results",
     type=FILE,
-    help="A model's answers: samples_*.jsonl of lm-evaluation-harness, Inspect's .eval, or rows with item and correct.",
+    help="A model's answers: samples_*.jsonl of lm-evaluation-harness, or rows with item and correct.",
 )
 @click.option(
     "--clean",
@@ -57,8 +53,8 @@ def items(benchmark: str, corpus: str | None, model: str | None, results: Path |
     from audit_pipeline.catalogue.store import iterate_partitions
     from audit_pipeline.config.hints import resolve_partition
     from audit_pipeline.overlap.item_inputs import choose_corpus, read_corpus_findings, read_model_evidence
-    from audit_pipeline.overlap.item_results import list_clean_positions
     from audit_pipeline.overlap.items import judge_items
+    from audit_pipeline.overlap.results import list_clean_positions
 
     paths = DataPaths.from_environment()
     name = resolve_partition(benchmark, [built for built, _ in iterate_partitions(paths, EXAMPLES)])
@@ -89,27 +85,22 @@ def items(benchmark: str, corpus: str | None, model: str | None, results: Path |
 
 def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, Any]) -> tuple[str, MatchedResults]:
     """The task's name and the results by item; what was taken, and what is left out, is reported."""
-    from audit_pipeline.overlap.item_results import match_results
-    from audit_pipeline.overlap.results_files import read_results
+    from audit_pipeline.overlap.results import match_results, read_results
 
     file = read_results(path)
     tell_skipped(file.skipped.first, file.skipped.count)
     matched = match_results(file, examples, manifest)
     others = f"; not taken: {', '.join(file.other_measures)}" if file.other_measures else ""
-    averaged = sum(result.answers > 1 for result in file.results)
-    means = f"; {averaged:,} result(s) are the mean of several answers" if averaged else ""
-    words = (
-        f"Results: {file.kind}, {file.measure}{others}. {len(matched.correct):,} of {len(examples):,} items have one"
-    )
+    means = f"; of {matched.averaged:,} the mean of several answers is taken" if matched.averaged else ""
     say(
-        f"{words}, matched by {matched.matched_by}; {matched.unmatched:,} result(s) belong to no item{means}.",
+        f"Results: {file.kind}, {file.measure}{others}. {len(matched.correct):,} of {len(examples):,} items have one; "
+        f"{matched.unmatched:,} result(s) belong to no item{means}.",
         results={
             "kind": file.kind,
             "measure": file.measure,
-            "matched_by": matched.matched_by,
             "items": len(matched.correct),
             "unmatched": matched.unmatched,
-            "averaged": averaged,
+            "averaged": matched.averaged,
             "skipped": file.skipped.count,
         },
     )
@@ -150,8 +141,8 @@ def _show_items(judged: Sequence[Item]) -> None:
 
 
 def _show_accuracy(judged: Sequence[Item]) -> None:
-    from audit_pipeline.overlap.item_results import DIFFERENCE_CAVEAT, compare_accuracy, measure_accuracy
     from audit_pipeline.overlap.items import VERDICTS
+    from audit_pipeline.overlap.results import DIFFERENCE_CAVEAT, compare_accuracy, measure_accuracy
 
     kinds = [("all", VERDICTS), *((verdict, (verdict,)) for verdict in VERDICTS)]
     rates = [{"items": name, **asdict(measure_accuracy(judged, *verdicts))} for name, verdicts in kinds]

@@ -1,1 +1,1 @@
-"""Running one model on several machines: texts in shards, workers that hold the model, and what becomes of both."""
+"""Running one model on several machines: the workers of a Ray cluster hold it and run texts in shards."""

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import click
 
-from audit_pipeline.cluster.engine import FEWEST_WORKERS, Engine, EngineName, choose_engine
+from audit_pipeline.cluster.engine import Engine, EngineName, choose_engine
 from audit_pipeline.endpoints.budget import Limits
 
 
@@ -117,7 +117,7 @@ class EngineOptions:
     ] = None
     workers: Annotated[
         int | None,
-        Option("How many workers of Ray. Default: one a GPU, else one a node.", click.IntRange(min=FEWEST_WORKERS)),
+        Option("How many workers of Ray. Default: one a GPU, else one a node.", click.IntRange(min=1)),
     ] = None
 
     def __post_init__(self) -> None:
@@ -127,7 +127,7 @@ class EngineOptions:
     @cached_property
     def chosen_engine(self) -> Engine:
         """Both, and what the environment says of the rest."""
-        return choose_engine({"name": self.engine, "workers": self.workers})
+        return choose_engine(self.engine, self.workers)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,5 @@
 """The audited texts as an index of their runs of n words: what is held in memory while a corpus streams by.
 
-What belongs here: building it, finding which of many runs are in it, and keeping it in a folder that several processes
-map into their memory. What does not: what a word is (words.py), from runs to passages (matching.py).
-
 A run that stands at more than 100 places of the audited texts is a *template* of the test set (its instructions, the
 same sentence in every item): it tells nothing of any one text, and is not looked for.
 """
@@ -10,8 +7,7 @@ same sentence in every item): it tells nothing of any one text, and is not looke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +34,6 @@ class TextIndex:
     """
 
     n: int
-    exact: bool
     bits: int
     runs: Hashes
     first: Places
@@ -67,22 +62,10 @@ class TextIndex:
         """The text that each of these words is of."""
         return np.searchsorted(self.first_word, words, side="right") - 1
 
-    def save(self, folder: Path) -> None:
-        """Write it into ``folder``, for :meth:`load`."""
-        for field in fields(self):
-            np.save(folder / f"{field.name}.npy", getattr(self, field.name))
 
-    @classmethod
-    def load(cls, folder: Path) -> TextIndex:
-        """The index in ``folder``, mapped into memory: processes of one machine share it."""
-        arrays = {field.name: np.load(folder / f"{field.name}.npy", mmap_mode="r") for field in fields(cls)}
-        scalars = {name: arrays.pop(name).item() for name in ("n", "exact", "bits")}
-        return cls(**scalars, **arrays)
-
-
-def build_index(texts: Sequence[str], n: int, *, exact: bool = False) -> TextIndex:
+def build_index(texts: Sequence[str], n: int) -> TextIndex:
     """Index the runs of ``n`` words of ``texts``; raises DataError where no text has one."""
-    words, first_word = split_texts(texts, exact=exact)
+    words, first_word = split_texts(texts)
     hashes, places = _list_runs(words.hashes, first_word, n)
     if not len(hashes):
         raise DataError(f"none of the {len(texts):,} texts has {n} words: nothing can be looked for")
@@ -100,7 +83,6 @@ def build_index(texts: Sequence[str], n: int, *, exact: bool = False) -> TextInd
     bits, seen = _mark_first_bits(runs)
     return TextIndex(
         n,
-        exact,
         bits,
         runs,
         np.concatenate([[0], np.cumsum(counts[wanted])]),

@@ -1,7 +1,4 @@
-"""From the documents of a corpus to the passages of the audited texts that stand in them.
-
-What belongs here: runs of n words that a document and a text have in common, joined to passages. What does not: the
-index (index.py), keeping what was found (passages.py), where documents come from (shards.py).
+"""From the documents of a corpus to the passages of the audited texts in them.
 
 Documents are taken in blocks, several short ones together, a long one in pieces. All work on a block is done on arrays:
 words, runs, the few runs that the index holds. A run of the document at word p that is the run of the texts at word q
@@ -17,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.overlap.index import TextIndex
+from audit_pipeline.overlap.passages import FIRST, Kept, Place
 from audit_pipeline.overlap.words import (
     BLOCK,
     Offsets,
@@ -48,60 +46,21 @@ class CorpusDocument:
     text: str
 
 
-@dataclass(frozen=True)
-class Passage:
-    """A passage of the audited texts in ``documents`` documents: its first word among all words, and its length.
-
-    ``where``: the first five of these documents, each with the characters that it takes there.
-    """
-
-    word: int
-    length: int
-    documents: int
-    where: tuple[tuple[CorpusDocument, int, int], ...]
-
-
-@dataclass(frozen=True)
-class Holder:
-    """A document that holds passages: its row and names, the words of the longest, of how many texts it holds some."""
-
-    row: int
-    document: str
-    url: str | None
-    longest: int
-    texts: int
-
-
-@dataclass(frozen=True)
-class Matches:
-    """What the documents of a block hold: passages, and how many documents hold each run (of those that any holds).
-
-    ``holders``: these documents; None where they are not asked for.
-    """
-
-    passages: list[Passage]
-    runs: Places
-    documents: Places
-    holders: list[Holder] | None
-
-
-FIRST = 5
+Matches = tuple[list[Kept], Places, Places]
+"""What the documents of a block hold: passages, the runs that any of them holds, and how many documents hold each."""
 
 
 class Matcher:
-    """Takes documents in their order and gives what they have in common with the texts, block by block.
+    """Takes the documents of a shard and finds what they have in common with the texts, block by block."""
 
-    With ``lists_holders`` it also names every document that holds something.
-    """
-
-    def __init__(self, index: TextIndex, *, lists_holders: bool = False) -> None:
-        self._index, self._lists_holders = index, lists_holders
+    def __init__(self, index: TextIndex, shard: int) -> None:
+        self._index, self._shard = index, shard
         self._held: list[tuple[CorpusDocument, str]] = []
         self._characters = 0
 
     def add(self, document: CorpusDocument) -> Iterator[Matches]:
         """What is known once this document has been taken; for a short one, nothing until a block is full."""
-        normal = document.text if self._index.exact else normalise(document.text)
+        normal = normalise(document.text)
         if len(normal) > BLOCK:
             yield from self.flush()
             yield self._match([(document, normal)], *self._hash_in_pieces(normal))
@@ -115,7 +74,7 @@ class Matcher:
         """What is known of the documents that are held."""
         if self._held:
             held, self._held, self._characters = self._held, [], 0
-            words, first_word = hash_texts([normal for _, normal in held], exact=self._index.exact)
+            words, first_word = hash_texts([normal for _, normal in held])
             found, runs = self._index.find(hash_runs(words.hashes, self._index.n))
             document = np.searchsorted(first_word, found, side="right") - 1
             within = found + self._index.n <= first_word[document + 1]
@@ -131,8 +90,8 @@ class Matcher:
         while place < len(normal):
             end = min(place + BLOCK, len(normal))
             if end < len(normal):
-                end = find_word_end(normal, place, end, exact=self._index.exact)
-            piece = hash_words(normal[place:end], exact=self._index.exact)
+                end = find_word_end(normal, place, end)
+            piece = hash_words(normal[place:end])
             # The last words of the piece before: a run may begin in one piece and end in the next.
             words = Words(
                 np.concatenate([words.hashes, piece.hashes]),
@@ -177,8 +136,7 @@ class Matcher:
         found_at = np.stack(
             [words, lasts - words + index.n, document[first_hits], starts[first_hits], ends[last_hits]], axis=1
         )
-        holders = self._list_holders(found_at, held) if self._lists_holders else None
-        return Matches(list(_group(found_at, held)), of_runs, documents, holders)
+        return list(_group(found_at, held, self._shard)), of_runs, documents
 
     def _find_stretches(self, found: Places, runs: Places, copies: Places, first_hit: int) -> Places:
         """Runs that follow each other on one diagonal, as rows of (first word, last word at which a run begins, first
@@ -194,18 +152,6 @@ class Matcher:
         lasts = np.flatnonzero(np.append(~goes_on, True)[: len(word)])
         return np.stack([word[begins], word[lasts], hit[begins] + first_hit, hit[lasts] + first_hit], axis=1)
 
-    def _list_holders(self, found: Places, held: list[tuple[CorpusDocument, str]]) -> list[Holder]:
-        """The documents in rows of (word, length, document, start, end)."""
-        longest = np.zeros(len(held), np.int64)
-        np.maximum.at(longest, found[:, 2], found[:, 1])
-        pairs = np.unique(found[:, 2] * len(self._index.first_word) + self._index.text_of(found[:, 0]))
-        texts = np.bincount(pairs // len(self._index.first_word), minlength=len(held))
-        return [
-            Holder(document.row, document.document, document.url, int(longest[at]), int(texts[at]))
-            for at in np.flatnonzero(longest).tolist()
-            for document in [held[at][0]]
-        ]
-
 
 def _join_stretches(stretches: Places, found: Places) -> Places:
     """The same rows, with those joined that were found apart and follow each other on one diagonal."""
@@ -218,26 +164,28 @@ def _join_stretches(stretches: Places, found: Places) -> Places:
     return np.stack([rows[begins, 0], rows[lasts, 1], rows[begins, 2], rows[lasts, 3]], axis=1)
 
 
-def _group(found: Places, held: list[tuple[CorpusDocument, str]]) -> Iterator[Passage]:
+def _group(found: Places, held: list[tuple[CorpusDocument, str]], shard: int) -> Iterator[Kept]:
     """Passages from rows of (word, length, document, start, end), each with its documents; one that a document holds
     twice counts once, at its first place."""
     rows = found[np.lexsort(found.T[::-1])]
     rows = rows[_differs(rows[:, :3])]
     begins = np.flatnonzero(_differs(rows[:, :2]))
-    origins: dict[int, tuple[Places, Places]] = {}
+    originals: dict[int, tuple[Places, Places]] = {}
     ends = np.append(begins[1:], len(rows))[: len(begins)]
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        where = []
+        places = []
         for _, _, number, start, stop in rows[begin : min(end, begin + FIRST)].tolist():
             document, normal = held[number]
+            span = start, stop
             if normal is not document.text:
-                if number not in origins:
-                    origins[number] = map_to_original(document.text)
-                starts, stops = origins[number]
-                where.append((document, int(starts[start]), int(stops[stop - 1])))
-            else:
-                where.append((document, start, stop))
-        yield Passage(int(rows[begin, 0]), int(rows[begin, 1]), end - begin, tuple(where))
+                if number not in originals:
+                    originals[number] = map_to_original(document.text)
+                starts, stops = originals[number]
+                span = int(starts[start]), int(stops[stop - 1])
+            names = document.row, document.document, document.url
+            places.append(Place(shard, *names, *span, *context_of(document.text, *span)))
+        word, length = rows[begin, :2].tolist()
+        yield Kept(word, word + length, end - begin, places)
 
 
 def _differs(rows: Places) -> npt.NDArray[np.bool_]:

@@ -1,8 +1,5 @@
 """What has been found so far: the longest passages of every text, and in how many documents they stand.
 
-What belongs here: adding what a block holds, merging what shards hold, and how it is kept between two runs of a search.
-What does not: finding passages (matching.py), the tables that are made of them (tables.py).
-
 A passage is kept where no document holds a longer one around it. So what is kept depends on the corpus alone, not on
 the order of its documents or on how they are divided; and there are at most as many as the texts have words.
 """
@@ -17,13 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.overlap.matching import FIRST, Matches, context_of
 from audit_pipeline.overlap.words import Places
+
+FIRST = 5
+"""Of so many documents that hold a passage the places are kept."""
 
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Where a passage stands: the shard's number, the row, what the document calls itself, the characters there."""
+    """Where a passage is: the shard's number, the row, what the document calls itself, the characters there."""
 
     shard: int
     row: int
@@ -57,19 +56,8 @@ class PassageSet:
     def __iter__(self) -> Iterator[Kept]:
         return iter(self._kept)
 
-    def add_matches(self, matches: Matches, shard: int) -> None:
-        """Add what a block of one shard holds."""
-        self.documents_of_run[matches.runs] += matches.documents
-        for passage in matches.passages:
-            kept = self._find(passage.word, passage.word + passage.length, passage.documents)
-            if kept is None:
-                continue
-            for document, start, end in passage.where[: FIRST - len(kept.places)]:
-                where = (shard, document.row, document.document, document.url, start, end)
-                kept.places.append(Place(*where, *context_of(document.text, start, end)))
-
     def merge(self, passages: Iterable[Kept], runs: Places, documents: Places) -> None:
-        """Add what another shard holds; ``documents`` of the ``runs``."""
+        """Add what other documents hold; ``documents`` hold the ``runs``."""
         self.documents_of_run[runs] += documents
         for passage in passages:
             kept = self._find(passage.first, passage.end, passage.documents)
@@ -95,22 +83,17 @@ class PassageSet:
         self._kept[at:last], self._firsts[at:last] = [kept], [first]
         return kept
 
-    def found_runs(self) -> tuple[Places, Places]:
-        """The runs that any document holds, and how many do."""
-        runs = np.flatnonzero(self.documents_of_run)
-        return runs, self.documents_of_run[runs]
-
     def to_record(self) -> Mapping[str, Any]:
         """All of it as values that JSON can hold."""
-        runs, documents = self.found_runs()
+        runs = np.flatnonzero(self.documents_of_run)
         passages = [
             [kept.first, kept.end, kept.documents, [list(vars(place).values()) for place in kept.places]]
             for kept in self
         ]
-        return {"passages": passages, "runs": runs.tolist(), "documents": documents.tolist()}
+        return {"passages": passages, "runs": runs.tolist(), "documents": self.documents_of_run[runs].tolist()}
 
     def merge_record(self, record: Mapping[str, Any]) -> None:
-        """Add what :meth:`to_record` gave."""
+        """Add what :meth:`to_record` gave of other shards."""
         passages = (
             Kept(first, end, documents, [Place(*place) for place in places])
             for first, end, documents, places in record["passages"]

@@ -1,8 +1,5 @@
 """A corpus as shards: files or parts of a data set that are read one by one, and the documents in each.
 
-What belongs here: which shards a corpus has, by what each is known again, and its documents with their identities. What
-does not: file formats (fetch/), the data sets of the hub and the folders that hold files (references/corpus.py).
-
 A .txt file is one document here, and not one a line: a passage may run over lines. One of more than 64 MiB is read in
 parts of that size, cut at line ends.
 """
@@ -15,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit_pipeline.catalogue.contracts import digest, text_sha256
+from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.paths import DataPaths, to_path_segment
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.fetch.file_bytes import LINE_LIMIT, InputFile, open_bytes
@@ -83,8 +80,7 @@ class Shard:
             return iter(stream)
         if self.source is not None:
             return iter(corpus_from_source(self.source, DataPaths.from_environment()).open(None))
-        if self.path is None:
-            raise TypeError(f"{self.name} is neither a file nor of the hub nor of a source")
+        assert self.path is not None
         suffix = suffix_of(self.path) or ""
         if suffix.startswith(".txt"):
             return _read_whole_text(self.path, self.name, suffix.removeprefix(".txt"))
@@ -198,8 +194,3 @@ def _read_whole_text(path: Path, name: str, packed: str) -> Iterator[TextRow | S
             number += 1
     if kept:
         yield TextRow(f"{name}, part {number + 1}", number, kept.decode("utf-8", "replace"), {})
-
-
-def digest_of_texts(texts: Sequence[str]) -> str:
-    """Digest of the audited texts in their order."""
-    return digest([text_sha256(text) for text in texts])[:16]

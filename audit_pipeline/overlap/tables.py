@@ -1,8 +1,4 @@
-"""What a search found as tables: a row a text, and a row a passage.
-
-What belongs here: the shares, verdicts and places that the tables hold. What does not: the search (search.py), the
-declarations (catalogue/contracts/overlap.py), writing with lineage (operate/stages/overlap.py).
-"""
+"""The results of a search as tables: a row a text, and a row a passage."""
 
 from __future__ import annotations
 
@@ -83,7 +79,6 @@ class _Coverage:
         return {
             "rule": rule.name,
             "n": index.n,
-            "compared": "exact" if index.exact else "words",
             "words": words,
             "runs": runs,
             "templates": int(np.count_nonzero(index.templates[begin:end])),

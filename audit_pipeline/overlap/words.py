@@ -1,11 +1,7 @@
-"""Texts as words that can be compared: one hash a word, and where the word stands in its text.
-
-What belongs here: what a word is, under each way to compare, and the hashes of words and of runs of words. What does
-not: which runs are looked for (index.py), which documents hold them (matching.py).
+"""Texts as words that can be compared: one hash a word, and the word's place in its text.
 
 A word is a run of Unicode letters, marks and digits, in lower case, after NFKC; everything else separates. Scripts that
-are written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) count by characters. Compared as they are
-(``exact``), a word is what stands between white space.
+are written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) count by characters.
 
 A word's hash is a polynomial over its characters' random values, modulo 2**64, and a run's hash one over its words'. So
 all of a block are computed at once, from running sums. Two different runs have one hash with a probability of about
@@ -71,14 +67,14 @@ def normalise(text: str) -> str:
     return text if text.isascii() or unicodedata.is_normalized("NFKC", text) else unicodedata.normalize("NFKC", text)
 
 
-def split_texts(texts: Sequence[str], *, exact: bool = False) -> tuple[Words, Places]:
+def split_texts(texts: Sequence[str]) -> tuple[Words, Places]:
     """The words of ``texts`` one after the other, at their places in the texts as they were given, not in their NFKC;
     and of each text, and after the last one, which word comes first (int64 [len(texts) + 1])."""
     parts: list[Words] = []
     counts = [0]
     for some in _iterate_blocks(texts):
-        normals = list(some) if exact else list(map(normalise, some))
-        words, first_word = hash_texts(normals, exact=exact)
+        normals = list(map(normalise, some))
+        words, first_word = hash_texts(normals)
         for at, (text, normal) in enumerate(zip(some, normals, strict=True)):
             if normal is not text:
                 own = slice(first_word[at], first_word[at + 1])
@@ -104,19 +100,19 @@ def _iterate_blocks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     yield some
 
 
-def hash_texts(normals: Sequence[str], *, exact: bool = False) -> tuple[Words, Places]:
+def hash_texts(normals: Sequence[str]) -> tuple[Words, Places]:
     """The words of texts that are normalised already, as :func:`split_texts` gives them."""
-    words = hash_words("\n".join(normals), exact=exact)
+    words = hash_words("\n".join(normals))
     begins = np.cumsum([0, *(len(normal) + 1 for normal in normals)])
     first_word = np.searchsorted(words.starts, begins)
     shift = np.repeat(begins[:-1], np.diff(first_word))
     return Words(words.hashes, words.starts - shift, words.ends - shift), first_word
 
 
-def hash_words(normal: str, *, exact: bool = False) -> Words:
-    """The words of a text that is normalised already, or compared as it is."""
+def hash_words(normal: str) -> Words:
+    """The words of a text that is normalised already."""
     points = np.frombuffer(normal.encode("utf-32-le", "surrogatepass"), np.uint32)
-    kinds, values = _tables(exact)
+    kinds, values = _tables()
     if not normal.isascii():
         points = np.minimum(points, len(kinds) - 1)
     kind = kinds[points]
@@ -131,9 +127,9 @@ def hash_words(normal: str, *, exact: bool = False) -> Words:
     return Words(_mix((sums[ends] - sums[starts]) * inverses[starts]), starts, ends)
 
 
-def find_word_end(normal: str, place: int, end: int, *, exact: bool) -> int:
+def find_word_end(normal: str, place: int, end: int) -> int:
     """The last place up to ``end`` at which no word is cut; ``end`` where one word begins before ``place``."""
-    kinds, _ = _tables(exact)
+    kinds, _ = _tables()
     for begin in (max(place, end - 1000), place):
         points = np.frombuffer(normal[begin:end].encode("utf-32-le", "surrogatepass"), np.uint32)
         outside = np.flatnonzero(kinds[np.minimum(points, len(kinds) - 1)] != _LETTER)
@@ -194,18 +190,13 @@ def _clusters() -> re.Pattern[str]:
 
 
 @cache
-def _tables(exact: bool) -> tuple[npt.NDArray[np.uint8], Hashes]:
-    """Of every code point its kind and its value; the last entry stands for all that are larger."""
-    size = sys.maxunicode + 1 if exact else _LAST_LETTER + 1
-    characters = list(map(chr, range(size)))
-    if exact:
-        kinds = np.array([_SEPARATOR if character.isspace() else _LETTER for character in characters], np.uint8)
-        folded = np.arange(size, dtype=np.uint64)
-    else:
-        kinds = np.array([unicodedata.category(character)[0] in "LMN" for character in characters], np.uint8)
-        kinds[list(_NO_LETTERS)] = _SEPARATOR
-        lower = [character.casefold() for character in characters]
-        folded = np.array([ord(low[0]) if len(low) == 1 else point for point, low in enumerate(lower)], np.uint64)
+def _tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
+    """Of every code point its kind and its value; the last entry is that of all that are larger."""
+    characters = list(map(chr, range(_LAST_LETTER + 1)))
+    kinds = np.array([unicodedata.category(character)[0] in "LMN" for character in characters], np.uint8)
+    kinds[list(_NO_LETTERS)] = _SEPARATOR
+    lower = [character.casefold() for character in characters]
+    folded = np.array([ord(low[0]) if len(low) == 1 else point for point, low in enumerate(lower)], np.uint64)
     for first, end in _BY_CHARACTER:
         kinds[first:end] = np.where(kinds[first:end] == _SEPARATOR, _SEPARATOR, _WHOLE)
     return kinds, _mix(folded + np.uint64(1))

@@ -74,7 +74,7 @@ def open_backend(
             notify(f"{model.entry.name} is behind an interface: it is asked from this process, and Ray is not used")
         return (endpoints or Endpoints()).open(model, paths, notify)
     if engine.name == "ray":
-        from audit_pipeline.cluster.backend import RayBackend  # noqa: PLC0415
+        from audit_pipeline.cluster.ray_backend import RayBackend  # noqa: PLC0415
 
         return RayBackend(model, paths, engine, device, notify, lambda: open_backend(model, paths, device, notify))
     # Imported where a model is run: a command that finds everything cached needs no torch.

@@ -98,7 +98,7 @@ def test_the_manifest_says_where_texts_and_labels_are_from(paths: DataPaths) -> 
     assert manifest["label_source"] == "corpus"
     assert manifest["design"] == "selected"
     assert manifest["origin"] == f"the texts of {POOL}, searched for in the corpus {CORPUS}"
-    assert manifest["searched"] == {"corpus": CORPUS, "n": 13, "compared": "words", "shards": 2}
+    assert manifest["searched"] == {"corpus": CORPUS, "n": 13, "shards": 2}
     assert [entry["source"] for entry in manifest["provenance"]] == ["made"]
     assert set(manifest["source_versions"]) == {f"examples/{POOL}", f"corpus_overlap/{POOL}|{CORPUS}"}
 

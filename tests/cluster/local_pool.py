@@ -1,106 +1,96 @@
-"""A stand-in for Ray: workers in this process, whose deaths are written down beforehand.
-
-What belongs here: the pool and making a back end of it. What does not: tests.
-"""
+"""A stand-in for Ray's pool of actors: workers in this process, and making a back end of them."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from ray.exceptions import RayTaskError
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cluster import backend as backend_module
-from audit_pipeline.cluster.backend import RayBackend
-from audit_pipeline.cluster.dispatch import Ended, Event, Failed, Finished, Ready, Shard
+from audit_pipeline.cluster import ray_backend
 from audit_pipeline.cluster.engine import Engine
-from audit_pipeline.cluster.ray_pool import Cluster
-from audit_pipeline.cluster.worker import Assignment, Worker, WorkerError, restore_worker_error
+from audit_pipeline.cluster.ray_backend import RayBackend, Room, Worker
 from audit_pipeline.models.tokenized_model import TokenizedModel
-
-NODES = [{"CPU": 1.0}, {"CPU": 1.0}]
 
 
 @dataclass
 class LocalPool:
     """Workers of this process; what goes to them and comes back is pickled, as between processes.
 
-    ``deaths``: by the number of a shard's hand-out, counted from 0: whether its worker dies before or after the rows
-    are written. ``given`` are the texts of each hand-out.
+    ``repeated``: the shards that are run twice, as after a death. ``given``: the texts of each run. ``timeouts``: how
+    often no result comes in time.
     """
 
-    assignment: Assignment
-    gpus: float
-    deaths: dict[int, str] = field(default_factory=dict)
+    workers: list[Worker]
+    repeated: frozenset[int] = frozenset()
+    timeouts: int = 0
     given: list[int] = field(default_factory=list)
-    _workers: dict[int, Worker] = field(default_factory=dict)
-    _events: dict[int, Callable[[], Event]] = field(default_factory=dict)
+    _tasks: deque[Any] = field(default_factory=deque)
 
-    def start(self, worker: int) -> None:
-        self._workers[worker] = Worker(pickle.loads(pickle.dumps(self.assignment)))
-        self._events[worker] = lambda: Ready(worker, self._workers[worker].prepare())
+    def submit(self, function: Callable[[Any, Any], Any], task: Any) -> None:
+        def run(number: int, work: Any) -> None:
+            self._tasks += [(number, pickle.dumps(work))] * (1 + (number in self.repeated))
 
-    def stop(self, worker: int) -> None:
-        self._workers.pop(worker, None)
-        self._events.pop(worker, None)
+        function(SimpleNamespace(run=SimpleNamespace(remote=run)), task)
 
-    def give(self, worker: int, shard: Shard) -> None:
-        assert worker not in self._events, "one thing at a time"
-        death = self.deaths.get(len(self.given))
-        self.given.append(shard.texts)
+    def has_next(self) -> bool:
+        return bool(self._tasks)
 
-        def run() -> Event:
-            if death == "before":
-                return Ended(worker, "died", "killed")
-            summary = self._workers[worker].run(pickle.loads(pickle.dumps(shard.work)))
-            if death == "after":
-                return Ended(worker, "memory_monitor", "no memory")
-            return Finished(worker, pickle.loads(pickle.dumps(summary)))
+    def get_next_unordered(self, timeout: float) -> Any:
+        if self.timeouts:
+            self.timeouts -= 1
+            raise TimeoutError
+        while True:
+            number, work = self._tasks.popleft()
+            work = pickle.loads(work)
+            self.given.append(work.prepared.distinct)
+            try:
+                result = self.workers[len(self.given) % len(self.workers)].run(number, work)
+            except Exception as error:  # noqa: BLE001  (as Ray does)
+                raise RayTaskError("run", "the worker's traceback", pickle.loads(pickle.dumps(error)), "ray") from None
+            # Ray passes on the result of the last run of a shard.
+            if all(number != pending for pending, _ in self._tasks):
+                return pickle.loads(pickle.dumps(result))
 
-        self._events[worker] = run
-
-    def wait(self, seconds: float) -> Sequence[Event]:
-        [worker, *_] = self._events
-        event = self._events.pop(worker)
-        try:
-            return [event()]
-        except WorkerError as error:
-            return [Failed(worker, restore_worker_error(pickle.loads(pickle.dumps(error))))]
+    def pop_idle(self) -> None:
+        return None
 
 
 @dataclass
-class Stood:
-    """A back end of local workers, its pools, and what it told."""
+class LocalBackend:
+    """A back end of local workers, its pools, and its messages."""
 
     backend: RayBackend
     pools: list[LocalPool]
-    told: list[str]
-    make_pool: Callable[[Assignment, float], LocalPool]
+    messages: list[str]
 
     @property
-    def pool(self) -> LocalPool:
-        """Its pool, which is there once the first texts have gone to workers."""
-        [pool] = self.pools
-        return pool
+    def given(self) -> list[int]:
+        """The texts of each shard that was run."""
+        return [texts for pool in self.pools for texts in pool.given]
 
 
-def stand_in(
-    monkeypatch: pytest.MonkeyPatch, model: TokenizedModel, paths: DataPaths, deaths: dict[int, str] | None = None
-) -> Stood:
+def make_local_backend(
+    monkeypatch: pytest.MonkeyPatch, model: TokenizedModel, paths: DataPaths, **options: Any
+) -> LocalBackend:
     """The back end of two workers, with the stand-in in the place of Ray."""
     pools: list[LocalPool] = []
 
-    def pool(assignment: Assignment, gpus: float) -> LocalPool:
-        pools.append(LocalPool(assignment, gpus, deaths or {}))
+    def start(worker: Worker, room: Room) -> LocalPool:
+        pools.append(LocalPool([pickle.loads(pickle.dumps(worker)) for _ in range(room.workers)], **options))
         return pools[-1]
 
-    monkeypatch.setattr(backend_module, "RayPool", pool)
-    monkeypatch.setattr(backend_module, "connect_cluster", lambda engine, tell: Cluster("127.0.0.1:6379", NODES))
+    monkeypatch.setattr(ray_backend, "start_workers", start)
+    monkeypatch.setattr(ray_backend, "connect_cluster", lambda engine: [{"CPU": 1.0}, {"CPU": 1.0}])
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    told: list[str] = []
+    messages: list[str] = []
     backend = RayBackend(
-        model, paths, Engine(name="ray", workers=2), "cpu", told.append, lambda: pytest.fail("loaded here")
+        model, paths, Engine(name="ray", workers=2), "cpu", messages.append, lambda: pytest.fail("loaded here")
     )
-    return Stood(backend, pools, told, pool)
+    return LocalBackend(backend, pools, messages)

@@ -12,18 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from local_pool import NODES, Stood, stand_in
+from local_pool import LocalBackend, make_local_backend
 from tiny_models import SENTENCES, tokenized
 
 from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cluster import backend as backend_module
-from audit_pipeline.cluster import worker as worker_module
+from audit_pipeline.cluster import ray_backend
 from audit_pipeline.cluster.engine import Engine
-from audit_pipeline.cluster.ray_pool import Cluster
-from audit_pipeline.cluster.worker import Worker
-from audit_pipeline.errors import ClusterError, ModelError
+from audit_pipeline.cluster.ray_backend import Worker
+from audit_pipeline.errors import ClusterError, ModelError, TransientError
 from audit_pipeline.extraction.windows import WindowLengths, encode_windows_at, read_windows, run_windows
 from audit_pipeline.fetch.retry import is_transient_fault
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -75,41 +73,39 @@ def require_same(one: pa.Table, other: pa.Table) -> None:
 
 
 def both_ways(
-    monkeypatch: pytest.MonkeyPatch, llama: Model, deaths: dict[int, str], **options: object
-) -> tuple[TokenizedModel, DataPaths, DataPaths, Stood, RunSummary]:
+    monkeypatch: pytest.MonkeyPatch, llama: Model, repeated: frozenset[int], **options: object
+) -> tuple[TokenizedModel, DataPaths, DataPaths, LocalBackend, RunSummary]:
     on_this_machine, ours = llama("here")
     expected = compute(on_this_machine, TEXTS, ours, lambda: open_backend(on_this_machine, ours, "cpu"), **options)  # type: ignore[arg-type]
     model, paths = llama("there")
-    stood = stand_in(monkeypatch, model, paths, deaths)
-    summary = compute(model, TEXTS, paths, lambda: stood.backend, **options)  # type: ignore[arg-type]
+    local = make_local_backend(monkeypatch, model, paths, repeated=repeated)
+    summary = compute(model, TEXTS, paths, lambda: local.backend, **options)  # type: ignore[arg-type]
     # Batches, and what they are padded with, are others.
     varying: dict[str, Any] = {"seconds": 0.0, "tokens_per_second": 0.0, "branch_tokens": 0}
     assert replace(summary, **varying) == replace(expected, **varying)
-    return model, ours, paths, stood, summary
+    return model, ours, paths, local, summary
 
 
-@pytest.mark.parametrize("deaths", [pytest.param({}, marks=pytest.mark.slow), {1: "before", 2: "after", 3: "before"}])
-def test_the_rows_are_those_of_a_run_in_process_and_none_is_lost_or_doubled(tmp_path, monkeypatch, llama, deaths):
-    model, ours, theirs, stood, summary = both_ways(monkeypatch, llama, deaths, kinds=KINDS_OF_PASS)
+def test_the_rows_are_those_of_a_run_in_process_and_none_is_lost_or_doubled(tmp_path, monkeypatch, llama):
+    model, ours, theirs, local, summary = both_ways(monkeypatch, llama, frozenset({1, 3}), kinds=KINDS_OF_PASS)
     assert (summary.texts_computed, summary.texts_from_cache) == (240, 0)
     for kind in KINDS_OF_PASS:
         require_same(*(read_statistics(model, TEXTS, paths, kind) for paths in (ours, theirs)))
         # The driver has compacted: a row that a dead worker wrote as well is there once.
         assert sorted(keys_of(model, theirs, kind)) == sorted(keys_of(model, ours, kind))
         assert len(list_parts(theirs.token_statistics(kind, model.identity.model_fingerprint))) == 1
-    assert len(stood.pool.given) >= 8 + len(deaths)
-    assert sum("is run again" in line for line in stood.told) == len(deaths)
+    assert len(local.given) >= 10
     again = compute(model, TEXTS, theirs, lambda: pytest.fail("everything is in the cache"), kinds=KINDS_OF_PASS)
     assert (again.texts_computed, again.texts_from_cache) == (0, 240)
 
 
 def test_branches_come_along_and_modes_of_cached_texts_with_them(monkeypatch, llama) -> None:
-    model, ours, theirs, _, summary = both_ways(monkeypatch, llama, {0: "after"}, branch_steps=3)
+    model, ours, theirs, _, summary = both_ways(monkeypatch, llama, frozenset({0}), branch_steps=3)
     assert summary.branch_tokens > 0
     require_same(*(read_branches(model, TEXTS, paths, 3) for paths in (ours, theirs)))
     # Longer ones, whose texts are in the cache: the driver hands their modes to the workers.
-    stood = stand_in(monkeypatch, model, theirs)
-    compute(model, TEXTS, theirs, lambda: stood.backend, branch_steps=5)
+    local = make_local_backend(monkeypatch, model, theirs)
+    compute(model, TEXTS, theirs, lambda: local.backend, branch_steps=5)
     compute(model, TEXTS, ours, lambda: open_backend(model, ours, "cpu"), branch_steps=5)
     require_same(*(read_branches(model, TEXTS, paths, 5) for paths in (ours, theirs)))
 
@@ -117,45 +113,45 @@ def test_branches_come_along_and_modes_of_cached_texts_with_them(monkeypatch, ll
 def test_texts_behind_a_prefix_and_windows_of_documents_come_along(monkeypatch, llama) -> None:
     model, ours = llama("here")
     theirs = llama("there")[1]
-    stood = stand_in(monkeypatch, model, theirs, {0: "before"})
+    local = make_local_backend(monkeypatch, model, theirs, repeated=frozenset({0}))
     prefix = encode_prefix(model, SENTENCES[0][:40])
     windows = [one for text in TEXTS[:60] for one in encode_windows_at(model, text, [0, 5, 10], WindowLengths(10, 8))]
     short = [text[:60] for text in TEXTS]
-    for paths, backend in ((ours, open_backend(model, ours, "cpu")), (theirs, stood.backend)):
+    for paths, backend in ((ours, open_backend(model, ours, "cpu")), (theirs, local.backend)):
         compute_prefixed(model, short, prefix, paths, lambda backend=backend: backend)  # type: ignore[misc]
         run_windows(model, windows, paths, lambda backend=backend: backend)  # type: ignore[misc]
     require_same(*(read_prefixed(model, short, prefix, paths) for paths in (ours, theirs)))
     require_same(*(read_windows(model, windows, paths) for paths in (ours, theirs)))
-    assert stood.pool.given
+    assert local.given
 
 
 def test_a_run_that_is_killed_keeps_what_workers_have_written(monkeypatch, llama) -> None:
     model, paths = llama("there")
-    stood = stand_in(monkeypatch, model, paths)
+    local = make_local_backend(monkeypatch, model, paths)
 
     def stop(progress: Progress) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run_module, "_PROGRESS_SECONDS", 0.0)
     with pytest.raises(KeyboardInterrupt):
-        compute(model, TEXTS, paths, lambda: stood.backend, on_progress=stop)
+        compute(model, TEXTS, paths, lambda: local.backend, on_progress=stop)
     written = len(set(keys_of(model, paths, "base")))
     assert 0 < written < 240
-    summary = compute(model, TEXTS, paths, lambda: stood.backend)
+    summary = compute(model, TEXTS, paths, lambda: local.backend)
     assert (summary.texts_from_cache, summary.texts_computed) == (written, 240 - written)
     assert sorted(keys_of(model, paths, "base")) == sorted(set(keys_of(model, paths, "base")))
 
 
 def test_workers_neither_read_nor_compact_the_cache(monkeypatch, llama) -> None:
     model, paths = llama("there")
-    stood = stand_in(monkeypatch, model, paths)
+    local = make_local_backend(monkeypatch, model, paths)
     at_work: list[bool] = []
     run = Worker.run
 
-    def watched(self: Worker, work: object) -> object:
+    def watched(self: Worker, *shard: object) -> object:
         at_work.append(True)
         try:
-            return run(self, work)  # type: ignore[arg-type]
+            return run(self, *shard)  # type: ignore[arg-type]
         finally:
             at_work.pop()
 
@@ -168,15 +164,15 @@ def test_workers_neither_read_nor_compact_the_cache(monkeypatch, llama) -> None:
             return inner(self, *given)
 
         monkeypatch.setattr(PartCache, name, guarded)
-    compute(model, TEXTS, paths, lambda: stood.backend, branch_steps=2)
-    assert len(stood.pool.given) >= 8
+    compute(model, TEXTS, paths, lambda: local.backend, branch_steps=2)
+    assert len(local.given) >= 8
 
 
 def test_texts_without_tokens_are_the_drivers(monkeypatch, llama) -> None:
     model, paths = llama("there")
-    stood = stand_in(monkeypatch, model, paths)
-    summary = compute(model, ["", *TEXTS[:3]], paths, lambda: stood.backend)
-    assert (summary.texts_without_tokens, sum(stood.pool.given)) == (1, 3)
+    local = make_local_backend(monkeypatch, model, paths)
+    summary = compute(model, ["", *TEXTS[:3]], paths, lambda: local.backend)
+    assert (summary.texts_without_tokens, sum(local.given)) == (1, 3)
     assert len(read_statistics(model, ["", *TEXTS[:3]], paths)) == 4
 
 
@@ -184,23 +180,24 @@ def test_texts_without_tokens_are_the_drivers(monkeypatch, llama) -> None:
 def test_a_worker_that_has_another_model_refuses(monkeypatch, llama, changed) -> None:
     model, paths = llama("there")
     other = replace(model, identity=replace(model.identity, **{changed: "0" * 24}))
-    stood = stand_in(monkeypatch, other, paths)
-    with pytest.raises(ClusterError, match=f"has other files of llama than the process that asks: {changed} is"):
-        compute(other, TEXTS, paths, lambda: stood.backend)
+    local = make_local_backend(monkeypatch, other, paths)
+    with pytest.raises(ClusterError, match=f"or other files of llama, than the process that asks: {changed} is"):
+        compute(other, TEXTS, paths, lambda: local.backend)
     assert keys_of(model, paths, "base") == []
 
 
 def test_a_worker_that_has_other_packages_refuses(monkeypatch, llama) -> None:
     model, paths = llama("there")
-    stood = stand_in(monkeypatch, model, paths)
-    monkeypatch.setattr(worker_module, "package_versions", lambda: {**package_versions(), "torch": "1.0"})
-    with pytest.raises(ClusterError, match=r"has other packages.*torch is 1\.0 there"):
-        compute(model, TEXTS, paths, lambda: stood.backend)
+    local = make_local_backend(monkeypatch, model, paths)
+    versions = iter([package_versions(), {**package_versions(), "torch": "1.0"}])
+    monkeypatch.setattr(ray_backend, "package_versions", lambda: next(versions))
+    with pytest.raises(ClusterError, match=r"has other packages.*torch is 1\.0"):
+        compute(model, TEXTS, paths, lambda: local.backend)
 
 
 def test_a_batch_that_a_workers_device_has_no_room_for_is_halved_there(monkeypatch, llama) -> None:
     model, paths = llama("there")
-    stood = stand_in(monkeypatch, model, paths)
+    local = make_local_backend(monkeypatch, model, paths)
     begin, refused = ForwardPass.begin, []
 
     def crowded(self: ForwardPass, encoded: object, batch: list[object], *given: object, **more: object) -> object:
@@ -210,80 +207,67 @@ def test_a_batch_that_a_workers_device_has_no_room_for_is_halved_there(monkeypat
         return begin(self, encoded, batch, *given, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ForwardPass, "begin", crowded)
-    summary = compute(model, TEXTS, paths, lambda: stood.backend)
+    summary = compute(model, TEXTS, paths, lambda: local.backend)
     assert refused
     assert summary.texts_computed == len(set(keys_of(model, paths, "base"))) == 240
 
 
 def test_what_needs_the_weights_here_loads_them_here(monkeypatch, llama, tiny) -> None:
     model, paths = llama("there")
-    stood = stand_in(monkeypatch, model, paths)
+    local = make_local_backend(monkeypatch, model, paths)
     forward = tiny("llama")[1]
-    monkeypatch.setattr(stood.backend, "_load", lambda: forward)
-    assert load_local_pass(model, lambda _: stood.backend) is forward
+    monkeypatch.setattr(local.backend, "_load", lambda: forward)
+    assert load_local_pass(model, lambda _: local.backend) is forward
 
 
-def test_the_room_is_lent_to_one_model_at_a_time(monkeypatch, llama) -> None:
+def test_one_model_at_a_time_has_workers(monkeypatch, llama) -> None:
     model, paths = llama("there")
-    shared = Cluster("127.0.0.1:6379", NODES)
-    first, second = (stand_in(monkeypatch, model, paths) for _ in range(2))
-    for one in (first, second):
-        monkeypatch.setattr(backend_module, "RayPool", one.make_pool)
-        monkeypatch.setattr(backend_module, "connect_cluster", lambda engine, tell: shared)
-        assert one.backend._workers.cluster is shared
+    first, second = (make_local_backend(monkeypatch, model, paths) for _ in range(2))
     compute(model, TEXTS[:2], paths, lambda: first.backend)
-    assert first.pool._workers
     compute(model, TEXTS[2:4], paths, lambda: second.backend)
-    assert not first.pool._workers
+    assert first.backend._pool is None
     compute(model, TEXTS[4:6], paths, lambda: first.backend)
-    assert not second.pool._workers
+    assert second.backend._pool is None
     assert len(read_statistics(model, TEXTS[:6], paths)) == 6
 
 
-def test_what_is_said_of_the_workers(monkeypatch, llama) -> None:
+def test_workers_are_reported_and_so_is_a_long_wait(monkeypatch, llama) -> None:
     model, paths = llama("there")
-    stood = stand_in(monkeypatch, model, paths)
-    assert stood.backend.described == "run by up to 2 workers of a Ray cluster"
-    compute(model, TEXTS[:2], paths, lambda: stood.backend)
-    assert stood.told[0] == "llama: up to 2 workers of 1 CPU in the Ray cluster at 127.0.0.1:6379"
+    local = make_local_backend(monkeypatch, model, paths, timeouts=1)
+    assert local.backend.described == "run by 2 workers of a Ray cluster"
+    compute(model, TEXTS[:2], paths, lambda: local.backend)
+    assert local.messages[0] == "llama: 2 workers of 1 CPU each in the Ray cluster"
+    assert "no shard was finished for 0 minutes" in local.messages[1]
+    monkeypatch.setattr(ray_backend, "_LIMIT_SECONDS", 0.0)
+    slow = make_local_backend(monkeypatch, model, paths, timeouts=1)
+    with pytest.raises(ClusterError, match=r"finished no shard for 0 hours.*run the same again"):
+        compute(model, TEXTS[2:4], paths, lambda: slow.backend)
+    assert slow.backend._pool is None
 
 
 def test_a_model_that_is_only_needed_here_reaches_for_no_cluster(monkeypatch, llama, tiny) -> None:
     model, paths = llama("there")
-    stood = stand_in(monkeypatch, model, paths)
-    monkeypatch.setattr(backend_module, "connect_cluster", lambda engine, tell: pytest.fail("Ray is started"))
-    monkeypatch.setattr(stood.backend, "_load", lambda: tiny("llama")[1])
-    assert stood.backend.on_this_machine is stood.backend.on_this_machine
-    assert not stood.pools
+    local = make_local_backend(monkeypatch, model, paths)
+    monkeypatch.setattr(ray_backend, "connect_cluster", lambda engine: pytest.fail("Ray is started"))
+    monkeypatch.setattr(local.backend, "_load", lambda: tiny("llama")[1])
+    assert local.backend.on_this_machine is local.backend.on_this_machine
+    assert not local.pools
 
 
-def test_the_workers_go_before_the_model_is_loaded_here(monkeypatch, llama, tiny) -> None:
+def test_the_workers_end_before_the_model_is_loaded_here(monkeypatch, llama, tiny) -> None:
     model, paths = llama("there")
-    stood = stand_in(monkeypatch, model, paths)
-    compute(model, TEXTS[:2], paths, lambda: stood.backend)
-    assert stood.pool._workers
-    at_loading: list[int] = []
+    local = make_local_backend(monkeypatch, model, paths)
+    compute(model, TEXTS[:2], paths, lambda: local.backend)
 
     def load() -> ForwardPass:
-        at_loading.append(len(stood.pool._workers))
+        assert local.backend._pool is None
         forward: ForwardPass = tiny("llama")[1]
         return forward
 
-    monkeypatch.setattr(stood.backend, "_load", load)
-    assert stood.backend.on_this_machine is not None
-    assert at_loading == [0]
-    compute(model, TEXTS[2:4], paths, lambda: stood.backend)
+    monkeypatch.setattr(local.backend, "_load", load)
+    assert local.backend.on_this_machine is not None
+    compute(model, TEXTS[2:4], paths, lambda: local.backend)
     assert len(read_statistics(model, TEXTS[:4], paths)) == 4
-
-
-def test_a_large_model_has_more_time_on_cpus(monkeypatch, llama) -> None:
-    model, paths = llama("there")
-    given: list[float] = []
-    for size in (5e8, 14e9):
-        stood = stand_in(monkeypatch, model, paths)
-        monkeypatch.setattr(backend_module, "count_weight_bytes_on_disk", lambda model, size=size: size)
-        given.append(stood.backend._workers.crew._clocks.token)
-    assert given == pytest.approx([0.1, 1.4])
 
 
 def test_a_model_behind_an_interface_is_asked_from_this_process(monkeypatch, llama) -> None:
@@ -295,10 +279,10 @@ def test_a_model_behind_an_interface_is_asked_from_this_process(monkeypatch, lla
         ),
     )
     endpoints = SimpleNamespace(open=lambda *given: "the server")
-    told: list[str] = []
-    opened = open_backend(asked, paths, None, told.append, endpoints, Engine(name="ray"))  # type: ignore[arg-type]
+    messages: list[str] = []
+    opened = open_backend(asked, paths, None, messages.append, endpoints, Engine(name="ray"))  # type: ignore[arg-type]
     assert opened == "the server"
-    assert told == ["llama is behind an interface: it is asked from this process, and Ray is not used"]
+    assert messages == ["llama is behind an interface: it is asked from this process, and Ray is not used"]
 
 
 def test_what_caused_an_error_in_a_worker_says_whether_it_may_pass(monkeypatch, llama) -> None:
@@ -307,8 +291,8 @@ def test_what_caused_an_error_in_a_worker_says_whether_it_may_pass(monkeypatch, 
     def unreachable(*given: object) -> TokenizedModel:
         raise ModelError("the hub does not answer") from ConnectionError("no route")
 
-    stood = stand_in(monkeypatch, model, paths)
-    monkeypatch.setattr(worker_module, "load_tokenizer", unreachable)
-    with pytest.raises(ModelError, match="the hub does not answer") as raised:
-        compute(model, TEXTS[:2], paths, lambda: stood.backend)
+    local = make_local_backend(monkeypatch, model, paths)
+    monkeypatch.setattr(ray_backend, "load_tokenizer", unreachable)
+    with pytest.raises(TransientError, match="the hub does not answer") as raised:
+        compute(model, TEXTS[:2], paths, lambda: local.backend)
     assert is_transient_fault(raised.value)

@@ -34,17 +34,17 @@ from audit_pipeline.catalogue.table import Table
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import SkippedRows
 from audit_pipeline.metrics.intervals import Interval
-from audit_pipeline.overlap.item_results import (
+from audit_pipeline.overlap.items import CorpusFindings, Item, ModelEvidence, Verdict, judge_items, locate_item
+from audit_pipeline.overlap.results import (
+    ItemResult,
     MatchedResults,
+    ResultsFile,
     compare_accuracy,
-    explain_unknown_positions,
     list_clean_positions,
     match_results,
     measure_accuracy,
     permute_difference,
 )
-from audit_pipeline.overlap.items import CorpusFindings, Item, ModelEvidence, Verdict, judge_items, locate_item
-from audit_pipeline.overlap.results_files import ItemResult, ResultsFile
 from audit_pipeline.overlap.rules import choose_rule
 from audit_pipeline.overlap.search import search_corpus
 from audit_pipeline.overlap.shards import open_sharded_corpus
@@ -242,33 +242,28 @@ def results_of(*results: ItemResult, kind: Any = "table") -> ResultsFile:
 
 
 def named(name: str, correct: float = 1.0) -> ItemResult:
-    return ItemResult(name, None, {}, correct, 1)
+    return ItemResult(name, None, {}, correct)
 
 
 @pytest.mark.parametrize("name", ["b", "made:b"])
-def test_results_are_told_by_names(name: str) -> None:
-    matched = match_results(results_of(named(name, 0.5), named("of another set")), examples_of("a", "b"), MANIFEST)
-    assert (matched.correct, matched.matched_by, matched.unmatched) == ({"b": 0.5}, "text or name", 1)
+def test_results_are_matched_by_names(name: str) -> None:
+    results = results_of(named(name, 1.0), named("of another set"), named(name, 0.0))
+    matched = match_results(results, examples_of("a", "b"), MANIFEST)
+    assert (matched.correct, matched.averaged, matched.unmatched) == ({"b": 0.5}, 1, 1)
+    with pytest.raises(DataError, match=r"none of the 1 results is of an item of made, whose items .* made:a"):
+        match_results(results_of(named("7")), examples_of("a", "b"), MANIFEST)
 
 
-def test_results_are_told_by_the_text_that_the_entry_makes() -> None:
+def test_results_are_matched_by_the_text_that_the_entry_makes() -> None:
     examples = table_from_rows([*examples_of("a").to_pylist(), *examples_of("b", text="Nowhere").to_pylist()], EXAMPLES)
-    results = [ItemResult(None, 40, {"q": QUESTION, "a": "Nowhere", "task": "a"}, 0.0, 1)]
+    results = [ItemResult(None, 40, {"q": QUESTION, "a": "Nowhere", "task": "a"}, 0.0)]
     matched = match_results(results_of(*results, kind="lm-evaluation-harness"), examples, MANIFEST)
-    assert (matched.correct, matched.positions, matched.matched_by) == ({"b": 0.0}, {"b": 40}, "text or name")
+    assert (matched.correct, matched.positions, matched.averaged) == ({"b": 0.0}, {"b": 40}, 0)
     templated = {**MANIFEST, "spec": {"builder": "templated", "template": "{{ q }}{{ a }}"}}
     assert match_results(results_of(*results), examples, templated).correct == {"b": 0.0}
     # Both items have this text: then the column that the entry names tells them apart.
-    results = [ItemResult(None, 40, {"q": QUESTION, "a": ANSWER, "task": "b"}, 1.0, 1)]
+    results = [ItemResult(None, 40, {"q": QUESTION, "a": ANSWER, "task": "b"}, 1.0)]
     assert match_results(results_of(*results), examples_of("a", "b"), MANIFEST).correct == {"b": 1.0}
-
-
-def test_results_are_told_by_places_where_every_row_is_an_item() -> None:
-    file = results_of(ItemResult("1", 1, {}, 0.5, 2), ItemResult("7", 7, {}, 1.0, 1))
-    matched = match_results(file, examples_of("a", "b"), MANIFEST)
-    assert (matched.correct, matched.matched_by, matched.unmatched) == ({"b": 0.5}, "place", 1)
-    with pytest.raises(DataError, match="none of the 2 results is of an item of made: the first is of item 1"):
-        match_results(file, examples_of("a", "b"), {**MANIFEST, "texts_left_out": {"the same as an earlier row": 1}})
 
 
 def item(name: str, verdict: Verdict, correct: float | None = None, group: str = "") -> Item:
@@ -279,16 +274,15 @@ def test_places_of_clean_items() -> None:
     items = [item("a", "clean"), item("b", "unknown"), item("c", "clean")]
     assert list_clean_positions(items, MANIFEST, None) == ([0, 2], 0)
     lost = {**MANIFEST, "texts_left_out": {"over max_texts": 9}}
-    assert explain_unknown_positions(lost) == "9 rows of the data set are no items of made"
     with pytest.raises(DataError, match="give --results of lm-evaluation-harness"):
         list_clean_positions(items, lost, None)
-    matched = MatchedResults({"a": 1, "b": 1}, {"a": 31, "b": 5}, 0, "text or name")
+    matched = MatchedResults({"a": 1, "b": 1}, {"a": 31, "b": 5}, 0, 0)
     assert list_clean_positions(items, lost, matched) == ([31], 1)
     with pytest.raises(DataError, match="places of none are known"):
         list_clean_positions([item("c", "clean")], lost, matched)
     with pytest.raises(DataError, match="no item is clean"):
         list_clean_positions(items[1:2], MANIFEST, None)
-    with pytest.raises(DataError, match="not made of the rows of one data set"):
+    with pytest.raises(DataError, match="not every row of one data set is an item of made"):
         list_clean_positions(items, {**MANIFEST, "spec": {"builder": "temporal"}}, None)
 
 
@@ -453,7 +447,7 @@ def test_accuracies_on_contaminated_and_clean_items(built: Workspace) -> None:
     results = write_results(built)
     document = answered(built.run("items", "--benchmark", "trees", "--results", results, "--json"))
     assert document["results"] == {
-        **{"kind": "lm-evaluation-harness", "measure": "acc", "matched_by": "text or name"},
+        **{"kind": "lm-evaluation-harness", "measure": "acc"},
         **{"items": 24, "unmatched": 0, "averaged": 0, "skipped": 0},
     }
     rates = {row["items"]: (row["n"], row["value"]) for row in document["accuracy"]}

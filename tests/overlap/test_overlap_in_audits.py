@@ -91,14 +91,11 @@ def test_an_audit_searches_what_has_changed_since(
 
 
 def test_the_command_keeps_and_publishes_what_it_finds(searched: Workspace) -> None:
-    out = searched.root / "holders.parquet"
-    result = searched.run("overlap", "--corpus", CORPUS, "--benchmark", NAME, "--documents", out, "--json")
+    result = searched.run("overlap", "--corpus", CORPUS, "--benchmark", NAME, "--json")
     assert result.exit_code == 0, result.output
     said = json.loads(result.stdout)
     assert (said["is_complete"], said["shards_read"], said["documents_read"]) == (True, 2, 2)
     assert said["passages"][0]["found_in"] == ["copy"]
-    (holder,) = pq.read_table(out).to_pylist()
-    assert (holder["document"], holder["shard"], holder["row"]) == ("copy", "a.jsonl", 0)
     answer = searched.run("sql", "--json", "SELECT found, is_complete, is_current FROM overlap_summary")
     assert [row["is_current"] for row in json.loads(answer.stdout)["rows"]] == [True]
     assert searched.run("doctor").exit_code == 0
@@ -124,23 +121,11 @@ def test_texts_of_a_file(searched: Workspace, tmp_path: Path) -> None:
     ]
 
 
-def test_documents_by_their_identity(searched: Workspace, tmp_path: Path) -> None:
-    ids = tmp_path / "ids.txt"
-    documents = searched.paths.documents("release_notes")
-    first = pq.read_table(documents).to_pylist()[0]
-    ids.write_text(f"{first['sha256']}\nhttps://example.org/nowhere\n")
-    result = searched.run("overlap", "--corpus-ids", ids, "--benchmark", NAME, "--json")
-    assert result.exit_code == 0, result.output
-    said = json.loads(result.stdout)
-    assert said["members"] == [{"document": first["document_id"], "found_by": "sha256"}]
-    assert said["ids_read"] == 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ((), "say which texts"),
-        (("--benchmark", NAME), "say what they are looked for in"),
+        (("--corpus", CORPUS), "say which texts"),
+        (("--benchmark", NAME), "Missing option '--corpus'"),
         (("--benchmark", NAME, "--corpus", CORPUS, "--out", "x"), "--out goes with --texts"),
         (("--benchmark", NAME, "--corpus", "nowhere"), "neither a file or folder nor a corpus"),
         (("--benchmark", "no_such", "--corpus", CORPUS), "no_such"),

@@ -10,7 +10,6 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from audit_pipeline.overlap import matching, search
 from audit_pipeline.overlap.index import MOST_PLACES, TextIndex
 from audit_pipeline.overlap.matching import CorpusDocument
 from audit_pipeline.overlap.rules import OverlapRule
-from audit_pipeline.overlap.search import SearchOptions, SearchResult, holders_file, search_corpus, search_shard
+from audit_pipeline.overlap.search import SearchResult, search_corpus, search_shard
 from audit_pipeline.overlap.shards import Shard, ShardedCorpus, open_sharded_corpus
 
 N = 6
@@ -165,7 +164,7 @@ def test_order_of_shards_and_number_of_processes_change_nothing(tmp_path: Path) 
     write_corpus(tmp_path / "one", documents, 1)
     write_corpus(tmp_path / "many", documents, 7)
     one = search_corpus(texts, open_sharded_corpus(str(tmp_path / "one")), RULE)
-    many = search_corpus(texts, open_sharded_corpus(str(tmp_path / "many")), RULE, SearchOptions(processes=2))
+    many = search_corpus(texts, open_sharded_corpus(str(tmp_path / "many")), RULE, processes=2)
     assert spans_of(one) == spans_of(many)
     assert (one.passages.documents_of_run == many.passages.documents_of_run).all()
     first = [[(place.document, place.start) for place in kept.places] for kept in one.passages]
@@ -217,20 +216,6 @@ def test_files_that_are_not_read_make_a_corpus_incomplete(tmp_path: Path) -> Non
     assert not search_corpus([text], corpus, RULE).is_complete
 
 
-def test_documents_are_listed_whole_after_a_stop(tmp_path: Path) -> None:
-    text = "alpha beta gamma delta epsilon zeta"
-    write_corpus(tmp_path / "corpus", [text, "nothing", f"{text} eta"], 3)
-    corpus = open_sharded_corpus(str(tmp_path / "corpus"))
-    checkpoint = SearchOptions(checkpoint=tmp_path / "partial")
-    search_corpus([text], corpus, RULE, checkpoint)
-    # What was searched before without listing them is searched again.
-    result = search_corpus([text], corpus, RULE, replace(checkpoint, holders=tmp_path / "parts"))
-    assert result.holders is not None
-    listed = [row for number in range(3) for row in pq.read_table(holders_file(result.holders, number)).to_pylist()]
-    assert [(row["document"], row["longest"], row["texts"]) for row in listed] == [("d0", 6, 1), ("d2", 6, 1)]
-    assert [kept.documents for kept in result.passages] == [2]
-
-
 def test_names_of_documents_that_no_table_can_hold(tmp_path: Path) -> None:
     text = "alpha beta gamma delta epsilon zeta"
     (tmp_path / "a.jsonl").write_text(json.dumps({"id": "\ud800x" + "y" * 5000, "text": text}) + "\n")
@@ -254,14 +239,6 @@ def test_where_a_passage_stands(tmp_path: Path) -> None:
     assert document[place.start : place.end] == text.upper().removesuffix(".")
     assert (place.shard, place.row, place.url) == (1, 0, "http://x/y")
     assert (place.before, place.after) == ("Ünlike e\u0301:", ". And more.")
-
-
-def test_exact_words_are_compared_as_they_are(tmp_path: Path) -> None:
-    texts = ["One two, three four five six.", "one two three four five six"]
-    write_corpus(tmp_path / "corpus", ["say: one  two\nthree four five six again"], 1)
-    corpus = open_sharded_corpus(str(tmp_path / "corpus"))
-    assert set(spans_of(search_corpus(texts, corpus, RULE))) == {0, 1}
-    assert spans_of(search_corpus(texts, corpus, RULE, exact=True)) == {1: {(0, 27, 1)}}
 
 
 def test_what_every_item_repeats_is_not_looked_for(tmp_path: Path) -> None:
@@ -288,12 +265,12 @@ def test_a_stopped_search_goes_on_at_the_next_shard(tmp_path: Path, monkeypatch:
         read.append(number)
         return search_shard(index, number, *others)  # type: ignore[arg-type]
 
-    options = SearchOptions(checkpoint=tmp_path / "partial")
+    checkpoint = tmp_path / "partial"
     monkeypatch.setattr(search, "search_shard", stop_at_the_fourth)
     with pytest.raises(KeyboardInterrupt):
-        search_corpus(texts, corpus, RULE, options)
+        search_corpus(texts, corpus, RULE, checkpoint=checkpoint)
     read_before, read[:] = list(read), []
-    resumed = search_corpus(texts, corpus, RULE, options)
+    resumed = search_corpus(texts, corpus, RULE, checkpoint=checkpoint)
     assert (read_before, read) == ([0, 1, 2], [3, 4])
     assert spans_of(resumed) == spans_of(whole)
     assert resumed.documents == whole.documents
@@ -301,7 +278,9 @@ def test_a_stopped_search_goes_on_at_the_next_shard(tmp_path: Path, monkeypatch:
     with (tmp_path / "corpus" / "shard-0.jsonl").open("a") as file:
         file.write(json.dumps({"text": "one more"}) + "\n")
     read[:] = []
-    changed = search_corpus(texts, open_sharded_corpus(str(tmp_path / "corpus"), only="shard-0*"), RULE, options)
+    changed = search_corpus(
+        texts, open_sharded_corpus(str(tmp_path / "corpus"), only="shard-0*"), RULE, checkpoint=checkpoint
+    )
     assert read == [0]
     assert changed.documents == sum(text.strip() != "" for text in documents[:6]) + 1
 
@@ -406,5 +385,5 @@ def test_every_passage_of_2000_documents_and_500_texts(tmp_path: Path) -> None:
             parts[at:at] = words[first : first + draw.randrange(1, 60)]
         documents.append(disguise(parts, draw))
     write_corpus(tmp_path / "corpus", documents, 8)
-    result = search_corpus(texts, open_sharded_corpus(str(tmp_path / "corpus")), RULE, SearchOptions(processes=2))
+    result = search_corpus(texts, open_sharded_corpus(str(tmp_path / "corpus")), RULE, processes=2)
     assert spans_of(result) == brute_force(texts, documents, N)

@@ -259,7 +259,7 @@ def overlap(folder: Folder, document: str, verdict: str, *, is_complete: bool) -
     rows = [
         {
             **{"benchmark": "notes_32", "corpus": "open", "example_id": row["example_id"], "rule": "made up", "n": 13},
-            **{"compared": "words", "words": 32, "runs": 20, "templates": 0, "found_runs": 0, "covered": 0.0},
+            **{"words": 32, "runs": 20, "templates": 0, "found_runs": 0, "covered": 0.0},
             **{"covered_by_copies": 0.0, "passages": 0, "longest": 0, "documents": 0, "contaminated": False},
             "verdict": verdict if row["document_id"] == document else "not found",
             **{"shards_read": 1, "shards": 1, "is_complete": is_complete, "run_id": "run-overlap"},

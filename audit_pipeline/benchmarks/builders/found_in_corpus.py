@@ -151,7 +151,7 @@ def draw_found_in_corpus(pool: SearchedPool, spec: BenchmarkSpec, run_id: str) -
         )
     examples = build_examples_table(texts, spec, run_id)
     searched = next(iter(pool.findings.values()))
-    notes = {"searched": {name: searched[name] for name in ("corpus", "n", "compared", "shards")}}
+    notes = {"searched": {name: searched[name] for name in ("corpus", "n", "shards")}}
     return Drawn(examples, {}, dict(sorted(left_out.items())), notes=notes)
 
 

@@ -30,12 +30,7 @@ CORPUS_OVERLAP = Table(
         _EXAMPLE_ID,
         Column("rule", pa.string(), "the rule by which a text counts as contaminated (docs/overlap.md)"),
         Column("n", pa.int32(), "words on end that were looked for; longer passages are found whole"),
-        Column(
-            "compared",
-            pa.string(),
-            "words: in lower case, without punctuation; exact: as they are, but for white space",
-        ),
-        Column("words", pa.int64(), "words of the text, as they are compared"),
+        Column("words", pa.int64(), "words of the text, in lower case and without punctuation"),
         Column("runs", pa.int64(), "its runs of n words that were looked for"),
         Column(
             "templates",

@@ -66,8 +66,6 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
     _endpoints: Endpoints | None = PrivateAttr(default=None)
     engine: str | None = Field(default=None, description="what runs models: in_process, or ray at RAY_ADDRESS")
     workers: int | None = Field(default=None, description="how many workers of Ray hold the model")
-    gpus_per_worker: float | None = Field(default=None, description="what of a GPU each of them takes")
-    shard_minutes: float | None = Field(default=None, description="how long a shard of texts may give no result")
     _held: HeldModel = PrivateAttr(default_factory=HeldModel)
     _configured: Entries[ModelEntry] | None = PrivateAttr(default=None)
 
@@ -110,8 +108,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @property
     def _engine(self) -> Engine:
-        settings = ("workers", "gpus_per_worker", "shard_minutes")
-        return choose_engine({"name": self.engine, **{name: getattr(self, name) for name in settings}})
+        return choose_engine(self.engine, self.workers)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         self._held.free()

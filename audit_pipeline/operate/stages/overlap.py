@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.facts import OverlapFacts
 from audit_pipeline.operate.ui_summary import Shown
 from audit_pipeline.overlap.rules import DEFAULT_RULE, OverlapRule, choose_rule
-from audit_pipeline.overlap.search import SEARCH_VERSION, SearchOptions, SearchProgress, SearchResult, search_corpus
+from audit_pipeline.overlap.search import SEARCH_VERSION, SearchProgress, SearchResult, search_corpus
 from audit_pipeline.overlap.shards import ShardedCorpus, open_sharded_corpus
 from audit_pipeline.overlap.tables import build_overlap_tables
 from audit_pipeline.references.config import load_references
@@ -43,10 +43,10 @@ class OverlapReport:
         return sum(bool(flag) for flag in self.texts.column("contaminated").to_pylist())
 
 
-def build_overlap_version(rule: OverlapRule, *, exact: bool = False, whole: bool = True) -> str:
+def build_overlap_version(rule: OverlapRule, *, whole: bool = True) -> str:
     """The version of the code, whether all shards were to be read, and what was looked for."""
     of_part = "" if whole else " of a part"
-    return f"{SEARCH_VERSION}{of_part}: {rule.name}, {rule.n} words{' as they are' if exact else ''}"
+    return f"{SEARCH_VERSION}{of_part}: {rule.name}, {rule.n} words"
 
 
 def search_benchmark(
@@ -55,9 +55,8 @@ def search_benchmark(
     paths: DataPaths,
     run_id: str,
     rule: OverlapRule,
-    options: SearchOptions,
     *,
-    exact: bool = False,
+    processes: int = 1,
     on_progress: Callable[[SearchProgress], None] | None = None,
 ) -> OverlapReport:
     """Look for the texts of a built benchmark in the corpus, and keep what was found.
@@ -71,10 +70,10 @@ def search_benchmark(
     checkpoint = CORPUS_OVERLAP.file_of(paths, partition)
     if checkpoint is None:
         raise TypeError("corpus_overlap has no file of its own")
-    options = replace(options, checkpoint=checkpoint.with_name(".search.partial"))
-    result = search_corpus(texts, corpus, rule, options, exact=exact, on_progress=on_progress)
+    checkpoint = checkpoint.with_name(".search.partial")
+    result = search_corpus(texts, corpus, rule, processes=processes, checkpoint=checkpoint, on_progress=on_progress)
     tables = build_overlap_tables(result, benchmark, built.examples.column("example_id").to_pylist(), texts, run_id)
-    step = LineageStep.now(run_id, CORPUS_OVERLAP.name, build_overlap_version(rule, exact=exact, whole=corpus.is_whole))
+    step = LineageStep.now(run_id, CORPUS_OVERLAP.name, build_overlap_version(rule, whole=corpus.is_whole))
     upstream = {f"examples/{benchmark}": built.digest, f"corpus/{corpus.name}": corpus.stamp}
     settings = {
         "corpus_sha256": result.digest,
@@ -88,8 +87,7 @@ def search_benchmark(
         version = store.write(
             paths, step, table, partition, rows, upstream=upstream, benchmark_digest=built.digest, settings=settings
         )
-    if options.checkpoint is not None:
-        options.checkpoint.unlink(missing_ok=True)
+    checkpoint.unlink(missing_ok=True)
     return OverlapReport(benchmark, tables[CORPUS_OVERLAP], result, version)
 
 
@@ -106,8 +104,10 @@ def search_named_corpus(
     on_progress: Callable[[SearchProgress], None],
 ) -> OverlapReport:
     """As :func:`search_benchmark`, with the rule, the corpus and its ``shards`` (a pattern) by their names."""
-    opened, options = open_sharded_corpus(corpus, only=shards), SearchOptions(processes)
-    return search_benchmark(benchmark, opened, paths, run_id, choose_rule(rule, n), options, on_progress=on_progress)
+    opened = open_sharded_corpus(corpus, only=shards)
+    return search_benchmark(
+        benchmark, opened, paths, run_id, choose_rule(rule, n), processes=processes, on_progress=on_progress
+    )
 
 
 def read_overlap_facts(benchmark: str, built: str | None, corpus: str, paths: DataPaths) -> OverlapFacts:

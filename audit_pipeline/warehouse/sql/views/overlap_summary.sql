@@ -2,7 +2,7 @@ CREATE VIEW overlap_summary AS
 SELECT found.benchmark, found.corpus, count(*) AS texts, count(*) FILTER (verdict = 'found') AS found,
     count(*) FILTER (verdict = 'common') AS common, count(*) FILTER (verdict = 'not found') AS not_found,
     count(*) FILTER (verdict = 'too short') AS too_short, count(*) FILTER (contaminated) AS contaminated,
-    avg(covered) AS mean_covered, any_value(rule) AS rule, any_value(n) AS n, any_value(compared) AS compared,
+    avg(covered) AS mean_covered, any_value(rule) AS rule, any_value(n) AS n,
     any_value(shards_read) AS shards_read, any_value(shards) AS shards, bool_and(is_complete) AS is_complete,
     coalesce(any_value(lineage.benchmark_digest) = any_value(benchmarks.digest), TRUE) AS is_current, found.run_id
 FROM corpus_overlap AS found
@@ -22,7 +22,6 @@ COMMENT ON COLUMN overlap_summary.contaminated IS 'texts that count by the rule'
 COMMENT ON COLUMN overlap_summary.mean_covered IS 'mean share of the words of a text in passages that were found';
 COMMENT ON COLUMN overlap_summary.rule IS 'the rule by which a text counts as contaminated';
 COMMENT ON COLUMN overlap_summary.n IS 'words on end that were looked for';
-COMMENT ON COLUMN overlap_summary.compared IS 'words, or exact';
 COMMENT ON COLUMN overlap_summary.shards_read IS 'shards of the corpus that were read to their ends';
 COMMENT ON COLUMN overlap_summary.shards IS 'shards that it has';
 COMMENT ON COLUMN overlap_summary.is_complete IS
