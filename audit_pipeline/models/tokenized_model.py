@@ -140,13 +140,6 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     )
 
 
-def count_weight_bytes_on_disk(tokenized: TokenizedModel) -> int:
-    """The bytes of the files that hold the model's weights here; 0 where there is none yet."""
-    gguf = tokenized.located.gguf
-    files = [gguf] if gguf is not None else [*tokenized.weights_folder.glob("*.safetensors")]
-    return sum(file.stat().st_size for file in files)
-
-
 def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | None = None) -> None:
     """Record what the fingerprint identifies (data/models/<fingerprint>.json); a second load only adds what was
     unknown before.
