@@ -1,8 +1,5 @@
 """Documents out of a folder or a file of the user's own.
 
-What belongs here: what may be set, which files are read, and which columns make a document. What does not: reading
-rows out of one file (fetch/), and the text of one that is a document (whole_files/).
-
 In a folder each text, web page, book, PDF and Word file is one document, each row of a .jsonl, .csv, .parquet file or
 another of rows is one, and so is each row of a data set that `datasets` saved in a folder. A single file is read the
 same way.
@@ -36,6 +33,7 @@ from audit_pipeline.sources.base import (
     SourceSection,
     merge_harvests,
 )
+from audit_pipeline.sources.folders import walk_files
 from audit_pipeline.whole_files.document import WHOLE_FILES, NoTextError, is_whole_file, read_whole
 
 NAME = "local_files"
@@ -140,13 +138,15 @@ def _harvest_root(collection: str, root: Path, prefix: str, settings: LocalFiles
     documents: list[Document] = []
     missing: list[MissingPart] = []
     left_out: list[LeftOut] = []
-    for inner, path, problem in sorted(_iterate_files(root)):
+    for inner, path, refusal in _iterate_files(root):
         name = f"{prefix}{inner}"
+        problem = refusal or _kind_problem(path)
         if problem is not None:
             left_out.append(LeftOut(name, problem))
             continue
+        read = _read_whole_document if is_whole_file(path) else _read_row_documents
         try:
-            found, unusable = _read_documents(name, path, collection, settings)
+            found, unusable = read(name, path, collection, settings)
         except NoTextError as error:
             left_out.append(LeftOut(name, str(error)))
         except DataError as error:
@@ -157,33 +157,17 @@ def _harvest_root(collection: str, root: Path, prefix: str, settings: LocalFiles
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 
 
-def _iterate_files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
-    """Name below the root, path, and for a file that is not read the reason."""
+def _iterate_files(root: Path) -> list[tuple[str, Path, str | None]]:
+    """Name below the root, path, and for a file that is not read the reason; in order of names."""
     if root.is_file() or detect_saved_kind(root) is not None:
-        yield root.name, root, _kind_problem(root)
-        return
-    inside = root.resolve()
-    for folder, folders, files in os.walk(root, followlinks=False):
-        for name in [name for name in folders if (Path(folder) / name).is_symlink() and not name.startswith(".")]:
-            yield (Path(folder) / name).relative_to(root).as_posix(), Path(folder) / name, "a linked folder"
-        for path in [path for name in folders if is_workspace(path := Path(folder) / name)]:
-            folders.remove(path.name)
-            yield path.relative_to(root).as_posix(), path, "a workspace of this tool"
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for path in [path for name in folders if detect_saved_kind(path := Path(folder) / name) is not None]:
-            folders.remove(path.name)
-            if not path.is_symlink():
-                yield path.relative_to(root).as_posix(), path, None
-        for name in files:
-            path = Path(folder) / name
-            if name.startswith("."):
-                continue
-            outside = path.is_symlink() and not path.resolve().is_relative_to(inside)
-            yield (
-                path.relative_to(root).as_posix(),
-                path,
-                "a link out of the folder" if outside else _kind_problem(path),
-            )
+        return [(root.name, root, None)]
+    return sorted(
+        walk_files(
+            root,
+            is_file=lambda folder: detect_saved_kind(folder) is not None,
+            find_refusal=lambda folder: "a workspace of this tool" if is_workspace(folder) else None,
+        )
+    )
 
 
 def _kind_problem(path: Path) -> str | None:
@@ -193,14 +177,6 @@ def _kind_problem(path: Path) -> str | None:
     return None if known else f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
 
 
-def _read_documents(
-    name: str, path: Path, collection: str, settings: LocalFilesSettings
-) -> tuple[list[Document], list[LeftOut]]:
-    if is_whole_file(path):
-        return _read_whole_document(name, path, collection, settings)
-    return _read_row_documents(name, path, collection, settings)
-
-
 def _read_whole_document(
     name: str, path: Path, collection: str, settings: LocalFilesSettings
 ) -> tuple[list[Document], list[LeftOut]]:
@@ -208,9 +184,8 @@ def _read_whole_document(
     problem = text_problem(whole.text)
     if problem is not None:
         return [], [LeftOut(name, f"its text {problem}")]
-    title = whole.title or Path(name).stem
     parts = [LeftOut(f"{name}!{part}", reason) for part, reason in whole.problems]
-    document = _document(settings, collection, name, path, title, whole.text, None, None)
+    document = _document(settings, collection, name, path, whole.title or Path(name).stem, whole.text)
     return [replace(document, places=whole.places)], parts
 
 
@@ -261,27 +236,26 @@ def _document(
     path: Path,
     title: str,
     text: str,
-    published: date | None,
-    group: str | None,
+    published: date | None = None,
+    group: str | None = None,
 ) -> Document:
+    language = settings.language
+    if language == DETECT:
+        # Its model takes a while to load.
+        from audit_pipeline.separability.languages import detect_languages  # noqa: PLC0415
+
+        language = detect_languages([text])[0]
     return Document(
         collection=collection,
         name=name,
         title=title,
         text=text,
         published=published,
-        language=_detect_language(text) if settings.language == DETECT else settings.language,
+        language=language,
         licence=settings.licence,
         url=settings.url or path.resolve().as_uri(),
         group=group,
     )
-
-
-def _detect_language(text: str) -> str:
-    # Its model takes a while to load.
-    from audit_pipeline.separability.languages import detect_languages  # noqa: PLC0415
-
-    return detect_languages([text])[0]
 
 
 def _parse_label(values: Mapping[str, object], column: str | None) -> str | None:

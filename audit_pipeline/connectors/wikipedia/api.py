@@ -6,13 +6,12 @@ programs instead (a user agent with a contact, one request at a time, maxlag, ba
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
-
-from pydantic import BaseModel, Field, ValidationError
+from typing import Any
 
 from audit_pipeline.connectors.polite_client import FetchedPage, FetchError, PoliteClient, Politeness
 from audit_pipeline.connectors.wikipedia.pages import (
@@ -28,52 +27,6 @@ from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 _MAXLAG = "5"
 _PASSING_CODES = frozenset(("maxlag", "ratelimited", "readonly", "timeouterror", "cirrussearch-too-busy-error"))
 _ARTICLES, _CATEGORIES = 0, 14
-
-Json = TypeVar("Json", bound=BaseModel)
-
-
-class _Member(BaseModel):
-    pageid: int
-    ns: int
-    title: str
-
-
-class _Members(BaseModel):
-    categorymembers: list[_Member] = []
-
-
-class _MembersAnswer(BaseModel):
-    query: _Members = _Members()
-    next_part: dict[str, str] = Field(default={}, alias="continue")
-
-
-class _Revision(BaseModel):
-    timestamp: datetime
-
-
-class _Page(BaseModel):
-    title: str = ""
-    redirect: bool = False
-    lastrevid: int = 0
-    extract: str = ""
-    revisions: list[_Revision] = []
-
-
-class _Pages(BaseModel):
-    pages: list[_Page] = []
-
-
-class _PagesAnswer(BaseModel):
-    query: _Pages = _Pages()
-
-
-class _Error(BaseModel):
-    code: str
-    info: str = ""
-
-
-class _ErrorAnswer(BaseModel):
-    error: _Error | None = None
 
 
 def harvest_api(
@@ -140,7 +93,7 @@ class _ApiHarvest:
         for _ in range(self._settings.depth + 1):
             subcategories: list[str] = []
             for category in level:
-                members: list[_Member] = []
+                members: list[dict[str, Any]] = []
                 try:
                     members.extend(self._iterate_members(category))
                 except FetchError as error:
@@ -149,22 +102,22 @@ class _ApiHarvest:
                     if not members:
                         self._left_out.append(LeftOut(category, "empty, or there is no such category"))
                 for member in members:
-                    if member.ns == _ARTICLES:
-                        found.setdefault(member.pageid, member.title)
-                    elif member.ns == _CATEGORIES and member.title not in visited:
-                        visited.add(member.title)
-                        subcategories.append(member.title)
+                    if member["ns"] == _ARTICLES:
+                        found.setdefault(member["pageid"], member["title"])
+                    elif member["ns"] == _CATEGORIES and member["title"] not in visited:
+                        visited.add(member["title"])
+                        subcategories.append(member["title"])
             level = subcategories
         return found
 
-    def _iterate_members(self, category: str) -> Iterator[_Member]:
+    def _iterate_members(self, category: str) -> Iterator[dict[str, Any]]:
         """The pages and subcategories of a category, however many answers they come in."""
         query = {"list": "categorymembers", "cmtitle": category, "cmtype": "page|subcat", "cmlimit": "500"}
         next_part: dict[str, str] | None = {}
         while next_part is not None:
-            answer = self._ask(_MembersAnswer, {**query, **next_part})
-            yield from answer.query.categorymembers
-            next_part = answer.next_part or None
+            answer = self._ask({**query, **next_part})
+            yield from answer["query"]["categorymembers"]
+            next_part = answer.get("continue")
 
     def _fetch_document(self, page_id: int, title: str) -> Document | str:
         """The page's document, or why it has none. One request brings first revision and text."""
@@ -173,38 +126,40 @@ class _ApiHarvest:
             **{"exsectionformat": "plain", "rvdir": "newer", "rvlimit": "1", "rvprop": "timestamp"},
             **({"exintro": "1"} if self._settings.part == "lead" else {}),
         }
-        pages = self._ask(_PagesAnswer, query).query.pages
-        if not pages or not pages[0].revisions:
+        page = self._ask(query)["query"]["pages"][0]
+        if "revisions" not in page:
             return "deleted, or has no revision that can be seen"
-        page = pages[0]
-        if page.redirect:
+        if page.get("redirect"):
             return "a redirect"
-        text = remove_tail_sections(page.extract, "article")
+        text = remove_tail_sections(page["extract"], "article")
         problem = text_problem(text)
         if problem is not None:
             return f"its text {problem}"
-        created = page.revisions[0].timestamp.astimezone(UTC).date()
-        address = f"https://{self._settings.language}.wikipedia.org/w/index.php?curid={page_id}&oldid={page.lastrevid}"
-        return build_page_document(self._settings, page_id, page.title or title, text, created, address)
+        created = datetime.fromisoformat(page["revisions"][0]["timestamp"]).astimezone(UTC).date()
+        address = (
+            f"https://{self._settings.language}.wikipedia.org/w/index.php?curid={page_id}&oldid={page['lastrevid']}"
+        )
+        return build_page_document(self._settings, page_id, title, text, created, address)
 
-    def _ask(self, kind: type[Json], query: Mapping[str, str]) -> Json:
+    def _ask(self, query: Mapping[str, str]) -> dict[str, Any]:
         params = {"action": "query", "format": "json", "formatversion": "2", "maxlag": _MAXLAG, **query}
         page = self._client.get(self._address, params, max_age=timedelta(days=self._settings.days_kept))
-        try:
-            return kind.model_validate_json(page.content)
-        except ValidationError as error:
-            raise FetchError(page.url, f"its answer is not the API's ({error.errors()[0]['msg']})") from error
+        answer: dict[str, Any] = json.loads(page.content)
+        return answer
 
 
 def _find_refusal(page: FetchedPage) -> str | None:
     """Why an answer must not be kept; raises FetchError where asking again is no use."""
     try:
-        error = _ErrorAnswer.model_validate_json(page.content).error
-    except ValidationError:
+        answer = json.loads(page.content)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or not ("error" in answer or isinstance(answer.get("query"), dict)):
         return "its answer is not the API's"
-    if error is None:
+    if "error" not in answer:
         return None
-    problem = f"the API says: {error.code}: {error.info[:200]}"
-    if error.code in _PASSING_CODES or error.code.startswith("internal_api_error"):
+    code = str(answer["error"].get("code"))
+    problem = f"the API says: {code}: {str(answer['error'].get('info'))[:200]}"
+    if code in _PASSING_CODES or code.startswith("internal_api_error"):
         return problem
     raise FetchError(page.url, problem)

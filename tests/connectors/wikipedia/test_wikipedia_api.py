@@ -225,10 +225,7 @@ def test_a_site_that_is_gone_is_left_alone(server: BadServer, wiki: Wiki, tmp_pa
     assert len([request for request in server.requests if "pageids" in request.query]) == 3
 
 
-@pytest.mark.parametrize(
-    "strange",
-    [{"query": {"pages": [{"revisions": [{"timestamp": "x"}]}]}}, {"query": []}, {"query": {"pages": [{"title": 1}]}}],
-)
+@pytest.mark.parametrize("strange", [[], {"query": []}, "<html>"])
 def test_answers_of_another_form_are_named(server: BadServer, wiki: Wiki, tmp_path: Path, strange: object) -> None:
     def odd(request: Request) -> Answer:
         return answer(strange) if request.query.get("pageids") == "1" else wiki(request)
