@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -140,9 +139,7 @@ class PoliteClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -213,15 +210,14 @@ class _PoliteAdapter(GuardedAdapter):
         try:
             response = retry(self._send_once, request, max(delay, polite.seconds_between), options, named)
         except (_PassingError, FetchError) as fault:
-            error = fault if isinstance(fault, FetchError) else self._build_exhausted_error(url, fault)
+            error = fault
+            if isinstance(fault, _PassingError):
+                error = FetchError(url, f"{fault} (after {polite.attempts} attempts); try again later", fault.status)
             self._failures += error.status not in _ABOUT_ONE_PAGE
             self._last_failure = str(error)
             raise error from fault
         self._failures = 0
         return response
-
-    def _build_exhausted_error(self, url: str, fault: _PassingError) -> FetchError:
-        return FetchError(url, f"{fault} (after {self._politeness.attempts} attempts); try again later", fault.status)
 
     def _require_allowed(self, url: str) -> float:
         """The pause that robots.txt asks for; raises FetchError where it forbids the page, or cannot be reached."""
@@ -251,7 +247,11 @@ class _PoliteAdapter(GuardedAdapter):
         self, request: requests.PreparedRequest, pause: float, options: Any, named: Mapping[str, Any]
     ) -> requests.Response:
         url = request.url or ""
-        self._wait(pause)
+        if self._stamp.exists():
+            # A last request in the future is a clock that was set back: no reason to wait for hours.
+            remaining = min(self._stamp.stat().st_mtime + pause - time.time(), pause)
+            if remaining > 0:
+                self._sleep(remaining)
         try:
             response = super().send(request, *options, **named)
         except OversizedAnswerError as error:
@@ -269,13 +269,6 @@ class _PoliteAdapter(GuardedAdapter):
         response.headers.pop("Vary", None)
         self._require_page(url, response)
         return response
-
-    def _wait(self, pause: float) -> None:
-        if self._stamp.exists():
-            # A last request in the future is a clock that was set back: no reason to wait for hours.
-            remaining = min(self._stamp.stat().st_mtime + pause - time.time(), pause)
-            if remaining > 0:
-                self._sleep(remaining)
 
     def _require_page(self, url: str, response: requests.Response) -> None:
         """Raise unless the response is a page or a redirect."""

@@ -1,8 +1,4 @@
-"""What a source is, what may be set of it, and what it hands back.
-
-What belongs here: the types that every source shares. What does not: any one source, reading config/sources.yaml
-(config.py) and how a harvest is kept (store.py).
-"""
+"""What a source is, what may be set of it, and what it hands back."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """Every source by name, and what is set of it in config/sources.yaml.
 
-What belongs here: finding and looking up sources, reading the file, the digest of what is set, and errors that name the
-file and the key. What does not: what a source is (base.py), does and lets be set (its own module), and how it is kept
-(store.py).
-
 A source is a `Source` in a module of this package, in the module `source` of a package of connectors/, or at an entry
 point of an installed package. Nothing imports the connectors by name, and their parsers are imported when they are
 fetched.

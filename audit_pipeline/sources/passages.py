@@ -1,8 +1,5 @@
 """Passages of files in packages of the package index: one document per passage.
 
-What belongs here: what may be set, and cutting passages out of a file by their first and last words. What does not:
-fetching wheels (fetch/distributions.py) and reading them (fetch/archives.py).
-
 A passage is named by its address, so that no text has to lie in the configuration: package, version, file, and the
 words that it begins and ends with.
 """

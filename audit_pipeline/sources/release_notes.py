@@ -1,8 +1,5 @@
 """Release notes of Python projects, from their source distributions: one document per release.
 
-What belongs here: what may be set, where each project keeps its notes, how it writes a release's version and date, and
-what is left out. What does not: fetching archives (fetch/distributions.py) and turning markup into prose (rst_text.py).
-
 Releases that a project makes on one day form one group: they share text, so they are not independent.
 
 The heading and the line with the date are not part of a document's text: an audited window must not carry its own
@@ -41,10 +38,8 @@ class ReleaseNotesSettings(SourceSection):
     @field_validator("projects")
     @classmethod
     def _require_unique(cls, projects: tuple[ProjectName, ...]) -> tuple[ProjectName, ...]:
-        if not projects:
-            raise ValueError("name at least one project")
-        if len(set(projects)) != len(projects):
-            raise ValueError("a project is named twice")
+        if not projects or len(set(projects)) != len(projects):
+            raise ValueError("name at least one project, and none twice")
         return projects
 
 
@@ -53,9 +48,9 @@ class Release:
     """One release as its project's notes have it: ``published`` None and a ``problem`` where it cannot be used."""
 
     version: str
-    published: date | None
-    markup: str
     page: str
+    published: date | None = None
+    markup: str = ""
     problem: str | None = None
 
 
@@ -96,11 +91,10 @@ def _harvest_project(project: Project, index: Index, downloads: Path) -> Harvest
         harvest = harvest_archive(project, archive)
     except SourceError as error:
         return Harvest((), (MissingPart(project.collection, str(error), project.collection),))
-    if not harvest.documents:
-        return Harvest(
-            (), (MissingPart(project.collection, f"{archive.path.name} holds no dated release", project.collection),)
-        )
-    return harvest
+    if harvest.documents:
+        return harvest
+    reason = f"{archive.path.name} holds no dated release"
+    return Harvest((), (MissingPart(project.collection, reason, project.collection),))
 
 
 def harvest_archive(project: Project, archive: Archive) -> Harvest:
@@ -178,11 +172,11 @@ def django_releases(page: str, markup: str) -> Iterator[Release]:
     pending, dated = _DJANGO_PENDING.search(head), _DJANGO_DATE.search(head)
     published = parse_release_date(dated.group(1)) if dated else None
     if pending and (dated is None or pending.start() < dated.start()):
-        yield Release(version, None, "", address, f"not released: {pending.group().strip('*')}")
+        yield Release(version, address, problem=f"not released: {pending.group().strip('*')}")
     elif dated is None or published is None:
-        yield Release(version, None, "", address, "no date on its page")
+        yield Release(version, address, problem="no date on its page")
     else:
-        yield Release(version, published, body[: dated.start()] + body[dated.end() :], address)
+        yield Release(version, address, published, body[: dated.start()] + body[dated.end() :])
 
 
 _PYTEST_HEADING = re.compile(r"^(?:pytest )?(\d+\.\d+[\w.]*)(?: \(([^)\n]*)\))?\n=+$", re.MULTILINE | re.IGNORECASE)
@@ -197,9 +191,9 @@ def pytest_releases(page: str, markup: str) -> Iterator[Release]:
         version, note = heading.group(1), heading.group(2)
         published = parse_release_date(note) if note else None
         if published is not None:
-            yield Release(version, published, markup[heading.end() : end], address)
+            yield Release(version, address, published, markup[heading.end() : end])
         else:
-            yield Release(version, None, "", address, f"no date in its heading but: {note}" if note else "no date")
+            yield Release(version, address, problem=f"no date in its heading but: {note}" if note else "no date")
 
 
 _CHANGELOG = re.compile(r"^\.\. changelog::[ \t]*\n((?:(?:[ \t]+.*)?\n)*)", re.MULTILINE)
@@ -225,12 +219,12 @@ def sqlalchemy_releases(page: str, markup: str) -> Iterator[Release]:
         dates = [parse_release_date(note) for note in noted]
         known = [day for day in dates if day is not None]
         if not noted:
-            yield Release(version.group(1), None, "", address, "not released: no date")
+            yield Release(version.group(1), address, problem="not released: no date")
         elif len(known) < len(dates):
-            yield Release(version.group(1), None, "", address, f"a date that cannot be read: {', '.join(noted)}")
+            yield Release(version.group(1), address, problem=f"a date that cannot be read: {', '.join(noted)}")
         else:
             body = content[first_entry.start() :] if first_entry else ""
-            yield Release(version.group(1), min(known), body, address)
+            yield Release(version.group(1), address, min(known), body)
 
 
 _DATE_FORMATS = ("%Y-%m-%d", "%B %d, %Y", "%A, %B %d, %Y", "%a %b %d %Y")

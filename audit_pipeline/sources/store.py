@@ -1,8 +1,5 @@
 """Keeping what a source brought: the documents table and its manifest.
 
-What belongs here: merging a harvest with the documents of earlier ones, versions, the manifest. What does not:
-fetching (one module per source).
-
 Parts that arrived replace what they held before. Of parts that did not, the earlier documents stay as they were, with
 the time and run that brought them, and the manifest says which.
 """

@@ -103,6 +103,5 @@ SOURCE = Source(
     LICENCE,
     WikipediaSettings,
     fetch,
-    version=2,
     on_request=True,
 )
