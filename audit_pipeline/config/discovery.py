@@ -1,8 +1,7 @@
 """What is found rather than listed: by its module in this project, or by the entry point of an installed package.
 
-What belongs here: giving sources, builders, detectors and providers of needs each its name, once; loading detectors and
-sources of one's own, and leaving out what cannot be used. What does not: what any of them is, and which modules are
-searched (each kind's registry).
+Sources, builders, detectors and providers of needs each get their name here, once; each kind's registry says which
+modules are searched.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Generic, TypeVar
 
@@ -71,32 +70,23 @@ def merge_entry_points(
     """
     found, origins = dict(own_values), {}
     for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
-        origin = _origin(point)
+        origin = f"{point.dist.name}=={point.dist.version}" if point.dist is not None else "an unknown package"
         try:
             value = point.load()
+            if not isinstance(value, kind):
+                raise TypeError(f"{point.value} is no {kind.__name__} but a {type(value).__name__}")
+            adopted, name = adopt(value, origin), name_of(value)
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                raise ValueError(f"its name is {name!r}: use letters, digits, _ and -")
+            if name in found:
+                raise ValueError(f"there is one named '{name}' already: give yours another name")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - what other people's code may raise is not known
-            _leave_out(point, origin, f"it cannot be imported ({type(error).__name__}: {to_one_line(error)})")
+            reason = f"{type(error).__name__}: {to_one_line(error)}"
+            words = f"{point.name} of {origin} ({point.group}) is left out ({reason})"
+            warnings.warn(LeftOutWarning(words), stacklevel=2)
             continue
-        if not isinstance(value, kind):
-            _leave_out(point, origin, f"{point.value} is no {kind.__name__} but a {type(value).__name__}")
-            continue
-        try:
-            adopted, name = adopt(value, origin), require_name(name_of(value))
-        except Exception as error:  # noqa: BLE001 - nor what it declares
-            _leave_out(point, origin, f"what it declares cannot be used ({type(error).__name__}: {to_one_line(error)})")
-            continue
-        if name in found:
-            _leave_out(point, origin, f"there is one named '{name}' already: give yours another name")
-        else:
-            found[name], origins[name] = adopted, origin
+        found[name], origins[name] = adopted, origin
     return PluginRegistry(found, origins)
-
-
-def require_name(name: object) -> str:
-    """``name`` as that of a source or detector, a part of paths and columns; raises ValueError for any other."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"its name is {name!r}: use letters, digits, _ and -")
-    return name
 
 
 def require_texts(value: object, *names: str) -> None:
@@ -104,12 +94,3 @@ def require_texts(value: object, *names: str) -> None:
     for name in names:
         if not isinstance(getattr(value, name), str):
             raise TypeError(f"{name} is a {type(getattr(value, name)).__name__}, and has to be a text")
-
-
-def _origin(point: EntryPoint) -> str:
-    return f"{point.dist.name}=={point.dist.version}" if point.dist is not None else "an unknown package"
-
-
-def _leave_out(point: EntryPoint, origin: str, reason: str) -> None:
-    words = f"{point.name} of {origin} ({point.group}) is left out: {reason}"
-    warnings.warn(LeftOutWarning(words), stacklevel=3)

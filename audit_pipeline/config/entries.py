@@ -1,186 +1,85 @@
-"""Files of named entries: from YAML to plain values and their lines, what is good in them, what is wrong with the rest.
-
-What belongs here: reading a file, repeated keys, and loading it so that a bad entry stops itself and no other.
-What does not: what an entry may hold (the config.py of each domain), its values as settings (validation.py), what must
-hold between files (operate/whole_configuration.py).
-"""
+"""Files of named entries: read them, keep the good entries, and say what is wrong with the others."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import yaml
+from dagster_shared.yaml_utils import parse_yamls_with_source_position
+from dagster_shared.yaml_utils.source_position import SourcePositionTree
 
 from audit_pipeline.catalogue.paths import config_dir, explain_path
 from audit_pipeline.config.hints import did_you_mean
-from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Keys, Problem, format_problems
+from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Problem, format_problems
 from audit_pipeline.errors import ConfigError, to_one_line
-
-MOST_BYTES = 1 << 20
-_TOO_DEEP = "it is nested too deep"
-_LARGEST = 10**18
 
 _MERGE = "tag:yaml.org,2002:merge"
 
 
-class KeyValue(NamedTuple):
-    """A key and its value, as the file has them."""
+class RepeatedKey(NamedTuple):
+    """A key that its mapping has twice: the keys and places that lead to it, and the line of the second."""
 
-    key: yaml.Node
-    value: yaml.Node
+    path: tuple[str, ...]
+    line: int
 
-    @property
-    def line(self) -> int:
-        return int(self.key.start_mark.line) + 1
+    def to_fault(self) -> Fault:
+        return Fault((), f"key '{self.path[-1]}' occurs twice", self.line)
 
 
 @dataclass(frozen=True)
 class YamlFile:
-    """A file whose values are made one by one, so that a fault in one of them is its own alone."""
+    """The value of a file, dates as texts; the lines of all its keys; and the keys that occur twice."""
 
-    path: Path
-    root: yaml.Node | None
-    _repeated_keys: Mapping[int, yaml.Node | None]
-
-    def value(self, node: yaml.Node) -> Any:
-        """The value of ``node``; raises InvalidEntryError if it has none."""
-        repeated = self._repeated_keys[id(node)]
-        if repeated is not None:
-            raise InvalidEntryError([Fault((), f"key '{repeated.value}' occurs twice", repeated.start_mark.line + 1)])
-        try:
-            return _Values().construct_object(node, deep=True)
-        except yaml.MarkedYAMLError as error:
-            raise InvalidEntryError([Fault((), _describe_yaml_error(error), _line_of_error(error))]) from error
-        except ValueError as error:
-            # A date that no calendar has, a number that no setting needs.
-            raise InvalidEntryError([Fault((), f"a value cannot be read: {to_one_line(error)}")]) from error
-        except RecursionError as error:
-            raise InvalidEntryError([Fault((), _TOO_DEEP)]) from error
+    value: Any
+    positions: SourcePositionTree | None
+    repeated_keys: Sequence[RepeatedKey]
 
 
 def read_yaml(path: Path, purpose: str) -> YamlFile:
-    """The file at ``path``; ``purpose`` says what it is for, where it is missing.
+    """Read the file at ``path``; ``purpose`` says what it is for, where it is missing.
 
-    Raises BrokenFileError, naming the file and the line, where it is missing, cannot be read, is no YAML, or is larger
-    than any configuration.
+    Raises BrokenFileError, naming the file and the line, where it is missing, cannot be read, or is not one YAML
+    document.
     """
     try:
-        with path.open("rb") as opened:
-            content = opened.read(MOST_BYTES + 1)
+        text = path.read_text(encoding="utf-8")
+        documents = parse_yamls_with_source_position(text, str(path))
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
     except FileNotFoundError as error:
         raise BrokenFileError(Problem(path, None, f"is missing; {purpose}")) from error
-    except OSError as error:
+    except yaml.MarkedYAMLError as error:
+        line = None if error.problem_mark is None else error.problem_mark.line + 1
+        words = to_one_line(", ".join(part for part in (error.context, error.problem) if part))
+        raise BrokenFileError(Problem(path, line, f"cannot be read: it is not readable YAML: {words}")) from error
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise BrokenFileError(Problem(path, None, f"cannot be read: {to_one_line(error)}")) from error
-    if len(content) > MOST_BYTES:
-        raise BrokenFileError(Problem(path, None, f"is larger than {MOST_BYTES:,} bytes: it must hold settings alone"))
-    try:
-        root = yaml.compose(content.decode("utf-8"), Loader=yaml.SafeLoader)
-        # Before a value is made: that writes what is merged into the nodes.
-        repeated_keys: dict[int, yaml.Node | None] = {}
-        if root is not None:
-            _find_repeated_keys(root, repeated_keys)
-        return YamlFile(path, root, repeated_keys)
-    except yaml.MarkedYAMLError as error:
-        raise BrokenFileError(
-            Problem(path, _line_of_error(error), f"cannot be read: {_describe_yaml_error(error)}")
-        ) from error
-    except (yaml.YAMLError, ValueError) as error:
-        words = f"cannot be read: it is not readable YAML: {to_one_line(error)}"
-        raise BrokenFileError(Problem(path, None, words)) from error
-    except RecursionError as error:
-        raise BrokenFileError(Problem(path, None, f"cannot be read: {_TOO_DEEP}")) from error
+    value, positions = documents[0] if documents else (None, None)
+    return YamlFile(value, positions, tuple(_iterate_repeated_keys(root)))
 
 
-def pairs_of(node: yaml.Node | None) -> list[KeyValue]:
-    """The keys and values of a mapping, with those that are merged into it (<<); none of anything else.
+def _iterate_repeated_keys(node: yaml.Node | None, path: tuple[str, ...] = ()) -> Iterator[RepeatedKey]:
+    """Yield the keys below ``node`` that are twice in their mapping: a copied entry that was not renamed would vanish.
 
-    Raises InvalidEntryError if what is merged is no mapping.
+    What is merged (<<) belongs to the entry that it is merged from.
     """
-    if not isinstance(node, yaml.MappingNode):
-        return []
-    try:
-        # Does nothing the second time.
-        yaml.constructor.SafeConstructor().flatten_mapping(node)
-    except yaml.MarkedYAMLError as error:
-        raise InvalidEntryError([Fault((), _describe_yaml_error(error), _line_of_error(error))]) from error
-    return [KeyValue(*pair) for pair in node.value]
-
-
-def line_of(entry: KeyValue, keys: Keys) -> int:
-    """The line of the value that ``keys`` lead to from ``entry``, or of as much of the way as there is."""
-    line, node = entry.line, entry.value
-    for key in keys:
-        if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
-            node = node.value[key]
-            line = node.start_mark.line + 1
-            continue
-        found = [pair for pair in pairs_of(node) if pair.key.value == str(key)]
-        if not found:
-            break
-        # An entry's own keys come after those that are merged into it.
-        line, node = found[-1].line, found[-1].value
-    return line
-
-
-class _Values(yaml.constructor.SafeConstructor):
-    """Whole numbers are those that every library takes."""
-
-
-def _parse_whole_number(values: Any, node: Any) -> int:
-    number = int(values.construct_yaml_int(node))
-    if abs(number) >= _LARGEST:
-        raise ValueError(f"a whole number has at most 18 digits, and this one begins with {node.value[:20]}")
-    return number
-
-
-_Values.add_constructor("tag:yaml.org,2002:int", _parse_whole_number)
-
-
-def _find_repeated_keys(node: yaml.Node, repeated_by_node: dict[int, yaml.Node | None]) -> yaml.Node | None:
-    """The first key under ``node`` that is twice in its mapping; ``repeated_by_node`` gets those of all nodes below.
-
-    A copied entry that was not renamed would vanish otherwise. What is merged belongs to the entry that it is merged
-    from.
-    """
-    if id(node) in repeated_by_node:
-        return repeated_by_node[id(node)]
-    # For an alias within its own value.
-    repeated_by_node[id(node)] = None
-    repeated: list[yaml.Node] = []
-    below: list[yaml.Node | None] = []
     if isinstance(node, yaml.SequenceNode):
-        below = [_find_repeated_keys(child, repeated_by_node) for child in node.value]
+        for number, child in enumerate(node.value):
+            yield from _iterate_repeated_keys(child, (*path, str(number)))
     elif isinstance(node, yaml.MappingNode):
-        seen: set[tuple[str, str]] = set()
-        for key, value in node.value:
-            of_pair = [_find_repeated_keys(child, repeated_by_node) for child in (key, value)]
-            if key.tag == _MERGE:
-                continue
-            below += of_pair
-            if isinstance(key, yaml.ScalarNode):
-                if (key.tag, key.value) in seen:
-                    repeated.append(key)
-                seen.add((key.tag, key.value))
-    repeated_by_node[id(node)] = next((key for key in (*repeated, *below) if key is not None), None)
-    return repeated_by_node[id(node)]
-
-
-def _describe_yaml_error(error: yaml.MarkedYAMLError) -> str:
-    parts = ", ".join(part for part in (error.context, error.problem) if part)
-    return f"it is not readable YAML: {to_one_line(parts)}"
-
-
-def _line_of_error(error: yaml.MarkedYAMLError) -> int | None:
-    return None if error.problem_mark is None else int(error.problem_mark.line) + 1
+        own = [(str(key.value), key, value) for key, value in node.value if key.tag != _MERGE]
+        names: set[str] = set()
+        for name, key, value in own:
+            if name in names:
+                yield RepeatedKey((*path, name), key.start_mark.line + 1)
+            names.add(name)
+            yield from _iterate_repeated_keys(value, (*path, name))
 
 
 E = TypeVar("E")
-
-_LONGEST_NAME = 60
 
 
 class Entries(Mapping[str, E]):
@@ -195,7 +94,7 @@ class Entries(Mapping[str, E]):
         what: str,
         good: Mapping[str, E],
         problems: Mapping[str, Sequence[Problem]] | None = None,
-        places: Mapping[str, KeyValue] | None = None,
+        positions: SourcePositionTree | None = None,
         given: Mapping[str, object] | None = None,
     ) -> None:
         self.path = path
@@ -204,7 +103,7 @@ class Entries(Mapping[str, E]):
         """The plain values of every entry that has any, broken ones too."""
         self._good = dict(good)
         self._problems = {name: tuple(found) for name, found in (problems or {}).items()}
-        self._places = dict(places or {})
+        self._positions = positions
 
     def __getitem__(self, name: str) -> E:
         return self._good[name]
@@ -218,7 +117,8 @@ class Entries(Mapping[str, E]):
     @property
     def names(self) -> tuple[str, ...]:
         """Every name in the file, those of broken entries among them."""
-        return tuple(dict.fromkeys([*self._places, *self._good, *self._problems]))
+        in_file = () if self._positions is None else map(str, self._positions.children)
+        return tuple(dict.fromkeys([*in_file, *self._good, *self._problems]))
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -245,10 +145,9 @@ class Entries(Mapping[str, E]):
     def problem(self, name: str, fault: Fault) -> Problem:
         """A fault of the entry of that name, with its line."""
         line = fault.line
-        if line is None and name in self._places:
-            line = line_of(self._places[name], fault.keys)
-        shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
-        return Problem(self.path, line, fault.words, f"{self.what} {shown}")
+        if line is None and self._positions is not None:
+            line = self._positions.lookup_closest_and_path([name, *fault.keys], None)[0].start.line
+        return Problem(self.path, line, fault.words, f"{self.what} {name}")
 
     def without(self, faults: Mapping[str, Sequence[Fault]]) -> Entries[E]:
         """The entries with those broken that have ``faults``, by name."""
@@ -256,7 +155,7 @@ class Entries(Mapping[str, E]):
         for name, found in faults.items():
             problems[name] = (*problems.get(name, ()), *(self.problem(name, fault) for fault in found))
         good = {name: entry for name, entry in self._good.items() if name not in problems}
-        return Entries(self.path, self.what, good, problems, self._places, self.given)
+        return Entries(self.path, self.what, good, problems, self._positions, self.given)
 
 
 @dataclass(frozen=True)
@@ -309,42 +208,42 @@ class EntryFile(Generic[E]):
     def read_file(self, path: Path) -> Entries[E]:
         """The entries of one file of this form, whatever its name."""
         file = read_yaml(path, self.purpose)
-        try:
-            pairs = self._pairs(file)
-        except InvalidEntryError as error:
-            fault = error.faults[0]
-            raise BrokenFileError(Problem(path, fault.line, fault.words)) from error
-        places = {str(pair.key.value): pair for pair in pairs}
-        empty: Entries[E] = Entries(path, self.what, {}, places=places)
-        counts = Counter(str(pair.key.value) for pair in pairs)
+        content, positions = self._find_entries(path, file)
+        repeated: dict[str, list[Fault]] = defaultdict(list)
+        depth = 0 if self.key is None else 1
+        for key in file.repeated_keys:
+            if len(key.path) <= depth:
+                raise BrokenFileError(Problem(path, key.line, f"key '{key.path[-1]}' occurs twice"))
+            repeated[key.path[depth]].append(key.to_fault())
         given: dict[str, object] = {}
         good: dict[str, E] = {}
         faults: dict[str, Sequence[Fault]] = {}
-        for name, pair in places.items():
+        for name, value in content.items():
             try:
-                if counts[name] > 1:
-                    raise InvalidEntryError([_build_duplicate_fault(name, pairs)])
+                if name in repeated:
+                    raise InvalidEntryError(repeated[name])
                 if not self.may_be_paths and (problem := explain_path(self.what, name)) is not None:
                     raise InvalidEntryError([Fault((), problem)])
-                given[name] = self._fields(file.value(pair.value))
+                given[name] = self._require_fields(value)
                 good[name] = self.read(name, given[name], path.parent)
             except InvalidEntryError as error:
                 faults[name] = error.faults
-        problems = {name: [empty.problem(name, fault) for fault in found] for name, found in faults.items()}
-        return Entries(path, self.what, good, problems, places, given)
+        return Entries(path, self.what, {**good}, {}, positions, given).without(faults)
 
-    def _pairs(self, file: YamlFile) -> Sequence[KeyValue]:
-        top = pairs_of(file.root)
-        if self.key is None:
-            if not top and file.root is not None and file.value(file.root) not in ({}, None):
-                raise InvalidEntryError([Fault((), f"must hold {self.what}s by name", 1)])
-            return _require_scalar_keys(top)
-        if [pair.key.value for pair in top] != [self.key] or not isinstance(top[0].value, yaml.MappingNode):
-            words = f"must hold one key, '{self.key}', with an entry for each {self.what} under it"
-            raise InvalidEntryError([Fault((), words)])
-        return _require_scalar_keys(pairs_of(top[0].value))
+    def _find_entries(self, path: Path, file: YamlFile) -> tuple[dict[str, Any], SourcePositionTree | None]:
+        """The values of the entries by name, and their positions."""
+        content, positions = file.value, file.positions
+        if self.key is not None:
+            if not isinstance(content, dict) or list(content) != [self.key] or not isinstance(content[self.key], dict):
+                words = f"must hold one key, '{self.key}', with an entry for each {self.what} under it"
+                raise BrokenFileError(Problem(path, None, words))
+            content = content[self.key]
+            positions = None if positions is None else positions.children[self.key]
+        elif content is not None and not isinstance(content, dict):
+            raise BrokenFileError(Problem(path, 1, f"must hold {self.what}s by name"))
+        return {str(name): value for name, value in (content or {}).items()}, positions
 
-    def _fields(self, value: object) -> object:
+    def _require_fields(self, value: object) -> object:
         if self.key is None:
             return {} if value is None else value
         if not isinstance(value, dict):
@@ -352,18 +251,3 @@ class EntryFile(Generic[E]):
         if "name" in value:
             raise InvalidEntryError([Fault(("name",), "key 'name': an entry's name is the key that it stands under")])
         return value
-
-
-def _require_scalar_keys(pairs: Sequence[KeyValue]) -> Sequence[KeyValue]:
-    for pair in pairs:
-        if not isinstance(pair.key, yaml.ScalarNode):
-            raise InvalidEntryError([Fault((), "must hold names before the colons, not lists or mappings", pair.line)])
-    return pairs
-
-
-def _build_duplicate_fault(name: str, pairs: Sequence[KeyValue]) -> Fault:
-    own = [pair for pair in pairs if str(pair.key.value) == name]
-    tags = {pair.key.tag for pair in own}
-    how = ", once as a number and once as a text" if len(tags) > 1 else ""
-    lines = " and ".join(str(pair.line) for pair in own[:2])
-    return Fault((), f"occurs twice{how}, in lines {lines}", own[-1].line)

@@ -1,8 +1,4 @@
-"""Suggestions for a name that does not exist.
-
-What belongs here: the nearest names, in words, and a family's name in place of its only partition. What does not: which
-names exist.
-"""
+"""Suggestions for a name that does not exist: the nearest names, and a family's only partition for its name."""
 
 from __future__ import annotations
 
@@ -15,13 +11,12 @@ from audit_pipeline.errors import ConfigError
 _NEAREST = 3
 _AS_NEAR = 0.15
 _LISTED = 20
-_LONGEST = 200
 
 
 def find_nearest_names(word: str, candidates: Iterable[str]) -> list[str]:
     """The ``candidates`` that ``word`` may be a misspelling of, the nearest first; capitals make no difference."""
     by_spelling = {name.casefold(): name for name in candidates}
-    spelt = word[:_LONGEST].casefold()
+    spelt = word.casefold()
     close = difflib.get_close_matches(spelt, by_spelling, n=_NEAREST)
     likeness = [difflib.SequenceMatcher(None, spelling, spelt).ratio() for spelling in close]
     # Beside a name that is all but the same, others are noise.

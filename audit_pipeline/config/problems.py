@@ -1,8 +1,4 @@
-"""What is wrong with a file of the configuration: where it is, and in which words.
-
-What belongs here: problems and the errors that carry them. What does not: finding them (entries.py, validation.py,
-operate/whole_configuration.py).
-"""
+"""What is wrong with a file of the configuration: where it is, and in which words."""
 
 from __future__ import annotations
 

@@ -26,13 +26,7 @@ from audit_pipeline.endpoints.exchange import (
 )
 from audit_pipeline.errors import ModelError
 from audit_pipeline.fetch.retry import RetryPolicy
-from audit_pipeline.models.endpoint_history import (
-    LARGEST_NOISE,
-    NOISE_TO_TELL,
-    Probe,
-    is_different_model,
-    largest_deviation,
-)
+from audit_pipeline.models.endpoint_history import Probe, is_different_model, largest_deviation
 from audit_pipeline.models.probe_texts import COUNTING, TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.tokens import encode, window_and_stride, windows_of
@@ -44,6 +38,7 @@ _LEAST_SPREAD = 1e-3
 _CERTAIN = float(np.log(0.5))
 # The server and this process add up a vocabulary in different orders.
 _MOMENTS_TOLERANCE = 1e-3
+_LARGEST_NOISE = 0.5
 _ONCE = RetryPolicy(attempts=1, first=0.0)
 _BAD_REQUEST = frozenset((400, 422))
 # What servers answer that cannot read ids: llama-cpp-python's falls over.
@@ -78,7 +73,11 @@ def probe_endpoint(model: TokenizedModel, client: EndpointClient) -> ProbeResult
     _require_spread(client, first)
     _require_no_floor(client, first)
     noise = max(_deviation(*pair) for pair in zip(first, second, strict=True))
-    _require_little_noise(client, noise)
+    if noise > _LARGEST_NOISE:
+        raise ModelError(
+            f"{client.who}: two answers to one request are {noise:.2g} nats apart ({_LARGEST_NOISE} at most may be): "
+            "several models answer in turn, or its precision is too low to compare texts by it"
+        )
     _require_moments(model, client, prompts)
     return ProbeResult(Probe(_extract_logprobs(first), noise, first[0].server), takes_ids)
 
@@ -97,7 +96,7 @@ class Check:
     def require_same(self, *, with_retries: bool = True) -> None:
         """Raise ModelError where another model answers; else as :meth:`EndpointClient.iterate_answers` does."""
         found = _request_known_answers(self._client, self._prompts, AnswerDetail(0), None if with_retries else _ONCE)
-        if is_different_model(self._seen, replace(self._seen, values=_extract_logprobs(found))):
+        if is_different_model(self._seen.values, replace(self._seen, values=_extract_logprobs(found))):
             raise ModelError(
                 f"{self._client.who}: the model behind the endpoint changed while it was asked: run it again"
             )
@@ -129,16 +128,6 @@ def _require_no_floor(client: EndpointClient, answers: Sequence[Answer]) -> None
             f"{client.who}: its log-probabilities end at {floor:.6g}: whatever is less likely gets that, and no text "
             "could be scored rightly. Set the server to give log-probabilities as they are"
         )
-
-
-def _require_little_noise(client: EndpointClient, noise: float) -> None:
-    if noise > LARGEST_NOISE:
-        raise ModelError(
-            f"{client.who}: two answers to one request are {noise:.2g} nats apart ({LARGEST_NOISE} at most may be): "
-            "several models answer in turn, or its precision is too low to compare texts by it"
-        )
-    if noise > NOISE_TO_TELL:
-        client.tell(f"{client.who}: two answers to one request are {noise:.2g} nats apart: scores are as uncertain")
 
 
 def _build_prompts(

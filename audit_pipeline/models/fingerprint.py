@@ -112,9 +112,9 @@ def fingerprints_before(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> 
 
 
 def _list_state_fingerprints(endpoint: Endpoint, tokenizer: str, paths: DataPaths) -> list[str]:
-    """The fingerprints of all states of an endpoint, in order; the first is that of one that was not probed."""
-    states = [None, *(model_state.state for model_state in read_history(endpoint, tokenizer, paths).states)]
-    return [fingerprint_of(endpoint, tokenizer, state) for state in states]
+    """The fingerprints of all models of an endpoint, in order; the first is that of one that was not probed."""
+    names = [None, *read_history(endpoint, tokenizer, paths).names]
+    return [fingerprint_of(endpoint, tokenizer, name) for name in names]
 
 
 def _config_digest(path: Path) -> str:

@@ -180,13 +180,11 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
 
 
 def _card_of_endpoint(endpoint: Endpoint, identity: ModelIdentity, paths: DataPaths) -> dict[str, object]:
-    now = read_history(endpoint, identity.tokenizer_fingerprint, paths).now
-    assert now is not None, "only of what was probed is there a card"
+    history = read_history(endpoint, identity.tokenizer_fingerprint, paths)
     card = {f"endpoint_{name}": getattr(endpoint, name) for name in ("url", "model", "revision", "dialect")}
-    probe = now.seen
     file = history_path(endpoint, identity.tokenizer_fingerprint, paths).stem
-    found = {"endpoint": file, "server": probe.server, "noise": probe.noise, "largest_n": endpoint.top_logprobs}
-    return {"backend": "openai", **card, "state": now.state, **found}
+    found = {"endpoint": file, "server": history.server, "largest_n": endpoint.top_logprobs}
+    return {"backend": "openai", **card, "state": history.names[-1], **found}
 
 
 def load_reference_model(model: TokenizedModel, paths: DataPaths) -> TokenizedModel | None:

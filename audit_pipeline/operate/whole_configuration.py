@@ -1,8 +1,4 @@
-"""All files of the configuration together: what one names must be in another.
-
-What belongs here: loading every file, and the names that lead from one to another. What does not: what is wrong within
-an entry (its own domain), and how problems are told (cli/, operate/doctor.py, operate/dagster/).
-"""
+"""All files of the configuration together: what one names must be in another."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from audit_pipeline.asking import config as asking
 from audit_pipeline.benchmarks import config as benchmarks
@@ -60,28 +56,23 @@ class Configuration:
 
     @property
     def sources(self) -> SourceSettings:
-        read: SourceSettings = self._readable(sources.FILE)
-        return read
+        return cast(SourceSettings, self._require_read(sources.FILE))
 
     @property
     def models(self) -> Entries[ModelEntry]:
-        read: Entries[ModelEntry] = self._readable(models.FILE)
-        return read
+        return cast(Entries[ModelEntry], self._require_read(models.FILE))
 
     @property
     def controls(self) -> Entries[ControlEntry]:
-        read: Entries[ControlEntry] = self._readable(controls.FILE)
-        return read
+        return cast(Entries[ControlEntry], self._require_read(controls.FILE))
 
     @property
     def studies(self) -> Entries[StudyEntry]:
-        read: Entries[StudyEntry] = self._readable(controls.STUDIES_FILE)
-        return read
+        return cast(Entries[StudyEntry], self._require_read(controls.STUDIES_FILE))
 
     @property
     def benchmarks(self) -> Benchmarks:
-        read: Benchmarks = self._readable(benchmarks.FILE)
-        return read
+        return cast(Benchmarks, self._require_read(benchmarks.FILE))
 
     def benchmarks_named(self, name: str) -> list[BenchmarkSpec]:
         """The benchmarks that a user means by ``name``, as :func:`resolve_benchmarks` finds them.
@@ -100,7 +91,7 @@ class Configuration:
 
     def problems_except_unreadable(self, file: str) -> tuple[Problem, ...]:
         """The same without why ``file`` cannot be read at all: that error is raised where it is needed."""
-        return tuple(one for one in self.problems if one.entry is not None or one.path.name != file)
+        return tuple(problem for problem in self.problems if problem.entry is not None or problem.path.name != file)
 
     def problems_of(self, file: str) -> tuple[Problem, ...]:
         """All that is wrong with one of ``FILES``."""
@@ -109,10 +100,9 @@ class Configuration:
             return (read.problem,)
         if isinstance(read, AuditError):
             return (Problem(self.folder / file, None, f"cannot be read: {read}"),)
-        problems: tuple[Problem, ...] = read.problems
-        return problems
+        return tuple(read.problems)
 
-    def _readable(self, file: EntryFile[Any]) -> Any:
+    def _require_read(self, file: EntryFile[Any]) -> Any:
         read = self._files[file.name]
         if isinstance(read, AuditError):
             raise read
@@ -139,14 +129,13 @@ def load_configuration(folder: Path | None = None) -> Configuration:
     for file, _ in _READ:
         entries = files[file.name]
         names[file.what] = entries.names if isinstance(entries, Entries) else None
-    studies = files[controls.STUDIES_FILE.name]
+    # A study's values are checked even where what it names is wrong.
+    varied = _find_invalid_variations(files[controls.STUDIES_FILE.name], files[controls.FILE.name])
     for file, _ in _READ:
         entries = files[file.name]
         if file.leads and not isinstance(entries, AuditError):
             files[file.name] = entries.without(_find_dangling_references(entries.given, file.leads, names))
-    if not isinstance(studies, AuditError):
-        # Of the broken ones, too, that are broken for what they name.
-        varied = _find_invalid_variations(studies, files[controls.FILE.name])
+    if varied:
         files[controls.STUDIES_FILE.name] = files[controls.STUDIES_FILE.name].without(varied)
     return Configuration(folder, files)
 
@@ -167,33 +156,30 @@ def _find_dangling_references(
 
 
 def _texts_at(value: object, keys: tuple[str, ...]) -> Iterator[tuple[Keys, str]]:
-    """The text, or the texts of the list, that ``keys`` lead to, each with its own place; what else stands there is
-    for those to refuse who know what may."""
+    """Yield the text, or the texts of the list, that ``keys`` lead to, each with its place."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     if isinstance(value, str):
         yield keys, value
     if isinstance(value, list):
-        for place, one in enumerate(value):
-            if isinstance(one, str):
-                yield (*keys, place), one
+        yield from (((*keys, place), text) for place, text in enumerate(value) if isinstance(text, str))
 
 
 def _find_invalid_variations(
-    studies: Entries[StudyEntry], control_entries: Entries[ControlEntry] | AuditError
+    studies: Entries[StudyEntry] | AuditError, control_entries: Entries[ControlEntry] | AuditError
 ) -> dict[str, list[Fault]]:
     """What a study varies and its control does not have, or not with that value; by study."""
     found: dict[str, list[Fault]] = defaultdict(list)
-    if isinstance(control_entries, AuditError):
+    if isinstance(studies, AuditError) or isinstance(control_entries, AuditError):
         return found
     for name, study in studies.items():
         control = control_entries.get(study.control)
         if control is None:
             continue
-        for setting, values in study.vary.items():
-            for place, value in enumerate(values):
-                try:
-                    control.changed(**{setting: value})
-                except ConfigError as error:
-                    found[name].append(Fault(("vary", setting, place), f"vary.{setting}: {value}: {error}"))
+        variations = [(key, place, value) for key, values in study.vary.items() for place, value in enumerate(values)]
+        for setting, place, value in variations:
+            try:
+                control.changed(**{setting: value})
+            except ConfigError as error:
+                found[name].append(Fault(("vary", setting, place), f"vary.{setting}: {value}: {error}"))
     return found

@@ -15,7 +15,7 @@ from audit_pipeline.benchmarks.builders.templated import RowTemplate
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.errors import DataError
 
 ITEMS: list[dict[str, Any]] = [
     {"question": "Is water wet?", "answer": True, "passage": "Water is a liquid.", "id": "a"},
@@ -144,7 +144,6 @@ def test_which_are_taken_depends_on_seed_and_texts_alone(tmp_path: Path, seed: i
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ row.update({'a': 1}) }}", "unsafe"),
         ("{{ range(10 ** 9)|list }}", "Range too big"),
-        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
     ],
 )
 def test_a_template_stays_in_its_sandbox(template: str, told: str) -> None:
@@ -152,13 +151,6 @@ def test_a_template_stays_in_its_sandbox(template: str, told: str) -> None:
     assert text == ""
     assert problem is not None
     assert told in problem
-
-
-def test_a_template_that_repeats_without_end_stops_the_build_at_its_first_row(tmp_path: Path) -> None:
-    loop = "{% for i in range(100000) %}{% for j in range(100000) %}" + "x" * 10_000 + "{% endfor %}{% endfor %}"
-    told = r"items: its template .* cannot be used: at test.jsonl:1, it makes more than 10,000,000 characters"
-    with pytest.raises(ConfigError, match=told):
-        built(tmp_path, ITEMS, template=loop)
 
 
 @pytest.mark.parametrize(

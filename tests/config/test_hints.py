@@ -25,7 +25,6 @@ NAMES = ["ownshelf_16", "notes_32", "notes_64", "books", "books_of_2024"]
         ("NOTES_32", "did you mean notes_32?"),
         ("notes", "did you mean notes_64 or notes_32?"),
         ("zzz", "there are: ownshelf_16, notes_32, notes_64, books, books_of_2024"),
-        ("x" * 1_000_000, "there are: ownshelf_16, notes_32, notes_64, books, books_of_2024"),
     ],
 )
 def test_the_nearest_names_or_all_of_them(given: str, hint: str) -> None:

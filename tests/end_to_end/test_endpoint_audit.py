@@ -163,7 +163,7 @@ def test_another_model_behind_the_address_makes_the_pair_stale(workspace: Worksp
     assert "made_8|served: 0 texts from the cache" in done(workspace.run(*AUDIT))
     assert state(workspace) == [("done", None)]
     [known] = workspace.paths.endpoint("any").parent.glob("*.json")
-    assert len(read_json(known)["states"]) == 2
+    assert len(read_json(known)["history"]["names"]) == 2
 
 
 @pytest.mark.slow
@@ -175,7 +175,7 @@ def test_the_weekly_audit_asks_first(workspace: Workspace, server: FakeEndpoint)
         workspace.monkeypatch.setenv("DAGSTER_HOME", str(workspace.paths.dagster_home))
         assert weekly.execute_in_process(instance=instance).success
     [known] = workspace.paths.endpoint("any").parent.glob("*.json")
-    assert len(read_json(known)["states"]) == 2
+    assert len(read_json(known)["history"]["names"]) == 2
     assert state(workspace) == [("done", None)], "the model that is there now was audited"
 
 

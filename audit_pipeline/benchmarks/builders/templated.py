@@ -35,13 +35,10 @@ from audit_pipeline.benchmarks.settings import ANY, MEANINGS, BenchmarkSpec, Cou
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.validation import Text
-from audit_pipeline.errors import ConfigError, to_one_line
+from audit_pipeline.errors import to_one_line
 from audit_pipeline.fetch.rows import Row, text_problem
 
 VERSION = 1
-
-MOST_CHARACTERS = 10_000_000
-"""Of one text."""
 
 
 def _require_not_null(value: object) -> object:
@@ -50,7 +47,7 @@ def _require_not_null(value: object) -> object:
     return value
 
 
-_OF_THE_ROW = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError)
+_OF_THE_ROW = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 
 
 class RowTemplate:
@@ -64,28 +61,18 @@ class RowTemplate:
         environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, finalize=_require_not_null)
         try:
             self._template = environment.from_string(source)
-        except (TemplateError, ValueError, RecursionError) as error:
+        except (TemplateError, ValueError) as error:
             raise ValueError(f"template: cannot be read: {to_one_line(error)}") from error
 
     def fill(self, values: Mapping[str, object]) -> tuple[str, str | None]:
         """The text of a row and None; or an empty text and the reason why there is none.
 
         Columns are available by their names, and all of them as ``row``, for names that are none in Jinja2: row['a b'].
-        Raises ConfigError where the text is longer than any is.
         """
-        pieces, characters = [], 0
         try:
-            for piece in self._template.generate({**values, "row": values}):
-                characters += len(piece)
-                if characters > MOST_CHARACTERS:
-                    raise ConfigError(
-                        f"it makes more than {MOST_CHARACTERS:,} characters for one text: does it repeat something "
-                        "too often?"
-                    )
-                pieces.append(piece)
+            return self._template.render({**values, "row": values}), None
         except (TemplateError, *_OF_THE_ROW) as error:
             return "", f"the template cannot be filled: {to_one_line(error) or type(error).__name__}"
-        return "".join(pieces), None
 
 
 class TemplatedSettings(GroupedRowsSettings):
@@ -141,19 +128,13 @@ def read_templated_rows(
     """The items of ``spec``, each formatted by its template; without a label column their membership is unknown.
 
     Items that begin alike are not taken for one document: they often share an instruction. Raises DataError
-    (SourceError) where they cannot be read, where a column is missing altogether, and where no item can be used, and
-    ConfigError where the template makes a text longer than any is.
+    (SourceError) where they cannot be read, where a column is missing altogether, and where no item can be used.
     """
     settings = spec.settings_of(TemplatedSettings)
     template, meanings = RowTemplate(settings.template), dict(settings.label_values)
 
     def text(row: Row) -> tuple[str, str | None]:
-        try:
-            filled, problem = template.fill(row.values)
-        except ConfigError as error:
-            raise ConfigError(
-                f"{spec.name}: its template in config/benchmarks.yaml cannot be used: at {row.location}, {error}"
-            ) from error
+        filled, problem = template.fill(row.values)
         if problem is None and (blank := text_problem(filled)) is not None:
             problem = f"its text {blank}"
         return filled, problem
