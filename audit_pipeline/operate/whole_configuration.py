@@ -162,7 +162,9 @@ def _texts_at(value: object, keys: tuple[str, ...]) -> Iterator[tuple[Keys, str]
     if isinstance(value, str):
         yield keys, value
     if isinstance(value, list):
-        yield from (((*keys, place), text) for place, text in enumerate(value) if isinstance(text, str))
+        for place, text in enumerate(value):
+            if isinstance(text, str):
+                yield (*keys, place), text
 
 
 def _find_invalid_variations(
