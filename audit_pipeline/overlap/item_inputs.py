@@ -1,7 +1,4 @@
-"""What the items of a test set are judged by, as it lies in the data folder: the corpus's overlap, a model's findings.
-
-What belongs here: reading, and saying which command makes what is missing. What does not: judging (items.py).
-"""
+"""What the items of a test set are judged by, as it lies in the data folder."""
 
 from __future__ import annotations
 
@@ -28,24 +25,20 @@ from audit_pipeline.overlap.items import CorpusFindings, ModelEvidence
 def choose_corpus(paths: DataPaths, benchmark: str, corpus: str | None, *, required: bool = True) -> str | None:
     """``corpus``, or the only one that was searched for the texts of ``benchmark``.
 
-    None where none was named and none was searched, and none is ``required``. Raises ConfigError where the one that was
-    named was not searched (with the command that does it), or several were and none was named (with their names).
+    None where none was named and none was searched, and none is ``required``. Raises ConfigError where it is not clear
+    which is meant, or that one was not searched.
     """
     partitions = [name.partition("|") for name, _ in iterate_partitions(paths, CORPUS_OVERLAP)]
     corpora = [name for of, _, name in partitions if of == benchmark]
-    chosen = corpora if corpus is None else [name for name in corpora if name == corpus]
-    if len(chosen) == 1:
-        return chosen[0]
-    if chosen:
-        raise ConfigError(
-            f"{len(chosen)} corpora were searched for {benchmark}; say which: --corpus {', '.join(chosen)}"
-        )
-    if not (corpora or corpus or required):
-        return None
-    others = f" (searched were: {', '.join(corpora)})" if corpora else ""
+    if corpus in corpora:
+        return corpus
+    if corpus is None and len(corpora) < 2 and (corpora or not required):
+        return corpora[0] if corpora else None
+    if corpus is None and corpora:
+        raise ConfigError(f"several corpora were searched for {benchmark}; say which: --corpus {', '.join(corpora)}")
     raise ConfigError(
-        f"{corpus or 'no corpus'} was {'not ' if corpus else ''}searched for the texts of {benchmark}{others}: "
-        f"corpus-audit overlap --benchmark {benchmark} --corpus {corpus or 'C'}"
+        f"{corpus or 'no corpus'} was {'not ' if corpus else ''}searched for the texts of {benchmark} (searched were: "
+        f"{', '.join(corpora) or 'none'}): corpus-audit overlap --benchmark {benchmark} --corpus {corpus or 'C'}"
     )
 
 

@@ -1,8 +1,5 @@
 """The items of a test set one by one: what of each stands in a corpus, what the model shows of it, and a verdict.
 
-What belongs here: one row an item with its reason, from rows of tables; their order changes nothing. What does not:
-reading tables (item_inputs.py), users' results (results_files.py, item_results.py), printing (cli/items.py).
-
 Where a benchmark has contexts, ``context`` is the question and ``text`` the answer; the search reads both as one text.
 """
 

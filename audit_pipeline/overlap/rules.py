@@ -1,7 +1,4 @@
-"""The rules by which a text counts as found in a corpus, each with the work that it is from.
-
-What belongs here: how many words on end count, and what share of a text. What does not: finding them.
-"""
+"""The rules by which a text counts as found in a corpus, each with the work that it is from."""
 
 from __future__ import annotations
 
