@@ -131,8 +131,8 @@ def test_time_outs_are_of_the_whole_request(server: BadServer) -> None:
 
 @pytest.mark.parametrize("form", ["seconds", "date"])
 def test_the_pause_that_a_server_asks_for_is_waited_by_all(server: BadServer, form: str) -> None:
-    at = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
-    # A date has whole seconds: at least one is left of it.
+    at = format_datetime(datetime.now(UTC) + timedelta(seconds=4), usegmt=True)
+    # A date has whole seconds: of four at least one is left on a slow machine.
     server.serve("/v1/completions/0", fault(429, "1" if form == "seconds" else at), FINE)
     for number in range(1, 6):
         server.serve(f"/v1/completions/{number}", FINE)
