@@ -136,7 +136,7 @@ def test_outputs_that_were_handed_over_and_why_numbers_are_missing(workspace: Wo
         "the prompts are not known",
         "no answer could be measured",
         "no answer names the text of its passage exactly as the document has it",
-        "no held-out document has a share to compare it with",
+        "no held-out document has a score to compare it with",
     ]
     assert all(" of 1 of 3 documents" in line for line in reasons)
 
