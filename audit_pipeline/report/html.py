@@ -1,9 +1,8 @@
-"""The page of a report: HTML made of its data, its terms explained by the documentation's glossary.
+"""The page of a report: HTML made of its data; and the glossary of the documentation as a page beside it.
 
-What belongs here: the template environment, what templates need beside the data, and turning the terms of
-docs/glossary.md, of which an installed package has a copy, into links whose title says what they mean. What does not:
-what the report says (page.py), what the terms mean (docs/glossary.md), the layout (sections/, templates/), writing
-files (files.py).
+What belongs here: the template environment, and what templates need beside the data. What does not: what the report
+says (page.py), what the terms mean (docs/glossary.md, of which an installed package has a copy), the layout (sections/,
+templates/), writing files (files.py).
 
 Audited texts and the names of models, benchmarks and documents are untrusted: Jinja2 escapes everything, and only the
 pictures, whose own text matplotlib has escaped, are put in as they are.
@@ -12,7 +11,6 @@ pictures, whose own text matplotlib has escaped, are put in as they are.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +23,8 @@ from typing import Any
 from urllib.parse import quote
 
 import jinja2
-from markupsafe import Markup, escape
+from markdown_it import MarkdownIt
+from markupsafe import Markup
 
 from audit_pipeline.catalogue.paths import DEFAULTS
 from audit_pipeline.evidence.conformal import count_held_out_needed
@@ -70,106 +69,8 @@ from audit_pipeline.unlearning.measures import METRIC_IN_WORDS
 
 GLOSSARY = DEFAULTS / "docs" / "glossary.md"
 
-IN_SENTENCES = (
-    *("member", "non-member", "held-out texts", "benchmark", "canary", "detector", "AUROC", "TPR at 5% FPR"),
-    *("blind control", "95% interval", "screening", "statistical evidence", "sound test", "reproduced"),
-    *("p-value", "q-value"),
-)
-"""The terms that are explained wherever a sentence has them; others only where a template names them."""
-
-_ROW = re.compile(r"\| (\*\*.+?) \| (.+) \|")
-_BOLD = re.compile(r"\*\*(.+?)\*\*")
-_MARKS = (
-    (re.compile(r"\[([^\]]+)\]\([^)]+\)"), r"\1"),
-    (re.compile(r"\\\|"), "|"),
-    (re.compile(r"\*\*?([^*]+)\*\*?"), r"\1"),
-    (re.compile(r"`([^`]+)`"), r"\1"),
-)
-
-
-@dataclass(frozen=True)
-class Term:
-    """A row of the glossary: its name as the row has it, and what it means, both without Markdown's marks."""
-
-    name: str
-    meaning: str
-
-    @property
-    def anchor(self) -> str:
-        """The row's place on a page."""
-        return "word-" + re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
-
-
-@cache
-def read_glossary() -> Mapping[str, Term]:
-    """The rows of the glossary by every term that they explain: in the first cell, or in bold in the second."""
-    found: dict[str, Term] = {}
-    for head, meaning in _ROW.findall(GLOSSARY.read_text(encoding="utf-8")):
-        names = [name for part in _BOLD.findall(head) for name in part.split(", ")]
-        term = Term(_strip_markdown(head), _strip_markdown(meaning))
-        for name in names:
-            found[name] = term
-        for name in _BOLD.findall(meaning):
-            found.setdefault(name, term)
-    return found
-
-
-class Glossary:
-    """The terms of one page: every use is a link to the list at the page's end, which holds those that were used."""
-
-    def __init__(self) -> None:
-        self._used: dict[str, Term] = {}
-
-    @property
-    def used(self) -> list[Term]:
-        """The terms that were explained so far, by name."""
-        return sorted(self._used.values(), key=lambda term: term.name.lower())
-
-    def term(self, name: str, shown: str | None = None) -> Markup:
-        """A term as a link; raises KeyError where the glossary has none of this name."""
-        term = read_glossary()[name]
-        self._used[term.name] = term
-        return Markup('<a class="term" href="#{anchor}" title="{meaning}">{shown}</a>').format(
-            anchor=term.anchor, meaning=term.meaning, shown=shown or name
-        )
-
-    def explained(self, sentence: str) -> Markup:
-        """A sentence, with the first use of each of its terms as a link; everything else in it is text."""
-        linked, end, seen = Markup(), 0, set[str]()
-        for match in _compile_term_pattern().finditer(sentence):
-            name = next(name for name in IN_SENTENCES if _compile_spellings(name).fullmatch(match[0]))
-            if name not in seen:
-                seen.add(name)
-                linked += escape(sentence[end : match.start()]) + self.term(name, match[0])
-                end = match.end()
-        return linked + escape(sentence[end:])
-
-
-@cache
-def _compile_term_pattern() -> re.Pattern[str]:
-    longest_first = sorted(IN_SENTENCES, key=len, reverse=True)
-    return re.compile(
-        r"(?<![\w-])(?:" + "|".join(_compile_spellings(name).pattern for name in longest_first) + r")(?![\w-])", re.I
-    )
-
-
-@cache
-def _compile_spellings(name: str) -> re.Pattern[str]:
-    """A term in the singular and in the plural."""
-    known = re.escape(name)
-    if name.endswith("y"):
-        return re.compile(known[:-1] + "(?:y|ies)", re.I)
-    return re.compile(known.removesuffix("s") + "s?", re.I)
-
-
-def _strip_markdown(markdown: str) -> str:
-    for mark, shown in _MARKS:
-        markdown = mark.sub(shown, markdown)
-    return markdown
-
-
 FIRST_COMMAND = "corpus-audit audit --model smollm2-135m --benchmark release_notes"
-TEMPLATE = "page.html.j2"
+TEMPLATE, GLOSSARY_TEMPLATE = "page.html.j2", "glossary.html.j2"
 HEAT_LEVELS = 5
 ROOM = 0.05
 """Of a scale's width, left free at both ends: a dot at the end is whole."""
@@ -198,7 +99,6 @@ def layout_digest() -> str:
     for path, file in sorted(_iterate_layout_files(resources.files(__package__))):
         digest.update(path.encode())
         digest.update(file.read_bytes())
-    digest.update(GLOSSARY.read_bytes())
     return digest.hexdigest()[:12]
 
 
@@ -269,12 +169,20 @@ def render(page: ReportPage, *, written_at: datetime, pages: Mapping[str, str], 
             signs=[(sign, signs[sign]) for sign in SIGNS if signs[sign]],
             data_version=data_version,
             contents=Contents(),
-            glossary=Glossary(),
             written_at=written_at,
             written_with=version("corpus-audit"),
             pages={model: quote(name) for model, name in pages.items()},
         )
     )
+
+
+def render_glossary() -> str:
+    """The documentation's glossary as a page, without its links to other pages of the documentation."""
+    markdown = MarkdownIt().enable("table")
+    for mark in ("link_open", "link_close"):
+        markdown.add_render_rule(mark, lambda *arguments: "")
+    text = GLOSSARY.read_text(encoding="utf-8")
+    return _build_jinja_environment().get_template(GLOSSARY_TEMPLATE).render(body=markdown.render(text))
 
 
 @cache

@@ -5,10 +5,8 @@ the tables that their queries go by, running the queries. What does not: the que
 Python fills (filled_columns.py), rendering templates (html.py), files (files.py).
 
 A section is two files of one name, NN_name.sql and NN_name.html.j2; NN is its place on the page. A folder of that name
-holds the parts of its rows, two files each as well: they belong to the row of the same model and benchmark. The first
-paragraph of comments in a query says what its rows are, and a line "-- column: words" what a column means where no
-table says so already. A column in_all says how many rows there would be without a limit; it counts and is no part of a
-row.
+holds the parts of its rows, two files each as well: they belong to the row of the same model and benchmark. A column
+in_all says how many rows there would be without a limit; it counts and is no part of a row.
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ from datetime import date, datetime
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -38,21 +35,15 @@ from audit_pipeline.warehouse.query import open_read_only
 SECTIONS = resources.files(__package__) / "sections"
 
 _NAMED = re.compile(r"(\d+)_(\w+)\.sql")
-_COLUMN = re.compile(r"-- (\w+): (.+)")
 
 
 @dataclass(frozen=True)
 class SectionFiles:
-    """A section: its query, the path of its template, and the sections of its rows.
-
-    ``description``: what its rows are; ``columns``: what some of them mean, by name.
-    """
+    """A section: its query, the path of its template, and the sections of its rows."""
 
     name: str
     sql: str
     template: str
-    description: str
-    columns: Mapping[str, str]
     parts: tuple[SectionFiles, ...]
 
 
@@ -68,22 +59,9 @@ def _read_sections(folder: Traversable, prefix: str) -> tuple[SectionFiles, ...]
     for name in sorted(filter(_NAMED.fullmatch, files)):
         stem = name.removesuffix(".sql")
         parts = _read_sections(files[stem], f"{prefix}{stem}/") if stem in files else ()
-        sections.append(_parse_section(files[name].read_text(encoding="utf-8"), prefix + stem, parts))
+        sql = files[name].read_text(encoding="utf-8")
+        sections.append(SectionFiles(stem.partition("_")[2], sql, f"{prefix}{stem}.html.j2", parts))
     return tuple(sections)
-
-
-def _parse_section(sql: str, stem: str, parts: tuple[SectionFiles, ...]) -> SectionFiles:
-    head = list(takewhile(lambda line: line.startswith("--"), sql.splitlines()))
-    end = head.index("--") if "--" in head else len(head)
-    known = [_COLUMN.fullmatch(line) for line in head[end:]]
-    return SectionFiles(
-        name=stem.rpartition("/")[2].partition("_")[2],
-        sql=sql,
-        template=f"{stem}.html.j2",
-        description=" ".join(line.removeprefix("-- ") for line in head[:end]),
-        columns={match[1]: match[2] for match in known if match},
-        parts=parts,
-    )
 
 
 Connection = duckdb.DuckDBPyConnection

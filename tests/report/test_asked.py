@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -10,7 +9,6 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
@@ -21,7 +19,7 @@ from audit_pipeline.report.ask_words import (
     describe_asking,
     warn_of_versions,
 )
-from audit_pipeline.report.files import SCHEMA, build_reports, json_copy_path
+from audit_pipeline.report.files import build_reports, json_copy_path
 from audit_pipeline.report.page import read_conclusions
 from tests.warehouse.chats import (
     CHAT,
@@ -178,12 +176,6 @@ def test_several_versions_and_what_it_cost(calibrated: Written) -> None:
     assert "2 versions answered: the model changed meanwhile" in text
     assert "0.0025 by the prices that were stated; of 1 request no price is known" in text
     assert "from 2026-03-01 09:00:00 UTC to 2026-03-01 12:00:00 UTC" in text
-
-
-def test_the_copy_is_valid_by_the_schema(calibrated: Written) -> None:
-    schema = json.loads((calibrated.summary.path.parent / SCHEMA).read_text(encoding="utf-8"))
-    for path in calibrated.paths.values():
-        Draft202012Validator(schema).validate(json.loads(json_copy_path(path).read_text(encoding="utf-8")))
 
 
 def test_no_text_means_numbers_alone(calibrated: Written, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from audit_pipeline.catalogue.contracts import Pair, canonical_json
 from audit_pipeline.catalogue.files import read_json, write_json
@@ -18,7 +17,6 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.report.attempt_words import describe_absence, describe_attempts, describe_dose, describe_plan
 from audit_pipeline.report.error_rates import OF_DETECTORS, OF_SEARCHES, describe_error_rates
 from audit_pipeline.report.extraction_words import compare_words
-from audit_pipeline.report.files import SCHEMA, json_copy_path
 from audit_pipeline.report.number_format import amount
 from audit_pipeline.report.page import read_conclusions
 from tests.warehouse.conftest import DAY, MODELS, Folder
@@ -291,11 +289,6 @@ def test_without_a_plan_it_says_so(folder: Folder) -> None:
     assert found.reports[TINY].extraction[0].deviations == []
     assert "Deviations from the plan" not in found.pages[TINY].html
     assert {words for sheet in found.reports[TINY].sheets for words in sheet.planned} == {"Not planned beforehand."}
-
-
-def test_the_copy_is_valid_by_the_schema(found: Written) -> None:
-    schema = json.loads((found.summary.path.parent / SCHEMA).read_text(encoding="utf-8"))
-    Draft202012Validator(schema).validate(json.loads(json_copy_path(found.paths[TINY]).read_text(encoding="utf-8")))
 
 
 ATTEMPTED: Mapping[str, Any] = {

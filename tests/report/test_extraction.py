@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from datetime import timedelta
@@ -11,7 +10,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.files import read_json, write_json
@@ -23,9 +21,8 @@ from audit_pipeline.metrics.claims import (
     SET_APART_IN_WORDS,
     TOO_SHORT,
 )
-from audit_pipeline.report import files as report_module
 from audit_pipeline.report.extraction_words import SearchCounts, describe_extraction, log10_draws
-from audit_pipeline.report.files import SCHEMA, build_reports, json_copy_path
+from audit_pipeline.report.files import build_reports, json_copy_path
 from audit_pipeline.report.number_format import draws, share, visible
 from audit_pipeline.report.pictures import SHADES, find_shade, strip_shapes
 from tests.warehouse.conftest import DAY, MODELS, Folder
@@ -276,16 +273,6 @@ def test_a_long_shelf_of_a_benchmark_that_was_built_anew(folder: Folder) -> None
     assert len(html) < 200_000
 
 
-def test_the_copy_is_valid_by_the_schema(calibrated: Written) -> None:
-    folder = calibrated.summary.path.parent
-    schema = json.loads((folder / SCHEMA).read_text(encoding="utf-8"))
-    copy = json.loads(json_copy_path(calibrated.paths[TINY]).read_text(encoding="utf-8"))
-    Draft202012Validator(schema).validate(copy)
-    columns = schema["properties"]["extraction"]["items"]["properties"]
-    assert columns["claim"]["enum"] == ["reproduced", "not reproduced", None]
-    assert columns["reproduced_documents"]["items"]["properties"]["longest_run"]["description"].startswith("most char")
-
-
 def counts_of(documents: int, reproduced: int, held_out: int, held_out_reproduced: int, **others: Any) -> SearchCounts:
     usual: dict[str, Any] = {"without_window": 0, "stand_out": 0, "grid": False, "asked": False}
     return SearchCounts(
@@ -356,11 +343,3 @@ def test_readings_against_reproduction(folder: Folder) -> None:
     drawn = [label for label in page.having("aria-label") if "control check on notes_32" in label]
     assert len(drawn) == 2
     assert "control model 64 20 1 5.0% [0.0, 15.0]" in page.text
-
-
-def test_a_page_that_is_too_large_has_less_of_it(
-    calibrated: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(report_module, "MAX_BYTES", 10)
-    report = rewritten(calibrated, tmp_path).reports[TINY]
-    assert (report.extraction, report.left_out.extraction, len(report.lineage)) == ([], 1, 1)

@@ -20,7 +20,7 @@ from audit_pipeline.operate.stages.evaluations import answer_missing
 from audit_pipeline.report.answer import build_answer
 from audit_pipeline.report.answer_kinds import KINDS, SIGNS, not_shown
 from audit_pipeline.report.brief import brief_of, overall_brief, page_heading
-from audit_pipeline.report.html import IN_SENTENCES, SIGN_SHAPES, Glossary, read_glossary
+from audit_pipeline.report.html import SIGN_SHAPES
 from audit_pipeline.report.summary import TestOutcome
 from audit_pipeline.report.vocabulary import SOUND, STATISTICAL, Estimate, PairFindings, ScoreOrigin, ShelfDocuments
 
@@ -251,31 +251,13 @@ def test_everybody_can_read_it(case: str, cases: Mapping[str, Written]) -> None:
         assert {link[1:] for link in page.having("href") if link.startswith("#")} <= set(ids)
 
 
-def test_terms_are_explained_where_they_stand_and_at_the_end(cases: Mapping[str, Written]) -> None:
-    page = cases["nothing_found"].pages[MODEL]
-    explained = {a["title"]: a["href"] for tag, a in page.tags if tag == "a" and a.get("class") == "term"}
-    assert explained[read_glossary()["AUROC"].meaning] == "#word-auroc"
-    listed = [attributes["id"] for tag, attributes in page.tags if tag == "dt" and attributes.get("id")]
-    assert sorted(listed) == sorted(str(href)[1:] for href in explained.values()), "those that were used, once each"
-    assert f"AUROC {read_glossary()['AUROC'].meaning}" in page.text
-
-
-def test_every_word_of_sentences_is_in_the_glossary() -> None:
-    assert [name for name in IN_SENTENCES if name not in read_glossary()] == []
-    assert read_glossary()["non-member"] is read_glossary()["member"]
-    assert not [term.meaning for term in read_glossary().values() if re.search(r"\*\*|`|\]\(", term.meaning)]
-
-
-def test_a_sentence_stays_what_it_is_but_for_links() -> None:
-    glossary = Glossary()
-    told = glossary.explained("Canaries & <b>non-members</b>: members, and a Member again; remembering")
-    assert re.sub(r"</?a[^>]*>", "", told) == (
-        "Canaries &amp; &lt;b&gt;non-members&lt;/b&gt;: members, and a Member again; remembering"
-    )
-    assert re.findall(r">([^<]+)</a>", told) == ["Canaries", "non-members", "members"]
-    assert [term.name for term in glossary.used] == sorted(
-        {read_glossary()[name].name for name in ("canary", "member")}, key=str.lower
-    )
+def test_the_glossary_is_a_page_beside_the_others(cases: Mapping[str, Written]) -> None:
+    found = cases["nothing_found"]
+    assert 'href="glossary.html"' in found.pages[MODEL].html
+    glossary = Page((found.summary.path.parent / "glossary.html").read_text(encoding="utf-8"))
+    assert "AUROC The probability that a member scores higher than a non-member" in glossary.text
+    assert "](" not in glossary.text
+    assert glossary.having("href") == []
 
 
 estimates = (
