@@ -1,6 +1,6 @@
-"""The command `corpus-audit`: the front door.
+"""The command `corpus-audit`: one module per group of commands, which parse options, call, and print.
 
-What belongs here: one module per group of commands. What does not: any work.
+Work belongs elsewhere. Heavy packages are imported by the command that needs them, so that `--help` answers at once.
 """
 
 from audit_pipeline.cli.command_group import main

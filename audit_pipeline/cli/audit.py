@@ -1,9 +1,4 @@
-"""The command audit.
-
-What belongs here: its options, the table of --dry-run. What does not: bringing pairs up to date and showing the
-findings (audit_output.py), any work. Heavy packages are imported where they are needed, so that `--help` answers at
-once.
-"""
+"""The command audit, and the tables of its --dry-run."""
 
 from __future__ import annotations
 
@@ -155,8 +150,7 @@ def _show_preparation_steps(steps: Sequence[PlannedStep], unbuilt_benchmarks: Se
         say(
             f"How many texts and tokens there are is known once these are built: {', '.join(unbuilt_benchmarks)}. "
             f"corpus-audit benchmarks --build {unbuilt_benchmarks[0]} builds one, without running a model; "
-            "corpus-audit audit "
-            "does all of it.",
+            "corpus-audit audit does all of it.",
             not_built=list(unbuilt_benchmarks),
         )
 
@@ -174,10 +168,11 @@ def _build_step_row(step: PlannedStep, paths: DataPaths) -> Row:
         rows = format_origin(spec.settings) if isinstance(spec.settings, RowsSettings) else None
         sources = {name: _count_fetched_documents(name, paths) for name in spec.sources}
         return {**row, "rows_of": rows, "sources": sources, "control": spec.control}
-    if step.kind != "fetch":
-        return row
-    source, documents = all_sources()[step.what], _count_fetched_documents(step.what, paths)
-    return {**row, "description": source.description, "licence": source.licence, "documents_there": documents}
+    if step.kind == "fetch":
+        source = all_sources()[step.what]
+        documents = _count_fetched_documents(step.what, paths)
+        return {**row, "description": source.description, "licence": source.licence, "documents_there": documents}
+    return row
 
 
 def _count_fetched_documents(source: str, paths: DataPaths) -> int | None:
@@ -185,24 +180,15 @@ def _count_fetched_documents(source: str, paths: DataPaths) -> int | None:
     from audit_pipeline.catalogue.files import read_json
 
     manifest = paths.source_manifest(source)
-    documents: int | None = read_json(manifest)["documents"] if manifest.exists() else None
-    return documents
+    return read_json(manifest)["documents"] if manifest.exists() else None
 
 
 def _describe_step(row: Row) -> str:
-    if row["step"] == "count":
-        corpus, _, model = row["what"].partition("|")
-        return f"tokens of {corpus}, as {model} cuts them"
-    if row["step"] == "train":
-        return f"both models of the control {row['what']}"
+    if row["step"] == "fetch":
+        return f"{row['what']}: {row['description']}"
     if row["step"] == "build":
-        sources = ", ".join(f"{name}{_format_document_count(there)}" for name, there in row["sources"].items())
-        return f"{row['what']}, of {row['rows_of'] or sources or 'the control ' + row['control']}"
-    return f"{row['what']}: {row['description']}{_format_document_count(row['documents_there'])}"
-
-
-def _format_document_count(documents: int | None) -> str:
-    return "" if documents is None else f" ({documents:,} documents are there)"
+        return f"{row['what']}, of {row['rows_of'] or ', '.join(row['sources']) or 'the control ' + row['control']}"
+    return str(row["what"])
 
 
 def _count_reference_tokens(

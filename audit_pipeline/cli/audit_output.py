@@ -1,12 +1,4 @@
-"""How commands tell of an audit, and show what it came to.
-
-What belongs here: what demo, audit and control share: telling of the pairs, publishing, the table of findings, and the
-answer as the report's first screen has it, in a few lines or as it is in JSON. What does not: the commands and their
-options (first_steps.py, audit.py, controls.py), what an answer is and its words (report/), and the work itself
-(operate/).
-
-Heavy packages are imported where they are needed, so that `--help` and an audit with nothing to do answer at once.
-"""
+"""How commands run an audit and show its answer and findings: shared by demo, audit, check and control."""
 
 from __future__ import annotations
 
@@ -36,6 +28,7 @@ from audit_pipeline.operate.console import (
 )
 from audit_pipeline.operate.options import AuditOptions
 from audit_pipeline.operate.requests import run_audit
+from audit_pipeline.report.number_format import estimate, interval, probability, signed
 
 _NAMED = 5
 
@@ -114,23 +107,17 @@ def _iterate_answer_lines(answer: Mapping[str, Any]) -> Iterator[str]:
 def _format_level_line(answer: Mapping[str, Any]) -> str:
     """The claim level, and what the blind control makes of the same texts."""
     from audit_pipeline.metrics.claims import format_claim_level
-    from audit_pipeline.report.number_format import interval, number, percent
+    from audit_pipeline.report.number_format import percent
 
-    level = (
-        format_claim_level(answer["claim_level"], answer["claim_stated_by"])
-        if answer["claim_level"]
-        else "not evaluated"
-    )
+    level = format_claim_level(answer["claim_level"], answer["claim_stated_by"]) if answer["claim_level"] else None
     blind, rate = answer["blind"], answer["blind_tpr_at_5_fpr"]
-    control = (
-        "not computed"
-        if blind is None or blind["value"] is None
-        else f"AUROC {number(blind['value'])} {interval((blind['low'], blind['high']))}".rstrip()
-    )
+    control = "not computed"
+    if blind is not None and blind["value"] is not None:
+        control = f"AUROC {estimate(blind['value'], blind['low'], blind['high'])}"
     if rate is not None and rate["value"] is not None:
         control += f", TPR at 5% FPR {percent(rate['value'])}"
     return (
-        f"{answer['benchmark']}: {level}; split: {answer['split_verdict']}; "
+        f"{answer['benchmark']}: {level or 'not evaluated'}; split: {answer['split_verdict']}; "
         f"blind control, which never sees the model: {control}"
     )
 
@@ -138,14 +125,10 @@ def _format_level_line(answer: Mapping[str, Any]) -> str:
 def _format_provenance(answer: Mapping[str, Any]) -> str:
     """Which detector answers, who made the labels, and who stated the design."""
     chosen = {"named": ", named beforehand", "alone": ", the only one"}.get(answer["detector_chosen"] or "", "")
-    design = (
-        f"{answer['design']}, stated by {answer['design_stated_by']}"
-        if answer["design_stated_by"]
-        else answer["design"]
-    )
+    stated = f", stated by {answer['design_stated_by']}" if answer["design_stated_by"] else ""
     facts = [f"Detector: {answer['detector']}{chosen}"] if answer["detector"] else []
     facts += [f"labels: {answer['labels_by']}"] if answer["labels_by"] else []
-    return "; ".join([*facts, f"design: {design}"])
+    return "; ".join([*facts, f"design: {answer['design']}{stated}"])
 
 
 _METRICS = {
@@ -237,8 +220,7 @@ def _show_labelled_findings(benchmark: str, findings: Sequence[Row]) -> None:
     """How well each detector separates members from non-members."""
     if is_json_output():
         show_table("findings", findings, _FINDINGS)
-        return
-    if not findings:
+    if is_json_output() or not findings:
         return
     most = max(findings, key=lambda row: row["n_members"] + row["n_nonmembers"])
     say(
@@ -265,7 +247,6 @@ def _show_unlabelled_findings(answer: Row, findings: Sequence[Row], *, details: 
 
 def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str | None) -> None:
     """Compare detectors on the same texts: all pairs, or those of ``detector``."""
-    from audit_pipeline.report.number_format import interval, probability, signed
     from audit_pipeline.warehouse.query import read_comparisons
 
     rows = [

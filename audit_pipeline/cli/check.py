@@ -1,19 +1,13 @@
-"""The command check: a user's own files against a model, from the files to the report.
-
-What belongs here: its options, the order of calls, and what is said before anything is run: tables and sentences of
-what was looked at, what can be concluded, and what it takes. What does not: what the files are and their workspace
-(operate/own_files.py), what can be concluded (evidence/possible_conclusions.py), the audit (audit_output.py). Heavy
-packages are imported where they are needed.
-"""
+"""The command check: a user's own files against a model, from the files to the report."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,41 +53,23 @@ from audit_pipeline.operate.options import AuditOptions, RunOptions
 from audit_pipeline.report.number_format import format_thousands
 
 if TYPE_CHECKING:
+    from audit_pipeline.benchmarks.settings import BenchmarkSpec
     from audit_pipeline.evidence.possible_conclusions import PassageSearch
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import TokenizedModel
-    from audit_pipeline.operate.own_files import Inventory, OwnFiles, OwnWorkspace
-    from audit_pipeline.sources.base import Document
+    from audit_pipeline.operate.own_files import Inventory, OwnWorkspace
 
 _NAMED = 20
 _TITLES = 10
 
 
-@dataclass(frozen=True)
-class Work:
-    """Tokens that the model is run on, for the detectors and for the search of whole documents; about how long that
-    takes, where it is known. ``windows_of_search``: the passages that are searched for, those in the cache too."""
-
-    tokens: int
-    tokens_of_search: int
-    windows_of_search: int
-    seconds: float | None
-
-
-@dataclass(frozen=True)
-class InstrumentCheck:
-    """Whether the instrument check was run with this data; ``command``: the line that runs it."""
-
-    is_done: bool
-    command: str
-
-
-def show_file_facts(inventory: Inventory) -> None:
+def _show_file_facts(inventory: Inventory) -> None:
     """What the files are, and which make no document."""
-    rows = [asdict(facts) for facts in inventory.sides.values()]
+    from audit_pipeline.operate.own_files import explain_unused_parts
+
     show_table(
         "sides",
-        rows,
+        [asdict(facts) for facts in inventory.sides.values()],
         (
             ("files", "side", lambda side: side.replace("_", "-")),
             ("documents", "documents", format_thousands),
@@ -102,32 +78,25 @@ def show_file_facts(inventory: Inventory) -> None:
             ("dates", _format_dates),
         ),
     )
-    from audit_pipeline.operate.own_files import explain_unused_parts
-
-    titles = [
-        line for side in inventory.sides for line in _iterate_title_lines(side, inventory.documents_of_side(side))
-    ]
     documents = [
         {"side": document.collection, "title": document.title, "name": document.name}
         for document in inventory.documents
     ]
+    lines: list[str] = []
+    for side in inventory.sides:
+        titles = [f"{document.title} ({document.name})" for document in inventory.documents_of_side(side)]
+        lines += [f"\nTitles of the {side.replace('_', '-')} documents:", *_cut_lines(titles, _TITLES)]
+    if inventory.unused:
+        lines.append(f"\nLeft out: {len(inventory.unused):,} file(s), row(s) or parts of files")
+        lines += _cut_lines(explain_unused_parts(inventory.unused), _NAMED)
     unused = [{"part": part, "reason": reason} for part, reason in inventory.unused]
-    reasons = explain_unused_parts(inventory.unused)
-    lines = [f"  {escape_control_characters(reason)}" for reason in reasons[:_NAMED]]
-    if len(reasons) > _NAMED:
-        lines.append(f"  and {len(reasons) - _NAMED:,} more reasons")
-    if unused:
-        lines.insert(0, f"\nLeft out: {len(unused):,} file(s), row(s) or parts of files")
-    say("\n".join([*map(escape_control_characters, titles), *lines]), documents=documents, left_out=unused)
+    say(escape_control_characters("\n".join(lines)), documents=documents, left_out=unused)
 
 
-def _iterate_title_lines(side: str, documents: Sequence[Document]) -> Iterator[str]:
-    """The titles of the first documents of a side, each with its file or row."""
-    yield f"\nTitles of the {side.replace('_', '-')} documents:"
-    for document in documents[:_TITLES]:
-        yield f"  {document.title} ({document.name})"
-    if len(documents) > _TITLES:
-        yield f"  and {len(documents) - _TITLES:,} more"
+def _cut_lines(lines: Sequence[str], most: int) -> list[str]:
+    """The first lines, indented, and how many more there are."""
+    more = [f"  and {len(lines) - most:,} more"] if len(lines) > most else []
+    return [*(f"  {line}" for line in lines[:most]), *more]
 
 
 def _format_languages(row: Row) -> str:
@@ -142,55 +111,32 @@ def _format_dates(row: Row) -> str:
     return f"{span}; {row['undated']:,} without" if row["undated"] else span
 
 
-def say_possible_conclusions(
-    inventory: Inventory, model: ModelEntry, search: PassageSearch, instrument: InstrumentCheck | None
+def _say_possible_conclusions(
+    inventory: Inventory, model: ModelEntry, search: PassageSearch, instrument_is_done: bool | None, control: str
 ) -> None:
-    """What can be concluded with these files, and what would make it stronger."""
+    """What can be concluded with these files, and what would make it stronger; ``control``: the line that runs the
+    instrument check."""
     from audit_pipeline.evidence.possible_conclusions import list_possible_conclusions
 
     reach = list_possible_conclusions(inventory.known_beforehand, search)
-    stronger = [*_suggest_newer_as_held_out(inventory, model), *reach.stronger, *_suggest_instrument_check(instrument)]
+    stronger = list(reach.stronger)
+    if model.release_date is not None and (newer := inventory.count_dated_from(model.release_date)):
+        stronger.insert(
+            0,
+            f"{newer:,} of the audited documents are dated {model.release_date} or later, when {model.name} was "
+            "released: if these are the dates of first publication, the model cannot have read them. Name them with "
+            "--held-out.",
+        )
+    if instrument_is_done is False:
+        stronger.append(
+            "The instrument has not been checked in this workspace: whether the detectors find texts that a model was "
+            f"trained on. After this check, in {INSTRUMENT_CHECK_TAKES}: {control}"
+        )
     words = ["\nWhat can be concluded:", *(f"  * {conclusion}" for conclusion in reach.conclusions)]
     words += ["What would make it stronger:", *(f"  * {change}" for change in stronger)] if stronger else []
+    instrument = None if instrument_is_done is None else {"is_done": instrument_is_done, "command": control}
     facts = {"conclusions": list(reach.conclusions), "stronger": stronger, "search": asdict(search)}
-    say("\n".join(words), **facts, instrument_check=None if instrument is None else asdict(instrument))
-
-
-def _suggest_instrument_check(instrument: InstrumentCheck | None) -> list[str]:
-    """Where nobody has seen yet that the detectors find what is there: the command that shows it."""
-    if instrument is None or instrument.is_done:
-        return []
-    return [
-        "The instrument has not been checked in this workspace: whether the detectors find texts that a model was "
-        f"trained on. After this check, in {INSTRUMENT_CHECK_TAKES}: {instrument.command}"
-    ]
-
-
-def _suggest_newer_as_held_out(inventory: Inventory, model: ModelEntry) -> list[str]:
-    """Where some of the audited documents are newer than the model: they could be held out."""
-    if model.release_date is None or not (newer := inventory.count_dated_from(model.release_date)):
-        return []
-    return [
-        f"{newer:,} of the audited documents are dated {model.release_date} or later, when {model.name} was released: "
-        "if these are the dates of first publication, the model cannot have read them. Name them with --held-out."
-    ]
-
-
-def say_work(work: Work) -> None:
-    """How much is run, and about how long it takes."""
-    every = work.tokens + work.tokens_of_search
-    facts: dict[str, Any] = asdict(work) | {"tokens": every}
-    if not every:
-        say("To run: nothing, all of it is in the cache.", work=facts)
-        return
-    of_search = (
-        f"{work.tokens_of_search:,} to search the documents for passages"
-        if work.windows_of_search
-        else "none to search for passages"
-    )
-    more = " Likely passages add some." if work.windows_of_search else ""
-    time = f"time {format_estimated_time(work.seconds)}, without loading"
-    say(f"To run: {every:,} tokens, of them {of_search}; {time}.{more}", work=facts)
+    say("\n".join(words), **facts, instrument_check=instrument)
 
 
 _FILES = click.Path(exists=True, path_type=Path)
@@ -276,6 +222,7 @@ def check(
         OwnFiles,
         ensure_workspace,
         find_own_workspace,
+        inspect_own_files,
         make_dry_run_workspace,
         resolve_workspace_model,
     )
@@ -285,27 +232,33 @@ def check(
     )
     folder = find_own_workspace() if workspace is None else workspace.resolve()
     entry, needed = resolve_workspace_model(model, folder)
-    looked = _inspect_and_show_files(own)
+    with report_slow_work("reading") as report:
+        report("the files")
+        inventory = inspect_own_files(own)
+    _show_file_facts(inventory)
     # A workspace's own configuration is in the environment later.
     weekly, control = (
         _build_workspace_command(folder, words) for words in ("dev --weekly", f"control {INSTRUMENT_CHECK}")
     )
     with (
-        make_dry_run_workspace(folder, looked, needed)
+        make_dry_run_workspace(folder, inventory, needed)
         if dry_run
-        else nullcontext(ensure_workspace(folder, looked, needed)) as made
+        else nullcontext(ensure_workspace(folder, inventory, needed)) as made
     ):
         is_kept = made.folder == folder
         with use_workspace(made.folder, own_data=not is_kept):
             tokenized = load_tokenizer(entry, get_writable_paths())
-            passage_search = _assess_passage_search(tokenized, looked)
-            say_possible_conclusions(looked, entry, passage_search, _read_instrument_status(control))
+            passage_search = _assess_passage_search(tokenized, inventory)
+            _say_possible_conclusions(inventory, entry, passage_search, _is_instrument_checked(), control)
             _say_workspace(made, folder)
-            say_work(_prepare_and_estimate(tokenized, list(looked.benchmarks), asked))
+            specs = _prepare_and_say_work(tokenized, list(inventory.benchmarks), asked)
+            if sealed and not dry_run:
+                seal_plans(specs, tokenized, get_writable_paths(), authority)
             if not dry_run:
-                if sealed:
-                    _seal_families(tokenized, list(looked.benchmarks), authority)
-                _audit_families(entry.name, list(looked.benchmarks), asked, details=details)
+                audited = [audit_pairs(entry.name, family, asked) for family in inventory.benchmarks]
+                publish_outcomes(audited)
+                for audit in audited:
+                    show_audit_outcome(audit, details=details)
     if is_kept:
         say(f"\nTo audit these files every week:\n  {weekly}", weekly=weekly)
     if not (dry_run or no_open or is_json_output()) and has_display():
@@ -313,28 +266,13 @@ def check(
             open_report_in_browser(DataPaths.from_environment())
 
 
-def _inspect_and_show_files(own: OwnFiles) -> Inventory:
-    from audit_pipeline.operate.own_files import inspect_own_files
-
-    with report_slow_work("reading") as tell_reading:
-        tell_reading("the files")
-        inspection = inspect_own_files(own)
-    show_file_facts(inspection)
-    return inspection
-
-
-def _say_workspace(own_workspace: OwnWorkspace, folder: Path) -> None:
-    if own_workspace.folder != folder:
+def _say_workspace(workspace: OwnWorkspace, folder: Path) -> None:
+    if workspace.folder != folder:
         say(f"\nWorkspace: {folder} (not made: this is a dry run)", workspace=folder, written=[])
         return
-    what = (
-        "made"
-        if own_workspace.is_new
-        else f"changed {', '.join(own_workspace.written)}"
-        if own_workspace.written
-        else "as it was"
-    )
-    say(f"\nWorkspace: {folder} ({what})", workspace=folder, written=list(own_workspace.written))
+    changed = f"changed {', '.join(workspace.written)}" if workspace.written else "as it was"
+    what = "made" if workspace.is_new else changed
+    say(f"\nWorkspace: {folder} ({what})", workspace=folder, written=list(workspace.written))
 
 
 def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> PassageSearch:
@@ -351,19 +289,17 @@ def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> Passa
     return PassageSearch(len(documents), too_short, lengths.window)
 
 
-def _read_instrument_status(command: str) -> InstrumentCheck | None:
+def _is_instrument_checked() -> bool | None:
     """Whether the instrument check was run with the data in use; None where the configuration has none."""
     from audit_pipeline.operate.situation import is_evaluated
 
     pairs = pairs_of_control(load_whole_configuration(), INSTRUMENT_CHECK)
-    if not pairs:
-        return None
     paths = DataPaths.from_environment()
-    return InstrumentCheck(all(is_evaluated(pair, paths) for pair in pairs), command)
+    return all(is_evaluated(pair, paths) for pair in pairs) if pairs else None
 
 
-def _prepare_and_estimate(tokenized: TokenizedModel, families: list[str], options: RunOptions) -> Work:
-    """What the audit of these families takes, once their texts are there."""
+def _prepare_and_say_work(tokenized: TokenizedModel, families: list[str], options: RunOptions) -> list[BenchmarkSpec]:
+    """Build the texts of these families, and say how much of them is run, and about how long it takes."""
     entry, paths = tokenized.entry, get_writable_paths()
     config = load_whole_configuration()
     specs = [spec for family in families for spec in config.benchmarks_named(family)]
@@ -378,31 +314,23 @@ def _prepare_and_estimate(tokenized: TokenizedModel, families: list[str], option
 
     prepare(specs, defs(), paths, tell_step)
     plans = [plan for plan, _ in plan_dry_run(AuditRequest(entry, specs), tokenized, paths).plans.values()]
-    tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan in plans)
-    searched = [spec for spec in specs if spec.settings.extraction]
-    windows, in_windows = 0, 0
-    if explain_window_too_long(tokenized, USUAL.lengths) is None:
-        caches = Caches(paths)
-        for spec in searched:
-            found, run = Search(tokenized, documents_of(spec.name, entry, paths), USUAL, caches).tokens()
-            windows, in_windows = windows + found, in_windows + run
+    windows, to_search = 0, 0
+    for spec in specs:
+        if spec.settings.extraction and explain_window_too_long(tokenized, USUAL.lengths) is None:
+            found, tokens = Search(tokenized, documents_of(spec.name, entry, paths), USUAL, Caches(paths)).tokens()
+            windows, to_search = windows + found, to_search + tokens
+    tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan in plans) + to_search
     if entry.host.is_here:
         say_weights_fit(tokenized, options.device)
-    say_sending([(tokenized, tokens + in_windows)], options.limits.require_usable_for(entry))
-    return Work(tokens, in_windows, windows, estimate_seconds(tokenized, tokens + in_windows, options))
-
-
-def _seal_families(model: TokenizedModel, families: list[str], authority: str | None) -> None:
-    config = load_whole_configuration()
-    specs = [spec for family in families for spec in config.benchmarks_named(family)]
-    seal_plans(specs, model, get_writable_paths(), authority)
-
-
-def _audit_families(model: str, families: list[str], options: AuditOptions, *, details: bool) -> None:
-    audited = [audit_pairs(model, family, options) for family in families]
-    publish_outcomes(audited)
-    for audit in audited:
-        show_audit_outcome(audit, details=details)
+    say_sending([(tokenized, tokens)], options.limits.require_usable_for(entry))
+    seconds = estimate_seconds(tokenized, tokens, options)
+    work = {"tokens": tokens, "tokens_of_search": to_search, "windows_of_search": windows, "seconds": seconds}
+    searched = f"{to_search:,} to search the documents for passages" if windows else "none to search for passages"
+    more = " Likely passages add some." if windows else ""
+    time = f"time {format_estimated_time(seconds)}, without loading"
+    words = f"To run: {tokens:,} tokens, of them {searched}; {time}.{more}"
+    say(words if tokens else "To run: nothing, all of it is in the cache.", work=work)
+    return specs
 
 
 def _build_workspace_command(folder: Path, command: str) -> str:

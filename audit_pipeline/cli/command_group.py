@@ -1,8 +1,4 @@
-"""The command itself: how errors reach the terminal, which commands there are, and what all of them take.
-
-What belongs here: the group of all commands, and recognising a full disk and a stop among other faults: of our
-own code, SQLite, DuckDB, Dagster. What does not: any command.
-"""
+"""The command itself: how errors reach the terminal, which commands there are, and what all of them take."""
 
 from __future__ import annotations
 
@@ -150,8 +146,7 @@ def _report_warnings_briefly() -> Iterator[None]:
 
 def _exit_stopped(ctx: click.Context, number: int) -> NoReturn:
     end_step()
-    command = main.commands.get(ctx.invoked_subcommand or "")
-    kept = command.epilog if command is not None else None
+    kept = main.commands[ctx.invoked_subcommand].epilog if ctx.invoked_subcommand else None
     tell(f"stopped. {(kept or _NOT_KEPT).removeprefix(IF_STOPPED)}")
     sys.exit(128 + number)
 
@@ -164,19 +159,14 @@ def _exit_if_user_can_act(error: Exception) -> None:
         where = f"data folder: {folder}; {to_one_line(error)}"
         words = f"the disk is full ({where}): make room and run the same again; what was finished is kept"
     elif isinstance(error, AuditError | OSError):
-        words = f"{to_one_line(error)}{_suggest_own_configuration(str(error))}"
+        words = to_one_line(error)
+        if "config/" in words and is_shipped(config_dir()):
+            words = f"{words}; {OWN_CONFIGURATION}"
     else:
         return
     end_step()
     tell(f"Error: {words}", style="red")
     sys.exit(2)
-
-
-def _suggest_own_configuration(message: str) -> str:
-    """Where a message sends the user to a file that is a part of the installed package: what to do first."""
-    if "config/" not in message or not is_shipped(config_dir()):
-        return ""
-    return f"; {OWN_CONFIGURATION}"
 
 
 _NOT_KEPT = "This command keeps nothing of its own: run it again."
@@ -221,28 +211,17 @@ def main(ctx: click.Context) -> None:
         first_steps.say_what_next()
 
 
-def _add_quiet_option(command: click.Command) -> None:
-    """Give the option --quiet to the command, or to those of its group."""
-    if isinstance(command, click.Group):
-        for subcommand in command.commands.values():
-            _add_quiet_option(subcommand)
-    else:
-        command.params.append(
-            click.Option(
-                ["--quiet"],
-                is_flag=True,
-                expose_value=False,
-                callback=_apply_quiet_option,
-                help="Tell no steps and no progress; warnings, errors and results are printed all the same.",
-            )
-        )
-
-
-def _apply_quiet_option(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.with_resource(quietly())
+def _quiet_option() -> click.Option:
+    return click.Option(
+        ["--quiet"],
+        is_flag=True,
+        expose_value=False,
+        callback=lambda ctx, _, value: ctx.with_resource(quietly()) if value else None,
+        help="Tell no steps and no progress; warnings, errors and results are printed all the same.",
+    )
 
 
 for _command in itertools.chain.from_iterable(_SECTIONS.values()):
-    _add_quiet_option(_command)
     main.add_command(_command)
+    for _leaf in _command.commands.values() if isinstance(_command, click.Group) else [_command]:
+        _leaf.params.append(_quiet_option())

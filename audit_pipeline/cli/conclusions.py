@@ -1,14 +1,10 @@
-"""Commands that draw conclusions from scores: evaluate, power.
-
-What belongs here: options, their order of calls, and what is printed. What does not: any work. Heavy packages are
-imported by the command that needs them.
-"""
+"""Commands that draw conclusions from scores: evaluate, power."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import click
 
@@ -18,7 +14,7 @@ from audit_pipeline.cli.options import BETWEEN_0_AND_1, json_option
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.evaluate_options import EvaluateOptions
 from audit_pipeline.metrics.claims import Design
-from audit_pipeline.operate.console import Columns, Row, escape_control_characters, say, show_table, tell, tell_skipped
+from audit_pipeline.operate.console import Columns, escape_control_characters, say, show_table, tell, tell_skipped
 from audit_pipeline.operate.options import FILE, PATH
 from audit_pipeline.report.number_format import DASH, format_thousands, interval, number
 
@@ -72,31 +68,21 @@ def evaluate(no_text: bool, **options: Any) -> None:
         ("detector", "detector"),
         ("metric", "metric", lambda name: METRICS[name].label),
         ("value", "value", number),
-        ("95% interval", _format_interval),
+        ("95% interval", lambda row: interval((row["ci_low"], row["ci_high"])) or "none"),
     ]
     show_table("evaluations", rows, columns)
     if answer is None or answer["sides"] != "audited against held-out":
         detector = None if answer is None else answer["detector"]
         show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)
-    _say_left_out(done.given.left_out)
+    if done.given.left_out:
+        reasons = (f"{rows} × {escape_control_characters(reason)}" for reason, rows in done.given.left_out.items())
+        say(f"\nLeft out: {'; '.join(reasons)}", left_out=dict(done.given.left_out))
     tell_damaged_files(done.paths)
     say(
         f"Warehouse: {done.paths.warehouse}\nReport: {done.report}",
         warehouse=done.paths.warehouse,
         report=done.report,
     )
-
-
-def _format_interval(row: Row) -> str:
-    return interval((row["ci_low"], row["ci_high"])) or "none"
-
-
-def _say_left_out(rows_by_reason: Mapping[str, int]) -> None:
-    """How many rows, and scores of a text, could not be used, and why."""
-    if rows_by_reason:
-        reasons = (f"{rows} × {escape_control_characters(reason)}" for reason, rows in rows_by_reason.items())
-        words = f"\nLeft out: {'; '.join(reasons)}"
-        say(words, left_out=dict(rows_by_reason))
 
 
 @click.command()
@@ -141,28 +127,14 @@ def power(
         return
     if model is None or benchmark is None:
         raise click.UsageError("give --model and --benchmark, or --auroc")
-    found = _read_pair_scores(model, benchmark, detector)
-    say(
-        f"{found.model} on {found.benchmark}, {found.detector}, one value per group:",
-        model=found.model,
-        benchmark=found.benchmark,
-        detector=found.detector,
-    )
-    _say_power(power_report_from_scores(found.members, found.nonmembers, goal))
+    benchmark, detector, members, nonmembers = _read_group_scores(model, benchmark, detector)
+    words = f"{model} on {benchmark}, {detector}, one value per group:"
+    say(words, model=model, benchmark=benchmark, detector=detector)
+    _say_power(power_report_from_scores(members, nonmembers, goal))
 
 
-class _PairScores(NamedTuple):
-    """The scores of a detector on a pair: the mean scores of the groups of either side."""
-
-    model: str
-    benchmark: str
-    detector: str
-    members: list[float]
-    nonmembers: list[float]
-
-
-def _read_pair_scores(model: str, benchmark: str, detector: str | None) -> _PairScores:
-    """Mean scores by group of members and of non-members, from the warehouse, at the detector's default setting."""
+def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tuple[str, str, list[float], list[float]]:
+    """The benchmark, the detector, and its mean scores by group of members and of non-members, from the warehouse."""
     from audit_pipeline.config.hints import did_you_mean, resolve_partition
     from audit_pipeline.evidence.evaluate_options import choose_headline_detector
     from audit_pipeline.report.page import read_named_headline
@@ -197,8 +169,8 @@ def _read_pair_scores(model: str, benchmark: str, detector: str | None) -> _Pair
             ' AND label IS NOT NULL GROUP BY label, "group" ORDER BY label, "group"',
             {"model": model, "benchmark": benchmark, "detector": chosen, "parameters": settings[chosen]},
         ).fetchall()
-    sides = {side: [float(score) for label, score in rows if label == side] for side in (1, 0)}
-    return _PairScores(model, benchmark, chosen, sides[1], sides[0])
+    members, nonmembers = ([float(score) for label, score in rows if label == side] for side in (1, 0))
+    return benchmark, chosen, members, nonmembers
 
 
 def _say_power(report: PowerReport) -> None:
@@ -207,13 +179,13 @@ def _say_power(report: PowerReport) -> None:
         {"texts": point.n, "mean_score": point.mean_score, "flagged": point.flagged, "resampled": point.resampled}
         for point in report.curve
     ]
-    heads = {
-        "mean_score": "power of the mean score",
-        "flagged": "power of the count of flagged texts",
-        "resampled": "resampled",
-    }
-    powers = [(head, column, _format_power) for column, head in heads.items()]
-    show_table("power", rows, [("audited texts", "texts", format_thousands), *powers])
+    columns: Columns = [
+        ("audited texts", "texts", format_thousands),
+        ("power of the mean score", "mean_score", _format_power),
+        ("power of the count of flagged texts", "flagged", _format_power),
+        ("resampled", "resampled", _format_power),
+    ]
+    show_table("power", rows, columns)
 
 
 def _format_power(power: float | None) -> str:

@@ -1,9 +1,4 @@
-"""Commands on models whose training data is known: control, study; and the check of the instrument on them.
-
-What belongs here: options, their order of calls, and what is printed of controls and studies. What does not: bringing
-pairs up to date and showing the findings (audit_output.py), any work. Heavy packages are imported by the command that
-needs them, so that `--help` answers at once.
-"""
+"""Commands on models whose training data is known: control, study; and the check of the instrument on them."""
 
 from __future__ import annotations
 
@@ -101,18 +96,14 @@ def study(name: str) -> None:
 
     definitions = load_dagster_definitions()
     from audit_pipeline.operate.dagster.audit import run_study_job as run_study
-    from audit_pipeline.warehouse.query import open_read_only
 
     run_study(name, definitions, paths, tell_step)
-    with open_read_only(paths.warehouse) as connection:
-        rows = connection.sql("SELECT * FROM control_studies WHERE study = $study", params={"study": name})
-        found: list[dict[str, Any]] = rows.to_arrow_table().to_pylist()
     rows_shown = [
         {
             **{name: row[name] for name in ("setting", "value", "seed", "detector", "auroc")},
             **{"auroc_low": row["ci_low"], "auroc_high": row["ci_high"], **parse_row_parameters(row)},
         }
-        for row in found
+        for row in _query("SELECT * FROM control_studies WHERE study = $study", study=name)
     ]
     interval = ("AUROC [95% interval]", build_estimate_formatter("auroc"))
     plain = [(name, name) for name in ("setting", "value", "seed")]
@@ -121,74 +112,62 @@ def study(name: str) -> None:
 
 
 def show_instrument_checks(outcomes: Sequence[AuditOutcome]) -> None:
-    """The check of the instrument on each of the control's benchmarks; raises the error where a pair met a fault."""
-    _require_done(outcomes)
-    models: dict[str, str] = {audit.model.control.role: audit.model.name for audit in outcomes if audit.model.control}
-    for benchmark in dict.fromkeys(spec.name for audit in outcomes for spec in audit.benchmarks):
-        _show_instrument_check(DataPaths.from_environment(), benchmark, models)
-
-
-def _require_done(outcomes: Sequence[AuditOutcome]) -> None:
-    """Raise the error where a pair met a fault."""
-    for audit in outcomes:
-        if audit.failed is not None:
-            raise audit.failed
+    """What the detectors made of texts of which it is known whether the model was trained on them, a line for each of
+    the control's benchmarks; raises the error where a pair met a fault."""
+    for benchmark, models in _find_benchmarks(outcomes):
+        rows = _query("SELECT * FROM leaderboard_history WHERE is_latest AND benchmark = $name", name=benchmark)
+        found: dict[str, dict[str, float]] = {"exposed": {}, "twin": {}}
+        for row in rows:
+            if row["model"] in models and row["detector"] in _CHECKED and row["auroc"] is not None:
+                found[models[row["model"]]][row["detector"]] = row["auroc"]
+        words = {
+            role: ", ".join(f"{name} {aurocs[name]:.2f}" for name in _CHECKED if name in aurocs) or "not audited"
+            for role, aurocs in found.items()
+        }
+        blind = next((row["blind_auroc"] for row in rows if row["blind_auroc"] is not None), None)
+        say(
+            f"\nInstrument check: AUROC of members against held-out texts: {words['exposed']}; "
+            f"in the control model, which saw neither: {words['twin']}; "
+            f"without any model: {'not computed' if blind is None else f'{blind:.2f}'}",
+            checks=[{"benchmark": benchmark, **found, "blind_auroc": blind}],
+        )
 
 
 def show_memorisation(outcomes: Sequence[AuditOutcome]) -> None:
     """How often texts had to be trained on until the model gives them word for word, where documents were searched."""
-    _require_done(outcomes)
-    searched = dict.fromkeys(spec.name for audit in outcomes for spec in audit.benchmarks if spec.settings.extraction)
-    models: dict[str, str] = {audit.model.control.role: audit.model.name for audit in outcomes if audit.model.control}
-    for benchmark in searched:
-        _show_memorised_shares(DataPaths.from_environment(), benchmark, models)
-
-
-def _show_memorised_shares(paths: DataPaths, benchmark: str, models: Mapping[str, str]) -> None:
     from audit_pipeline.metrics.claims import REPRODUCED_FROM
+
+    for benchmark, models in _find_benchmarks(outcomes):
+        found: dict[str, dict[int, float]] = {"exposed": {}, "twin": {}}
+        for row in _query(_BY_OCCURRENCES, benchmark=benchmark, threshold=REPRODUCED_FROM):
+            if row["model"] in models:
+                found[models[row["model"]]][row["times"]] = row["reached"]
+        if not any(found.values()):
+            continue
+        words = {
+            role: ", ".join(f"{share:.0%}" for share in shares.values()) or "not searched"
+            for role, shares in found.items()
+        }
+        say(
+            f"\nMemorisation check: of texts that were {', '.join(map(str, found['exposed']))} times in training, the "
+            f"model gives word for word (p ≥ {REPRODUCED_FROM}): {words['exposed']}; the control model, which saw none "
+            f"of them: {words['twin']}",
+            memorisation=[{"benchmark": benchmark, **found}],
+        )
+
+
+def _find_benchmarks(outcomes: Sequence[AuditOutcome]) -> list[tuple[str, Mapping[str, str]]]:
+    """Each benchmark of a control with the roles of its models; raises the error where a pair met a fault."""
+    for audit in outcomes:
+        if audit.failed is not None:
+            raise audit.failed
+    models = {audit.model.name: audit.model.control.role for audit in outcomes if audit.model.control}
+    return [(name, models) for name in dict.fromkeys(spec.name for audit in outcomes for spec in audit.benchmarks)]
+
+
+def _query(statement: str, **parameters: object) -> list[dict[str, Any]]:
     from audit_pipeline.warehouse.query import open_read_only
 
-    with open_read_only(paths.warehouse) as connection:
-        relation = connection.sql(_BY_OCCURRENCES, params={"benchmark": benchmark, "threshold": REPRODUCED_FROM})
-        rows: list[dict[str, Any]] = relation.to_arrow_table().to_pylist()
-
-    if not rows:
-        return
-
-    def found(role: str) -> dict[int, float]:
-        return {row["times"]: row["reached"] for row in rows if row["model"] == models.get(role)}
-
-    def told(role: str) -> str:
-        return ", ".join(f"{share:.0%}" for share in found(role).values()) or "not searched"
-
-    times = ", ".join(map(str, found("exposed")))
-    say(
-        f"\nMemorisation check: of texts that were {times} times in training, the model gives word for word "
-        f"(p ≥ {REPRODUCED_FROM}): {told('exposed')}; the control model, which saw none of them: {told('twin')}",
-        memorisation=[{"benchmark": benchmark, "exposed": found("exposed"), "twin": found("twin")}],
-    )
-
-
-def _show_instrument_check(paths: DataPaths, benchmark: str, models: Mapping[str, str]) -> None:
-    """One line: what the detectors made of texts of which it is known whether the model was trained on them."""
-    from audit_pipeline.warehouse.query import open_read_only
-
-    with open_read_only(paths.warehouse) as connection:
-        statement = "SELECT * FROM leaderboard_history WHERE is_latest AND benchmark = $name"
-        relation = connection.sql(statement, params={"name": benchmark})
-        rows: list[dict[str, Any]] = relation.to_arrow_table().to_pylist()
-
-    def found(role: str) -> dict[str, float]:
-        aurocs = {row["detector"]: row["auroc"] for row in rows if row["model"] == models.get(role)}
-        return {name: aurocs[name] for name in _CHECKED if aurocs.get(name) is not None}
-
-    def told(role: str) -> str:
-        return ", ".join(f"{name} {auroc:.2f}" for name, auroc in found(role).items()) or "not audited"
-
-    blind = next((row["blind_auroc"] for row in rows if row["blind_auroc"] is not None), None)
-    say(
-        f"\nInstrument check: AUROC of members against held-out texts: {told('exposed')}; "
-        f"in the control model, which saw neither: {told('twin')}; "
-        f"without any model: {'not computed' if blind is None else f'{blind:.2f}'}",
-        checks=[{"benchmark": benchmark, "exposed": found("exposed"), "twin": found("twin"), "blind_auroc": blind}],
-    )
+    with open_read_only(DataPaths.from_environment().warehouse) as connection:
+        rows: list[dict[str, Any]] = connection.sql(statement, params=parameters).to_arrow_table().to_pylist()
+    return rows

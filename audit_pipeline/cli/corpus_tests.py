@@ -1,8 +1,4 @@
-"""Commands that test a whole corpus: canaries, test canaries, test ordered.
-
-What belongs here: options, their order of calls, and what is printed. What does not: any work. Heavy packages are
-imported by the command that needs them.
-"""
+"""Commands that test a whole corpus: canaries, test canaries, test ordered."""
 
 from __future__ import annotations
 
@@ -100,8 +96,7 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, **given: 
     required=True,
     type=PATH,
     help=f"The test set in its published order, one item per row: at least {count_items_needed()} items, and more "
-    "where they "
-    "are so long that the model's context calls for more shards.",
+    "where they are so long that the model's context calls for more shards.",
 )
 @TEXT_COLUMN
 @click.option(
@@ -175,12 +170,7 @@ def _publish_test_result(result: CorpusTest, model: TokenizedModel, paths: DataP
     from audit_pipeline.scoring.corpus_tests import write_corpus_test
 
     write_corpus_test(result, model, paths, run_id=f"test-{uuid.uuid4()}")
-    publish(
-        definitions,
-        paths,
-        tell_step,
-        include_text=texts_are_quoted(),
-    )
+    publish(definitions, paths, tell_step, include_text=texts_are_quoted())
     say_conclusions(paths, result.model, result.benchmark)
     if result.p_value is not None:
         say(f"{result.test} of {result.model} on {result.benchmark}: p = {result.p_value:.4g}; {result.claim_level}")

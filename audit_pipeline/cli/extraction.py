@@ -1,14 +1,9 @@
-"""The command extract: what a model can be made to say of documents.
-
-What belongs here: options, and the order of calls. What does not: what is printed (extraction_output.py), any work
-(extraction/). Heavy packages are imported by the command that needs them.
-"""
+"""The command extract: what a model can be made to say of documents."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +12,6 @@ import click
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.extraction_output import (
     GenerationOptions,
-    build_cost_columns,
-    compute_log_cost,
     select_strongest,
     show_claims,
     show_documents,
@@ -157,8 +150,10 @@ def extract(
     configured = resolve_model_option(model)
     if out is not None:
         require_output(out, *(path for path in (file, held_out) if path is not None))
-    of_file, unread = (_read_file_documents(path, text_column) if path else [] for path in (file, held_out))
+    audited = _read_file_documents(file, text_column) if file else []
+    held_out_documents = _read_file_documents(held_out, text_column) if held_out else []
 
+    from audit_pipeline.extraction.documents import read_document_of_source
     from audit_pipeline.extraction.search import Search
     from audit_pipeline.models.tokenized_model import load_reference_model, with_overrides
     from audit_pipeline.operate.stages.extraction import search_options_from_settings
@@ -172,23 +167,19 @@ def extract(
     if spec is not None:
         documents = _extract_benchmark_documents(entry, spec, asked, options, paths, dry_run=dry_run)
     else:
-        own_documents = of_file if document is None else [_read_source_document(document, paths)]
-        documents = _merge_held_out_documents(own_documents, unread)
+        own_documents = audited if document is None else [read_document_of_source(document, paths)]
+        documents = _merge_held_out_documents(own_documents, held_out_documents)
     # Of a benchmark its server was asked by then.
     tokenized, backend_of = prepare_model(entry, paths, options, ask_server=not dry_run and spec is None)
     reference = load_reference_model(tokenized, paths)
     search = Search(tokenized, documents, asked, Caches(paths), reference)
-    _require_long_held_out_document(search, unread, held_out)
+    if held_out_documents and not any(map(search.is_as_long_as_a_window, held_out_documents)):
+        raise DataError(f"{held_out}: no held-out document is as long as a window: there is nothing to compare with")
     if dry_run:
         _show_dry_run(search, tokenized, reference, len(documents), options)
     else:
         quoted = not no_text and texts_are_quoted()
-        _search_and_show(search, asked, tokenized.entry.name, backend_of, generation, out, quoted=quoted)
-
-
-def _require_long_held_out_document(search: Search, documents: Sequence[SearchedDocument], file: Path | None) -> None:
-    if documents and not any(map(search.is_as_long_as_a_window, documents)):
-        raise DataError(f"{file}: no held-out document is as long as a window: there is nothing to compare with")
+        _search_and_show(search, backend_of, generation, out, quoted=quoted)
 
 
 def _require_one_document_source(
@@ -205,19 +196,12 @@ def _require_one_document_source(
 
 
 def _search_and_show(
-    search: Search,
-    search_options: SearchOptions,
-    model: str,
-    backend_of: BackendOf,
-    generation: GenerationOptions,
-    out: Path | None,
-    *,
-    quoted: bool,
+    search: Search, backend_of: BackendOf, generation: GenerationOptions, out: Path | None, *, quoted: bool
 ) -> None:
     """Search the documents, and show what is found of the audited ones; ``out`` gets their windows, too."""
     from audit_pipeline.operate.progress import progress_bar
 
-    with progress_bar(model) as on_progress:
+    with progress_bar(search.model.entry.name) as on_progress:
         found = search.run(backend_of, on_progress)
         grid = search.run_grid(backend_of, on_progress)
     if search.unreadable_parts:
@@ -229,20 +213,11 @@ def _search_and_show(
         write_windows(out, audited)
     show_documents(found)
     shown = select_strongest(found)
-    generate_row = partial(generation.generate_for_passage, search, backend_of, quoted=quoted)
-    show_passages(
-        shown,
-        lambda result, number: {
-            **generate_row(result, number),
-            "log_cost": compute_log_cost(search_options, float(result.windows.log_p[number])),
-        },
-        [*build_cost_columns(search_options), *generation.columns()],
-        quoted=quoted,
-    )
+    show_passages(search, backend_of, shown, generation, quoted=quoted)
     if grid is not None:
         show_grid(found, shown, grid)
-    elif search_options.grid:
-        say(f"The grid of settings was not tested: {model} is asked by an interface.", grid=None)
+    elif search.options.grid:
+        say(f"The grid of settings was not tested: {search.model.entry.name} is asked by an interface.", grid=None)
     if generation.continued is not None:
         show_long_runs(search, backend_of, shown, generation.continued)
     show_claims(found)
@@ -280,12 +255,6 @@ def _extract_benchmark_documents(
 
         run_extraction(AuditRequest(model, [spec], options), search_options, definitions, paths, tell_step)
     return documents_of(spec.name, model, paths)
-
-
-def _read_source_document(name: str, paths: DataPaths) -> SearchedDocument:
-    from audit_pipeline.extraction.documents import read_document_of_source
-
-    return read_document_of_source(name, paths)
 
 
 def _merge_held_out_documents(

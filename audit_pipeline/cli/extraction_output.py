@@ -1,14 +1,9 @@
-"""What the command extract prints of documents, and of what it lets a model generate.
-
-What belongs here: tables and sentences for people, and the same for programs; of generation its options, too, which say
-what there is to show. What does not: the other options (extraction.py), any number, generating
-(audit_pipeline/extraction/). Heavy packages are imported by the function that needs them.
-"""
+"""What the command extract prints of documents, and the options of what it lets a model generate."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +21,7 @@ from audit_pipeline.metrics.claims import (
 )
 from audit_pipeline.operate.console import Columns, Row, is_json_output, report_slow_work, say, show_table
 from audit_pipeline.operate.options import Option
-from audit_pipeline.report.number_format import DASH, format_thousands, percent, probability, share
+from audit_pipeline.report.number_format import DASH, amount, draws, format_thousands, percent, probability, share
 
 if TYPE_CHECKING:
     from audit_pipeline.extraction.grid import GridFindings
@@ -104,7 +99,7 @@ class GenerationOptions:
     def generate_for_passage(
         self, search: Search, backend_of: BackendOf, result: Extraction, number: int, *, quoted: bool
     ) -> Row:
-        """What came of a document's window ``number``: facts by name, None where they were not asked for."""
+        """What came of a document's window ``number``, None where it was not asked for."""
         from audit_pipeline.extraction.documents import cut_excerpt
 
         near, drawn = None, None
@@ -125,22 +120,20 @@ class GenerationOptions:
 
     def columns(self) -> Columns:
         """The columns of a table of passages that hold it."""
+        differ = (
+            f"p within {self.near_verbatim} edits"
+            if self.edits
+            else f"p where up to {self.near_verbatim} tokens differ"
+        )
         near: Columns = [
             ("p word for word", "log_p_top_40", _format_probability),
-            (self._near_in_words(), "log_p_near_verbatim", lambda log_p: f"≥ {_format_probability(log_p)}"),
+            (differ, "log_p_near_verbatim", lambda log_p: f"≥ {_format_probability(log_p)}"),
         ]
         hits: Columns = [
             ("drawn", lambda row: f"{row['hits']} of {row['draws']}, expected {_format_expected_hits(row)}"),
             ("by its first choices the model gives", "greedy", lambda words: words or DASH),
         ]
         return [*(near if self.near_verbatim is not None else []), *(hits if self.generate is not None else [])]
-
-    def _near_in_words(self) -> str:
-        return (
-            f"p within {self.near_verbatim} edits"
-            if self.edits
-            else f"p where up to {self.near_verbatim} tokens differ"
-        )
 
 
 def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[Extraction], tokens: int) -> None:
@@ -181,28 +174,15 @@ def format_draws_needed(log_p: float) -> str:
     """How many draws from the whole distribution give the passage at least once with an even chance."""
     from audit_pipeline.extraction.conclusions import log_draws
 
-    needed = log_draws(log_p)
-    # Rounded up: one draw less gives it less often.
-    return f"{math.ceil(math.exp(needed) - 1e-9):,}" if needed < 15 else f"10^{needed / math.log(10):,.0f}"
+    return draws(log_draws(log_p) / math.log(10))
 
 
-def compute_log_cost(options: SearchOptions, log_p: float) -> float | None:
-    """The log of what the draws for an even chance of a passage cost; None where no price is said."""
+def _compute_log_cost(options: SearchOptions, log_p: float) -> float | None:
+    """The log of what the draws for an even chance of a passage cost; None where no price is named."""
     from audit_pipeline.extraction.conclusions import log_cost_of_draws
 
     price = options.price_per_million
     return log_cost_of_draws(log_p, options.lengths.window, price) if price else None
-
-
-def build_cost_columns(options: SearchOptions) -> Columns:
-    """The column of a table of passages that holds it."""
-    return [("cost of these draws", "log_cost", _format_cost)] if options.price_per_million else []
-
-
-def _format_cost(log_cost: float) -> str:
-    if log_cost < 15:
-        return f"{math.exp(log_cost):,.2f}" if log_cost > 0 else f"{math.exp(log_cost):.2g}"
-    return f"10^{log_cost / math.log(10):,.0f}"
 
 
 def _format_probability(log_p: float | None) -> str:
@@ -234,18 +214,27 @@ def select_strongest(extractions: Sequence[Extraction]) -> Sequence[Extraction]:
 
 
 def show_passages(
+    search: Search,
+    backend_of: BackendOf,
     extractions: Sequence[Extraction],
-    generate_row: Callable[[Extraction, int], Row],
-    columns: Columns,
+    generation: GenerationOptions,
     *,
     quoted: bool,
 ) -> None:
-    """The strongest passages of the ``extractions``; ``generate_row`` gives what ``columns`` show of each."""
+    """The strongest passages of the ``extractions``, with what the model generates in their place."""
     passages: list[Row] = []
-    with report_slow_work("generating continuations of passages in") as tell_what:
+    with report_slow_work("generating continuations of passages in") as report:
         for result in extractions:
-            tell_what(result.document.name)
-            passages += _build_passage_rows(result, generate_row, quoted=quoted)
+            report(result.document.name)
+            passages += [
+                {
+                    **_build_passage_row(result, number, quoted=quoted),
+                    **generation.generate_for_passage(search, backend_of, result, number, quoted=quoted),
+                    "log_cost": _compute_log_cost(search.options, float(result.windows.log_p[number])),
+                }
+                for number in result.found.strongest[:_SHOWN_PASSAGES]
+            ]
+    cost = ("cost of these draws", "log_cost", lambda log_cost: amount(log_cost / math.log(10)))
     show_table(
         "passages",
         passages,
@@ -257,7 +246,8 @@ def show_passages(
             ("tokens that are its first choice", _format_matches),
             ("words before", "prefix", lambda words: words or DASH),
             ("passage", "suffix", lambda words: words or DASH),
-            *columns,
+            *([cost] if search.options.price_per_million else []),
+            *generation.columns(),
         ],
     )
 
@@ -269,19 +259,15 @@ def show_grid(extractions: Sequence[Extraction], shown: Sequence[Extraction], fi
     rows = build_grid_rows(extractions, findings)
     if is_json_output():
         say("", grid=rows)
-    of_document: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        of_document.setdefault(str(row["document_id"]), []).append(row)
     of_whole = dict(
         zip((result.document.name for result in extractions), build_grid_columns(extractions, findings), strict=True)
     )
+    settings = {
+        result.document.name: [row for row in rows if row["document_id"] == result.document.name] for result in shown
+    }
     show_table(
         "grid_documents",
-        [
-            _build_grid_row(name, of_document[name], of_whole[name])
-            for name in (result.document.name for result in shown)
-            if name in of_document
-        ],
+        [_build_grid_row(name, found, of_whole[name]) for name, found in settings.items() if found],
         [
             ("document", "document"),
             ("settings", "settings"),
@@ -302,8 +288,10 @@ def _build_grid_row(name: str, settings: Sequence[Row], of_whole: Row) -> dict[s
         "settings": of_whole["grid_settings"],
         "settings_reached": sum(row["reached"] > 0 for row in settings),
         **{key: best[key] for key in ("prefix_tokens", "suffix_tokens", "temperature", "drawn_from", "log_p")},
-        **{"named": bool(named), "named_log_p": named[0] if named else None},
-        **{"p_value": of_whole["grid_p_value"], "q_value": of_whole["grid_q_bh"]},
+        "named": bool(named),
+        "named_log_p": named[0] if named else None,
+        "p_value": of_whole["grid_p_value"],
+        "q_value": of_whole["grid_q_bh"],
     }
 
 
@@ -432,31 +420,23 @@ def _build_document_row(result: Extraction, test: HeldOutTest | None) -> dict[st
     }
 
 
-def _build_passage_rows(
-    result: Extraction, generate_row: Callable[[Extraction, int], Row], *, quoted: bool
-) -> list[Row]:
+def _build_passage_row(result: Extraction, number: int, *, quoted: bool) -> Row:
     from audit_pipeline.extraction.documents import cut_excerpt
     from audit_pipeline.whole_files.places import describe_place
 
     windows, text = result.windows, result.document.text
-    rows: list[Row] = []
-    for number in result.found.strongest[:_SHOWN_PASSAGES]:
-        start, begin, end = (int(places[number]) for places in (windows.start, windows.begin, windows.end))
-        log_p_top = float(windows.log_p_top[number])
-        rows.append(
-            {
-                "document": result.document.name,
-                "start": start,
-                "begin": begin,
-                "end": end,
-                "place": describe_place(text, begin, result.document.places),
-                "log_p": float(windows.log_p[number]),
-                "log_p_top_40": log_p_top if windows.top_is_known and math.isfinite(log_p_top) else None,
-                "matches": None if windows.matches is None else int(windows.matches[number]),
-                "tokens": int(windows.tokens[number]),
-                "prefix": cut_excerpt(text[start:begin], last=True) if quoted else None,
-                "suffix": cut_excerpt(text[begin:end]) if quoted else None,
-                **generate_row(result, number),
-            }
-        )
-    return rows
+    start, begin, end = (int(places[number]) for places in (windows.start, windows.begin, windows.end))
+    log_p_top = float(windows.log_p_top[number])
+    return {
+        "document": result.document.name,
+        "start": start,
+        "begin": begin,
+        "end": end,
+        "place": describe_place(text, begin, result.document.places),
+        "log_p": float(windows.log_p[number]),
+        "log_p_top_40": log_p_top if windows.top_is_known and math.isfinite(log_p_top) else None,
+        "matches": None if windows.matches is None else int(windows.matches[number]),
+        "tokens": int(windows.tokens[number]),
+        "prefix": cut_excerpt(text[start:begin], last=True) if quoted else None,
+        "suffix": cut_excerpt(text[begin:end]) if quoted else None,
+    }

@@ -1,19 +1,9 @@
-"""First steps: what `corpus-audit` says without a command, and the command demo.
-
-What belongs here: looking at what is there, and the commands that are worth trying then; the order of the demo (the
-checks of the instrument, a first audit of a real model, texts that everybody expects a model to recite), and the search
-for those texts, shown beside how often their passages stand in what is installed. What does not: the checks and the
-audit (controls.py, audit_output.py), which texts and settings (config/), the search (extraction/), sentences (report/).
-"""
+"""First steps: what `corpus-audit` says without a command, and the command demo."""
 
 from __future__ import annotations
 
 import math
-import os
-import sys
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,114 +20,77 @@ from audit_pipeline.errors import AuditError, to_one_line
 from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest
 from audit_pipeline.operate.console import escape_control_characters, say, show_table, tell, tell_step
 from audit_pipeline.operate.options import AuditOptions
-from audit_pipeline.report.number_format import DASH, format_thousands, probability, yes_or_no
+from audit_pipeline.report.number_format import DASH, format_thousands, probability, things, yes_or_no
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
     from audit_pipeline.models.config import ModelEntry
 
-Suggestions = Sequence[tuple[str, str]]
-"""Commands to try, each with what it does in a few words."""
-
-_FIRST: Suggestions = (
-    ("check FILES --model smollm2-135m", "asks of documents of your own whether a model read them"),
-    ("demo", "audits a small real model on real texts, in a few minutes"),
-    ("score --model smollm2-135m --texts FILE --out scores.parquet", "scores the texts of a file of your own"),
-    ("init my-audits", "makes a folder for audits of your own, with its configuration"),
-)
-_BEGUN: Suggestions = (
-    ("report --open", "shows what is finished"),
-    ("demo", "goes on with the demo; any audit goes on with the command that began it"),
-)
-_NEXT: Suggestions = (
-    ("report --open", "opens the report in a browser"),
-    ('sql "SELECT * FROM leaderboard"', "shows the findings as a table"),
-    ("models", "lists the models that can be audited"),
-    ("benchmarks", "lists what they can be audited on"),
-    ("audit --model M --benchmark B", "audits one of them"),
-    ("dev", "starts the Dagster UI: audits on a schedule"),
-)
-_SHORT = 40
-_PAIRS_LEFT = ('sql "FROM not_audited"', "names what is not done yet, and why")
-
-
-@dataclass(frozen=True)
-class _Results:
-    """How much the warehouse shows: models and benchmarks with results, as the report counts them, and pairs that
-    are to be audited and are not done."""
-
-    models: int
-    benchmarks: int
-    pairs_left: int
+_FIRST = {
+    "check FILES --model smollm2-135m": "asks of documents of your own whether a model read them",
+    "demo": "audits a small real model on real texts, in a few minutes",
+    "score --model smollm2-135m --texts FILE --out scores.parquet": "scores the texts of a file of your own",
+    "init my-audits": "makes a folder for audits of your own, with its configuration",
+}
+_NEXT = {
+    "report --open": "opens the report in a browser",
+    'sql "SELECT * FROM leaderboard"': "shows the findings as a table",
+    'sql "FROM not_audited"': "names what is not done yet, and why",
+    "models": "lists the models that can be audited",
+    "benchmarks": "lists what they can be audited on",
+    "audit --model M --benchmark B": "audits one of them",
+    "dev": "starts the Dagster UI: audits on a schedule",
+}
+_MEND = {"doctor --deep": "says what is damaged", "report": "builds them again"}
+_COUNTS = """
+SELECT count(DISTINCT model) AS models, count(DISTINCT benchmark) AS benchmarks FROM coverage
+WHERE has_results AND model NOT IN (SELECT model FROM control_models)
+"""
 
 
 def say_what_next() -> None:
     """What is here, and which commands to try; nothing is run, and nothing is changed."""
     paths = DataPaths.from_environment()
     say("Corpus Audit finds out whether texts were in a language model's pretraining\ndata, and how sure we can be.\n")
-    if not paths.warehouse.exists():
+    if paths.warehouse.exists():
+        _say_result_counts(paths)
+    else:
         begun = paths.dagster_home.is_dir()
         say(f"{'An audit was begun' if begun else 'There are no results yet'} in {_format_path(paths.root)}")
-        say_commands(
-            "Next:" if begun else "First:",
-            [*_BEGUN, *(command for command in _FIRST if command[0] != "demo")] if begun else _FIRST,
-        )
-    else:
-        _say_result_counts(paths)
-    say(f"\nAll commands: {find_command_prefix()}corpus-audit --help")
+        if begun:
+            say("It goes on with the command that began it.")
+        say_commands(_FIRST)
+    say("\nAll commands: corpus-audit --help")
 
 
-def say_commands(head: str, commands: Suggestions) -> None:
+def say_commands(commands: Mapping[str, str]) -> None:
     """Commands to try, each in a line of its own with what it does below it: two columns would not fit a terminal."""
-    say(f"\n{head}")
-    for command, what in commands:
-        say(f"  {find_command_prefix()}corpus-audit {command}\n      {what}")
-
-
-def find_command_prefix() -> str:
-    """What to type before the command's name where its folder is not on the PATH."""
-    folder = Path(sys.argv[0]).resolve().parent
-    if str(folder) in os.environ.get("PATH", "").split(os.pathsep):
-        return ""
-    return f"{os.path.relpath(folder)}/" if folder.is_relative_to(Path.cwd()) else f"{folder}/"
-
-
-def _say_result_counts(paths: DataPaths) -> None:
-    try:
-        found = _count_results(paths)
-    except AuditError as error:
-        say(f"The results cannot be read: {to_one_line(error)}")
-        say_commands("Next:", [("doctor --deep", "says what is damaged"), ("report", "builds them again")])
-        return
-    counted = f"{_format_count(found.models, 'model')} audited on {_format_count(found.benchmarks, 'benchmark')}"
-    say(f"{counted}, in {_format_path(paths.root)}")
-    if paths.report.exists():
-        say(f"Report: {_format_path(paths.report)}")
-    first, *others = _NEXT
-    say_commands("Next:", [first, *([_PAIRS_LEFT] if found.pairs_left else []), *others])
-
-
-def _count_results(paths: DataPaths) -> _Results:
-    from audit_pipeline.warehouse.query import query_warehouse
-
-    [row] = query_warehouse(
-        paths.warehouse,
-        "SELECT count(DISTINCT model) AS models, count(DISTINCT benchmark) AS benchmarks, "
-        "(SELECT count(*) FROM not_audited) AS pairs_left FROM coverage "
-        "WHERE has_results AND model NOT IN (SELECT model FROM control_models)",
-    ).to_pylist()
-    return _Results(**row)
-
-
-def _format_count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    say("\nNext:")
+    for command, what in commands.items():
+        say(f"  corpus-audit {command}\n      {what}")
 
 
 def _format_path(path: Path) -> str:
-    """The path, from the current folder where it lies in it, on a line of its own where it is long."""
-    inside = path.is_relative_to(Path.cwd()) and path != Path.cwd()
-    words = escape_control_characters(str(path.relative_to(Path.cwd()) if inside else path))
-    return words if len(words) <= _SHORT else f"\n  {words}"
+    """The path, from the current folder where it lies in it."""
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return escape_control_characters(str(shown))
+
+
+def _say_result_counts(paths: DataPaths) -> None:
+    from audit_pipeline.warehouse.query import query_warehouse
+
+    try:
+        [found] = query_warehouse(paths.warehouse, _COUNTS).to_pylist()
+    except AuditError as error:
+        say(f"The results cannot be read: {to_one_line(error)}")
+        say_commands(_MEND)
+        return
+    models = things(found["models"], "model", "models")
+    benchmarks = things(found["benchmarks"], "benchmark", "benchmarks")
+    say(f"{models} audited on {benchmarks}, in {_format_path(paths.root)}")
+    if paths.report.exists():
+        say(f"Report: {_format_path(paths.report)}")
+    say_commands(_NEXT)
 
 
 FAMOUS_TEXTS = "famous_texts"
@@ -176,11 +129,9 @@ def _search_benchmark(entry: ModelEntry, spec: BenchmarkSpec) -> None:
     from audit_pipeline.operate.dagster.audit import extract
     from audit_pipeline.operate.stages.extraction import search_options_from_settings
 
-    began = time.monotonic()
     request = AuditRequest(entry, [spec], AuditOptions(publish=False))
     asked = search_options_from_settings(spec.settings.extraction or ExtractionSettings())
     extract(request, asked, definitions, DataPaths.from_environment(), tell_step)
-    tell_step(f"searched in {time.monotonic() - began:.0f} s")
 
 
 def _is_searched(entry: ModelEntry, spec: BenchmarkSpec) -> bool:
@@ -196,6 +147,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
     from audit_pipeline.warehouse.query import open_read_only
 
     [spec], paths = outcome.benchmarks, DataPaths.from_environment()
+    differing = (spec.settings.extraction and spec.settings.extraction.near_verbatim) or 0
     say(f"\n{spec.settings.description}", famous_texts=spec.name)
     say_conclusions(paths, outcome.model.name, spec.name)
     with open_read_only(paths.warehouse) as connection:
@@ -217,7 +169,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
             ("word for word", "is_reproduced", yes_or_no),
             ("first choices", lambda row: f"{row['first_choices']} of {row['tokens']}"),
             ("probability", "log_p", lambda log_p: f"{math.exp(log_p):.2g}"),
-            (f"{_get_near_verbatim_tolerance(spec)} may differ", "log_p_near_verbatim", _format_lower_bound),
+            (f"{differing} may differ", "log_p_near_verbatim", _format_lower_bound),
             ("copies", "installed_copies", format_thousands),
         ],
     )
@@ -246,10 +198,6 @@ def _iterate_installed_licences() -> Iterable[str]:
                     continue
 
 
-def _get_near_verbatim_tolerance(spec: BenchmarkSpec) -> int:
-    return (spec.settings.extraction and spec.settings.extraction.near_verbatim) or 0
-
-
 def _format_lower_bound(log_p: float | None) -> str:
     return DASH if log_p is None else f"≥ {math.exp(log_p):.2g}"
 
@@ -263,10 +211,8 @@ def demo(model: str) -> None:
 
     The texts are real; all of it takes a few minutes on two cores.
     """
-    checked, memorised = (
-        _audit_control_if_configured(INSTRUMENT_CHECK),
-        _audit_control_if_configured(MEMORISATION_CHECK),
-    )
+    checked = _audit_control_if_configured(INSTRUMENT_CHECK)
+    memorised = _audit_control_if_configured(MEMORISATION_CHECK)
     audited = audit_pairs(model, "demo", AuditOptions(publish=False))
     recited = search_famous_texts(model)
     publish_outcomes([*checked, *memorised, audited, *recited])
@@ -275,18 +221,16 @@ def demo(model: str) -> None:
     show_audit_outcome(audited)
     for result in recited:
         show_famous_texts(result)
-    paths = DataPaths.from_environment()
     say_commands(
-        "Next:",
-        [
-            ("dev", "the same in the Dagster UI"),
-            ("report --open", "the report in a browser"),
-            ('sql "SELECT * FROM leaderboard"', "the findings in SQL"),
-            (f"audit --model {model} --benchmark release_notes", "the whole benchmark"),
-            (f"score --model {model} --texts FILE --out scores.parquet", "texts of your own"),
-        ],
+        {
+            "dev": "the same in the Dagster UI",
+            "report --open": "the report in a browser",
+            'sql "SELECT * FROM leaderboard"': "the findings in SQL",
+            f"audit --model {model} --benchmark release_notes": "the whole benchmark",
+            f"score --model {model} --texts FILE --out scores.parquet": "texts of your own",
+        }
     )
-    say(f"\nEverything lies under {paths.root}")
+    say(f"\nEverything lies under {DataPaths.from_environment().root}")
 
 
 def _audit_control_if_configured(name: str) -> list[AuditOutcome]:

@@ -1,8 +1,4 @@
-"""Commands that say what there is: detectors, models, benchmarks.
-
-What belongs here: options, their order of calls, and what is printed. What does not: any work. Heavy packages are
-imported by the command that needs them.
-"""
+"""Commands that list what is there: detectors, models, benchmarks."""
 
 from __future__ import annotations
 
@@ -42,6 +38,13 @@ if TYPE_CHECKING:
 
 _WIDTH, _LEAST = 100, 30
 """Columns that a list takes at most, and those of its last column at least."""
+
+
+def _or(empty_text: str) -> Callable[[object], str]:
+    """A function that writes a cell, and ``empty_text`` in the place of an empty one."""
+    return lambda value: format_cell_value(value) or empty_text
+
+
 LONG = click.option("--long", "is_long", is_flag=True, help="List all that is known of each, in wide columns.")
 
 
@@ -85,16 +88,14 @@ def detectors(name: str | None, is_long: bool) -> None:
             ("needs", "needs", ", ".join),
             ("passes per text", "forward_tokens"),
             ("own log-probabilities suffice", "own_logprobs_suffice", yes_or_no),
-            ("parameters", _format_parameters),
+            (
+                "parameters",
+                lambda row: ", ".join(f"{name} ({default})" for name, default in row["parameters"].items()) or "-",
+            ),
             ("score", "score"),
         ),
         is_long=is_long,
     )
-
-
-def build_cell_formatter(empty_text: str) -> Callable[[object], str]:
-    """A function that writes a cell, and ``empty_text`` in the place of an empty one."""
-    return lambda value: format_cell_value(value) or empty_text
 
 
 def _build_detector_row(detector: Detector) -> Row:
@@ -115,10 +116,6 @@ def _build_detector_row(detector: Detector) -> Row:
         "reported": detector.reported,
         "also_reads": detector.also_reads,
     }
-
-
-def _format_parameters(row: Row) -> str:
-    return ", ".join(f"{name} ({default})" for name, default in row["parameters"].items()) or "-"
 
 
 @click.command()
@@ -154,11 +151,11 @@ def models(is_long: bool) -> None:
         (
             ("model", "model"),
             ("from", "from"),
-            ("dtype", "dtype", build_cell_formatter("the server's")),
+            ("dtype", "dtype", _or("the server's")),
             ("start token", lambda row: f"{row['start_token'] or 'default'} ({row['start_token_policy']})"),
-            ("released", "released", build_cell_formatter("unknown")),
-            ("training cutoff", "training_cutoff", build_cell_formatter("unknown")),
-            ("licence", "licence", build_cell_formatter("unknown")),
+            ("released", "released", _or("unknown")),
+            ("training cutoff", "training_cutoff", _or("unknown")),
+            ("licence", "licence", _or("unknown")),
         ),
         is_long=is_long,
     )
@@ -226,12 +223,12 @@ def benchmarks(
         ),
         (
             ("benchmark", "benchmark"),
-            ("words", "words", build_cell_formatter("any")),
+            ("words", "words", _or("any")),
             ("design", "design"),
             ("label source", "label_source"),
             ("built", "built", yes_or_no),
-            ("members", "members", build_cell_formatter("-")),
-            ("non-members", "nonmembers", build_cell_formatter("-")),
+            ("members", "members", _or("-")),
+            ("non-members", "nonmembers", _or("-")),
             ("description", "description"),
         ),
         is_long=is_long,

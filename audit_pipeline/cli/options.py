@@ -1,7 +1,4 @@
-"""Options of the command line, made of their declarations (operate/options.py), and those that only commands have.
-
-What belongs here: options that several commands take. What does not: those of one command (its module).
-"""
+"""Options that several commands take, made of their declarations (operate/options.py)."""
 
 from __future__ import annotations
 

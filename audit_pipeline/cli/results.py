@@ -1,8 +1,4 @@
-"""Commands on what was concluded: report, sql, export.
-
-What belongs here: options, their order of calls, and what is printed. What does not: any work. Heavy packages are
-imported by the command that needs them.
-"""
+"""Commands on what was concluded: report, sql, export."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Commands without Dagster: score, count.
-
-What belongs here: options, their order of calls, and what is printed. What does not: any work. Heavy packages are
-imported by the command that needs them.
-"""
+"""Commands without Dagster: score, count."""
 
 from __future__ import annotations
 
@@ -112,8 +108,6 @@ def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Pat
     tell_unless_quiet(
         f"{own.texts:,} texts: {own.texts_from_cache:,} from the cache, {own.texts_computed:,} computed{rate}"
     )
-    if not scores.labelled.has_column and _is_option_given("label_column"):
-        tell(f"no row has the column '{options.label_column}', so there is no AUROC")
     _show_separation(scores, options, file, out)
     for name, reason in scores.unscored.items():
         tell(f"{name} scored no text: {reason}")
@@ -126,11 +120,6 @@ def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Pat
         labels_not_understood=scores.labelled.labels.not_understood,
         no_auroc=scores.labelled.problem,
     )
-
-
-def _is_option_given(option: str) -> bool:
-    """Whether the user has given an option of the command that runs."""
-    return click.get_current_context().get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
 
 
 def _open_file_texts(file: Path, text_column: str | None) -> TextStream:

@@ -1,9 +1,4 @@
-"""What several commands share.
-
-What belongs here: one finding in words, the configuration and reporting its problems, the model made ready, what would
-be sent to a model behind an interface, and the room and time of a pass. What does not: options (options.py), limits and
-budgets (endpoints/), printing itself (operate/console.py). Heavy packages are imported where they are needed.
-"""
+"""What several commands share: the configuration, the model made ready, and what a dry run says of a pass."""
 
 from __future__ import annotations
 
@@ -153,35 +148,41 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
     """
     from audit_pipeline.endpoints.used_endpoints import estimate_sending
 
-    hosts: list[dict[str, object]] = []
-    total, total_cost, no_price, allowed, is_over = 0, 0.0, False, [], False
-    for sending in [estimate_sending(model, tokens) for model, tokens in to_send]:
-        if sending is None:
-            continue
-        name, sent, cost = sending.model, sending.tokens, sending.cost
+    sendings = [sending for model, tokens in to_send if (sending := estimate_sending(model, tokens)) is not None]
+    if not sendings:
+        return
+    for sending in sendings:
+        cost = sending.cost
         money = "no price is given" if cost is None else f"about {cost:,.4g} by the price in its entry"
         say(
-            f"{name}: {sending.sent_to}. About {sent:,} tokens would be sent, {sending.probes:,} of them to ask the "
-            f"server which model it is; {money}."
+            f"{sending.model}: {sending.sent_to}. About {sending.tokens:,} tokens would be sent, {sending.probes:,} of "
+            f"them to ask the server which model it is; {money}."
         )
-        hosts.append({"model": name, "url": sending.url, "tokens": sent, "cost": cost})
-        total, total_cost, no_price = total + sent, total_cost + (cost or 0.0), no_price or cost is None
-        limits_in_words, over = _check_limits(sending.limits, sent, cost)
-        allowed += [f"{limit} (the entry of {name})" for limit in limits_in_words]
-        is_over = is_over or over
-    if not hosts:
-        return
-    limits_in_words, over = _check_limits(limits, total, total_cost)
-    allowed, is_over = [*limits_in_words, *allowed], is_over or over
-    if not allowed:
-        words = "No limit is set: --max-tokens and --max-cost set one, and so does the model's entry."
-    elif is_over:
-        words = f"The limit of {' and '.join(allowed)} does not suffice: the run stops there, and the next one goes on."
-    else:
-        words = f"The limit of {' and '.join(allowed)} suffices."
-    facts = {"url": hosts[0]["url"], "tokens": total, "cost": None if no_price else total_cost}
-    most = {"max_tokens": limits.max_tokens, "max_cost": limits.max_cost}
-    say(words, sending={**facts, "exceeds_limit": is_over, **most, "hosts": hosts})
+    tokens = sum(sending.tokens for sending in sendings)
+    costs = [sending.cost for sending in sendings if sending.cost is not None]
+    words, is_over = _check_limits(limits, tokens, sum(costs))
+    for sending in sendings:
+        of_entry, exceeds_entry = _check_limits(sending.limits, sending.tokens, sending.cost)
+        words += [f"{limit} (the entry of {sending.model})" for limit in of_entry]
+        is_over = is_over or exceeds_entry
+    suffices = "does not suffice: the run stops there, and the next one goes on" if is_over else "suffices"
+    say(
+        f"The limit of {' and '.join(words)} {suffices}."
+        if words
+        else "No limit is set: --max-tokens and --max-cost set one, and so does the model's entry.",
+        sending={
+            "url": sendings[0].url,
+            "tokens": tokens,
+            "cost": sum(costs) if len(costs) == len(sendings) else None,
+            "exceeds_limit": is_over,
+            "max_tokens": limits.max_tokens,
+            "max_cost": limits.max_cost,
+            "hosts": [
+                {"model": sending.model, "url": sending.url, "tokens": sending.tokens, "cost": sending.cost}
+                for sending in sendings
+            ],
+        },
+    )
 
 
 def _check_limits(limits: Limits, tokens: int, cost: float | None) -> tuple[list[str], bool]:

@@ -1,8 +1,4 @@
-"""The command compare: a model before and after it was made to forget texts.
-
-What belongs here: options, their order of calls, and what is printed. What does not: any work (unlearning/). Heavy
-packages are imported by the command that needs them.
-"""
+"""The command compare: a model before and after it was made to forget texts."""
 
 from __future__ import annotations
 
@@ -88,33 +84,25 @@ def _read_benchmark(benchmark: str, paths: DataPaths) -> BuiltBenchmark:
 
 
 def _show_findings(findings: Sequence[Finding]) -> None:
-    """Every number, one side beside the other."""
+    """Every number, both sides in one row."""
     from audit_pipeline.unlearning.measures import METRIC_IN_WORDS
 
     rows: dict[tuple[str, str], dict[str, object]] = {}
+    reasons: dict[str, dict[str, None]] = {}
     for finding in findings:
-        row = rows.setdefault((finding.metric, finding.role), {"metric": finding.metric, "role": finding.role})
-        row[finding.side] = {
-            name: value for name, value in asdict(finding).items() if name not in ("metric", "role", "side")
-        }
+        values = asdict(finding)
+        metric, role, side = (values.pop(name) for name in ("metric", "role", "side"))
+        rows.setdefault((metric, role), {"metric": metric, "role": role})[side] = values
+        if finding.reason is not None:
+            reasons.setdefault(finding.reason, {})[METRIC_IN_WORDS[metric]] = None
     heads = (("to be forgotten", "forget"), ("held out", "holdout"), ("one against the other", "both"))
     sides = [(head, partial(_format_side_cell, side)) for head, side in heads]
     columns: Columns = [("metric", "metric", METRIC_IN_WORDS.__getitem__), ("model", "role"), *sides]
     show_table("unlearning", list(rows.values()), columns)
-    for reason, metrics in _list_metrics_by_reason(findings).items():
-        say(f"Without a value: {', '.join(METRIC_IN_WORDS[metric] for metric in metrics)}: {reason}")
+    for reason, metrics in reasons.items():
+        say(f"Without a value: {', '.join(metrics)}: {reason}")
 
 
 def _format_side_cell(side: str, row: Row) -> str:
     found = row.get(side)
-    if found is None:
-        return ""
-    return estimate(found["value"], found["ci_low"], found["ci_high"], "z.3g", DASH)
-
-
-def _list_metrics_by_reason(findings: Sequence[Finding]) -> dict[str, list[str]]:
-    reasons: dict[str, dict[str, None]] = {}
-    for finding in findings:
-        if finding.reason is not None:
-            reasons.setdefault(finding.reason, {})[finding.metric] = None
-    return {reason: list(metrics) for reason, metrics in reasons.items()}
+    return estimate(found["value"], found["ci_low"], found["ci_high"], "z.3g", DASH) if found else ""

@@ -1,8 +1,4 @@
-"""Commands that keep an installation: init, dev, forget, doctor.
-
-What belongs here: options, their order of calls, and what is printed. What does not: any work. Heavy packages are
-imported by the command that needs them.
-"""
+"""Commands that keep an installation: init, dev, forget, doctor."""
 
 from __future__ import annotations
 

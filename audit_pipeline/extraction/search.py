@@ -133,7 +133,7 @@ class Search:
         """
         if (problem := explain_window_too_long(model, options.lengths)) is not None:
             raise DataError(problem)
-        self._model, self._options, self._caches = model, options, caches
+        self.model, self.options, self._caches = model, options, caches
         self._documents = [replace(document, text=document.text[: options.characters]) for document in documents]
         self._reference = reference
         # Models behind interfaces do not give what a grid is made of.
@@ -145,12 +145,12 @@ class Search:
     @property
     def is_coarse_to_fine(self) -> bool:
         """Whether what is found calls for further windows."""
-        return self._options.fine
+        return self.options.fine
 
     def tokens(self) -> tuple[int, int]:
         """Windows, and tokens that the model would be run on, before any fine window is known."""
         parts = [
-            (len(windows), count_tokens_to_run(self._model, windows, self._caches))
+            (len(windows), count_tokens_to_run(self.model, windows, self._caches))
             for windows in self._iterate_first_windows()
         ]
         return sum(windows for windows, _ in parts), sum(tokens for _, tokens in parts)
@@ -159,18 +159,18 @@ class Search:
         """Tokens that the model would be run on for the grid."""
         windows = [] if self._grid is None else self._iterate_grid_windows(self._grid)
         return sum(
-            count_tokens_to_run(self._model, [one.window for one in of_document], self._caches, "grid")
+            count_tokens_to_run(self.model, [one.window for one in of_document], self._caches, "grid")
             for of_document in windows
         )
 
     def run(self, backend_of: BackendOf, on_progress: Callable[[Progress], None] | None = None) -> list[Extraction]:
         """Each document's findings, in their order; a model is loaded where a window of one is not in the cache."""
-        backend = partial(backend_of, self._model)
+        backend = partial(backend_of, self.model)
         for windows in self._iterate_first_windows():
             self._run(windows, backend, on_progress)
         coarse = list(self._read(map(self._first, self._documents)))
         fine = [
-            self._encode_fine_windows(document, windows) if self._options.fine else []
+            self._encode_fine_windows(document, windows) if self.options.fine else []
             for document, windows in zip(self._documents, coarse, strict=True)
         ]
         for windows in _batch_windows(fine):
@@ -182,11 +182,11 @@ class Search:
         reference = None
         if self._reference is not None:
             reference = Reference(self._reference, partial(backend_of, self._reference), on_progress)
-        judged = judge_windows(self._model, self._documents, found, self._options.lengths, self._caches, reference)
-        if self._model.entry.host.is_here:
-            lengths = self._options.lengths
+        judged = judge_windows(self.model, self._documents, found, self.options.lengths, self._caches, reference)
+        if self.model.entry.host.is_here:
+            lengths = self.options.lengths
             judged = judge_by_priors(
-                self._model, self._documents, found, judged, lengths, self._caches, backend, on_progress
+                self.model, self._documents, found, judged, lengths, self._caches, backend, on_progress
             )
         self._caches.compact()
         return [
@@ -210,8 +210,8 @@ class Search:
         found = []
         for group in _group_documents(self._iterate_grid_windows(self._grid)):
             windows = [one.window for of_document in group for one in of_document]
-            self._run(windows, partial(backend_of, self._model), on_progress, "grid")
-            found += [read_grid(self._model, of_document, self._grid, self._caches) for of_document in group]
+            self._run(windows, partial(backend_of, self.model), on_progress, "grid")
+            found += [read_grid(self.model, of_document, self._grid, self._caches) for of_document in group]
         self._caches.compact()
         return GridFindings(self._grid, found)
 
@@ -220,7 +220,7 @@ class Search:
         chosen = (list(extraction.found.strongest) for extraction in extractions)
         windows = (
             encode_windows_at(
-                self._model, extraction.document.text, extraction.windows.start[numbers].tolist(), self._options.lengths
+                self.model, extraction.document.text, extraction.windows.start[numbers].tolist(), self.options.lengths
             )
             for extraction, numbers in zip(extractions, chosen, strict=True)
         )
@@ -228,14 +228,14 @@ class Search:
             by_start = {row["start"]: row for row in rows.to_pylist()}
             yield {
                 number: quote(
-                    extraction.document.text, by_start[int(extraction.windows.start[number])], self._model.tokenizer
+                    extraction.document.text, by_start[int(extraction.windows.start[number])], self.model.tokenizer
                 )
                 for number in extraction.found.strongest
             }
 
     def is_as_long_as_a_window(self, document: SearchedDocument) -> bool:
         """Whether a document has at least one window."""
-        return bool(encode_windows_at(self._model, document.text, [0], self._options.lengths))
+        return bool(encode_windows_at(self.model, document.text, [0], self.options.lengths))
 
     # Generation is imported where it runs: what is cached needs no torch.
 
@@ -246,7 +246,7 @@ class Search:
         from audit_pipeline.extraction.continuations import generate_continuations  # noqa: PLC0415
 
         return generate_continuations(
-            self._model, self._load_local_pass(backend_of), self._encode_window(extraction, number), draws, seed
+            self.model, self._load_local_pass(backend_of), self._encode_window(extraction, number), draws, seed
         )
 
     def near_verbatim(self, extraction: Extraction, number: int, backend_of: BackendOf, near: Nearness) -> float:
@@ -265,54 +265,54 @@ class Search:
         windows = extraction.windows
         suffix = extraction.document.text[windows.begin[number] : windows.end[number]]
         window = self._encode_window(extraction, number)
-        return give_greedily(self._model, self._load_local_pass(backend_of), window, suffix)
+        return give_greedily(self.model, self._load_local_pass(backend_of), window, suffix)
 
     def continue_document(self, document: SearchedDocument, backend_of: BackendOf, tokens: int) -> Continuation:
         """How much the model gives of the ``tokens`` after the first prefix of a document."""
         from audit_pipeline.extraction.continuations import continue_document  # noqa: PLC0415
 
         forward = self._load_local_pass(backend_of)
-        return continue_document(self._model, forward, document.text, self._options.lengths.prefix, tokens)
+        return continue_document(self.model, forward, document.text, self.options.lengths.prefix, tokens)
 
     def _load_local_pass(self, backend_of: BackendOf) -> ForwardPass:
         from audit_pipeline.token_statistics.loading import load_local_pass  # noqa: PLC0415
 
-        return load_local_pass(self._model, backend_of)
+        return load_local_pass(self.model, backend_of)
 
     def _encode_window(self, extraction: Extraction, number: int) -> EncodedText:
         start = int(extraction.windows.start[number])
-        [window] = encode_windows_at(self._model, extraction.document.text, [start], self._options.lengths)
+        [window] = encode_windows_at(self.model, extraction.document.text, [start], self.options.lengths)
         return window
 
     def _iterate_grid_windows(self, grid: Grid) -> Iterator[list[GridWindow]]:
-        return (encode_grid_windows(self._model, document.text, grid, self._room) for document in self._documents)
+        return (encode_grid_windows(self.model, document.text, grid, self._room) for document in self._documents)
 
     def _iterate_first_windows(self) -> Iterator[list[EncodedText]]:
         return _batch_windows(map(self._first, self._documents))
 
     def _first(self, document: SearchedDocument) -> list[EncodedText]:
         """The windows that are run whatever they show."""
-        if self._options.step is not None:
-            starts: Iterable[int] = list_grid_starts(len(document.text), self._options.step)
+        if self.options.step is not None:
+            starts: Iterable[int] = list_grid_starts(len(document.text), self.options.step)
         else:
-            [tokens] = encode(self._model, [document.text])
-            lengths = self._options.lengths
+            [tokens] = encode(self.model, [document.text])
+            lengths = self.options.lengths
             starts = [
                 int(tokens.char_start[token])
                 for token in tile_document(tokens.char_start, lengths.prefix, lengths.suffix)
             ]
-        return encode_windows_at(self._model, document.text, starts, self._options.lengths)
+        return encode_windows_at(self.model, document.text, starts, self.options.lengths)
 
     def _encode_fine_windows(self, document: SearchedDocument, coarse: Windows) -> list[EncodedText]:
         """The fine windows that a document's coarse ones, which have been run, call for."""
         if not len(coarse):
             return []
-        [tokens] = encode(self._model, [document.text])
-        half = self._options.lengths.suffix // 2
+        [tokens] = encode(self.model, [document.text])
+        half = self.options.lengths.suffix // 2
         at = np.searchsorted(tokens.char_start, coarse.start) + half
         half_on = tokens.char_start[np.minimum(at, len(tokens.char_start) - 1)]
         starts = choose_fine_starts(build_coarse_windows(coarse, half_on.tolist()), math.log(THRESHOLDS[0]), half)
-        return encode_windows_at(self._model, document.text, starts, self._options.lengths)
+        return encode_windows_at(self.model, document.text, starts, self.options.lengths)
 
     def _run(
         self,
@@ -321,7 +321,7 @@ class Search:
         on_progress: Callable[[Progress], None] | None,
         kind: Kind = "extraction",
     ) -> None:
-        summary = run_windows(self._model, windows, self._caches, backend, on_progress, kind)
+        summary = run_windows(self.model, windows, self._caches, backend, on_progress, kind)
         self.unreadable_parts = tuple(dict.fromkeys([*self.unreadable_parts, *summary.unreadable_parts]))
 
     def _read(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[Windows]:
@@ -330,7 +330,7 @@ class Search:
     def _rows(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[pa.Table]:
         """The cached rows of each document's windows, those of many documents looked up together."""
         for group in _group_documents(of_documents):
-            rows = read_windows(self._model, [window for windows in group for window in windows], self._caches)
+            rows = read_windows(self.model, [window for windows in group for window in windows], self._caches)
             texts = rows.column("text_sha256").to_pylist()
             for windows in group:
                 sha256 = windows[0].text_sha256 if windows else ""
