@@ -1,9 +1,4 @@
-"""A user's own files, looked at before anything is run, and the workspace that audits them and nothing else.
-
-What belongs here: what was given, what it holds in numbers, what keeps it from being audited; the entries of the
-configuration that follows, writing them, and what becomes of a workspace that is there already. What does not:
-reading files (sources/local_files.py), what can be concluded (evidence/possible_conclusions.py), laying out any
-workspace (config/workspace.py), running an audit.
+"""A user's own files, read before anything is run, and the workspace that audits them and nothing else.
 
 The workspace is one as any other: its benchmark is not on request, so that the weekly audit takes it. The default
 instrument check is added, which runs on request only. A second check may name other held-out documents or another
@@ -13,7 +8,7 @@ model: sources.yaml and benchmarks.yaml are written anew then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -139,7 +134,7 @@ class Inventory:
 
     def documents_of_side(self, side: str) -> list[Document]:
         """The documents of one side."""
-        return [one for one in self.documents if one.collection == side]
+        return [document for document in self.documents if document.collection == side]
 
     @property
     def design(self) -> str:
@@ -150,7 +145,9 @@ class Inventory:
 
     def count_dated_from(self, day: date) -> int:
         """How many of the audited documents are dated on that day or later."""
-        return sum(one.published is not None and one.published >= day for one in self.documents_of_side(AUDITED))
+        return sum(
+            document.published is not None and document.published >= day for document in self.documents_of_side(AUDITED)
+        )
 
     @property
     def title(self) -> str:
@@ -208,25 +205,27 @@ def inspect_own_files(own_files: OwnFiles) -> Inventory:
     Raises DataError where a side that was named has no document, and where a text or a group is on two sides.
     """
     harvest = harvest_local_files(LocalFilesSettings.model_validate(own_files.source))
-    documents = _deduplicate_documents(harvest.documents)
-    unused = harvest.unused
-    for side in own_files.sides:
-        if not any(one.collection == side for one in documents):
-            raise DataError(_explain_no_document(own_files, side))
+    # A file that is named twice is one.
+    documents = list({(document.collection, document.name): document for document in harvest.documents}.values())
+    for side, paths in own_files.sides.items():
+        if not any(document.collection == side for document in documents):
+            alone = {**own_files.source, "collections": {side: paths}}
+            unused = harvest_local_files(LocalFilesSettings.model_validate(alone)).unused
+            reasons = explain_unused_parts(unused)[:_NAMED]
+            raise DataError(
+                f"no document can be read of the {side.replace('_', '-')} files ({', '.join(map(str, paths[:_NAMED]))})"
+                f": {'; '.join(reasons) or 'there is no file in it that can be read'}"
+            )
     _require_apart(documents)
-    languages = Counter(one.language for one in documents)
-    unit: UnitName = "jieba" if max(languages, key=lambda one: languages[one]) == "zh" else "whitespace"
+    languages = Counter(document.language for document in documents)
+    unit: UnitName = "jieba" if languages.most_common(1)[0][0] == "zh" else "whitespace"
     split = word_unit(unit).split
-    lengths = [len(split(one.text)) for one in documents]
+    lengths = {(document.collection, document.name): len(split(document.text)) for document in documents}
     # Half of the documents are to have a whole window at least.
-    words = _WORDS if sum(length >= _WORDS for length in lengths) * 2 >= len(lengths) else _FEWER_WORDS
-    sides = {
-        side: _compute_side_facts(
-            side, [pair for pair in zip(documents, lengths, strict=True) if pair[0].collection == side], words
-        )
-        for side in own_files.sides
-    }
-    return Inventory(own_files, sides, tuple(documents), unused, unit, words)
+    long = sum(length >= _WORDS for length in lengths.values())
+    words = _WORDS if long * 2 >= len(lengths) else _FEWER_WORDS
+    sides = {side: _compute_side_facts(side, documents, lengths, words) for side in own_files.sides}
+    return Inventory(own_files, sides, tuple(documents), harvest.unused, unit, words)
 
 
 def explain_unused_parts(unused_parts: Sequence[tuple[str, str]]) -> list[str]:
@@ -234,69 +233,45 @@ def explain_unused_parts(unused_parts: Sequence[tuple[str, str]]) -> list[str]:
     parts_of: dict[str, list[str]] = {}
     for part, reason in unused_parts:
         parts_of.setdefault(reason, []).append(part)
-    return [_why_unused(parts, reason) for reason, parts in parts_of.items()]
+    return [
+        f"{', '.join(parts[:_NAMED])}{f' and {len(parts) - _NAMED:,} more' if len(parts) > _NAMED else ''}: {reason}"
+        for reason, parts in parts_of.items()
+    ]
 
 
-def _why_unused(parts: Sequence[str], reason: str) -> str:
-    # Reasons of damaged files hold their path.
-    if len(parts) == 1 and parts[0] in reason:
-        return reason
-    more = f" and {len(parts) - _NAMED:,} more" if len(parts) > _NAMED else ""
-    return f"{', '.join(parts[:_NAMED])}{more}: {reason}"
-
-
-def _deduplicate_documents(documents: Sequence[Document]) -> list[Document]:
-    """The first document of each name: a file that is named twice is one."""
-    return list({(one.collection, one.name): one for one in reversed(documents)}.values())[::-1]
-
-
-def _compute_side_facts(side: str, documents: Sequence[tuple[Document, int]], words: int) -> SideFacts:
-    dates = [one.published for one, _ in documents if one.published is not None]
+def _compute_side_facts(
+    side: str, documents: Sequence[Document], lengths: Mapping[tuple[str, str], int], words: int
+) -> SideFacts:
+    own = [document for document in documents if document.collection == side]
+    own_lengths = [lengths[side, document.name] for document in own]
+    dates = [document.published for document in own if document.published is not None]
     return SideFacts(
         side=side,
-        documents=len(documents),
-        groups=len({one.group or one.name for one, _ in documents}),
-        words=sum(length for _, length in documents),
-        windows=sum(min(_WINDOWS_PER_DOCUMENT, max(1, length // words)) for _, length in documents),
-        languages=dict(Counter(one.language for one, _ in documents).most_common()),
+        documents=len(own),
+        groups=len({document.group or document.name for document in own}),
+        words=sum(own_lengths),
+        windows=sum(min(_WINDOWS_PER_DOCUMENT, max(1, length // words)) for length in own_lengths),
+        languages=dict(Counter(document.language for document in own).most_common()),
         oldest=min(dates, default=None),
         newest=max(dates, default=None),
-        undated=len(documents) - len(dates),
+        undated=len(own) - len(dates),
     )
-
-
-def _explain_no_document(own_files: OwnFiles, side: str) -> str:
-    own = {**own_files.source, "collections": {side: own_files.sides[side]}}
-    harvest = harvest_local_files(LocalFilesSettings.model_validate(own))
-    given = ", ".join(map(str, own_files.sides[side][:_NAMED]))
-    reasons = explain_unused_parts(harvest.unused)
-    more = f" (and {len(reasons) - _NAMED} more)" if len(reasons) > _NAMED else ""
-    why = f"; {'; '.join(reasons[:_NAMED])}{more}" if reasons else ": there is no file in it that can be read"
-    return f"no document can be read of the {side.replace('_', '-')} files ({given}){why}"
 
 
 def _require_apart(documents: Sequence[Document]) -> None:
     """Raise DataError where a text, or a group, is on two sides: it is not known which is right."""
-    of_text: dict[str, Document] = {}
-    of_group: dict[str, Document] = {}
-    found: dict[str, list[str]] = {}
-    for one in documents:
-        for met, key, what in (
-            (of_text, text_sha256(one.text), "the same text"),
-            (of_group, one.group, f"the group '{one.group}'"),
-        ):
-            if key is None:
-                continue
-            other = met.setdefault(key, one)
-            if other.collection != one.collection:
-                sides = " and ".join(side.replace("_", "-") for side in (other.collection, one.collection))
-                found.setdefault(f"{what} is {sides} at once", []).append(f"{_place_of(other)} = {_place_of(one)}")
-    for what, places in found.items():
-        more = f" and {len(places) - _NAMED:,} more" if len(places) > _NAMED else ""
-        raise DataError(f"{what} ({', '.join(places[:_NAMED])}{more}): name it on one side only")
+    seen: dict[tuple[str, str | None], Document] = {}
+    for document in documents:
+        keys = (("the same text", text_sha256(document.text)), (f"the group '{document.group}'", document.group))
+        for what, key in keys:
+            other = document if key is None else seen.setdefault((what, key), document)
+            if other.collection != document.collection:
+                sides = " and ".join(each.collection.replace("_", "-") for each in (other, document))
+                places = f"{_format_place(other)} = {_format_place(document)}"
+                raise DataError(f"{what} is {sides} at once ({places}): name it on one side only")
 
 
-def _place_of(document: Document) -> str:
+def _format_place(document: Document) -> str:
     """The file of a document by its whole path, and of a row its number: both sides may use one name."""
     path = Path(url2pathname(urlsplit(document.url).path))
     return str(path) if is_whole_file(path) else f"{path}#{document.name.rpartition('#')[2]}"
@@ -423,14 +398,14 @@ def _entries_of_control(entries: Entries[Any]) -> dict[str, Mapping[str, Any]]:
     return {
         name: given
         for name, given in entries.given.items()
-        if isinstance(given, Mapping) and _control_of(given) == INSTRUMENT_CHECK
+        if isinstance(given, Mapping) and INSTRUMENT_CHECK in _controls_of(given)
     }
 
 
-def _control_of(entry: Mapping[str, Any]) -> object:
-    """The control that an entry names: a benchmark by its name, a model with its role."""
+def _controls_of(entry: Mapping[str, Any]) -> Collection[object]:
+    """What an entry names as its control: a benchmark its name, a model its name and role."""
     control = entry.get("control")
-    return control.get("name") if isinstance(control, Mapping) else control
+    return control.values() if isinstance(control, Mapping) else (control,)
 
 
 def _with_head(name: str, key: str, entries: Mapping[str, Any]) -> str:

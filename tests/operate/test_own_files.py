@@ -96,7 +96,7 @@ def test_nothing_to_read_names_the_first_reasons(tmp_path: Path) -> None:
         inspect_own_files(OwnFiles((folder,)))
     for number in range(5):
         (folder / f"{number}.pdf").write_bytes(b"%PDF")
-    with pytest.raises(DataError, match=r"0\.pdf: damaged, or not a PDF .*\(and 2 more\)") as raised:
+    with pytest.raises(DataError, match=r"0\.pdf: damaged, or not a PDF") as raised:
         inspect_own_files(OwnFiles((folder,)))
     assert "\n" not in str(raised.value)
 
@@ -126,7 +126,7 @@ def test_equal_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path)
     books, new = shelf(tmp_path / "books", a=ENGLISH, b=GERMAN), shelf(tmp_path / "new", a=ENGLISH, b=GERMAN)
     with pytest.raises(DataError) as raised:
         inspect_own_files(OwnFiles((books,), (new,)))
-    assert f"({books}/a.txt = {new}/a.txt, {books}/b.txt = {new}/b.txt)" in str(raised.value)
+    assert f"({books}/a.txt = {new}/a.txt)" in str(raised.value)
     (tmp_path / "rows.jsonl").write_text(f"{json.dumps({'text': 'other'})}\n{json.dumps({'text': GERMAN})}\n")
     with pytest.raises(DataError, match=r"rows\.jsonl#1 = .*new/b\.txt"):
         inspect_own_files(OwnFiles((tmp_path / "rows.jsonl",), (new,)))
