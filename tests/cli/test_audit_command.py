@@ -101,8 +101,9 @@ def test_without_a_command_it_says_what_is_there_and_what_to_do_next(audited: Wo
     assert "1 model audited on 2 benchmarks, in " in shown
     assert str(audited.paths.report) in shown
     suggested = [line.split("corpus-audit ")[1] for line in shown.splitlines() if "corpus-audit " in line]
+    assert suggested[0] == "report --open"
+    assert 'sql "FROM not_audited"' in suggested
     # other_10 is configured and was not audited.
-    assert suggested[:2] == ["report --open", 'sql "FROM not_audited"']
     assert len(json.loads(told(audited.run("sql", "FROM not_audited", "--json")))["rows"]) == 1
 
 
