@@ -36,6 +36,7 @@ from typing import Any
 
 import duckdb
 import yaml
+from filelock import FileLock
 
 IGNORED = [
     *("*run_id*", "*_at", "*seconds*", "*path*", "*folder*", "file", "sha256", "row_sha256", "output_sha256"),
@@ -380,18 +381,20 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = (options.keep or Path(temporary)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
         prepared, old, new = folder / "prepared", folder / "old", folder / "new" / options.new.resolve().name
         free_of_models = True
-        if not (old / "done").exists():
-            shutil.rmtree(prepared, ignore_errors=True)
-            prepared.mkdir(parents=True)
-            make_inputs(prepared, options.old.resolve())
-            write_configuration(prepared)
-            print("Fill the cache with OLD", flush=True)
-            run_commands(options.old.resolve(), prepared, folder / "filling", FILLING)
-            print("Run OLD", flush=True)
-            free_of_models &= run_checkout(options.old.resolve(), prepared, old)
-            (old / "done").touch()
+        # Another call may be preparing the same folder: it is waited for.
+        with FileLock(folder / "preparing.lock"):
+            if not (old / "done").exists():
+                shutil.rmtree(prepared, ignore_errors=True)
+                make_inputs(prepared, options.old.resolve())
+                write_configuration(prepared)
+                print("Fill the cache with OLD", flush=True)
+                run_commands(options.old.resolve(), prepared, folder / "filling", FILLING)
+                print("Run OLD", flush=True)
+                free_of_models &= run_checkout(options.old.resolve(), prepared, old)
+                (old / "done").touch()
         if not options.no_run:
             print("Run NEW", flush=True)
             free_of_models &= run_checkout(options.new.resolve(), prepared, new)
