@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow.parquet as pq
 import yaml
 from filelock import FileLock
 
@@ -241,7 +242,7 @@ def count_cached(workspace: Path) -> Counter[str]:
     """Rows of every folder of the caches, and the files of trained models."""
     counted: Counter[str] = Counter()
     for path in workspace.glob("data*/token_statistics/**/*.parquet"):
-        counted[str(path.parent)] += duckdb.sql(f"SELECT count(*) FROM read_parquet('{path}')").fetchall()[0][0]
+        counted[str(path.parent)] += pq.read_metadata(path).num_rows
     counted.update(str(path) for path in workspace.glob("data*/controls/**/*.safetensors"))
     return counted
 
