@@ -40,6 +40,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy bench
+	$(BIN)/python bench/count_lines.py
 	$(BIN)/dagster definitions validate -w workspace.yaml
 	$(SITE)
 
