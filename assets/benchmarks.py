@@ -8,10 +8,11 @@ What belongs here: wiring, and the builder's checks as asset checks. What does n
 import dagster as dg
 from pydantic import Field
 
+from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.checks import CHECKS, CheckResult
 from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.metrics.claims import VERDICT_IN_WORDS
 from audit_pipeline.operate.dagster.jobs import BENCHMARKS
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
@@ -22,7 +23,6 @@ from audit_pipeline.operate.stages.benchmarks import (
     SPLIT_VERSION,
     SplitReport,
     assess_split,
-    build_benchmark,
     resolve_spec_to_build,
     summarise_build,
     summarise_split,
@@ -60,8 +60,11 @@ CODE_VERSION = "1"
 def benchmark(context: dg.AssetExecutionContext, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Build the examples of one benchmark."""
     spec = resolve_spec_to_build(context.partition_key, data.paths)
-    step = LineageStep.now(context.run.run_id, "benchmark", CODE_VERSION)
-    report = with_retries(lambda: build_benchmark(spec, data.paths, step), f"building {spec.name}", context.log)
+    report = with_retries(
+        lambda: build(spec, data.paths, context.run.run_id, code_version=CODE_VERSION),
+        f"building {spec.name}",
+        context.log,
+    )
     for row in report.skipped[:20]:
         context.log.warning(f"skipped {row.location}: {row.reason}")
     return dg.MaterializeResult(

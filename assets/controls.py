@@ -10,7 +10,7 @@ import dagster as dg
 
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS
 from audit_pipeline.catalogue.control_roles import Role
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.controls.config import load_controls, load_studies, sources_of
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.operate.console import tell_progress

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, Pair
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.extraction.defaults import COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.operate.dagster.jobs import FINDINGS
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata

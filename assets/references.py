@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.errors import AuditError, ConfigError
 from audit_pipeline.operate.dagster.jobs import MODEL_RUNS
 from audit_pipeline.operate.dagster.metadata import markdown_table, row_count_metadata, schema_metadata

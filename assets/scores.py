@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import dagster as dg
 
 from audit_pipeline.catalogue.contracts import EVALUATIONS, SCORES, Pair
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.operate.dagster.jobs import FINDINGS, QUARTERLY
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.pairs import (

@@ -4,19 +4,20 @@ What belongs here: wiring. What does not: fetching (audit_pipeline/sources), wha
 (audit_pipeline/operate/stages).
 """
 
+from functools import partial
 from typing import Any
 
 import dagster as dg
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS
-from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate.dagster.jobs import SOURCES, SOURCES_ON_REQUEST, WEEKLY
 from audit_pipeline.operate.dagster.metadata import metadata_of, row_count_metadata, schema_metadata
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.retries import with_retries
-from audit_pipeline.operate.stages.benchmarks import refresh_source, summarise_documents, summarise_missing
+from audit_pipeline.operate.stages.benchmarks import summarise_documents, summarise_missing
 from audit_pipeline.sources.base import Source
 from audit_pipeline.sources.config import all_sources, load_source_settings
+from audit_pipeline.sources.store import refresh
 
 
 def source_asset(source: Source[Any]) -> dg.AssetsDefinition:
@@ -38,21 +39,21 @@ def source_asset(source: Source[Any]) -> dg.AssetsDefinition:
         ],
     )
     def documents(context: dg.AssetExecutionContext, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        return _materialize_source(
-            source.name, LineageStep.now(context.run.run_id, key.to_user_string(), code_version), context, data
-        )
+        return _materialize_source(source.name, code_version, context, data)
 
     return documents
 
 
 def _materialize_source(
-    source: str, step: LineageStep, context: dg.AssetExecutionContext, data: AuditData
+    source: str, code_version: str, context: dg.AssetExecutionContext, data: AuditData
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    to_be_set = load_source_settings().to_be_set_for(source)
+    settings = load_source_settings()
+    to_be_set = settings.to_be_set_for(source)
     if to_be_set is not None:
         context.log.info(f"{source} is not configured: {to_be_set}")
         return _build_unconfigured_result(to_be_set)
-    report = with_retries(lambda: refresh_source(source, data.paths, step), f"fetching {source}", context.log)
+    fetch = partial(refresh, source, data.paths, context.run.run_id, settings, code_version)
+    report = with_retries(fetch, f"fetching {source}", context.log)
     for missing in report.missing:
         context.log.warning(f"missing: {missing.part}: {missing.reason}")
     complete = dg.AssetCheckResult(

@@ -11,7 +11,7 @@ import dagster as dg
 from pydantic import Field, create_model
 
 from audit_pipeline.catalogue.contracts import KINDS, OPTIONAL_KINDS, TOKEN_STATISTICS, Kind, Pair
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.operate.dagster.jobs import MODEL_RUNS
 from audit_pipeline.operate.dagster.metadata import row_count_metadata, schema_metadata
 from audit_pipeline.operate.dagster.pairs import Metadata, PairResults, every_pair_ran_spec, for_each_pair, pair_results

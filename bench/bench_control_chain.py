@@ -19,14 +19,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
-from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.draw import draw_texts
@@ -35,9 +33,8 @@ from audit_pipeline.controls.versions import read_control_documents
 from audit_pipeline.evidence.contamination_rate import compute_unit_rates, measure_instrument
 from audit_pipeline.evidence.sides import ScoreColumn
 from audit_pipeline.evidence.thresholds import ScoredTexts, certified_threshold, draw_keys, marginal_threshold
-from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.store import read_settings_digest
+from audit_pipeline.sources.store import read_settings_digest, refresh
 
 DETECTORS = ("loss", "min_k", "min_k_plus_plus", "infilling")
 ALPHAS = (0.05, 0.01)
@@ -62,7 +59,7 @@ def main() -> None:
     )
     for source in control.sources:
         if read_settings_digest(source, paths) != load_source_settings().digest_for(source):
-            refresh_source(source, paths, LineageStep("bench", f"documents/{source}", "1", datetime.now(UTC)))
+            refresh(source, paths, "bench", load_source_settings())
     began = time.perf_counter()
     documents, _ = read_control_documents(control, paths)
     measured = train_and_measure(draw_texts(documents, control), control, DETECTORS, paths)

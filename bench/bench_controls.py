@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -26,16 +25,14 @@ import torch
 from scipy import stats
 
 from audit_pipeline.catalogue.control_roles import EXPOSED, TWIN, Role
-from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import ControlEntry, load_controls
 from audit_pipeline.controls.draw import draw_texts
 from audit_pipeline.controls.study import train_and_measure
 from audit_pipeline.controls.versions import read_control_documents
 from audit_pipeline.detectors.registry import select
-from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.store import read_settings_digest
+from audit_pipeline.sources.store import read_settings_digest, refresh
 
 # One further token is enough to see an effect, and the quickest.
 OVERRIDES = {"infilling": {"m": 1}}
@@ -55,7 +52,7 @@ def main() -> None:
     control = load_controls()[arguments.control]
     for source in control.sources:
         if read_settings_digest(source, paths) != load_source_settings().digest_for(source):
-            refresh_source(source, paths, LineageStep("bench", f"documents/{source}", "1", datetime.now(UTC)))
+            refresh(source, paths, "bench", load_source_settings())
     also = [name for name in arguments.also.split(",") if name]
     detectors = [one.name for one, _ in select([*(one.name for one, _ in select()), *also])]
 

@@ -24,7 +24,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,18 +31,18 @@ from typing import Any, TypeVar
 import dagster as dg
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from live_workspace import LiveWorkspace, family, graphql, make
 
+from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.catalogue.contracts import EVALUATIONS, LINEAGE, OUTCOMES, SCORES, Pair, canonical_json, digest
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import EVALUATIONS, SCORES, TOKEN_STATISTICS, Pair, canonical_json, digest
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.integrity import with_row_sha256
-from audit_pipeline.catalogue.lineage import LineageStep, package_versions
+from audit_pipeline.catalogue.ledger import LineageStep, RowOrigin, record_entry, record_outcome
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.definitions import defs
 from audit_pipeline.detectors.registry import is_default, select
@@ -52,9 +51,10 @@ from audit_pipeline.models.tokenized_model import load_tokenizer, write_card
 from audit_pipeline.operate.dagster import in_process, partitions
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.sensors import changed_benchmarks, new_models
-from audit_pipeline.operate.stages.benchmarks import build_benchmark, refresh_source
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import build_reports
+from audit_pipeline.sources.config import load_source_settings
+from audit_pipeline.sources.store import refresh
 from audit_pipeline.warehouse.query import query_warehouse
 
 TICK_SECONDS, REPORT_SECONDS, REPORT_BYTES = 10.0, 60.0, 20e6
@@ -107,9 +107,9 @@ def make_site(root: Path, models: int, benchmarks: int) -> LiveWorkspace:
 
 
 def build_all(paths: DataPaths) -> None:
-    refresh_source("local_files", paths, LineageStep.now("fetched", "documents/local_files", "1"))
+    refresh("local_files", paths, "fetched", load_source_settings())
     for spec in load_benchmarks().values():
-        build_benchmark(spec, paths, LineageStep.now("built", "benchmark", "1"))
+        build(spec, paths, "built")
 
 
 def settings() -> list[tuple[str, str, bool]]:
@@ -128,7 +128,6 @@ class Findings:
         self.paths = paths
         self.settings = settings()
         self.random = np.random.default_rng(0)
-        self.packages = canonical_json(package_versions())
 
     def write_all(self, models: list[str], benchmarks: list[str]) -> int:
         """Returns how many pairs failed and have an outcome instead."""
@@ -140,7 +139,7 @@ class Findings:
             for model in models:
                 pair, run_id = Pair(benchmark, model), digest(benchmark, model)[:32]
                 if int(run_id[:8], 16) % FAILED_EVERY == 0:
-                    self._write_outcome(pair, run_id)
+                    record_outcome(self.paths, pair, "token_statistics", "failed", "the device is gone", run_id)
                     failed += 1
                 else:
                     self._write_pair(pair, run_id, examples, built, identities[model])
@@ -151,44 +150,24 @@ class Findings:
         write_card(tokenized, self.paths, parameters=1_000_000)
         return tokenized.identity.model_fingerprint, tokenized.identity.tokenizer_fingerprint
 
-    def _write_outcome(self, pair: Pair, run_id: str) -> None:
-        row = {
-            "model": pair.model,
-            "benchmark": pair.benchmark,
-            "stage": "token_statistics",
-            "status": "failed",
-            "reason": "the device is gone",
-            "run_id": run_id,
-            "at": datetime.now(UTC),
-        }
-        rows = table_from_rows([with_row_sha256(row)], OUTCOMES)
-        self._write(self.paths.run_file("outcomes", pair.partition, run_id), rows)
-
     def _write_pair(self, pair: Pair, run_id: str, examples: pa.Table, built: str, identity: tuple[str, str]) -> None:
-        now = datetime.now(UTC)
-        for table in PAIR_ASSETS:
-            row = {
-                "table": table,
-                "partition": pair.partition,
-                "run_id": run_id,
-                "asset_key": table,
-                "code_version": "1",
-                "data_version": digest(table, pair.partition)[:16],
-                "upstream_data_versions": canonical_json({f"examples/{pair.benchmark}": built}),
-                "model_fingerprint": identity[0],
-                "tokenizer_fingerprint": identity[1],
-                "benchmark_digest": built,
-                "started_at": now,
-                "finished_at": now,
-                "package_versions": self.packages,
-                "settings": None,
-                "file_sha256": None,
-            }
-            file = self.paths.run_file("lineage", f"{table}:{pair.partition}", run_id)
-            self._write(file, table_from_rows([with_row_sha256(row)], LINEAGE))
-        self._write(self.paths.run_file("scores", pair.partition, run_id), self._scores(pair, run_id, examples))
-        evaluations = table_from_rows(self._evaluations(pair, run_id), EVALUATIONS)
-        self._write(self.paths.run_file("evaluations", pair.partition, run_id), evaluations)
+        rows_of = {
+            TOKEN_STATISTICS: None,
+            SCORES: self._scores(pair, run_id, examples),
+            EVALUATIONS: table_from_rows(self._evaluations(pair, run_id), EVALUATIONS),
+        }
+        origin: RowOrigin = {
+            "model_fingerprint": identity[0],
+            "tokenizer_fingerprint": identity[1],
+            "benchmark_digest": built,
+        }
+        upstream = {f"examples/{pair.benchmark}": built}
+        for table, rows in rows_of.items():
+            step = LineageStep.now(run_id, table.name, "1")
+            if rows is None:
+                record_entry(self.paths, step, table, pair, data_version=built, upstream=upstream, **origin)
+            else:
+                store.write(self.paths, step, table, pair, rows, data_version=built, upstream=upstream, **origin)
 
     def _scores(self, pair: Pair, run_id: str, examples: pa.Table) -> pa.Table:
         texts, several = len(examples), len(self.settings)
@@ -230,11 +209,6 @@ class Findings:
                     "claim_level": "screening only",
                     "run_id": run_id,
                 }
-
-    def _write(self, file: Path, table: pa.Table) -> None:
-        # Not flushed to disk one by one, as an audit's tables are: there are tens of thousands.
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, file, compression="zstd")
 
 
 def tell_dagster(instance: dg.DagsterInstance, models: list[str], benchmarks: list[str]) -> None:
@@ -384,7 +358,8 @@ def main() -> None:
         watch.time("SQL: coverage, whole", lambda: query_warehouse(paths.warehouse, "FROM coverage"))
         assert report.pairs == len(models) * len(benchmarks) - failed, report
         print(
-            f"{built.rows['scores']:,} scores, warehouse {built.bytes / 1e6:.0f} MB, report {report.bytes / 1e6:.1f} MB"
+            f"{built.filled.rows['scores']:,} scores, warehouse {built.bytes / 1e6:.0f} MB, "
+            f"report {report.bytes / 1e6:.1f} MB"
         )
         if not given.no_services and not given.only_reports:
             time_pages(watch, site, Pair(benchmarks[1], models[1]))

@@ -12,7 +12,7 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 
 FOUND: Mapping[str, Any] = {

@@ -26,20 +26,22 @@ from tiny_models import forward_of
 
 # Read before any test moves the configuration: the partitions of controls are fixed when this module is.
 from assets import controls
+from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
-from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, build_benchmark, refresh_source
+from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
 from audit_pipeline.operate.stages.scores import SCORES_VERSION, run_tokens, score_pair
 from audit_pipeline.sources import release_notes
 from audit_pipeline.sources.base import Document, Harvest, MissingPart
-from audit_pipeline.sources.config import all_sources
+from audit_pipeline.sources.config import all_sources, load_source_settings
+from audit_pipeline.sources.store import refresh
 from audit_pipeline.token_statistics import loading
 
 SOURCE = release_notes.NAME
@@ -149,13 +151,13 @@ class Workspace:
     def fetch(self, *documents: Document) -> None:
         """Put documents in place, with lineage, as the source's asset does."""
         self.hold(*documents)
-        refresh_source(SOURCE, self.paths, LineageStep.now("fetched", f"documents/{SOURCE}", "1"))
+        refresh(SOURCE, self.paths, "fetched", load_source_settings())
 
     def build(self, name: str) -> list[BenchmarkSpec]:
         """Build a benchmark or family, with lineage, as the asset does."""
         specs = resolve_benchmarks(name)
         for spec in specs:
-            build_benchmark(spec, self.paths, LineageStep.now("built", "benchmark", "1"))
+            build(spec, self.paths, "built")
         return specs
 
     def assess(self, name: str) -> None:

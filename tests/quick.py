@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
@@ -64,28 +63,19 @@ def few_detectors() -> Iterator[None]:
 
 @contextmanager
 def schemas_made_once(folder: Path) -> Iterator[None]:
-    """Whole builds of the warehouse begin with a copy of an empty one: making it is half of a tiny build."""
+    """Builds of the warehouse begin with a copy of an empty one: making it is half of a tiny build."""
     templates: dict[tuple[str, ...], Path] = {}
-    fill_from, create_tables, create_views = fill._fill_from, fill.create_tables, fill.create_views
+    create = fill.create_database
 
-    def begin_with_copy(listed: Any, site: fill.Site, earlier: Any, defined: Sequence[Table]) -> fill.Filled:
-        statements = tuple(map(build_create_table_sql, defined))
+    def copy_template(file: Path, tables: Sequence[Table]) -> None:
+        statements = tuple(map(build_create_table_sql, tables))
         if statements not in templates:
-            template = folder / f"{len(templates)}.duckdb"
-            fill.create_database(template)
-            with duckdb.connect(template) as connection:
-                create_tables(connection, defined)
-                create_views(connection)
-            templates[statements] = template
-        if earlier is None:
-            shutil.copyfile(templates[statements], site.new)
-        return fill_from(listed, site, earlier, defined)
+            templates[statements] = folder / f"{len(templates)}.duckdb"
+            create(templates[statements], tables)
+        shutil.copyfile(templates[statements], file)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fill, "_fill_from", begin_with_copy)
-        # As the statements did that it replaces, it ends the result of the one before.
-        patch.setattr(fill, "create_tables", lambda connection, tables: connection.execute("SELECT 1").fetchall())
-        patch.setattr(fill, "create_views", lambda connection: None)
+        patch.setattr(fill, "create_database", copy_template)
         yield
 
 

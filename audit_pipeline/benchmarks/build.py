@@ -23,10 +23,11 @@ from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.row_settings import RowsSettings
 from audit_pipeline.benchmarks.rows_origin import find_local_file, find_local_path
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
+from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, digest
-from audit_pipeline.catalogue.files import open_parquet, write_json, write_table
+from audit_pipeline.catalogue.files import open_parquet, write_json
 from audit_pipeline.catalogue.integrity import FileIdentity, file_identity
-from audit_pipeline.catalogue.lineage import is_latest_file_whole
+from audit_pipeline.catalogue.ledger import LineageStep, is_latest_file_whole
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import read_documents, read_documents_version
 from audit_pipeline.errors import DataError
@@ -100,14 +101,14 @@ def build(
     paths: DataPaths,
     run_id: str,
     read: ReadDocuments | None = None,
-    write: Callable[[BenchmarkReport], None] | None = None,
+    code_version: str = "1",
 ) -> BenchmarkReport:
-    """Draw the examples of ``spec`` and write them with their manifest, the table first.
+    """Draw the examples of ``spec`` and write them with their lineage and their manifest, the table first.
 
-    ``write`` writes the table in place of this (with its lineage).
     Raises DataError (SourceError) where there is nothing to draw from or one side is empty; what was there before is
     then left alone. A failed check raises nothing: see ``BenchmarkReport.failed``.
     """
+    step = LineageStep.now(run_id, "benchmark", code_version)
     inputs = read_inputs(spec, paths, read)
     drawn = BUILDERS[spec.settings.builder].draw(inputs.content, spec, run_id)
     checks = tuple(run_checks(drawn.examples, spec))
@@ -124,10 +125,20 @@ def build(
         checks=checks,
         manifest=manifest,
     )
-    if write is None:
-        write_table(paths.examples(spec.name), report.examples)
-    else:
-        write(report)
+    upstream = {
+        f"documents/{name}" if name in spec.sources else name: version
+        for name, version in report.source_versions.items()
+    }
+    store.write(
+        paths,
+        step,
+        EXAMPLES,
+        spec.name,
+        report.examples,
+        data_version=report.digest,
+        upstream=upstream,
+        benchmark_digest=report.digest,
+    )
     write_json(paths.benchmark_manifest(spec.name), report.manifest)
     return report
 

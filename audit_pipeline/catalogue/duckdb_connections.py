@@ -20,6 +20,6 @@ def hide_progress_bar(connection: duckdb.DuckDBPyConnection) -> None:
 
     Where it is off already, as in a notebook without widgets, nothing is set: DuckDB refuses any change there.
     """
-    on = connection.execute("SELECT current_setting('enable_progress_bar')").fetchone()
-    if on is not None and on[0]:
-        connection.execute("SET enable_progress_bar = false")
+    [(is_on,)] = connection.execute("SELECT current_setting('enable_progress_bar')").fetchall()
+    if is_on:
+        connection.execute("SET enable_progress_bar = false").fetchall()

@@ -20,9 +20,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from audit_pipeline.catalogue.integrity import add_json_digest, format_json, require_row_digest, verify_json_digest
+from audit_pipeline.catalogue.integrity import add_json_digest, format_json, verify_json_digest
 from audit_pipeline.catalogue.paths import is_writable
-from audit_pipeline.catalogue.table import Table, is_later
+from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.working_copy import put_in_place
 from audit_pipeline.errors import DataError, MadeAgainWarning, is_full_disk
 
@@ -161,20 +161,19 @@ def table_from_rows(rows: Iterable[Mapping[str, object]], columns: Columns) -> p
 
 
 def cast_to_columns(table: pa.Table, columns: Columns) -> pa.Table:
-    """``table`` cast to ``columns``, in their order; raises DataError for a null where none may be.
-
-    A column that earlier versions did not write is null where it is not there.
-    """
+    """``table`` cast to ``columns``, in their order; raises DataError for a null where none may be, and for a value
+    that the declaration of its column does not allow."""
     schema = _to_schema(columns)
-    for field in schema:
-        if is_later(field) and field.name not in table.column_names:
-            table = table.append_column(field, pa.nulls(len(table), field.type))
     missing = [name for name in schema.names if name not in table.column_names]
     if missing:
         raise DataError(f"columns missing: {', '.join(missing)}")
     for field in schema:
         if not field.nullable and table.column(field.name).null_count:
             raise DataError(f"column {field.name} holds a null")
+    if isinstance(columns, Table):
+        faults = (column.find_fault(table.column(column.name)) for column in columns.columns if not column.sql)
+        if (fault := next(filter(None, faults), None)) is not None:
+            raise DataError(f"{columns.name}: {fault}")
     return table.select(schema.names).cast(schema)
 
 
@@ -193,20 +192,3 @@ def read_table(path: Path, columns: Columns, *, label: str) -> pa.Table:
         return cast_to_columns(read_parquet(path), columns)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{label} cannot be read ({path}): {error}") from error
-
-
-def read_rows(path: Path, *, label: str) -> list[dict[str, Any]]:
-    """The rows of a small file as it holds them, in a sixth of the time that :func:`read_table` takes.
-
-    For reading thousands. Raises DataError, naming ``label``, where it cannot be read, and DamagedError where a row
-    that carries its own digest is not as it was written.
-    """
-    try:
-        with open_parquet(path) as file:
-            rows: list[dict[str, Any]] = file.read(use_threads=False).to_pylist()
-    except (pa.ArrowException, OSError, ValueError, OverflowError, KeyError) as error:
-        # KeyError: a time zone that there is not.
-        raise DataError(f"{label} cannot be read ({path}): {error}") from error
-    for row in rows:
-        require_row_digest(row, path)
-    return rows

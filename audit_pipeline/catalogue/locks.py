@@ -1,4 +1,4 @@
-"""What only one process may do at a time, and who is at work: locks of a folder, leases of a bucket.
+"""What only one process may do at a time: locks of a folder, leases of a bucket.
 
 What belongs here: taking and giving back, and noticing that a holder has died. What does not: what is done meanwhile.
 
@@ -24,9 +24,7 @@ from typing import Any
 
 import filelock
 
-from audit_pipeline.catalogue.files import read_json_if_whole, write_json
 from audit_pipeline.catalogue.object_store import BeatenError, Bucket, BucketError, ObjectTag, StoredObject
-from audit_pipeline.catalogue.paths import is_held
 from audit_pipeline.catalogue.working_copy import LOCKS, WorkingCopy, copy_of
 from audit_pipeline.errors import AuditError
 
@@ -56,7 +54,7 @@ def hold_lock(lock: Path, seconds: float) -> Iterator[None]:
         except filelock.Timeout as error:
             raise HeldError(f"another process has held {lock} for {seconds:.0f} s") from error
         return
-    lease = _Lease(copy, f"{LOCKS}/{copy.name_of(lock)}", {})
+    lease = _Lease(copy, f"{LOCKS}/{copy.name_of(lock)}")
     lease.take(seconds)
     try:
         yield
@@ -64,62 +62,14 @@ def hold_lock(lock: Path, seconds: float) -> Iterator[None]:
         lease.give_back()
 
 
-@contextmanager
-def hold_note(folder: Path, content: Mapping[str, Any]) -> Iterator[None]:
-    """Keep a note with this ``content`` in ``folder`` within the block; it counts as long as this process lives."""
-    name = uuid.uuid4().hex
-    copy = copy_of(folder)
-    if copy is not None:
-        lease = _Lease(copy, f"{LOCKS}/{copy.name_of(folder)}/{name}", content)
-        lease.take(0.0)
-        try:
-            yield
-        finally:
-            lease.give_back()
-            with suppress(BucketError):
-                # Given back, it no longer counts; the next reader deletes it.
-                copy.bucket.delete([lease.name])
-        return
-    file = folder / f"{name}.json"
-    lock = filelock.FileLock(_lock_of(file))
-    lock.acquire()
-    try:
-        write_json(file, content)
-        yield
-    finally:
-        file.unlink(missing_ok=True)
-        lock.release()
-        _lock_of(file).unlink(missing_ok=True)
-
-
-def read_live_notes(folder: Path) -> list[Mapping[str, Any]]:
-    """The notes of living processes in ``folder``; those of dead ones are deleted."""
-    copy = copy_of(folder)
-    if copy is not None:
-        return _read_live_leases(copy.bucket, f"{LOCKS}/{copy.name_of(folder)}")
-    found: list[Mapping[str, Any]] = []
-    for file in sorted(folder.glob("*.json")):
-        if not is_held(_lock_of(file)):
-            file.unlink(missing_ok=True)
-            _lock_of(file).unlink(missing_ok=True)
-        elif (content := read_json_if_whole(file)) is not None:
-            found.append(content)
-    return found
-
-
-def _lock_of(file: Path) -> Path:
-    return file.with_suffix(".lock")
-
-
 class _Lease:
     """An object that this process holds as long as it goes on writing it."""
 
-    def __init__(self, copy: WorkingCopy, name: str, about: Mapping[str, Any]) -> None:
+    def __init__(self, copy: WorkingCopy, name: str) -> None:
         self.name = name
         self._copy = copy
         self._bucket = copy.bucket
         self._owner = uuid.uuid4().hex
-        self._about = about
         self._beat = 0
         self._tag: ObjectTag | None = None
         self._renewed = 0.0
@@ -207,23 +157,8 @@ class _Lease:
             "held": held,
             "beat": self._beat,
             "process": f"process {os.getpid()} on {socket.gethostname()}",
-            "about": dict(self._about),
         }
         return json.dumps(holder).encode()
-
-
-def _read_live_leases(bucket: Bucket, folder: str) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = []
-    for name in [stored.name for stored in bucket.objects(folder) if not stored.name.endswith(".lock")]:
-        lease = bucket.read(name)
-        if lease is None:
-            continue
-        holder = _parse_lease(lease[0])
-        if holder.get("held") and not _is_dead(lease[1], bucket):
-            found.append(holder["about"])
-        else:
-            bucket.delete([name])
-    return found
 
 
 def _is_dead(lease: StoredObject, bucket: Bucket) -> bool:

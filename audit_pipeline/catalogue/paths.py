@@ -321,14 +321,9 @@ class DataPaths:
         )
 
     @property
-    def lineage_head(self) -> Path:
-        """Names the last row of the lineage (catalogue/lineage_chain.py)."""
-        return self.table("lineage") / "head.json"
-
-    @property
-    def withdrawn_lineage(self) -> Path:
-        """The digests of lineage rows that this program removed itself (catalogue/lineage_chain.py)."""
-        return self.table("lineage") / "withdrawn.json"
+    def ledger(self) -> Path:
+        """The folder of the ledger's segments (catalogue/ledger.py)."""
+        return self.root / "ledger"
 
     def rewritten_file(self, table: str, per: str, partition: str) -> Path:
         """The one file of a partition of a table that every run writes anew; ``per``: what a partition is of."""
@@ -337,11 +332,6 @@ class DataPaths:
     @property
     def warehouse(self) -> Path:
         return self.root / "audit.duckdb"
-
-    @property
-    def warehouse_record(self) -> Path:
-        """What the warehouse was built with: the next build compares it (warehouse/carried_over_rows.py)."""
-        return self.root / "audit.duckdb.json"
 
     @property
     def reports(self) -> Path:
@@ -368,9 +358,6 @@ class DataPaths:
     def findings_told(self) -> Path:
         return self.root / "findings_told.json"
 
-    def removal(self, dimension: str, name: str) -> Path:
-        return self.root / "forgetting" / f"{dimension}={to_path_segment(name)}.json"
-
     @property
     def published(self) -> Path:
         """What warehouse and report were made with (operate/situation.py)."""
@@ -378,7 +365,7 @@ class DataPaths:
 
     @property
     def claims(self) -> Path:
-        """What living commands say they are at work on (operate/dagster/work_claims.py)."""
+        """The lock files of running audits (operate/dagster/audit_locks.py)."""
         return self.root / "claims"
 
     @property

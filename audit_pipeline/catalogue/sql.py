@@ -106,12 +106,6 @@ def build_key_sql(table: Table) -> str:
     return _join_identifiers(table.key)
 
 
-def build_later_columns_sql(table: Table) -> str:
-    """SQL for a null in every column that files of earlier versions lack; empty where there is none."""
-    lacking = (column for column in table.columns if column.later)
-    return ", ".join(f"NULL::{sql_type(column)} AS {quote_identifier(column.name)}" for column in lacking)
-
-
 def build_current_view_sql(table: Table) -> str:
     """The view current_NAME: the rows that the latest run of every pair wrote."""
     name = f"current_{table.name}"
@@ -145,25 +139,6 @@ def build_current_runs_view_sql(run_tables: Sequence[Table]) -> str:
     )
 
 
-def build_rows_by_run_sql(tables: Iterable[Table]) -> str:
-    """A query for how many rows every run wrote to each of ``tables``: "table", "partition", benchmark, model, run_id,
-    rows. Benchmark and model are null where a partition is of none."""
-    return "\nUNION ALL ".join(_row_counts_query(table) for table in tables)
-
-
-def _row_counts_query(table: Table) -> str:
-    source, counted = table.rows_by_run or (table.name, "count(*)")
-    partition, benchmark, model = {
-        "pair": ("benchmark || '|' || model", "benchmark", "model"),
-        "overlap": ("benchmark || '|' || corpus", "benchmark", "NULL"),
-        "benchmark": ("benchmark", "benchmark", "NULL"),
-    }.get(table.per, (quote_identifier(table.per), "NULL", "NULL"))
-    return (
-        f'SELECT {quote_literal(table.name)} AS "table", {partition} AS "partition", {benchmark} AS benchmark,'  # noqa: S608 - declared names
-        f" {model} AS model, run_id, {counted} AS rows FROM {source} GROUP BY ALL"
-    )
-
-
 def _build_rows_of_runs_sql(table: Table, runs: str) -> str:
     return (
         f"SELECT every.* FROM {table.name} AS every\n"  # noqa: S608 - declared names
@@ -181,7 +156,7 @@ def _join_identifiers(columns: Iterable[str]) -> str:
 
 
 def _not_null(column: Column) -> str:
-    return "" if column.may_be_null else " NOT NULL"
+    return "" if column.null else " NOT NULL"
 
 
 def _sql_type(type_: pa.DataType) -> str:

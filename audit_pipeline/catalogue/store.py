@@ -2,7 +2,7 @@
 
 What belongs here: the one way in and the one way out, for every table that lies in files of its own, and the version
 that a source's documents have. What does not: files without a declaration (files.py), composing lineage rows
-(lineage.py), the cache (token_statistics/cache.py), fetching documents (sources/) and what is made of them
+(ledger.py), the cache (token_statistics/cache.py), fetching documents (sources/) and what is made of them
 (benchmarks/, controls/).
 """
 
@@ -17,18 +17,18 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts import DOCUMENTS, TOKEN_STATISTICS, Pair, digest
 from audit_pipeline.catalogue.files import cast_to_columns, read_table, temporary_file, write_parquet
 from audit_pipeline.catalogue.integrity import DamagedError, cached_sha256, file_sha256
-from audit_pipeline.catalogue.lineage import (
+from audit_pipeline.catalogue.ledger import (
     LineageStep,
     RowOrigin,
     file_of,
     find_writing_run,
-    iterate_entries,
     partition_of,
-    record_lineage,
-    table_version,
+    read_ledger,
+    record_entry,
 )
 from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
 from audit_pipeline.catalogue.table import Table
+from audit_pipeline.catalogue.versions import table_version
 from audit_pipeline.catalogue.working_copy import fetch_folder_on_demand, refetch_damaged_file
 
 
@@ -43,11 +43,10 @@ def write(
     data_version: str | None = None,
     **origin: Unpack[RowOrigin],
 ) -> str:
-    """Write the rows of a partition into their place, with the lineage row that names the file's digest.
+    """Write the rows of a partition into their place, with the line of the ledger that names the file's digest.
 
-    The entry is written before the file is moved into place: a run that is killed between the two leaves an entry
-    without rows, never rows without an entry. Where the file cannot be moved, the entry is removed. Returns the data
-    version: the one given, else a digest of the rows. Raises DataError where the rows are not as the table is declared.
+    Returns the data version: the one given, else a digest of the rows. Raises DataError where the rows are not as the
+    table is declared.
     """
     partition = partition_of(partition_key)
     path = file_of(paths, table, partition, step.run_id)
@@ -56,13 +55,14 @@ def write(
     whole = cast_to_columns(rows, table).replace_schema_metadata(rows.schema.metadata)
     with temporary_file(path.parent, path.name) as temporary:
         write_parquet(temporary, whole)
-        record_lineage(
+        record_entry(
             paths,
             step,
             table,
             partition_key,
             data_version=version,
             upstream=upstream,
+            rows=len(whole),
             file_sha256=file_sha256(temporary),
             written=(temporary, path),
             **origin,
@@ -82,26 +82,24 @@ def read(paths: DataPaths, table: Table, partition_key: str | Pair, *, label: st
 def require_intact_partition(
     paths: DataPaths, table: Table, partition_key: str | Pair, *, label: str, run_id: str = ""
 ) -> None:
-    """Raise DamagedError where a file is none that the lineage of its partition names by its digest.
+    """Raise DamagedError where a file is none that the ledger's lines of its partition name by its digest.
 
-    Which entry names it does not matter: a run that died on the way left the file of the run before. A file that is
-    not there, and one of which no entry has a digest (an earlier version wrote it), pass.
+    Which line names it does not matter: a run that died on the way left the file of the run before. A file that is
+    not there passes.
     """
     partition = partition_of(partition_key)
     path = file_of(paths, table, partition, run_id)
-    digests = {entry.get("file_sha256") for entry in iterate_entries(paths, table.name, partition)}
-    named = digests - {None}
+    named = {entry.file_sha256 for entry in read_ledger(paths).of(table.name, partition)}
     try:
-        if cached_sha256(path) in named or (named and refetch_damaged_file(path) and cached_sha256(path) in named):
+        if cached_sha256(path) in named or (refetch_damaged_file(path) and cached_sha256(path) in named):
             return
     except OSError:
         # The reader reports why it cannot be read.
         return
-    if named:
-        raise DamagedError(
-            f"{label} is damaged: {path} is not as it was written (its sha256 is none that the lineage of "
-            f"{table.name} {partition} names); delete the file and run the same again: it is made anew"
-        )
+    raise DamagedError(
+        f"{label} is damaged: {path} is not as it was written (its sha256 is none that the ledger names for "
+        f"{table.name} {partition}); delete the file and run the same again: it is made anew"
+    )
 
 
 def iterate_partitions(paths: DataPaths, table: Table) -> Iterator[tuple[str, Path]]:

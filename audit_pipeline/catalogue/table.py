@@ -14,32 +14,31 @@ from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from audit_pipeline.catalogue.integrity import ROW_SHA256
 from audit_pipeline.catalogue.paths import DataPaths
 
-Per = Literal["none", "source", "benchmark", "pair", "study", "corpus", "overlap", "control", "entry"]
-"""What one partition is of. ``corpus``: of a corpus and a tokenizer; ``overlap``: of a benchmark and a corpus;
-``entry``: of a table and its partition."""
+Per = Literal["none", "source", "benchmark", "pair", "study", "corpus", "overlap", "control"]
+"""What one partition is of. ``corpus``: of a corpus and a tokenizer; ``overlap``: of a benchmark and a corpus."""
 
 _PARTITION_COLUMNS: Mapping[Per, tuple[str, ...]] = {
     "pair": ("benchmark", "model"),
     "overlap": ("benchmark", "corpus"),
-    "entry": ("table", "partition"),
 }
 
 Kept = Literal["runs", "rewritten", "cache", "inside", "given", "derived"]
 """How rows are kept. ``runs``: append-only, every run adds a file to its partition; ``rewritten``: one file per
 partition, which every run writes anew; ``cache``: in the parts of the cache of token statistics; ``inside``: in the
-folder of another product. The others are the warehouse's alone: ``given`` row by row, from JSON documents, the
-configuration and the build itself, or ``derived`` from other tables by sql/fills/."""
+folder of another product. The others are the warehouse's alone: ``given`` row by row, from the ledger, JSON documents,
+the configuration and the build itself, or ``derived`` from other tables by sql/fills/."""
 
 
 @dataclass(frozen=True)
 class Column:
     """A column of a file, of the warehouse's table, or of both; ``description`` is its comment everywhere.
 
-    ``later``: files of earlier versions lack it, and it is null there. ``file_only``: the warehouse leaves it out.
+    ``ge``, ``le``, ``one_of``: what its values may be; compared at every write. ``file_only``: the warehouse leaves it
+    out.
     ``stored_as``: its name in the warehouse, where that is another. ``sql``: not in the file, the warehouse fills it by
     this expression over the file's columns. ``sql_type``: its type in the warehouse, where Arrow has none.
     ``quotes_text``: a warehouse without text leaves it empty.
@@ -49,7 +48,9 @@ class Column:
     type: pa.DataType
     description: str
     null: bool = False
-    later: bool = False
+    ge: float | None = None
+    le: float | None = None
+    one_of: tuple[str, ...] = ()
     file_only: bool = False
     stored_as: str = ""
     sql: str = ""
@@ -65,9 +66,15 @@ class Column:
             null=self.null if null is None else null,
         )
 
-    @property
-    def may_be_null(self) -> bool:
-        return self.null or self.later
+    def find_fault(self, values: pa.ChunkedArray) -> str | None:
+        """What is wrong with some of the values of this column; None where nothing is."""
+        checks = [(self.ge, pc.less, "below"), (self.le, pc.greater, "above")]
+        for limit, is_beyond, words in checks:
+            if limit is not None and pc.any(is_beyond(values, limit)).as_py():
+                return f"column {self.name} holds a value {words} {limit:g}"
+        if self.one_of and (others := set(pc.unique(values).to_pylist()) - {*self.one_of, None}):
+            return f"column {self.name} holds {sorted(others)[0]!r}, which is none of {', '.join(self.one_of)}"
+        return None
 
 
 def list_type_of(type_: pa.DataType) -> pa.DataType:
@@ -85,8 +92,7 @@ class Table:
     ``current``: what its rows are, for the view current_NAME of the latest run of every pair and the macro NAME_as_of;
     empty where a run does not replace all that runs before it wrote (the table has a view of its own then, or none).
     ``in_warehouse``: whether the warehouse has a table of it. ``file``: where the file of a partition lies, where not
-    at its usual place; ``manifest``: the JSON document beside it. ``rows_by_run``: a table and an expression that tell
-    how many rows a run wrote, where counting them all would take long.
+    at its usual place; ``manifest``: the JSON document beside it.
     """
 
     name: str
@@ -101,7 +107,6 @@ class Table:
     in_warehouse: bool = True
     file: Callable[[DataPaths, str], Path] | None = None
     manifest: Callable[[DataPaths, str], Path] | None = None
-    rows_by_run: tuple[str, str] | None = None
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -132,11 +137,6 @@ class Table:
     @property
     def append_only(self) -> bool:
         return self.kept == "runs"
-
-    @property
-    def is_record(self) -> bool:
-        """Whether each row is in a file of its own and carries its own digest: no lineage entry explains it."""
-        return any(column.name == ROW_SHA256 for column in self.columns)
 
     @property
     def has_files(self) -> bool:
@@ -171,18 +171,12 @@ class Table:
 
 
 def _to_arrow_field(column: Column) -> pa.Field:
-    metadata = {"description": column.description, **({"later": "yes"} if column.later else {})}
-    return pa.field(column.name, column.type, nullable=column.may_be_null, metadata=metadata)
+    return pa.field(column.name, column.type, nullable=column.null, metadata={"description": column.description})
 
 
 def _redact_column(column: Column) -> Column:
     nothing = "NULL" if column.null else "[]"
     return replace(column, sql=nothing) if column.quotes_text else column
-
-
-def is_later(field: pa.Field) -> bool:
-    """Whether files of earlier versions lack the column; it is null there."""
-    return b"later" in (field.metadata or {})
 
 
 def description_of(field: pa.Field) -> str:

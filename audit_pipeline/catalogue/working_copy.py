@@ -28,7 +28,14 @@ from pathlib import Path, PurePosixPath
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from audit_pipeline.catalogue.object_store import Bucket, ObjectTag, StoredObject, is_bucket_url, require_bucket_url
+from audit_pipeline.catalogue.object_store import (
+    BeatenError,
+    Bucket,
+    ObjectTag,
+    StoredObject,
+    is_bucket_url,
+    require_bucket_url,
+)
 
 MARKER = ".bucket.json"
 """The file that makes a folder a working copy; it names the bucket."""
@@ -138,6 +145,22 @@ class WorkingCopy:
         with self._placement_lock(), self._open_notes() as notes:
             temporary.replace(path)
             notes.set(name, tag, path)
+
+    def create(self, path: Path, content: bytes) -> bool:
+        """Put a file into the bucket that is not there yet, and into its place in the copy; False where it is there.
+
+        The file is then the one that is there.
+        """
+        name = self.name_of(path)
+        try:
+            self.bucket.create(name, content)
+            is_made = True
+        except BeatenError:
+            found = self.bucket.read(name)
+            # The answer to a request of ours may have been lost.
+            is_made = found is not None and found[0] == content
+        self.refresh_file(path)
+        return is_made
 
     def remove(self, path: Path) -> None:
         """Delete a file in the bucket, then on this machine; one that is gone counts as deleted."""

@@ -132,7 +132,7 @@ def extract(
     dry_run: bool,
     **given: Any,
 ) -> None:
-    """Find the passages of documents that a model gives word for word.
+    """Find passages of documents that a model gives word for word.
 
     For windows of a document, the probability that the model, given the prefix, goes on with exactly the suffix:
     computed from one forward pass, without drawing anything. Finished windows are kept: after an interruption, the same

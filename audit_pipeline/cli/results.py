@@ -32,12 +32,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Quote no audited text in report and warehouse; set CORPUS_AUDIT_NO_TEXT to make that the default.",
 )
-@click.option(
-    "--rebuild",
-    is_flag=True,
-    help="Load every file again and compare it with its digest, not only the files that have changed.",
-)
-def report(open_it: bool, no_text: bool, rebuild: bool) -> None:
+def report(open_it: bool, no_text: bool) -> None:
     """Bring the warehouse and the report up to date."""
     paths = DataPaths.from_environment()
     if open_it and paths.report.exists() and not is_writable(paths.root):
@@ -49,22 +44,22 @@ def report(open_it: bool, no_text: bool, rebuild: bool) -> None:
     from audit_pipeline.operate.dagster.audit import publish
 
     include_text = not no_text and texts_are_quoted()
-    publish(definitions, paths, tell_step, include_text=include_text, everything=rebuild)
+    publish(definitions, paths, tell_step, include_text=include_text)
     tell_damaged_files(paths)
-    _say_warehouse_build(paths)
     say(f"Report: {paths.report}")
     if open_it:
         open_report_in_browser(paths)
 
 
-def _say_warehouse_build(paths: DataPaths) -> None:
-    from audit_pipeline.warehouse.carried_over_rows import read_last_build
+def _find_warehouse() -> Path:
+    """The warehouse, built first where something was audited and there is none."""
+    paths = DataPaths.from_environment()
+    if not paths.warehouse.exists():
+        # Here and not above: it imports all that a planner reads.
+        from audit_pipeline.operate.stages.warehouse import ensure_warehouse
 
-    built = read_last_build(paths)
-    if built is not None:
-        loaded, carried = built.files_loaded, built.files_carried_over
-        words = f"Warehouse: {loaded:,} files loaded, {carried:,} that have not changed carried over"
-        say(words, files_loaded=loaded, files_carried_over=carried)
+        return ensure_warehouse(paths)
+    return paths.warehouse
 
 
 def open_report_in_browser(paths: DataPaths) -> None:
@@ -93,7 +88,7 @@ def sql(statement: str, layout: str) -> None:
 
     if is_json_output() and layout == "csv":
         raise click.UsageError("give either --json or --format csv")
-    rows = query_warehouse(DataPaths.from_environment().warehouse, statement)
+    rows = query_warehouse(_find_warehouse(), statement)
     if layout == "csv":
         _print_csv(rows)
     elif layout == "json" and not is_json_output():
@@ -155,5 +150,5 @@ def export(name: str, out: Path) -> None:
     """Write a table or view of the warehouse to a file."""
     from audit_pipeline.warehouse.export import export as export_rows
 
-    written = export_rows(DataPaths.from_environment().warehouse, name, out)
+    written = export_rows(_find_warehouse(), name, out)
     say(f"{written.rows:,} rows of {name} in {out}")

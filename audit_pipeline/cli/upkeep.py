@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -76,16 +75,14 @@ def dev(host: str, port: int, weekly: bool) -> None:
 @click.command()
 @click.option("--model", help="The model to remove: a name in config/models.yaml, a hub id, or a path.")
 @click.option("--benchmark", help="The benchmark to remove, such as release_notes_64.")
-@click.option(
-    "--dry-run", is_flag=True, help="Show the files, rows and bytes that would be removed, and remove nothing."
-)
+@click.option("--dry-run", is_flag=True, help="Show the files and bytes that would be removed, and remove nothing.")
 @json_option
 def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
     """Remove a model or a benchmark and all derived from it.
 
-    This removes scores, evaluations, lineage, cached token statistics, examples and the partition in Dagster, and then
-    rebuilds warehouse and report. It is refused while any audit is unfinished. After an interruption, the same command
-    finishes.
+    This removes scores, evaluations, cached token statistics, examples, the partition in Dagster and what the ledger
+    says of them, and then rebuilds warehouse and report. It is refused while any audit is unfinished. After an
+    interruption, the same command finishes.
     """
     if (model is None) == (benchmark is None):
         raise click.UsageError("give either --model or --benchmark")
@@ -104,21 +101,17 @@ def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
     target = removal.target
     if removal.dead_runs:
         tell(f"marked {len(removal.dead_runs)} dead run(s) of this machine failed and freed their slots")
-    rows: list[dict[str, Any]] = [
-        {"what": removed.what, "files": removed.files, "rows": removed.rows, "bytes": removed.bytes}
-        for removed in removal.gone
-    ]
+    rows = [*removal.gone]
     if removal.had_partition:
-        rows.append({"what": "partition in Dagster", "files": None, "rows": None, "bytes": None})
+        rows.append({"what": "partition in Dagster", "files": None, "bytes": None})
     name = "would_go" if dry_run else "went"
     if rows:
-        numbers = [(what, what, format_thousands) for what in ("files", "rows", "bytes")]
+        numbers = [(what, what, format_thousands) for what in ("files", "bytes")]
         show_table(name, rows, [("would be removed" if dry_run else "removed", "what"), *numbers])
     else:
         say(f"There is nothing to remove of {target}.", **{name: rows})
     lines = [f"Kept: {name}" for name in removal.kept]
     lines.append("Kept: Dagster's history of its runs, which Dagster removes run by run (in the UI under Runs)")
-    lines += [f"Kept: {path}, the log of somebody's session on an earlier warehouse" for path in removal.aside]
     if removal.configured:
         lines.append(
             f"config/{target.dimension}s.yaml still lists it: remove the entry, or audits and the sensor (if it is on) "
@@ -126,8 +119,8 @@ def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
         )
     elif removal.configured is None:
         lines.append(f"config/{target.dimension}s.yaml cannot be read; an entry in it would bring {target.name} back")
-    if removal.unfinished:
-        lines.append(f"An audit is unfinished, so it would be refused now: {', '.join(removal.unfinished)}")
+    if removal.obstacles:
+        lines.append(f"An audit is unfinished, so it would be refused now: {', '.join(removal.obstacles)}")
     if dry_run:
         lines.append("Nothing was removed.")
     for line in lines:
@@ -135,34 +128,28 @@ def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
 
 
 @click.command()
-@click.option(
-    "--deep",
-    is_flag=True,
-    help="Also compare every stored file with its digest, scores with the cached statistics of their texts, and follow "
-    "the chain of the lineage.",
-)
+@click.option("--deep", is_flag=True, help="Also compare every stored file with its digest.")
 @click.option("--all", "names_all", is_flag=True, help="Name every file that a finding is of, not the first five.")
 @json_option
 def doctor(deep: bool, names_all: bool) -> None:
-    """Check installation, models, disk, data folder and runs.
+    """Check installation, models, data folder and warehouse.
 
-    Of what is recorded and not there, the command that makes it again is named. The exit code is 1 if anything is
-    wrong. As in every audit, damaged part files of the cache are set aside and tokenizers that were read are kept;
-    nothing else is changed.
+    The exit code is 1 if anything is wrong. As in every audit, damaged part files of the cache are set aside and
+    tokenizers that were read are kept; nothing else is changed.
     """
-    from audit_pipeline.operate.doctor_checks import name_all
-
-    with report_slow_work("looking at") as look, name_all() if names_all else nullcontext():
+    with report_slow_work("looking at") as look:
         look("the installation")
-        from audit_pipeline.definitions import defs
-        from audit_pipeline.operate.dagster.health import build_run_ending_lookup, examine_dagster
+        from audit_pipeline.operate.dagster.health import examine_dagster
         from audit_pipeline.operate.doctor import examine
 
         paths = DataPaths.from_environment()
-        findings = examine(paths, deep=deep, how_ended=build_run_ending_lookup(paths), on_check=look)
+        findings = examine(paths, deep=deep, on_check=look)
         look("Dagster's runs")
-        findings += examine_dagster(paths, defs())
-    rows = [{"ok": finding.ok, "what": finding.what, "finding": finding.words} for finding in findings]
+        findings.append(examine_dagster(paths))
+    rows = [
+        {"ok": finding.ok, "what": finding.what, "finding": finding.describe(names_all=names_all)}
+        for finding in findings
+    ]
     show_table(
         "findings", rows, (("", "ok", lambda ok: "ok" if ok else "!!"), ("what", "what"), ("finding", "finding"))
     )

@@ -22,8 +22,8 @@ from typing import Any, ClassVar, NamedTuple
 import joblib
 
 from audit_pipeline.catalogue.contracts import SHARE_WITH_BRANCH
-from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.versions import package_versions
 from audit_pipeline.catalogue.working_copy import data_address, fetch_folder_on_demand, resolve_data_root
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.errors import AuditError, ClusterError, TransientError, to_one_line

@@ -27,8 +27,9 @@ from audit_pipeline.catalogue.control_files import MANIFEST, TEXTS, require_inta
 from audit_pipeline.catalogue.control_roles import EXPOSED, TWIN, Role
 from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.integrity import digests_of_folder
-from audit_pipeline.catalogue.lineage import LineageStep, package_versions, record_lineage
+from audit_pipeline.catalogue.ledger import LineageStep, record_entry
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.versions import package_versions
 from audit_pipeline.catalogue.working_copy import remove, remove_folder, upload_folder
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.controls.draw import DrawnText, draw_texts
@@ -111,7 +112,7 @@ def ensure_control_trained(
         **manifest,
         "files": digests_of_folder(folder),
     }
-    record_lineage(
+    record_entry(
         paths,
         step,
         CONTROLS,

@@ -20,7 +20,7 @@ from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, canonical_json
 from audit_pipeline.catalogue.control_roles import EXPOSED, Role
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.build import build_texts_table, train_into
 from audit_pipeline.controls.config import ControlEntry, StudyEntry

@@ -7,12 +7,10 @@ README.txt.
 
 from __future__ import annotations
 
-import json
 import platform
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,18 +24,17 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue.contracts import (
     DOCUMENT_MEMORISATION,
     KINDS,
-    LINEAGE,
     SCORES,
     TABLES,
     Pair,
     text_sha256,
 )
 from audit_pipeline.catalogue.files import name_full_disk, read_json, write_atomically, write_json
-from audit_pipeline.catalogue.integrity import PREVIOUS_SHA256, ROW_SHA256
-from audit_pipeline.catalogue.lineage import code_digest, iterate_entries, package_versions
+from audit_pipeline.catalogue.ledger import copy_ledger, has_entries, read_ledger
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import iterate_partitions
 from audit_pipeline.catalogue.table import Table
+from audit_pipeline.catalogue.versions import code_digest, package_versions
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.kept_files import kept_tokenizer_folder
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_reference_model, write_card
@@ -46,7 +43,6 @@ from audit_pipeline.operate.whole_configuration import Configuration
 from audit_pipeline.references.config import load_references
 from audit_pipeline.scoring.needs.registry import list_derived_texts
 from audit_pipeline.token_statistics.cache import list_parts, read_part, write_part
-from audit_pipeline.warehouse.build import read_lineage_chain
 
 PACK, WORKSPACE = "pack.json", "workspace"
 _PREFIXED = "prefixed"
@@ -91,7 +87,7 @@ def write_pack(
             on_step("copying configuration and data")
             _write_configuration(workspace / "config", content, configuration)
             _copy_tables(workspace, content)
-            links = _copy_lineage(workspace, content)
+            _copy_lineage(workspace, content)
             _copy_models(workspace, content)
             on_step("copying cached statistics")
             _copy_statistics(workspace, content)
@@ -102,7 +98,6 @@ def write_pack(
                 "code_digest": code_digest(),
                 "package_versions": dict(package_versions()),
                 "platform": platform.platform(),
-                **links,
             }
             write_json(bag / PACK, description)
             (bag / "README.txt").write_text(_README.format(title=content.title, name=out.name), encoding="utf-8")
@@ -136,7 +131,7 @@ class _PackContent:
 
     def _is_audited(self, pair: Pair) -> bool:
         tables = (SCORES, DOCUMENT_MEMORISATION)
-        return any(any(iterate_entries(self.paths, table.name, pair.partition)) for table in tables)
+        return any(has_entries(self.paths, table, pair) for table in tables)
 
     def holds(self, table: Table, partition: str) -> bool:
         """Return whether a partition of a table belongs to the pairs."""
@@ -158,8 +153,8 @@ class _PackContent:
         return pa.array(sorted(map(text_sha256, {*self.texts, *list_derived_texts(sorted(self.texts)), *searched})))
 
     def _list_searched_texts(self, pair: Pair) -> Iterator[str]:
-        entries = iterate_entries(self.paths, DOCUMENT_MEMORISATION.name, pair.partition)
-        lengths = {json.loads(entry["settings"] or "{}").get("characters") for entry in entries}
+        entries = read_ledger(self.paths).of(DOCUMENT_MEMORISATION.name, pair.partition)
+        lengths = {entry.settings.get("characters") for entry in entries}
         for document in documents_of(pair.benchmark, self.model.entry, self.paths):
             yield from (document.text[:length] for length in lengths)
 
@@ -207,26 +202,21 @@ def reduce_entries(models: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
 
 def _copy_tables(workspace: Path, content: _PackContent) -> None:
     root = DataPaths.of_workspace(workspace).root
-    for table in (table for table in TABLES.values() if table.has_files and not table.is_record):
+    for table in (table for table in TABLES.values() if table.has_files):
         for partition, folder in iterate_partitions(content.paths, table):
             if content.holds(table, partition):
                 copy = root / folder.relative_to(content.paths.root)
                 shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".*"))
 
 
-def _copy_lineage(workspace: Path, content: _PackContent) -> dict[str, object]:
-    """Copy the lineage of the pairs' tables; return, for pack.json, the chain and the links of all other rows."""
-    packed = DataPaths.of_workspace(workspace)
-    for partition, folder in iterate_partitions(content.paths, LINEAGE):
-        name, _, of_table = partition.partition(":")
-        if name in TABLES and content.holds(TABLES[name], of_table):
-            shutil.copytree(folder, packed.root / folder.relative_to(content.paths.root))
-    rows, record = read_lineage_chain(content.paths)
-    known = {row[ROW_SHA256] for row in read_lineage_chain(packed)[0]}
-    links = [
-        {name: row[name] for name in (ROW_SHA256, PREVIOUS_SHA256)} for row in rows if row[ROW_SHA256] not in known
-    ]
-    return {"chain": asdict(record), "other_rows": links}
+def _copy_lineage(workspace: Path, content: _PackContent) -> None:
+    """Copy the lines of the pairs' tables; of all others their digests and links."""
+
+    def is_kept(fields: Mapping[str, Any]) -> bool:
+        table = TABLES.get(fields.get("table", ""))
+        return table is not None and content.holds(table, fields["partition"])
+
+    copy_ledger(content.paths, DataPaths.of_workspace(workspace), is_kept)
 
 
 def _copy_models(workspace: Path, content: _PackContent) -> None:

@@ -20,15 +20,9 @@ from audit_pipeline.benchmarks.built_benchmark import CONTENT_DIGEST, read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import PLANS, TABLES, Pair, canonical_json, text_sha256
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.lineage import (
-    LineageStep,
-    code_digest,
-    iterate_entries,
-    package_versions,
-    read_latest_run,
-)
-from audit_pipeline.catalogue.lineage_chain import read_chain_record
+from audit_pipeline.catalogue.ledger import LineageStep, has_entries, read_latest_run, read_ledger
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.versions import code_digest, package_versions
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.decision_tables import ALPHAS
 from audit_pipeline.evidence.evaluate_options import choose_headline_detector
@@ -54,11 +48,7 @@ DIGESTS = ("benchmark_digest", "model_fingerprint", "tokenizer_fingerprint")
 _OF_THE_MOMENT = ("lineage_head", "rows_forgotten", "texts_in_cache")
 """What differs between two plans of the same audit that were sealed one after the other."""
 _CACHED = ("base", "extraction", "grid")
-RESULTS = tuple(
-    table
-    for table in TABLES.values()
-    if table.per == "pair" and table.append_only and not table.is_record and table is not PLANS
-)
+RESULTS = tuple(table for table in TABLES.values() if table.per == "pair" and table.append_only and table is not PLANS)
 """The tables that a run of the model on a pair writes."""
 
 
@@ -103,7 +93,7 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
         for detector, settings_of_detector in build_audit_session(benchmark, model, paths).selection
         for setting in settings_of_detector
     }
-    record = read_chain_record(paths)
+    ledger = read_ledger(paths)
     plan = {
         "benchmark": pair.benchmark,
         "model": pair.model,
@@ -126,8 +116,8 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
         },
         "package_versions": package_versions(),
         "code_digest": code_digest(),
-        "lineage_head": record.last_sha256,
-        "rows_forgotten": len(record.withdrawn.get("forgotten", {})),
+        "lineage_head": ledger.head if ledger.lines else None,
+        "rows_forgotten": ledger.forgotten,
         "texts_in_cache": _count_cached_texts(
             [*benchmark.texts, *(document.text for document in documents)], model, paths
         ),
@@ -155,10 +145,10 @@ def explain_late_plan(plan: SealedPlan, pair: Pair, paths: DataPaths) -> list[st
     stamp, cached = plan.timestamp, plan.fields["texts_in_cache"]
     shown_at = plan.sealed_at if stamp is None else max(plan.sealed_at, stamp.time)
     earlier = {
-        entry["run_id"]
+        entry.run_id
         for table in RESULTS
-        for entry in iterate_entries(paths, table.name, pair.partition)
-        if entry["started_at"] < shown_at
+        for entry in read_ledger(paths).of(table.name, pair.partition)
+        if entry.started_at < shown_at
     }
     return [
         *([f"{len(earlier):,} run(s) of this model on these texts came before it or its timestamp"] if earlier else []),
@@ -211,7 +201,7 @@ def read_last_plan(pair: Pair, paths: DataPaths) -> SealedPlan | None:
 
     Raises DataError where it was changed.
     """
-    if not any(iterate_entries(paths, PLANS.name, pair.partition)):
+    if not has_entries(paths, PLANS, pair):
         return None
     run = read_latest_run(paths, PLANS.name, pair.partition)
     rows = store.read(paths, PLANS, pair, run_id=run.run_id, label=f"the plan of {pair.partition}").to_pylist()

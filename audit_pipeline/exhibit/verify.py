@@ -11,10 +11,9 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,27 +26,15 @@ from audit_pipeline.catalogue.contracts import (
     EXTRACTION_WINDOWS,
     PLANS,
     SCORES,
-    TABLES,
     Pair,
     Table,
     text_sha256,
 )
 from audit_pipeline.catalogue.files import read_json, read_table
-from audit_pipeline.catalogue.integrity import ROW_SHA256, file_sha256
-from audit_pipeline.catalogue.lineage import (
-    LatestRun,
-    LineageEntry,
-    LineageStep,
-    code_digest,
-    digests_by_file,
-    file_of,
-    find_missing_files,
-    list_files_needing_entries,
-    pair_entries_with_files,
-    read_latest_run,
-)
-from audit_pipeline.catalogue.lineage_chain import ChainRecord, follow_chain, order_chain
+from audit_pipeline.catalogue.integrity import file_sha256
+from audit_pipeline.catalogue.ledger import Entry, LineageStep, file_of, read_latest_run, read_ledger
 from audit_pipeline.catalogue.paths import DataPaths, use_workspace
+from audit_pipeline.catalogue.versions import code_digest
 from audit_pipeline.endpoints.used_endpoints import Endpoints
 from audit_pipeline.errors import DataError, ModelError, is_full_disk, to_one_line
 from audit_pipeline.exhibit.pack import PACK, WORKSPACE, reduce_entries
@@ -69,7 +56,7 @@ from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import EncodedText
-from audit_pipeline.warehouse.build import read_lineage_chain
+from audit_pipeline.warehouse.table_files import verify_files
 
 TOLERANCE = {"float32": 1e-4, "float16": 0.012, "bfloat16": 0.12}
 """How far the log-probabilities of a pass on another machine may be from the packed ones, the mean over all tokens in
@@ -186,7 +173,7 @@ def _check_payload(
     with use_workspace(payload / WORKSPACE, own_data=True):
         paths = DataPaths.from_environment()
         on_step("the lineage")
-        lineage = _PackedLineage(paths, ChainRecord(**about["chain"]), about["other_rows"])
+        lineage = _PackedLineage(paths)
         yield lineage.check_chain()
         yield from _attempt("tables against lineage", lineage.check_files())
         verification = _Verification(load_tokenizer(load_models().named(about["model"]), paths), paths, lineage)
@@ -200,44 +187,43 @@ def _check_payload(
 
 
 class _PackedLineage:
-    """The lineage of a pack: the rows of its own pairs, and the links of all others."""
+    """The ledger of a pack: the lines of its own pairs, and the links of all others."""
 
-    def __init__(self, paths: DataPaths, chain: ChainRecord, links: list[dict[str, Any]]) -> None:
-        self._paths, self._chain, self._links = paths, chain, links
-        self._rows = read_lineage_chain(paths)[0]
-        self.places = order_chain([*self._rows, *links], chain)
+    def __init__(self, paths: DataPaths) -> None:
+        self._paths, self._ledger = paths, read_ledger(paths)
+        self.places = {line.digest: number for number, line in enumerate(self._ledger.lines, 1)}
 
     def check_chain(self) -> Check:
-        """Check that every row follows the one before it."""
-        found = follow_chain([*self._rows, *self._links], self._chain)
-        withdrawn = "".join(f"; {count:,} {reason}" for reason, count in found.withdrawn.items())
-        others = f"; {len(self._links):,} are links alone: what they are of cannot be seen here"
-        words = f"{found.linked:,} rows follow one another{withdrawn}{others if self._links else ''}"
-        return Check("chain of the lineage", not found.problems, "; ".join(found.problems) or words)
+        """Check that every line is as it was written, and follows the one before it."""
+        links = self._ledger.forgotten
+        others = f"; {links:,} are links alone: what they are of cannot be seen here" if links else ""
+        words = f"{len(self._ledger.lines):,} lines follow one another{others}"
+        return Check("chain of the lineage", not self._ledger.problems, "; ".join(self._ledger.problems) or words)
 
     def check_files(self) -> Iterator[Check]:
-        """Check that every table is the file that its row names, that none is missing, and none was put in."""
-        names = [field.name for field in fields(LineageEntry)]
-        entries = [LineageEntry(**{name: row[name] for name in names}) for row in self._rows]
-        explained = pair_entries_with_files([entry for entry in entries if TABLES[entry.table].has_files], self._paths)
-        gone = [gap for gap in find_missing_files(explained, Path.is_file) if gap.run_went_on or not gap.superseded]
-        digests, files = digests_by_file(explained), list_files_needing_entries(self._paths)
-        problems = [f"{gap.entry.table} of {gap.entry.partition} is missing" for gap in gone] + [
-            f"{file.relative_to(self._paths.root).as_posix()} is not the file that its lineage row names"
-            for file in files
-            if file_sha256(file) not in digests.get(file, ())
-        ]
-        words = "; ".join(problems) or f"{len(files):,} files are those that the lineage names"
-        yield Check("tables against lineage", not problems, words)
+        """Check that every table is the file that its line names, that none is missing, and none was put in."""
+        files = verify_files(self._paths, self._ledger)
+        problems = [f"{file.path.relative_to(self._paths.root).as_posix()}: {file.reason}" for file in files.left_out]
+        problems += [f"{entry.table} of {entry.partition} is missing" for entry in files.missing if self._is_due(entry)]
+        count = sum(map(len, files.by_table.values()))
+        yield Check(
+            "tables against lineage", not problems, "; ".join(problems) or f"{count:,} files are those that it names"
+        )
 
-    def list_rows(self, table: Table, pair: Pair, run_id: str) -> list[Mapping[str, Any]]:
-        """List the rows of a run."""
-        key = (table.name, pair.partition, run_id)
-        return [row for row in self._rows if (row["table"], row["partition"], row["run_id"]) == key]
+    def _is_due(self, entry: Entry) -> bool:
+        """Return whether the file of an entry was there: its step wrote more after it, or no later run replaced it."""
+        later = [other for other in self._ledger.entries if other.place > entry.place]
+        return any((other.run_id, other.asset_key) == (entry.run_id, entry.asset_key) for other in later) or not any(
+            (other.table, other.partition) == (entry.table, entry.partition) for other in later
+        )
+
+    def list_entries(self, table: Table, pair: Pair, run_id: str) -> list[Entry]:
+        """List the entries of a run."""
+        return [entry for entry in self._ledger.of(table.name, pair.partition) if entry.run_id == run_id]
 
     def find_place(self, table: Table, pair: Pair, run_id: str) -> int:
-        """Return the place of a run's row in the chain, whatever clocks say."""
-        return max(self.places[row[ROW_SHA256]] for row in self.list_rows(table, pair, run_id))
+        """Return the place of a run's last line in the ledger, whatever clocks say."""
+        return self.list_entries(table, pair, run_id)[-1].place
 
 
 @dataclass(frozen=True)
@@ -262,7 +248,7 @@ class _Verification:
             stamp = _describe_timestamp(plan, certificates)
             head = plan.fields["lineage_head"]
             if head is not None and self.lineage.places.get(head, place) >= place:
-                raise DataError("the last row of the lineage when the plan was sealed is gone, or came after it")
+                raise DataError("the last line of the ledger when the plan was sealed is gone, or came after it")
             reasons = self._explain_not_planned(plan, place, places, pair)
             order = f"not planned beforehand: {'; '.join(reasons)}" if reasons else "by the lineage before the findings"
             words = f"{order}; sealed on {plan.sealed_at:%F %T} UTC, sha256 {plan.sha256}; {stamp}"
@@ -273,8 +259,8 @@ class _Verification:
         empty where it does. ``places``: those of all plans."""
         runs = [(table, run.run_id) for table, run in self._read_runs(pair).items() if table in _RUN_BY_MODEL]
         made = [self.lineage.find_place(table, pair, run_id) for table, run_id in runs]
-        rows = [row for table, run_id in runs for row in self.lineage.list_rows(table, pair, run_id)]
-        differing = [name for name in DIGESTS if any(row[name] != plan.fields[name] for row in rows)]
+        entries = [entry for table, run_id in runs for entry in self.lineage.list_entries(table, pair, run_id)]
+        differing = [name for name in DIGESTS if any(getattr(entry, name) != plan.fields[name] for entry in entries)]
         documents = documents_of(pair.benchmark, self.model.entry, self.paths)
         planned = {row["document_id"]: row["sha256"] for side in ("texts", "held_out") for row in plan.fields[side]}
         has_other_texts = planned != {document.name: text_sha256(document.text) for document in documents}
@@ -290,7 +276,7 @@ class _Verification:
             *explain_late_plan(plan, pair, self.paths),
         ]
 
-    def _read_runs(self, pair: Pair) -> dict[Table, LatestRun]:
+    def _read_runs(self, pair: Pair) -> dict[Table, Entry]:
         """Read the current run of every table; raise DataError where there is no finding."""
         runs = {
             table: read_latest_run(self.paths, table.name, pair.partition)
@@ -325,7 +311,7 @@ class _Verification:
             words = f"{earlier:,} tables of earlier runs are not computed again: their files are those of the lineage"
             yield Check(f"earlier runs of {pair.benchmark}", None, words)
 
-    def _compute_again(self, pair: Pair, runs: Mapping[Table, LatestRun]) -> None:
+    def _compute_again(self, pair: Pair, runs: Mapping[Table, Entry]) -> None:
         """Write the tables of a pair again from the cache, by the stages of an audit."""
         step = partial(LineageStep.now, _RUN)
         if SCORES in runs:

@@ -23,8 +23,7 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import COVERAGE, DOCUMENT_MEMORISATION, RUN_TABLES, Pair
-from audit_pipeline.catalogue.lineage import LatestRun
-from audit_pipeline.catalogue.outcomes import PairOutcome
+from audit_pipeline.catalogue.ledger import PairOutcome
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry, load_models
@@ -55,7 +54,7 @@ FROM (
 ORDER BY model, benchmark
 """
 _WRITTEN = """
-SELECT runs."table", runs.model, runs.benchmark, runs.run_id, runs.lineage_rows, runs.code_version, runs.data_version,
+SELECT runs."table", runs.model, runs.benchmark, runs.run_id, runs.code_version, runs.data_version,
     runs.benchmark_digest, runs.finished_at, runs.model_fingerprint, runs.tokenizer_fingerprint,
     max_by(lineage.upstream_data_versions, lineage.finished_at) AS upstream
 FROM runs LEFT JOIN lineage
@@ -209,20 +208,17 @@ def _read_seen_models(connection: duckdb.DuckDBPyConnection, present: Present, p
 
 
 def _written_from_row(row: Mapping[str, Any]) -> WrittenRows:
-    if not row["lineage_rows"]:
-        return WrittenRows(row["run_id"])
-    upstream = json.loads(row["upstream"] or "{}")
-    explained = LatestRun(
+    return written_from_run(
         row["run_id"],
+        row["finished_at"],
         row["code_version"],
         row["data_version"],
         row["benchmark_digest"],
-        upstream,
-        row["finished_at"],
         row["model_fingerprint"],
         row["tokenizer_fingerprint"],
+        json.loads(row["upstream"] or "{}"),
+        _pair_from_row(row),
     )
-    return written_from_run(explained, _pair_from_row(row))
 
 
 def _outcome_from_row(row: Mapping[str, Any]) -> PairOutcome:

@@ -21,8 +21,9 @@ from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, digest
 from audit_pipeline.catalogue.files import write_json
 from audit_pipeline.catalogue.integrity import file_sha256
-from audit_pipeline.catalogue.lineage import LineageStep, table_version
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths, is_writable, make_private, name_from_path_segment
+from audit_pipeline.catalogue.versions import table_version
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.evaluate_options import EvaluateOptions
 from audit_pipeline.evidence.findings import Findings, compute_findings

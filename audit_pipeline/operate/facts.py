@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from audit_pipeline.catalogue.contracts import Pair, PairStatus, digest
-from audit_pipeline.catalogue.outcomes import PairOutcome
+from audit_pipeline.catalogue.ledger import PairOutcome
 
 Kind = Literal["fetch", "train", "build", "assess", "search", "count", "run", "extract", "score", "evaluate", "publish"]
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, EXTRACTION_RATES, EXTRACTION_WINDOWS, Pair
-from audit_pipeline.catalogue.outcomes import PairOutcome
+from audit_pipeline.catalogue.ledger import PairOutcome
 from audit_pipeline.operate.facts import (
     EXTRACTION,
     OF_PAIRS,

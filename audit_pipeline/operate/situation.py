@@ -20,15 +20,9 @@ from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, PLANS, RUN_TABLES, Pair
 from audit_pipeline.catalogue.files import read_json_if_whole, write_json
 from audit_pipeline.catalogue.integrity import digest_of_files
-from audit_pipeline.catalogue.lineage import (
-    LatestRun,
-    code_digest,
-    is_latest_file_whole,
-    package_versions,
-    read_latest_run,
-)
-from audit_pipeline.catalogue.outcomes import read_latest_outcome
+from audit_pipeline.catalogue.ledger import find_latest_outcome, is_latest_file_whole, read_latest_run
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, model_page_path, texts_are_quoted
+from audit_pipeline.catalogue.versions import code_digest, package_versions
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.versions import compute_wanted_version, read_trained_version
 from audit_pipeline.errors import AuditError, ConfigError, DataError
@@ -285,7 +279,7 @@ def _documents_digest(corpus: ReferenceEntry, paths: DataPaths) -> str | None:
 
 def _read_pair_facts(pair: Pair, now: facts.Conventions, paths: DataPaths) -> facts.PairFacts:
     try:
-        outcome = read_latest_outcome(paths, pair)
+        outcome = find_latest_outcome(paths, pair)
     except DataError:
         # It is named where the warehouse is built; what it says is not known.
         outcome = None
@@ -313,26 +307,29 @@ def conventions(
     )
 
 
-def written_from_run(run: LatestRun, pair: Pair) -> facts.WrittenRows:
+def written_from_run(
+    run_id: str,
+    finished_at: datetime,
+    code_version: str,
+    data_version: str,
+    benchmark_digest: str | None,
+    model_fingerprint: str | None,
+    tokenizer_fingerprint: str | None,
+    upstream: Mapping[str, str],
+    pair: Pair,
+) -> facts.WrittenRows:
     """What the lineage says of the rows of a pair, as a fact."""
-    reference, frequencies = split_extra_versions(
-        {key: version for key, version in run.upstream.items() if is_extra(key)}
-    )
+    reference, frequencies = split_extra_versions({key: upstream[key] for key in upstream if is_extra(key)})
+    statistics = upstream.get(f"token_statistics/{pair.partition}")
     return facts.WrittenRows(
-        run.run_id,
-        run.finished_at,
-        run.code_version,
-        run.benchmark_digest,
-        facts.Conventions(
-            run.model_fingerprint,
-            run.tokenizer_fingerprint,
-            run.upstream.get(f"token_statistics/{pair.partition}"),
-            reference,
-            frequencies,
-        ),
-        run.data_version,
-        run.upstream.get(f"scores/{pair.partition}"),
-        find_split_versions(pair.benchmark, run.upstream),
+        run_id,
+        finished_at,
+        code_version,
+        benchmark_digest,
+        facts.Conventions(model_fingerprint, tokenizer_fingerprint, statistics, reference, frequencies),
+        data_version,
+        upstream.get(f"scores/{pair.partition}"),
+        find_split_versions(pair.benchmark, upstream),
     )
 
 
@@ -357,9 +354,20 @@ def is_evaluated(pair: Pair, paths: DataPaths) -> bool:
 
 def _read_written_rows(table: str, pair: Pair, paths: DataPaths) -> facts.WrittenRows | None:
     try:
-        return written_from_run(read_latest_run(paths, table, pair.partition), pair)
+        run = read_latest_run(paths, table, pair.partition)
     except DataError:
         return None
+    return written_from_run(
+        run.run_id,
+        run.finished_at,
+        run.code_version,
+        run.data_version,
+        run.benchmark_digest,
+        run.model_fingerprint,
+        run.tokenizer_fingerprint,
+        run.upstream,
+        pair,
+    )
 
 
 def _read_published_facts(request: PlanRequest, paths: DataPaths) -> facts.PublishedFacts:

@@ -14,7 +14,7 @@ from audit_pipeline.catalogue.contracts import (
     PAIR_ANSWERS,
     Pair,
 )
-from audit_pipeline.catalogue.lineage import iterate_entries, read_latest_run
+from audit_pipeline.catalogue.ledger import has_entries, read_latest_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import iterate_partitions, read
 from audit_pipeline.catalogue.table import Table
@@ -74,7 +74,7 @@ def read_model_evidence(paths: DataPaths, pair: Pair) -> ModelEvidence:
 
 def _read_newest(paths: DataPaths, table: Table, pair: Pair) -> list[dict[str, Any]]:
     """The rows that a run wrote last; none where no run did."""
-    if not any(iterate_entries(paths, table.name, pair.partition)):
+    if not has_entries(paths, table, pair):
         return []
     run_id = read_latest_run(paths, table.name, pair.partition).run_id
     label = f"{table.name} of {pair.model} on {pair.benchmark}"

@@ -17,7 +17,7 @@ import pyarrow as pa
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES, digest
 from audit_pipeline.catalogue.files import cast_to_columns, read_parquet
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.statistics import TokenFrequencies
 from audit_pipeline.errors import DataError, to_one_line

@@ -18,7 +18,7 @@ import numpy as np
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CORPUS_TESTS, Pair
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import Detector
 from audit_pipeline.detectors.registry import ONE_PASS, select

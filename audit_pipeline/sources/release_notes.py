@@ -21,7 +21,6 @@ from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import Archive, read_members
 from audit_pipeline.fetch.package_index import Index, read_configured_index
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, Source, SourceSection, merge_harvests
-from audit_pipeline.sources.rst_text import rst_to_text, section_titles
 
 NAME = "release_notes"
 
@@ -111,6 +110,9 @@ def harvest_archive(project: Project, archive: Archive) -> Harvest:
             pages[name] = members.files[name].decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
             missing.append(MissingPart(f"{project.collection}/{name}", f"invalid UTF-8 at byte {error.start}"))
+    # Here and not above: definitions load without a parser.
+    from audit_pipeline.fetch.rst_text import rst_to_text  # noqa: PLC0415
+
     titles = _collect_titles(pages, project)
     documents: list[Document] = []
     left_out: list[LeftOut] = []
@@ -143,6 +145,8 @@ def _document(project: Project, release: Release, text: str) -> Document:
 
 def _collect_titles(pages: Mapping[str, str], project: Project) -> dict[str, str]:
     """What references between the project's pages show: label -> section title, /page -> page title."""
+    from audit_pipeline.fetch.rst_text import section_titles  # noqa: PLC0415
+
     titles: dict[str, str] = {}
     for name, markup in pages.items():
         found = section_titles(markup)

@@ -7,23 +7,22 @@ the time and run that brought them, and the manifest says which.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 
+from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import DOCUMENTS, canonical_json, text_sha256
-from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
-from audit_pipeline.catalogue.lineage import is_latest_file_whole
+from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json
+from audit_pipeline.catalogue.ledger import LineageStep, is_latest_file_whole
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import compute_documents_version, read_documents
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, document_id
 from audit_pipeline.sources.config import SourceSettings, all_sources, require_source
-
-"""Those that documents have to have to be used as they are."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +46,17 @@ def refresh(
     paths: DataPaths,
     run_id: str,
     settings: SourceSettings,
-    write: Callable[[SourceReport], None] | None = None,
+    code_version: str = "1",
 ) -> SourceReport:
-    """Fetch the source and keep what it brought at ``paths.documents(source)``, with its manifest next to it.
+    """Fetch the source and keep what it brought, with its lineage and its manifest.
 
-    ``write`` writes the table in place of this (with its lineage).
     Raises SourceError where nothing arrived and nothing was there before, ConfigError where the source's section of
     the settings is broken.
     """
     known = require_source(source)
+    step = LineageStep.now(run_id, f"documents/{source}", code_version)
     harvest = known.fetch(settings.for_source(source), paths.downloads)
-    return store_harvest(
-        source, harvest, paths, run_id, datetime.now(UTC), write, settings.digest_for(source), known.version
-    )
+    return store_harvest(source, harvest, paths, step, datetime.now(UTC), settings.digest_for(source), known.version)
 
 
 def read_settings_digest(source: str, paths: DataPaths) -> str | None:
@@ -82,9 +79,8 @@ def store_harvest(
     source: str,
     harvest: Harvest,
     paths: DataPaths,
-    run_id: str,
+    step: LineageStep,
     retrieved_at: datetime,
-    write: Callable[[SourceReport], None] | None = None,
     settings_digest: str | None = None,
     source_version: int = 1,
 ) -> SourceReport:
@@ -93,7 +89,7 @@ def store_harvest(
     Raises SourceError where nothing would be kept; what was there before is then left alone.
     """
     documents, duplicates = _remove_duplicate_documents(source, harvest.documents)
-    fresh = table_from_rows((_row(source, document, retrieved_at, run_id) for document in documents), DOCUMENTS)
+    fresh = table_from_rows((_row(source, document, retrieved_at, step.run_id) for document in documents), DOCUMENTS)
     earlier, unreadable = _read_earlier_documents(source, paths, harvest.missing)
     kept = _select_kept_rows(source, fresh, earlier, harvest.missing)
     table = pa.concat_tables([fresh, kept]).sort_by("document_id").combine_chunks()
@@ -113,7 +109,7 @@ def store_harvest(
         path=paths.documents(source),
         table=table,
     )
-    (write or _write_documents)(report)
+    store.write(paths, step, DOCUMENTS, source, table, data_version=report.data_version, upstream={})
     made_under = {"settings": settings_digest, "source_version": source_version}
     write_json(paths.source_manifest(source), {**manifest(report), **made_under})
     return report
@@ -131,10 +127,6 @@ def manifest(report: SourceReport) -> dict[str, object]:
         "missing": [{"part": item.part, "reason": item.reason} for item in report.missing],
         "left_out": [asdict(item) for item in report.left_out],
     }
-
-
-def _write_documents(report: SourceReport) -> None:
-    write_table(report.path, report.table)
 
 
 def _row(source: str, document: Document, retrieved_at: datetime, run_id: str) -> dict[str, object]:

@@ -14,7 +14,6 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +47,6 @@ _READ_ROWS, _READ_BYTES = 4096, 1 << 20
 
 _Take = Callable[[Any], Any]
 """What is wanted of a record batch."""
-
-
-@dataclass(frozen=True)
-class Weight:
-    """Rows, and about how many bytes of part files they take."""
-
-    rows: int
-    bytes: int
 
 
 class PartCache:
@@ -253,34 +244,14 @@ def no_compaction(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def measure_rows(folder: Path, text_sha256: Collection[str]) -> Weight:
-    """The size of the rows of these texts in the parts of ``folder``, of any kind; damaged parts count nothing.
-
-    A part's bytes are shared out by its rows.
-    """
-    hashes = pa.array(sorted(text_sha256), pa.string())
-    rows, size = 0, 0.0
-    for part in list_parts(folder):
-        try:
-            texts = read_part(part, ["text_sha256"]).column("text_sha256")
-            part_size = part.stat().st_size
-        except (DamagedError, FileNotFoundError):
-            continue
-        found = int(pc.sum(pc.is_in(texts, hashes)).as_py() or 0)
-        rows += found
-        size += part_size * found / max(len(texts), 1)
-    return Weight(rows, round(size))
-
-
-def discard_rows(folder: Path, text_sha256: Collection[str]) -> Weight:
-    """Take the rows of these texts out of the parts of ``folder``, of whatever kind; what went, in bytes on disk.
+def discard_rows(folder: Path, text_sha256: Collection[str]) -> None:
+    """Take the rows of these texts out of the parts of ``folder``, of whatever kind.
 
     A part is replaced by one without them: the new one is written before the old one goes: a kill in between costs no
     row and the next call ends it. Damaged parts are set aside. Raises DataError where another process's compaction does
     not end in time.
     """
     unwanted = pa.array(sorted(text_sha256), pa.string())
-    rows, size = 0, 0
     with no_compaction(folder):
         for part in list_parts(folder):
             try:
@@ -295,12 +266,9 @@ def discard_rows(folder: Path, text_sha256: Collection[str]) -> Weight:
             except DamagedError:
                 set_aside(part)
                 continue
-            size += part.stat().st_size
             if len(remaining):
-                size -= write_part(folder, remaining, time.time_ns()).stat().st_size
+                write_part(folder, remaining, time.time_ns())
             remove(part)
-            rows += len(texts) - len(remaining)
-    return Weight(rows, size)
 
 
 def find_damaged_parts(folder: Path, *, whole: bool) -> Iterator[Path]:

@@ -22,7 +22,7 @@ from audit_pipeline.catalogue.contracts import (
     Pair,
 )
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.lineage import LineageStep, iterate_entries
+from audit_pipeline.catalogue.ledger import LineageStep, read_ledger
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.statistics import explain_missing_columns
 from audit_pipeline.errors import DataError
@@ -174,9 +174,6 @@ def _find_upstream_versions(request: UnlearningRequest, paths: DataPaths) -> Map
         for benchmark in request.benchmarks:
             partition = Pair(benchmark.name, model.entry.name).partition
             for table in (TOKEN_STATISTICS, DECISIONS, DOCUMENT_MEMORISATION):
-                newest = max(
-                    iterate_entries(paths, table.name, partition), key=lambda entry: entry["finished_at"], default=None
-                )
-                if newest is not None:
-                    read[f"{table.name}/{partition}"] = newest["data_version"]
+                if entries := read_ledger(paths).of(table.name, partition):
+                    read[f"{table.name}/{partition}"] = entries[-1].data_version
     return read

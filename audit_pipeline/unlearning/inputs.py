@@ -28,7 +28,7 @@ from audit_pipeline.catalogue.contracts import (
     Pair,
     build_model_inputs,
 )
-from audit_pipeline.catalogue.lineage import LatestRun, iterate_entries, read_latest_run
+from audit_pipeline.catalogue.ledger import Entry, has_entries, read_latest_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.min_k import MIN_K as DETECTOR
 from audit_pipeline.detectors.min_k import lowest_means
@@ -196,7 +196,7 @@ def _read_threshold_on(benchmark: BuiltBenchmark, model: TokenizedModel, paths: 
     """The threshold that an audit of the model chose on a benchmark, or why there is none."""
     pair = Pair(benchmark.name, model.entry.name)
     again = f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
-    if not any(iterate_entries(paths, DECISIONS.name, pair.partition)):
+    if not has_entries(paths, DECISIONS, pair):
         return f"{pair.model} has no thresholds on {pair.benchmark}: {again}"
     written = read_latest_run(paths, DECISIONS.name, pair.partition)
     if (written.benchmark_digest, written.model_fingerprint) != (benchmark.digest, model.identity.model_fingerprint):
@@ -274,7 +274,7 @@ def read_reproduced(
     for role in ("after", "retrained"):
         if role in models:
             written = _find_latest_extraction(models[role], forget, (), paths)
-            if isinstance(written, LatestRun):
+            if isinstance(written, Entry):
                 found[role] = _read_rows(models[role], forget, written, paths)
             elif role == "after":
                 return ReproducedDocuments([], [], np.empty(0, dtype=np.bool_), written)
@@ -290,17 +290,17 @@ def read_reproduced(
 
 def _find_latest_extraction(
     model: TokenizedModel, benchmark: BuiltBenchmark, models: Collection[TokenizedModel], paths: DataPaths
-) -> LatestRun | str:
+) -> Entry | str:
     """The latest extraction of a benchmark with a model, or why it cannot be compared with that of ``models``."""
     pair = Pair(benchmark.name, model.entry.name)
-    if not any(iterate_entries(paths, DOCUMENT_MEMORISATION.name, pair.partition)):
+    if not has_entries(paths, DOCUMENT_MEMORISATION, pair):
         return f"extraction was not run: corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
     written = read_latest_run(paths, DOCUMENT_MEMORISATION.name, pair.partition)
     otherwise = _explain_run_mismatch(written, model, benchmark, models)
     return written if otherwise is None else f"extraction of {pair.model} on {pair.benchmark} was run {otherwise}"
 
 
-def _read_rows(model: TokenizedModel, benchmark: BuiltBenchmark, run: LatestRun, paths: DataPaths) -> list[Row]:
+def _read_rows(model: TokenizedModel, benchmark: BuiltBenchmark, run: Entry, paths: DataPaths) -> list[Row]:
     pair = Pair(benchmark.name, model.entry.name)
     what = f"what was extracted of {pair.benchmark} with {pair.model}"
     rows: list[Row] = store.read(paths, DOCUMENT_MEMORISATION, pair, run_id=run.run_id, label=what).to_pylist()
@@ -308,7 +308,7 @@ def _read_rows(model: TokenizedModel, benchmark: BuiltBenchmark, run: LatestRun,
 
 
 def _explain_run_mismatch(
-    run: LatestRun, model: TokenizedModel, benchmark: BuiltBenchmark, models: Collection[TokenizedModel]
+    run: Entry, model: TokenizedModel, benchmark: BuiltBenchmark, models: Collection[TokenizedModel]
 ) -> str | None:
     """With or on what else than is compared now extraction was run, or how else than on the other ``models``."""
     if any(map(_gives_likeliest, models)) and not _gives_likeliest(model):

@@ -17,14 +17,14 @@ import duckdb
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import KEYS, RUN_TABLES, TABLES
-from audit_pipeline.catalogue.lineage import MissingFile
+from audit_pipeline.catalogue.ledger import Entry, file_of
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.sql import (
     build_as_of_macro_sql,
     build_create_table_sql,
     build_current_runs_view_sql,
     build_current_view_sql,
     build_key_sql,
-    build_rows_by_run_sql,
     is_enforced,
     quote_identifier,
     quote_literal,
@@ -85,8 +85,6 @@ OF_RUNS = tuple(TABLES[name] for name in RUN_TABLES)
 """A run adds one file for a benchmark and model to each."""
 DERIVED = tuple(table for table in _OF_WAREHOUSE if table.kept == "derived")
 """Filled from other tables by sql/fills/, in this order, so that views need not read every score."""
-EXPLAINED = tuple(table for table in OF_FILES if table.has_files and not table.is_record)
-"""Every row of these joins to one lineage entry."""
 _WITH_CURRENT = tuple(table for table in OF_RUNS if table.current)
 
 DEFINED: tuple[View | Macro, ...] = (
@@ -102,7 +100,7 @@ DEFINED: tuple[View | Macro, ...] = (
     _read_view("scores_with_examples", "scores", "examples"),
     _read_view("findings", "evaluations", "lineage"),
     _read_view("instrument_check", "leaderboard_history"),
-    _read_view("lineage_gaps", "runs"),
+    _read_view("lineage_gaps", "files_gone"),
     _read_view("lineage_of_finding", "evaluations", "lineage"),
     _read_view("not_audited", "coverage"),
     _read_view("model_releases", "configured_models"),
@@ -132,14 +130,16 @@ VIEWS = tuple(view for view in DEFINED if isinstance(view, View))
 MACROS = tuple(macro for macro in DEFINED if isinstance(macro, Macro))
 
 
-WrittenFile = tuple[str, str, str]
-"""A file of an append-only table that was read: table, partition, run_id."""
-
-_LATEST_SCORES = "SELECT benchmark, model, run_id FROM runs WHERE \"table\" = 'scores' AND is_current"
 _INTERVAL_ENDS = {"low": "lower end of its 95% interval", "high": "upper end of its 95% interval"}
 """What a column of a view means by the end of its name, where nothing else says."""
-_FILES = pa.schema([("table", pa.string()), ("partition", pa.string()), ("run_id", pa.string())])
-_GONE = pa.schema([*_FILES, ("run_went_on", pa.bool_()), ("left_out", pa.string())])
+_LOADED = pa.schema([(name, pa.string()) for name in ("table", "partition", "benchmark", "model", "run_id")])
+_MISSING = pa.schema(
+    [
+        *((name, pa.string()) for name in ("table", "partition", "run_id")),
+        ("run_went_on", pa.bool_()),
+        ("left_out", pa.string()),
+    ]
+)
 
 
 def create_tables(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> None:
@@ -168,80 +168,61 @@ def create_views(connection: duckdb.DuckDBPyConnection) -> None:
     _execute_in_transaction(connection, inherited)
 
 
-def recreate_tables(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> None:
-    """Make tables that are there anew, empty."""
-    tables = list(tables)
-    _execute_in_transaction(connection, (f"DROP TABLE {table.name};" for table in tables))
-    create_tables(connection, tables)
-
-
 def _execute_in_transaction(connection: duckdb.DuckDBPyConnection, statements: Iterable[str]) -> None:
     # Each of hundreds of comments would else be a transaction of its own, flushed to the log.
     connection.execute("\n".join(("BEGIN;", *statements, "COMMIT;")))
 
 
-def changed_relation_name(table: str) -> str:
-    """The name of the relation with the partition columns of a table's rows that a build loaded or took out."""
-    return f"changed_{table}"
-
-
 def fill_derived_tables(
     connection: duckdb.DuckDBPyConnection,
-    files: Iterable[WrittenFile] = (),
-    missing_files: Iterable[MissingFile] = (),
-    left_out_reasons: Mapping[Path, str] | None = None,
+    loaded_files: Iterable[Entry],
+    missing_files: Iterable[Entry],
+    entries: Iterable[Entry],
+    left_out: Mapping[Path, str],
+    paths: DataPaths,
 ) -> None:
-    """Bring the derived tables up to date, by what :func:`changed_relation_name` names for scores and examples.
+    """Fill the tables that are derived from others.
 
-    ``files`` are those that were read, for the runs that no row names; ``missing_files`` those that entries of the
-    lineage explain and that are not there or were left out. ``left_out_reasons`` says why, by path.
+    ``loaded_files``: the entries of the files whose rows were loaded; ``missing_files``: those whose file is not there
+    or was left out, for the reason that ``left_out`` gives by its path; ``entries``: all of them.
     """
-    rows = [dict(zip(_FILES.names, file, strict=True)) for file in files]
-    gone = [
+    last_of_step = {(entry.run_id, entry.asset_key): entry.place for entry in entries}
+    loaded = [_loaded_row(entry) for entry in loaded_files if entry.rows or TABLES[entry.table].append_only]
+    missing = [
         {
-            **{name: getattr(file.entry, name) for name in _FILES.names},
-            "run_went_on": file.run_went_on,
-            "left_out": (left_out_reasons or {}).get(file.path),
+            "table": entry.table,
+            "partition": entry.partition,
+            "run_id": entry.run_id,
+            "run_went_on": last_of_step[entry.run_id, entry.asset_key] > entry.place,
+            "left_out": left_out.get(file_of(paths, TABLES[entry.table], entry.partition, entry.run_id)),
         }
-        for file in missing_files
+        for entry in missing_files
     ]
-    given = {
-        "written_files": pa.Table.from_pylist(rows, schema=_FILES),
-        "missing_files": pa.Table.from_pylist(gone, schema=_GONE),
-    }
-    for name, table in given.items():
-        connection.register(name, table)
-    connection.execute(f"CREATE TEMP VIEW rows_by_run AS {build_rows_by_run_sql(EXPLAINED)}")
-    connection.execute(f"CREATE TEMP TABLE earlier_runs AS {_LATEST_SCORES}")
+    connection.register("loaded_files", pa.Table.from_pylist(loaded, schema=_LOADED))
+    connection.register("missing_files", pa.Table.from_pylist(missing, schema=_MISSING))
     for table in DERIVED:
         connection.execute(read_fill_sql(table))
-    connection.execute("DROP VIEW rows_by_run")
-    for name in given:
-        connection.unregister(name)
+    connection.unregister("loaded_files")
+    connection.unregister("missing_files")
 
 
-def read_duplicate_counts(connection: duckdb.DuckDBPyConnection) -> Mapping[str, int]:
-    """How many rows too many each table of an earlier warehouse has, by its table of keys."""
-    return dict(connection.execute(f'SELECT "table", doubled FROM {KEYS.name}').fetchall())  # noqa: S608 - a declared name
+def _loaded_row(entry: Entry) -> Mapping[str, str | None]:
+    per = TABLES[entry.table].per
+    first, _, second = entry.partition.partition("|")
+    return {
+        "table": entry.table,
+        "partition": entry.partition,
+        "benchmark": first if per in ("pair", "overlap", "benchmark") else None,
+        "model": second if per == "pair" else None,
+        "run_id": entry.run_id,
+    }
 
 
-def check_keys(
-    connection: duckdb.DuckDBPyConnection, tables: Iterable[Table], earlier_counts: Mapping[str, int]
-) -> Mapping[str, int]:
-    """Fill the table of keys; how many rows too many each table has whose key does not hold.
-
-    ``earlier_counts`` is what :func:`read_duplicate_counts` says of the rows that are carried over. Where these had
-    none too many, and rows of one key agree in their partition columns, only the rows that
-    :func:`changed_relation_name` names are looked at.
-    """
+def check_keys(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> Mapping[str, int]:
+    """Fill the table of keys; how many rows too many each table has whose key does not hold."""
     broken = {}
-    of_files = {table.name for table in OF_FILES}
     for table in tables:
-        of = table.name
-        if earlier_counts.get(of) == 0 and of in of_files and set(table.partition_columns) <= set(table.key):
-            keys = _format_column_names(table.partition_columns)
-            of = f"(FROM {of} SEMI JOIN {changed_relation_name(of)} USING ({keys}))"
-        doubled = 0 if is_enforced(table) else _count_duplicate_rows(connection, of, build_key_sql(table))
+        doubled = 0 if is_enforced(table) else _count_duplicate_rows(connection, table.name, build_key_sql(table))
         row = [table.name, ", ".join(table.key), is_enforced(table), doubled]
         connection.execute(f"INSERT INTO {KEYS.name} VALUES (?, ?, ?, ?)", row)  # noqa: S608 - a declared name
         if doubled:
@@ -259,7 +240,3 @@ def _count_duplicate_rows(connection: duckdb.DuckDBPyConnection, rows: str, key:
 def _count_surplus_rows(connection: duckdb.DuckDBPyConnection, rows: str, key_expression: str) -> int:
     counted = connection.execute(f"SELECT count(*) - count(DISTINCT {key_expression}) FROM {rows}").fetchone()  # noqa: S608 - declared names
     return int(counted[0]) if counted else 0
-
-
-def _format_column_names(columns: Iterable[str]) -> str:
-    return ", ".join(map(quote_identifier, columns))

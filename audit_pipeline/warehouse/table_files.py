@@ -1,48 +1,45 @@
-"""The files that a build reads, each compared with its lineage entry or its own name, and their rows put into tables.
+"""The files that a build reads: which of them are as their lines in the ledger say, and their rows put into tables.
 
-What belongs here: which Parquet files there are, and which of them are not as they were written; getting the content of
-a file (Parquet, JSON documents, rows of the configuration) into its table, and naming the file where that cannot be.
-What does not: what a digest is (catalogue/integrity.py), which file an entry explains (catalogue/lineage.py), the
-order of it all (fill.py), tables that are derived from others (schema.py).
+What belongs here: comparing files with their digests before DuckDB opens any; getting the content of files (Parquet,
+JSON documents, rows of the configuration) into their tables, and naming a file where that cannot be. What does not:
+which file a line explains (catalogue/ledger.py), the order of it all (fill.py), derived tables (schema.py).
 """
 
 from __future__ import annotations
 
 import glob
 import json
-import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import BENCHMARKS, MODELS
-from audit_pipeline.catalogue.duckdb_connections import open_in_memory
+from audit_pipeline.catalogue.contracts import (
+    BENCHMARKS,
+    LINEAGE,
+    MODELS,
+    OUTCOMES,
+    TABLES,
+    TOKEN_STATISTICS,
+    canonical_json,
+)
 from audit_pipeline.catalogue.files import read_json
-from audit_pipeline.catalogue.integrity import (
-    ROW_SHA256,
-    DamagedError,
-    FileIdentity,
-    file_identity,
-    file_sha256,
-    row_sha256_sql,
-)
+from audit_pipeline.catalogue.integrity import FileIdentity, file_identity, file_sha256
+from audit_pipeline.catalogue.ledger import Entry, Ledger
 from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
-from audit_pipeline.catalogue.sql import (
-    build_column_expressions,
-    build_later_columns_sql,
-    quote_identifier,
-    quote_literal,
-)
+from audit_pipeline.catalogue.sql import build_column_expressions, quote_identifier, quote_literal
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.working_copy import fetch_folder_on_demand
 from audit_pipeline.errors import AuditError
 from audit_pipeline.token_statistics.cache import digest_in_name
 from audit_pipeline.warehouse.configuration_rows import Configured
 from audit_pipeline.warehouse.query import error_to_one_line
+
+_NOT_AS_WRITTEN = "it is not as it was written: its sha256 is not the one in the ledger, or in its name"
+_UNEXPLAINED = "no line of the ledger explains it"
 
 
 @dataclass(frozen=True)
@@ -53,275 +50,160 @@ class UnreadableTableFile:
     reason: str
 
 
-@dataclass(frozen=True)
-class ListedFiles:
-    """The files of a table as they were found before the lineage was read: by then each had its entry."""
+@dataclass
+class VerifiedFiles:
+    """The Parquet files of a data folder that are as they were written.
 
-    table: Table
-    identities: Mapping[Path, FileIdentity]
+    ``by_table``: in path order. ``identities``: of the files that a run may replace, and of the cache's parts, as they
+    were when they were compared. ``explained``: the entry of each file that the ledger explains. ``missing``: the
+    entries whose file is not there or was left out.
+    """
 
-    @property
-    def paths(self) -> list[Path]:
-        return list(self.identities)
+    by_table: dict[str, list[Path]] = field(default_factory=dict)
+    identities: dict[Path, FileIdentity] = field(default_factory=dict)
+    explained: list[Entry] = field(default_factory=list)
+    missing: list[Entry] = field(default_factory=list)
+    left_out: list[UnreadableTableFile] = field(default_factory=list)
+    unexplained: list[Path] = field(default_factory=list)
 
-    @property
-    def may_change(self) -> bool:
-        """Whether a run replaces such files, or a compaction merges them; the others are only ever added."""
-        return not self.table.append_only
-
-
-def list_files(paths: DataPaths, table: Table) -> ListedFiles:
-    """Every Parquet file of a table, in path order; of the cache those of the kind that the warehouse holds."""
-    folder = paths.table(table.name) if table.kept != "cache" else paths.token_statistics("base", "any").parent
-    if table.kept == "cache":
-        fetch_folder_on_demand(folder)
-    # Not rglob: a folder of ten thousand files is listed, and put in order, in a fifth of the time.
-    names = [os.path.join(place, name) for place, _, names in os.walk(folder) for name in names]
-    found = {}
-    for path in map(Path, sorted(name for name in names if name.endswith(".parquet"))):
-        try:
-            found[path] = file_identity(path)
-        except FileNotFoundError:
-            # Merged or forgotten between the two looks.
-            continue
-    return ListedFiles(table, found)
+    def find_replaced_file(self) -> Path | None:
+        """A file that a run has replaced or taken away since it was compared."""
+        return next((path for path, identity in self.identities.items() if _read_identity(path) != identity), None)
 
 
-@dataclass(frozen=True)
-class ComparedFiles:
-    """The files whose bytes are not those in their entry, or in their name; the sha256 of the whole ones that have an
-    entry with a digest."""
-
-    damaged: Sequence[UnreadableTableFile]
-    sha256: Mapping[Path, str]
-
-
-def compare_files(table: Table, files: Iterable[Path], digests: Mapping[Path, Collection[str]]) -> ComparedFiles:
-    """Read files of a table and compare each with its digest; unknown digests damage nothing."""
-    damaged, known = [], {}
-    for path in files:
-        try:
-            found = _verify_digest(path, table, digests.get(path, ()))
-        except (DamagedError, OSError) as error:
-            damaged.append(UnreadableTableFile(path, str(error)))
-        else:
-            known.update({path: found} if found else {})
-    return ComparedFiles(damaged, known)
-
-
-def find_changed_files(listed_files: Iterable[ListedFiles]) -> list[Path]:
-    """The files that were replaced or taken away since they were listed."""
-    return [
-        path
-        for files in listed_files
-        if files.may_change
-        for path, identity in files.identities.items()
-        if not _has_identity(path, identity)
-    ]
-
-
-def _verify_digest(path: Path, table: Table, digests: Collection[str]) -> str | None:
-    """The sha256 of a file; None where there is nothing to compare it with. Raises DamagedError."""
-    if table.kept == "cache":
-        named = digest_in_name(path)
-        digests = [named] if named else []
-    if not digests:
-        return None
-    # Not known_sha256: what is read now is compared now, however long this process has been running.
-    found = file_sha256(path)
-    if not found.startswith(tuple(digests)):
-        raise DamagedError("it is not as it was written: its sha256 is not the one in its entry, or in its name")
+def verify_files(paths: DataPaths, ledger: Ledger) -> VerifiedFiles:
+    """Compare every Parquet file with its digest: of the ledger, or of the name of a part of the cache."""
+    found = VerifiedFiles()
+    entries = _group_by_file(paths, ledger)
+    for table in (table for table in TABLES.values() if table.in_warehouse):
+        if table.kept == "cache":
+            _verify_cache(paths, table, found)
+        elif table.has_files:
+            _verify_table(paths, table, entries.get(table.name, {}), found)
     return found
 
 
-def _has_identity(path: Path, identity: FileIdentity) -> bool:
+def _group_by_file(paths: DataPaths, ledger: Ledger) -> Mapping[str, Mapping[Path, Sequence[Entry]]]:
+    """By table, the entries of every file in the order in which they were written."""
+    found: dict[str, dict[Path, list[Entry]]] = {}
+    for entry in ledger.entries:
+        if (file := entry.file(paths)) is not None:
+            found.setdefault(entry.table, {}).setdefault(file, []).append(entry)
+    return found
+
+
+def _verify_table(
+    paths: DataPaths, table: Table, entries: Mapping[Path, Sequence[Entry]], found: VerifiedFiles
+) -> None:
+    whole = found.by_table.setdefault(table.name, [])
+    files = sorted(paths.table(table.name).glob("*/*.parquet"))
+    for path in files:
+        identity = _read_identity(path)
+        if identity is None:
+            continue
+        if path not in entries:
+            found.left_out.append(UnreadableTableFile(path, _UNEXPLAINED))
+            found.unexplained.append(path)
+            continue
+        # Which entry names it does not matter: a run that died on the way left the file of the run before.
+        digest = _compute_digest(path)
+        writing = next((entry for entry in reversed(entries[path]) if entry.file_sha256 == digest), None)
+        if writing is None:
+            found.left_out.append(UnreadableTableFile(path, _NOT_AS_WRITTEN))
+            found.missing.append(entries[path][-1])
+            continue
+        whole.append(path)
+        found.explained.append(writing)
+        if not table.append_only:
+            found.identities[path] = identity
+    found.missing += [entries[path][-1] for path in sorted(entries.keys() - {*files})]
+
+
+def _verify_cache(paths: DataPaths, table: Table, found: VerifiedFiles) -> None:
+    folder = paths.token_statistics("base", "any").parent
+    fetch_folder_on_demand(folder)
+    for path in sorted(folder.glob("*/*.parquet")):
+        identity, named = _read_identity(path), digest_in_name(path)
+        if identity is None:
+            continue
+        if named is not None and not (_compute_digest(path) or "").startswith(named):
+            found.left_out.append(UnreadableTableFile(path, _NOT_AS_WRITTEN))
+            continue
+        found.by_table.setdefault(table.name, []).append(path)
+        found.identities[path] = identity
+
+
+def _read_identity(path: Path) -> FileIdentity | None:
     try:
-        return file_identity(path) == identity
+        return file_identity(path)
     except FileNotFoundError:
-        return False
+        return None
 
 
-# The second: what DuckDB says of a damaged file may quote bytes that are no text.
-_LOAD_ERRORS = (duckdb.Error, UnicodeDecodeError)
+def _compute_digest(path: Path) -> str | None:
+    """The sha256 of a file as it is read now; None where it cannot be read."""
+    try:
+        return file_sha256(path)
+    except OSError:
+        return None
 
 
-@dataclass(frozen=True)
-class FileRows:
-    """What a file gave: how many rows, and its values in the partition columns."""
-
-    rows: int = 0
-    holds: frozenset[tuple[str, ...]] = frozenset()
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """The files that were loaded, with what each gave, and those that could not be."""
-
-    files: Mapping[Path, FileRows]
-    unreadable: Sequence[UnreadableTableFile]
-
-
-def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> Loaded:
-    """Load all files in one go; those that cannot be read are left out and named."""
-    loaded: dict[Path, FileRows] = {}
-    unreadable = _load_or_bisect(
-        table, files, lambda rows, part: loaded.update(_insert_file_rows(connection, table, rows, part))
-    )
-    return Loaded(loaded, unreadable)
-
-
-def load_self_digested(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> Loaded:
-    """As :func:`load_parquet`, for a table of one row per file that carries its own digest, which is compared."""
-    loaded: dict[Path, FileRows] = {}
-    wrong: dict[Path, str] = {}
-
-    def load(rows: str, part: Sequence[Path]) -> None:
-        whole, not_whole = _verify_rows(table, rows, part)
-        connection.register("whole", whole)
-        try:
-            loaded.update(
-                _insert_file_rows(connection, table, "whole", [path for path in part if path not in not_whole])
-            )
-        finally:
-            connection.unregister("whole")
-        wrong.update(not_whole)
-
-    unreadable = _load_or_bisect(table, files, load)
-    if len(files) == 1:
-        return Loaded(loaded, [*unreadable, *(UnreadableTableFile(*item) for item in wrong.items())])
-    # Halves, down to each for itself: how one damaged file is read may change how all of them are.
-    again = [load_self_digested(connection, table, half) for half in _split_in_halves(list(wrong))]
-    for half in again:
-        loaded.update(half.files)
-    return Loaded(loaded, [*unreadable, *(file for half in again for file in half.unreadable)])
-
-
-def _load_or_bisect(
-    table: Table, files: Sequence[Path], load: Callable[[str, Sequence[Path]], None]
-) -> list[UnreadableTableFile]:
-    """Call ``load`` with SQL for the rows of Parquet files, and their column filename, and with the files.
-
-    All in one go; where that fails those of each version together, for files of earlier versions lack the columns that
-    came later, which are null then; where that fails halves of them, to name those that cannot be read.
-    """
+def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> None:
+    """Insert the rows of Parquet files, all in one go."""
     if not files:
-        return []
-    try:
-        load(_build_rows_sql(files), files)
-    except _LOAD_ERRORS:
-        versions = _group_by_columns(files)
-    else:
-        return []
-    if len(versions) > 1:
-        return [file for version in versions for file in _load_or_bisect(table, version, load)]
-    try:
-        load(_build_padded_rows_sql(table, files), files)
-    except _LOAD_ERRORS as error:
-        if len(files) == 1:
-            return [UnreadableTableFile(files[0], _strip_query(error))]
-        return [file for half in _split_in_halves(files) for file in _load_or_bisect(table, half, load)]
-    return []
-
-
-def _build_rows_sql(files: Sequence[Path]) -> str:
-    return (
-        f"read_parquet({_build_path_list_sql(files)}, hive_partitioning = false, filename = true, union_by_name = "
-        "false)"
+        return
+    listed = ", ".join(quote_literal(glob.escape(str(file))) for file in files)
+    filled = ", ".join(f"{sql} AS {quote_identifier(name)}" for name, sql in build_column_expressions(table).items())
+    connection.execute(
+        f"INSERT INTO {table.name} BY NAME SELECT {filled} "  # noqa: S608 - declared names
+        f"FROM read_parquet([{listed}], hive_partitioning = false, union_by_name = false)"
     )
+    if table.name == TOKEN_STATISTICS.name:
+        _remove_duplicate_rows(connection)
 
 
-def _build_padded_rows_sql(table: Table, files: Sequence[Path]) -> str:
-    """The rows, with a null in every column that came later and that the files, which are all of one version, lack."""
-    later = build_later_columns_sql(table)
-    if not later:
-        return _build_rows_sql(files)
-    return f"(SELECT {later} WHERE false UNION ALL BY NAME SELECT * FROM {_build_rows_sql(files)})"  # noqa: S608 - declared names
-
-
-def _group_by_columns(files: Sequence[Path]) -> list[Sequence[Path]]:
-    """The files by the columns that they have; all together where one cannot be read."""
-    query = (
-        f"SELECT file_name, list_sort(list(name)) FROM parquet_schema({_build_path_list_sql(files)}) GROUP BY file_name"  # noqa: S608 - paths, quoted
-    )
-    try:
-        with open_in_memory() as aside:
-            columns = {name: tuple(names) for name, names in aside.execute(query).fetchall()}
-    except _LOAD_ERRORS:
-        return [files]
-    versions: dict[tuple[str, ...] | None, list[Path]] = {}
-    for file in files:
-        versions.setdefault(columns.get(str(file)), []).append(file)
-    return list(versions.values())
-
-
-def _build_path_list_sql(files: Sequence[Path]) -> str:
-    return f"[{', '.join(quote_literal(glob.escape(str(file))) for file in files)}]"
-
-
-def _split_in_halves(files: Sequence[Path]) -> list[Sequence[Path]]:
-    middle = (len(files) + 1) // 2
-    return [half for half in (files[:middle], files[middle:]) if half]
-
-
-def _verify_rows(table: Table, rows: str, files: Sequence[Path]) -> tuple[pa.Table, dict[Path, str]]:
-    """The rows that are as they were written; the files whose row is not, and why."""
-    holds = f"{ROW_SHA256} IS NULL OR {ROW_SHA256} = {row_sha256_sql(table.schema)}"
-    # A database of its own: a footer that makes no sense can bring DuckDB to declare all of a database invalid.
-    with open_in_memory() as aside:
-        aside.execute(f"CREATE TABLE compared AS SELECT *, {holds} AS holds FROM {rows}")  # noqa: S608 - declared names
-        whole = aside.sql("SELECT * EXCLUDE holds FROM compared WHERE holds").to_arrow_table()
-        found = dict(aside.sql("SELECT filename, bool_and(holds) FROM compared GROUP BY filename").fetchall())
-    wrong = {file: "its row is not as it was written" for file in files if found.get(str(file)) is False}
-    return whole, wrong | {file: "it holds no row" for file in files if str(file) not in found}
-
-
-def _insert_file_rows(
-    connection: duckdb.DuckDBPyConnection, table: Table, rows: str, files: Sequence[Path]
-) -> dict[Path, FileRows]:
-    """Insert the rows of files; what each of them gave. Where this fails, nothing is inserted."""
-    of_columns = build_column_expressions(table)
-    partition_columns = ", ".join(of_columns[name] for name in table.partition_columns)
-    counted = f"SELECT filename, count(*), {partition_columns} FROM {rows} GROUP BY ALL"  # noqa: S608 - declared names
-    gave: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
-    for file, count, *values in connection.execute(counted).fetchall():
-        gave.setdefault(file, []).append((count, tuple(values)))
-    filled = ", ".join(f"{sql} AS {quote_identifier(name)}" for name, sql in of_columns.items())
-    connection.execute(f"INSERT INTO {table.name} BY NAME SELECT {filled} FROM {rows}")  # noqa: S608 - declared names
-    return {file: _sum_file_rows(gave.get(str(file), ())) for file in files}
-
-
-def _sum_file_rows(counted_values: Sequence[tuple[int, tuple[str, ...]]]) -> FileRows:
-    return FileRows(sum(count for count, _ in counted_values), frozenset(values for _, values in counted_values))
-
-
-def delete_changed_rows(connection: duckdb.DuckDBPyConnection, table: Table, relation: str) -> None:
-    """Delete the rows of a table whose partition columns have values of this ``relation``."""
-    connection.execute(f"DELETE FROM {table.name} USING {relation} WHERE {_build_match_sql(table, relation)}")  # noqa: S608 - declared names
-
-
-def _build_match_sql(table: Table, relation: str) -> str:
-    return " AND ".join(
-        f"{table.name}.{quote_identifier(name)} = {relation}.{quote_identifier(name)}"
-        for name in table.partition_columns
-    )
-
-
-def _strip_query(error: Exception) -> str:
-    """What DuckDB says is wrong with a file, without the piece of our own query that it points at."""
-    return " ".join(str(error).split("\n\nLINE ")[0].split())
-
-
-def remove_duplicate_rows(connection: duckdb.DuckDBPyConnection, relation: str) -> None:
+def _remove_duplicate_rows(connection: duckdb.DuckDBPyConnection) -> None:
     """Delete all but the first row of a text that is in two part files of a model's cache.
 
-    Disjoint workers and a compaction can leave such files. The ``relation`` holds the models whose parts were loaded.
+    Disjoint workers and a compaction can leave such files.
     """
     connection.execute(
-        "DELETE FROM token_statistics USING (SELECT model_fingerprint, key, min(rowid) AS first FROM token_statistics"  # noqa: S608 - a name of ours
-        f" SEMI JOIN {relation} USING (model_fingerprint) GROUP BY ALL HAVING count(*) > 1) AS twice"
+        "DELETE FROM token_statistics USING (SELECT model_fingerprint, key, min(rowid) AS first FROM token_statistics"
+        " GROUP BY ALL HAVING count(*) > 1) AS twice"
         " WHERE token_statistics.model_fingerprint = twice.model_fingerprint AND token_statistics.key = twice.key"
         " AND token_statistics.rowid > twice.first"
     )
+
+
+def load_ledger(connection: duckdb.DuckDBPyConnection, ledger: Ledger) -> None:
+    """Insert the entries and outcomes of the ledger; of an entry that its run wrote again, the last."""
+    last = {(entry.table, entry.partition, entry.run_id): entry for entry in ledger.entries}
+    insert_rows(connection, LINEAGE, pa.Table.from_pylist(list(map(build_lineage_row, last.values())), LINEAGE.schema))
+    rows = [
+        {
+            "model": outcome.pair.model,
+            "benchmark": outcome.pair.benchmark,
+            "stage": outcome.stage,
+            "status": outcome.status,
+            "reason": outcome.reason,
+            "run_id": outcome.run_id,
+            "recorded_at": outcome.at,
+        }
+        for outcome in ledger.outcomes
+    ]
+    insert_rows(connection, OUTCOMES, pa.Table.from_pylist(rows) if rows else None)
+
+
+def build_lineage_row(entry: Entry) -> Mapping[str, object]:
+    """An entry as a row of the table lineage."""
+    return {
+        **{name: getattr(entry, name) for name in LINEAGE.names if hasattr(entry, name)},
+        "upstream_data_versions": canonical_json(entry.upstream),
+        "package_versions": canonical_json(entry.packages),
+        "settings": canonical_json(entry.settings) if entry.settings else None,
+        "row_sha256": entry.digest,
+        "previous_sha256": entry.previous,
+    }
 
 
 def load_model_cards(connection: duckdb.DuckDBPyConnection, paths: DataPaths) -> list[UnreadableTableFile]:
@@ -362,8 +244,10 @@ def _load_json(
     return unreadable
 
 
-def insert_rows(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> None:
+def insert_rows(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table | None) -> None:
     """Rows that were made for the table, as they are."""
+    if rows is None:
+        return
     connection.register("given", rows)
     connection.execute(f"INSERT INTO {table.name} BY NAME FROM given")
     connection.unregister("given")

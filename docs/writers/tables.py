@@ -82,7 +82,7 @@ def _table(declared: Table) -> str:
             f"`{one.stored_as or one.name}`",
             sql_type(one),
             escape_markdown(one.description),
-            "yes" if one.may_be_null else "",
+            "yes" if one.null else "",
         ]
         for one in declared.stored
     )

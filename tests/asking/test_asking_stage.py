@@ -21,7 +21,7 @@ from audit_pipeline.asking.journal import AskJournal
 from audit_pipeline.asking.ladder import AskOptions
 from audit_pipeline.asking.outputs import read_outputs
 from audit_pipeline.catalogue.contracts import CHAT_ANSWERS, Pair
-from audit_pipeline.catalogue.lineage import iterate_entries
+from audit_pipeline.catalogue.ledger import read_ledger
 from audit_pipeline.catalogue.locks import HeldError
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.endpoints.budget import Limits
@@ -94,9 +94,9 @@ def test_a_model_that_knows_one_text_is_found_and_no_other(chat_server: Servers,
     assert {row["claim"] for row in report.documents if row["document_id"] != KNOWN} == {"not reproduced"}
     assert all(row["p_value"] == 1.0 for row in report.documents if row["document_id"] in ("b", "c"))
     assert known["q_bh"] == pytest.approx(0.15)
-    [entry] = iterate_entries(paths, "chat_documents", "works|made")
-    assert json.loads(entry["settings"])["headline"] == "instruction"
-    assert json.loads(entry["upstream_data_versions"]) == {"files/works": "1"}
+    [entry] = read_ledger(paths).of("chat_documents", "works|made")
+    assert entry.settings["headline"] == "instruction"
+    assert entry.upstream == {"files/works": "1"}
 
 
 def test_a_model_that_repeats_its_prompt_gets_no_credit(chat_server: Servers, paths: DataPaths) -> None:

@@ -9,14 +9,7 @@ import pytest
 from audit_pipeline.asking.journal import AskJournal
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.removal import (
-    RemovalTarget,
-    find_removal,
-    list_kept_names,
-    list_unfinished_removals,
-    mark_removal_finished,
-    remove,
-)
+from audit_pipeline.operate.removal import RemovalTarget, carry_out, find_removal, list_kept_names
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import query_warehouse
 from tests.warehouse.chats import answer_row, document_row, write_asking
@@ -64,15 +57,14 @@ def holding(folder: Folder, name: str) -> list[Path]:
 )
 def test_answers_journal_and_lineage_go(folder: Folder, target: RemovalTarget, remaining: set[tuple[str, str]]) -> None:
     removal = find_removal(target, folder.paths)
-    gone = {one.what: (one.files, one.rows) for one in remove(removal)}
-    mark_removal_finished(removal)
-    # Two pairs go, each with a row of each table; the journal and its lock are files without rows.
-    assert gone == {"chat_answers": (4, 2), "chat_documents": (2, 2), "lineage": (4, 4)}
+    counted = {row["what"]: row["files"] for row in removal.measure()}
+    # Two pairs go, each with a row of each table; the journal and its lock are files, too.
+    assert {table: counted[table] for table in TABLES} == {"chat_answers": 4, "chat_documents": 2}
+    carry_out(removal, folder.paths)
     assert not journal_of(folder).parent.exists()
     assert holding(folder, target.name) == []
     assert target.name not in list_kept_names(target.dimension, folder.paths)
-    assert list_unfinished_removals(folder.paths) == []
-    build_warehouse(folder.paths, everything=True)
+    build_warehouse(folder.paths)
     for table in (*TABLES, "runs"):
         rows = query_warehouse(folder.paths.warehouse, f"SELECT DISTINCT benchmark, model FROM {table}").to_pylist()
         assert {(row["benchmark"], row["model"]) for row in rows} == remaining, table
@@ -84,5 +76,5 @@ def test_a_journal_alone_is_found_and_goes(tmp_path: Path) -> None:
     keep_in_journal(folder)
     assert list_kept_names("model", folder.paths) == {"talker"}
     assert list_kept_names("benchmark", folder.paths) == {"shelf"}
-    remove(find_removal(RemovalTarget("benchmark", "shelf"), folder.paths))
+    carry_out(find_removal(RemovalTarget("benchmark", "shelf"), folder.paths), folder.paths)
     assert not journal_of(folder).parent.exists()

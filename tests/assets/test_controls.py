@@ -10,6 +10,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from ledger_lines import lineage_rows
 from made_workspace import (
     SOURCE,
     Workspace,
@@ -24,11 +25,9 @@ from made_workspace import (
 )
 
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
-from audit_pipeline.catalogue.contracts import LINEAGE, Pair
+from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.control_files import read_control
-from audit_pipeline.catalogue.files import read_table
-from audit_pipeline.catalogue.lineage import read_latest_run
-from audit_pipeline.catalogue.outcomes import read_latest_outcome
+from audit_pipeline.catalogue.ledger import find_latest_outcome, read_latest_run
 from audit_pipeline.catalogue.store import compute_documents_version, read_documents
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.versions import compute_control_version
@@ -107,8 +106,7 @@ def test_a_control_is_trained_once_and_its_version_is_that_of_its_entry_and_docu
     documents = compute_documents_version(read_documents(workspace.paths, SOURCE))
     assert version == compute_control_version(load_controls()[CONTROL], {SOURCE: documents})
     assert (said["dagster/row_count"], said["trained now"]) == (72, True)
-    [lineage] = workspace.paths.run_file("lineage", f"controls:{CONTROL}", "any").parent.glob("*.parquet")
-    [written] = read_table(lineage, LINEAGE, label="lineage").to_pylist()
+    [written] = [row for row in lineage_rows(workspace.paths) if row["table"] == "controls"]
     assert (written["run_id"], written["data_version"]) == (run.run_id, version)
     assert json.loads(written["upstream_data_versions"]) == {f"documents/{SOURCE}": documents}
 
@@ -198,7 +196,7 @@ def test_pairs_that_do_not_belong_are_not_applicable_and_cost_no_pass(
     loads = count_loads(prepared.monkeypatch)
     for pair, reason in reasons.items():
         run_job(job, instance, partition_key=pair.partition)
-        outcome = read_latest_outcome(prepared.paths, pair)
+        outcome = find_latest_outcome(prepared.paths, pair)
         assert outcome is not None
         assert (outcome.status, outcome.stage, outcome.reason) == ("not_applicable", "token_statistics", reason)
         with pytest.raises(DataError, match="there are no scores"):

@@ -9,7 +9,7 @@ from made_workspace import Workspace, count_loads, made_documents
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import SCORES, Pair
 from audit_pipeline.catalogue.files import read_table
-from audit_pipeline.catalogue.lineage import read_latest_run
+from audit_pipeline.catalogue.ledger import read_latest_run
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register

@@ -14,7 +14,7 @@ import pytest
 from made_workspace import SOURCE, Workspace, made_documents, temporal
 
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.outcomes import record_outcome
+from audit_pipeline.catalogue.ledger import record_outcome
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError, TransientError
 from audit_pipeline.operate.dagster import sensors

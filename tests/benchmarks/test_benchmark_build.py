@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from ledger_lines import write_explained
 from made_documents import NEW, OLD, document, documents_table, labelled_spec, temporal_spec, words_of
 
 from audit_pipeline.benchmarks import rows_origin
 from audit_pipeline.benchmarks.build import (
-    BenchmarkReport,
     build,
     compute_benchmark_digest,
     compute_current_digest,
@@ -22,8 +22,7 @@ from audit_pipeline.benchmarks.build import (
 )
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BUILDERS, load_benchmarks
-from audit_pipeline.catalogue.contracts import EXAMPLES, text_sha256
-from audit_pipeline.catalogue.files import write_table
+from audit_pipeline.catalogue.contracts import DOCUMENTS, EXAMPLES, text_sha256
 from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.formats import read_rows
@@ -153,17 +152,17 @@ def test_documents_are_read_from_the_data_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"the source sotu has not been built yet"):
         build(spec, paths, "run")
     assert not paths.examples(spec.name).exists()
-    write_table(paths.documents("sotu"), some_documents())
+    write_explained(paths, DOCUMENTS, "sotu", some_documents())
     assert build(spec, paths, "run").examples.num_rows > 0
 
 
 def test_the_current_digest_follows_the_documents(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     spec = temporal_spec(sources=["sotu"])
-    write_table(paths.documents("sotu"), some_documents())
+    write_explained(paths, DOCUMENTS, "sotu", some_documents())
     built = build(spec, paths, "run").digest
     assert compute_current_digest(spec, paths) == built
-    write_table(paths.documents("sotu"), some_documents(extra=1))
+    write_explained(paths, DOCUMENTS, "sotu", some_documents(extra=1))
     assert compute_current_digest(spec, paths) != built
 
 
@@ -187,21 +186,6 @@ def test_the_current_digest_follows_the_rows_of_one_file_and_reads_them_once(
     file.unlink()
     with pytest.raises(DataError, match=r"rows\.jsonl"):
         compute_current_digest(spec, paths)
-
-
-def test_nothing_is_written_where_the_caller_refuses_the_report(tmp_path: Path) -> None:
-    paths = DataPaths(tmp_path)
-    seen = []
-
-    def refuse(report: BenchmarkReport) -> None:
-        seen.append(report.digest)
-        raise DataError("no")
-
-    with pytest.raises(DataError, match="no"):
-        build(temporal_spec(), paths, "run", lambda source: some_documents(), refuse)
-    assert len(seen) == 1
-    assert not paths.examples("made_10").exists()
-    assert not paths.benchmark_manifest("made_10").exists()
 
 
 def test_several_sources_are_one_benchmark(tmp_path: Path) -> None:

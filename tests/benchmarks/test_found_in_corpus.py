@@ -19,7 +19,7 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP
 from audit_pipeline.catalogue.integrity import DamagedError
-from audit_pipeline.catalogue.lineage import file_of
+from audit_pipeline.catalogue.ledger import file_of
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ConfigError, DataError
 

@@ -12,7 +12,7 @@ from s3_server import S3Server
 
 from audit_pipeline.catalogue import locks as leases
 from audit_pipeline.catalogue.files import write_json
-from audit_pipeline.catalogue.locks import HeldError, hold_lock, hold_note, read_live_notes
+from audit_pipeline.catalogue.locks import HeldError, hold_lock
 from audit_pipeline.catalogue.object_store import Bucket, BucketError
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import WorkingCopy, copy_of
@@ -132,29 +132,12 @@ def test_a_process_that_slept_too_long_writes_nothing(machine: Machine, monkeypa
 def test_an_answer_that_is_lost_on_the_way_takes_nothing(machine: Machine, s3: S3Server, bucket: Bucket) -> None:
     """The store writes the lease and its answer is lost: asked again it says that somebody has it."""
     one = machine("one")
-    lease = leases._Lease(working(one), "locks/a.lock", {})
+    lease = leases._Lease(working(one), "locks/a.lock")
     bucket.create("locks/a.lock", lease._to_json())
     lease.take(0)
     lease.give_back()
     with hold_lock(one.root / "a.lock", 0):
         pass
-
-
-def test_notes_stand_as_long_as_their_process(
-    machine: Machine, later: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two = machine("one"), machine("two")
-    with hold_note(one.claims, {"doing": "audit"}), hold_note(two.claims, {"doing": "forget"}):
-        assert sorted(one["doing"] for one in read_live_notes(two.claims)) == ["audit", "forget"]
-    assert read_live_notes(one.claims) == []
-    with monkeypatch.context() as dying:
-        die(dying)
-        with hold_lock(one.claims / "gate.lock", 0):
-            lease = leases._Lease(working(one), f"locks/claims/{'0' * 32}", {"doing": "audit"})
-            lease.take(0)
-    assert read_live_notes(two.claims) == [{"doing": "audit"}]
-    later[0] = leases.LEASE_SECONDS + 1
-    assert read_live_notes(two.claims) == []
 
 
 def working(paths: DataPaths) -> WorkingCopy:

@@ -12,8 +12,7 @@ from s3_server import S3Server
 from audit_pipeline.catalogue import working_copy
 from audit_pipeline.catalogue.contracts import SCORES, Pair
 from audit_pipeline.catalogue.files import write_json, write_table
-from audit_pipeline.catalogue.lineage import LineageStep, record_lineage
-from audit_pipeline.catalogue.lineage_chain import follow_chain
+from audit_pipeline.catalogue.ledger import LineageStep, list_segments, read_ledger, record_entry
 from audit_pipeline.catalogue.object_store import Bucket, BucketError
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import (
@@ -21,12 +20,12 @@ from audit_pipeline.catalogue.working_copy import (
     data_address,
     fetch_folder_on_demand,
     refetch_damaged_file,
+    refresh,
     remove,
     remove_folder,
     upload_folder,
 )
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.warehouse.build import read_lineage_chain
 
 Machine = Callable[[str], DataPaths]
 SCHEMA = pa.schema([pa.field("key", pa.string()), pa.field("text_sha256", pa.string()), pa.field("value", pa.int64())])
@@ -107,13 +106,13 @@ def test_lineage_rows_of_two_machines_are_one_chain(machine: Machine, s3: S3Serv
     for number, paths in enumerate([one, two, two, one]):
         step = LineageStep.now(f"run-{number}", "scores", "1")
         s3.requests.clear()
-        record_lineage(paths, step, SCORES, "b|m", data_version="v", upstream={})
+        record_entry(paths, step, SCORES, "b|m", data_version="v", upstream={})
         assert len(s3.requests) <= 12
-    # Another machine's row of the same run, which this one has not seen yet, is replaced.
-    record_lineage(two, step, SCORES, "b|m", data_version="v", upstream={})
-    # The head is as the last writer left it, whatever this machine has fetched so far.
-    found = follow_chain(*read_lineage_chain(one))
-    assert (found.linked, found.withdrawn, found.problems) == (4, {"replaced": 1}, ())
+    refresh(one.root)
+    ledger = read_ledger(one)
+    assert [entry.run_id for entry in ledger.entries] == [f"run-{number}" for number in range(4)]
+    assert ledger.problems == []
+    assert [segment.name for segment in list_segments(one.ledger)] == [f"{number:06}.jsonl" for number in range(1, 5)]
 
 
 def test_only_what_changed_is_fetched(machine: Machine, s3: S3Server) -> None:

@@ -12,13 +12,11 @@ import pytest
 from audit_pipeline.catalogue import contracts, store
 from audit_pipeline.catalogue.contracts import EXAMPLES, HIGHLIGHTS, KINDS, RUN_TABLES, SCORES, TABLES, Pair, Table
 from audit_pipeline.catalogue.contracts.common import BENCHMARK, MODEL, RUN_ID
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.sql import (
     build_column_expressions,
     build_create_table_sql,
-    build_later_columns_sql,
-    build_rows_by_run_sql,
     sql_type,
 )
 from audit_pipeline.catalogue.table import Column
@@ -35,9 +33,9 @@ MADE = Table(
     columns=(
         MODEL,
         BENCHMARK,
-        Column("number", pa.float64(), "a number", null=True),
-        Column("quoted", pa.string(), "some words of a text", null=True, quotes_text=True),
-        Column("at", pa.date32(), "a day", stored_as="day", later=True),
+        Column("number", pa.float64(), "a number", null=True, ge=0, le=1),
+        Column("quoted", pa.string(), "some words of a text", null=True, quotes_text=True, one_of=("words", "secret")),
+        Column("at", pa.date32(), "a day", null=True, stored_as="day"),
         RUN_ID,
     ),
 )
@@ -64,7 +62,7 @@ def test_keys_and_partitions_are_of_columns_that_the_warehouse_has(table: Table)
     assert table.key
     assert {*table.key} <= stored
     assert all(sql_type(column) for column in table.stored)
-    if table.has_files and not table.is_record:
+    if table.has_files:
         assert {*table.partition_columns} <= stored
         assert "run_id" in stored
     assert {*table.holds_text} <= {*table.names}
@@ -108,10 +106,6 @@ def test_the_warehouse_table_of_a_declaration() -> None:
             "SELECT column_name, data_type, is_nullable, comment FROM duckdb_columns() WHERE table_name = 'made'"
         ).fetchall()
         ((comment,),) = connection.execute("SELECT comment FROM duckdb_tables()").fetchall()
-        connection.execute(
-            "INSERT INTO made VALUES ('one', 'b_8', 1, 'x', NULL, 'run'), ('one', 'b_8', 2, 'y', NULL, 'run')"
-        )
-        counted = connection.sql(build_rows_by_run_sql([MADE])).fetchall()
     assert found == [
         ("model", "VARCHAR", False, "the model"),
         ("benchmark", "VARCHAR", False, "the benchmark"),
@@ -121,8 +115,6 @@ def test_the_warehouse_table_of_a_declaration() -> None:
         ("run_id", "VARCHAR", False, "the run that wrote the row; joins to lineage.run_id"),
     ]
     assert comment == "a made-up finding; current_made holds the latest"
-    assert build_later_columns_sql(MADE) == 'NULL::DATE AS "at"'
-    assert counted == [("made", "b_8|one", "b_8", "one", "run", 2)]
 
 
 def test_rows_that_are_not_as_declared_are_never_written(tmp_path: Path) -> None:
@@ -130,10 +122,32 @@ def test_rows_that_are_not_as_declared_are_never_written(tmp_path: Path) -> None
     for wrong, words in (
         (rows().drop_columns(["number"]), "columns missing: number"),
         (rows(model=None), "column model holds a null"),
+        (rows(number=-0.1), "made: column number holds a value below 0"),
+        (rows(number=1.3), "made: column number holds a value above 1"),
+        (rows(quoted="another"), "made: column quoted holds 'another', which is none of words, secret"),
     ):
         with pytest.raises(DataError, match=words):
             store.write(paths, step, MADE, PAIR, wrong, upstream={})
     assert list(tmp_path.rglob("*")) == []
+
+
+@pytest.mark.parametrize("changes", [{"number": None, "quoted": None}, {"number": 0.0}, {"number": 1.0}])
+def test_limits_allow_their_own_values_and_nulls(tmp_path: Path, changes: dict[str, object]) -> None:
+    step = LineageStep.now("run", "made", "1")
+    assert store.write(DataPaths(tmp_path), step, MADE, PAIR, rows(**changes), upstream={})
+
+
+def test_probabilities_counts_and_words_of_findings_have_limits() -> None:
+    limits = {
+        (table.name, column.name): (column.ge, column.le, column.one_of)
+        for table in TABLES.values()
+        for column in table.columns
+    }
+    assert limits["group_tests", "p_value"] == limits["decisions", "fpr_low"] == (0, 1, ())
+    assert limits["evaluations", "n_groups"] == (0, None, ())
+    assert limits["comparisons", "difference"] == (-1, 1, ())
+    assert limits["scores", "status"][2] == ("ok", "not_applicable", "failed")
+    assert limits["evaluations", "claim_level"] == limits["pair_answers", "claim_level"]
 
 
 def test_written_rows_have_the_declared_columns_and_keep_what_they_say_of_themselves(tmp_path: Path) -> None:

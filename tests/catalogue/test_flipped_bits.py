@@ -1,4 +1,4 @@
-"""Two hundred flipped bits, over every sort of file that a number comes from: none changes a number in silence.
+"""A hundred and fifty flipped bits, over every kind of file that a number comes from: none changes a number unseen.
 
 A flip is one bit of one file. Whoever reads the file afterwards raises an error, leaves it out and names it, sets it
 aside so that its texts are run again, or gets exactly what it got before.
@@ -35,11 +35,10 @@ from audit_pipeline.catalogue.contracts import (
 from audit_pipeline.catalogue.control_files import MANIFEST, TEXTS, read_control, read_control_texts
 from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.integrity import digests_of_folder
-from audit_pipeline.catalogue.lineage import LineageStep, read_latest_run
-from audit_pipeline.catalogue.outcomes import read_latest_outcome, record_outcome
-from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
+from audit_pipeline.catalogue.ledger import LineageStep, read_ledger, record_outcome
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import read_documents
-from audit_pipeline.errors import AuditError
+from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.extraction.search import SearchOptions
 from audit_pipeline.extraction.windows import WindowLengths
 from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
@@ -95,14 +94,7 @@ class Kept:
                 lambda: self._cached(lambda *given: read_branches(*given, 1)),
             ),
             "scores": (paths.run_file("scores", pair.partition, "run"), self._scores),
-            "lineage": (
-                paths.run_file("lineage", f"scores:{pair.partition}", "run"),
-                lambda: read_latest_run(paths, "scores", pair.partition),
-            ),
-            "outcome": (
-                paths.run_file("outcomes", pair.partition, "failed"),
-                lambda: read_latest_outcome(paths, pair),
-            ),
+            "ledger": (next(paths.ledger.glob("*.jsonl")), lambda: read_whole_ledger(paths)),
             "token frequencies": (
                 frequencies,
                 lambda: [
@@ -130,6 +122,13 @@ class Kept:
 
     def _frequencies(self) -> Any:
         return read_corpus_frequencies("notes", self.model, self.paths)
+
+
+def read_whole_ledger(paths: DataPaths) -> object:
+    ledger = read_ledger(paths)
+    if ledger.problems:
+        raise DataError(ledger.problems[0])
+    return ledger.entries, ledger.outcomes
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +214,7 @@ def _write_asking(pair: Pair, paths: DataPaths) -> None:
 def _write_control(paths: DataPaths) -> None:
     texts: list[dict[str, object]] = [
         dict.fromkeys(CONTROL_TEXTS.names, "made up")
+        | {"role": "member"}
         | {"published": date(2020, 1, 1), "exposed": number, "twin": 0, "text": f"text {number}"}
         for number in range(30)
     ]
@@ -256,7 +256,7 @@ def put(path: Path, content: bytes) -> None:
 
 SORTS = (
     *("documents", "source manifest", "examples", "benchmark manifest", "token statistics", "branches", "scores"),
-    *("lineage", "outcome", "token frequencies", "control's texts", "control's manifest", "control's pointer"),
+    *("ledger", "token frequencies", "control's texts", "control's manifest", "control's pointer"),
     *("rolled day", "model's card"),
 )
 
@@ -305,12 +305,6 @@ def loaded_files(kept: Kept) -> dict[Path, str]:
     found[paths.documents(SOURCE)] = "FROM documents"
     found[paths.study(STUDY)] = "FROM control_studies"
     found[paths.model_card(kept.model.identity.model_fingerprint)] = "FROM models"
-    found[paths.run_file("outcomes", PAIRS[0].partition, "failed")] = "SELECT * EXCLUDE row_sha256 FROM outcomes"
-    for file in paths.table("lineage").rglob("*.parquet"):
-        table, _, partition = name_from_path_segment(file.parent.name.removeprefix("partition=")).partition(":")
-        where = f""""table" = '{table}' AND "partition" = '{partition}'"""
-        # Where the name of the digest's column is what changed, the row is as an earlier version wrote it.
-        found[file] = f"SELECT * EXCLUDE row_sha256 FROM lineage WHERE {where}"
     return found
 
 
@@ -328,17 +322,15 @@ def test_no_build_of_the_warehouse_loads_another_number(kept: Kept) -> None:
     paths, statements, chance = kept.paths, loaded_files(kept), random.Random("flips of a build")
     parts = sorted(paths.table("token_statistics").glob("kind=base/*/part-*.parquet"))
     empty = paths.root.parent / "no config"
-    assert {one.path.parent for one in build_warehouse(paths, config=empty).unreadable} == {empty}
+    assert {one.path.parent for one in build_warehouse(paths, config=empty).filled.left_out} == {empty}
     expected = rows(paths, statements)
     assert sum(map(bool, expected.values())) > 0.8 * len(expected), "tables of findings hold something to be changed"
     texts = rows(paths, dict.fromkeys(parts, "FROM token_statistics"))
     flips = noticed = 0
-    for number in range(BUILDS):
-        # In turn: a byte changed in a file, and not in its lineage entry as well.
-        some = [file for file in statements if (paths.table("lineage") in file.parents) == bool(number % 2)]
-        before = {file: flipped(file, chance) for file in [*some, parts[0]]}
+    for _ in range(BUILDS):
+        before = {file: flipped(file, chance) for file in [*statements, parts[0]]}
         try:
-            named = {one.path for one in build_warehouse(paths, config=empty).unreadable}
+            named = {one.path for one in build_warehouse(paths, config=empty).filled.left_out}
             found = rows(paths, statements)
             for file, expected_rows in expected.items():
                 assert found[file] == ([] if file in named else expected_rows), file

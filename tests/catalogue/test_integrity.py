@@ -1,69 +1,24 @@
-"""Digests of rows, documents and folders: one form in Python and SQL, and no bit that can change unseen."""
+"""Digests of documents and folders: no bit changes unseen."""
 
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 
-import duckdb
-import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from audit_pipeline.catalogue import integrity
-from audit_pipeline.catalogue.contracts import OUTCOMES
 from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.integrity import (
     REST_SHA256,
-    ROW_SHA256,
     DamagedError,
     cached_sha256,
     digests_of_folder,
     file_sha256,
     require_matching_digests,
-    require_row_digest,
-    row_sha256,
-    row_sha256_sql,
-    with_row_sha256,
 )
 from audit_pipeline.errors import DataError
-
-COLUMNS = pa.schema([("b", pa.string()), ("a", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
-TEXT = st.none() | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5)
-ROWS = st.fixed_dictionaries(
-    {"a": TEXT, "b": TEXT, "at": st.none() | st.datetimes(datetime(1900, 1, 1), timezones=st.just(UTC))}
-)
-
-
-@given(st.lists(ROWS, min_size=1, max_size=4))
-def test_duckdb_computes_the_same_digest_of_a_row(rows: list[dict[str, object]]) -> None:
-    table = pa.Table.from_pylist(rows, schema=COLUMNS)
-    with duckdb.connect() as connection:
-        connection.register("given", table)
-        found = connection.execute(f"SELECT {row_sha256_sql(COLUMNS)} FROM given").fetchall()
-    assert [digest for (digest,) in found] == [row_sha256(row) for row in rows]
-
-
-@given(ROWS, ROWS)
-def test_rows_that_differ_have_other_digests(one: dict[str, object], other: dict[str, object]) -> None:
-    assert (row_sha256(one) == row_sha256(other)) == (one == other)
-
-
-def test_a_row_says_when_it_is_not_what_it_was(tmp_path: Path) -> None:
-    row = with_row_sha256({"a": "1", "b": None, "at": datetime(2026, 1, 1, tzinfo=UTC)})
-    assert with_row_sha256(row) == row
-    require_row_digest(row, tmp_path)
-    require_row_digest({**row, "added later": None}, tmp_path)
-    require_row_digest({"a": "of an earlier version"}, tmp_path)
-    for changed in ({"a": "2"}, {"b": ""}, {"at": datetime(2026, 1, 2, tzinfo=UTC)}, {ROW_SHA256: "0" * 64}):
-        with pytest.raises(DamagedError, match=r"its row is not as it was written"):
-            require_row_digest({**row, **changed}, tmp_path)
-    with pytest.raises(TypeError, match="text and times"):
-        row_sha256({"a": 1})
-    assert ROW_SHA256 in OUTCOMES.names
-
 
 DOCUMENT = {"z": 1, "a": "é<script>", "n": [1.5, None, {"day": date(2026, 1, 2)}], "digest": "0" * 64, "last": True}
 

@@ -15,7 +15,6 @@ from written import read_all
 from audit_pipeline.catalogue.files import (
     cast_to_columns,
     read_json,
-    read_rows,
     read_table,
     require_output,
     table_from_rows,
@@ -139,14 +138,3 @@ def test_a_page_that_is_not_what_its_checksum_says_is_not_read(tmp_path: Path) -
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"the table cannot be read .*(?i:crc|checksum)"):
         read_table(path, SCHEMA, label="the table")
-    with pytest.raises(DataError, match=r"the rows cannot be read .*(?i:crc|checksum)"):
-        read_rows(path, label="the rows")
-
-
-def test_columns_of_a_later_version_are_null_where_they_are_not_there() -> None:
-    later = pa.schema([*SCHEMA, pa.field("c", pa.string(), metadata={"later": "yes"})])
-    found = cast_to_columns(pa.table({"a": pa.array([7], pa.int32()), "b": ["x"]}), later)
-    assert found.to_pylist() == [{"a": 7, "b": "x", "c": None}]
-    assert cast_to_columns(pa.table({"c": ["y"], "a": pa.array([7], pa.int32()), "b": ["x"]}), later)[
-        "c"
-    ].to_pylist() == ["y"]

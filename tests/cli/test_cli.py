@@ -165,7 +165,7 @@ def test_what_there_is_as_json(audited: Workspace) -> None:
 def test_what_was_forgotten_and_examined_as_json(audited_copy: Workspace) -> None:
     plan = answered(audited_copy.run("forget", "--benchmark", "made_8", "--dry-run", "--json"))["would_go"]
     assert {row["what"] for row in plan} >= {"partition in Dagster"}
-    assert all(isinstance(row["bytes"], int) or row["what"] == "partition in Dagster" for row in plan)
+    assert all(isinstance(row["bytes"], int) == isinstance(row["files"], int) for row in plan)
     findings = answered(audited_copy.run("doctor", "--json"))["findings"]
     assert findings
     assert all(row["ok"] is True for row in findings)
@@ -207,7 +207,7 @@ def test_the_doctor_ends_with_one_where_something_is_wrong(audited_copy: Workspa
     wrong = [line for line in result.stdout.splitlines() if line.startswith("!!")]
     assert len(wrong) == 2
     assert "no model at /nowhere/model" in wrong[0]
-    assert f"damaged: {part}" in wrong[1]
+    assert wrong[1].endswith(str(part)[-100:])
 
 
 def test_dev_starts_dagster_on_loopback_with_its_own_home(workspace: Workspace) -> None:

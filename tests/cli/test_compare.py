@@ -15,7 +15,7 @@ from tiny_models import save_model
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, MEMBER, NON_MEMBER, Pair
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
@@ -129,10 +129,11 @@ def test_what_is_missing_is_one_line_with_its_command(audited: Workspace) -> Non
 
 def test_documents_that_are_still_reproduced_stand_in_the_headline(audited: Workspace) -> None:
     """As extraction leaves it: the model after gives a passage of one of two documents."""
-    null = {name: None for name in DOCUMENT_MEMORISATION.names if DOCUMENT_MEMORISATION.column(name).may_be_null}
+    null = {name: None for name in DOCUMENT_MEMORISATION.names if DOCUMENT_MEMORISATION.column(name).null}
     rows = [
         {
             **null,
+            "likely_anyway": 0,
             **{"model": "edited", "benchmark": "shelf_12", "document_id": title, "title": title, "group": title},
             **{"collection": "c", "side": "audited", "characters": 900, "prefix_tokens": 50, "suffix_tokens": 50},
             **{"stride": "tiled", "windows": 3, "reproduced": count, "set_apart": 0, "predictable": 0},

@@ -19,23 +19,12 @@ def test_a_report_of_nothing_says_how_to_begin(workspace: Workspace) -> None:
     assert "corpus-audit audit" in workspace.paths.report.read_text(encoding="utf-8")
 
 
-def test_a_report_says_what_was_loaded_loads_all_where_it_is_asked_to_and_opens_in_the_browser(
-    audited_copy: Workspace,
-) -> None:
-    def files(*options: str) -> tuple[int, int]:
-        said = told(audited_copy.run("report", *options))
-        found = re.search(r"Warehouse: ([\d,]+) files loaded, ([\d,]+) that have not changed carried over", said)
-        assert found is not None
-        return int(found[1]), int(found[2])
-
+def test_a_report_opens_in_the_browser_where_it_is_asked_to(audited_copy: Workspace) -> None:
     opened: list[str] = []
     audited_copy.monkeypatch.setattr("webbrowser.open", opened.append)
-    there = sum(files("--open"))
+    told(audited_copy.run("report", "--open"))
     assert opened == [audited_copy.paths.report.as_uri()]
-    loaded, carried_over = files()
-    assert loaded + carried_over == there
-    assert carried_over > 0
-    assert files("--rebuild") == (there, 0)
+    told(audited_copy.run("report"))
     assert len(opened) == 1
 
 

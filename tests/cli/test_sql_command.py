@@ -23,6 +23,13 @@ def test_sql_before_any_audit(workspace: Workspace) -> None:
     assert "audit a model first" in error_of(workspace.run("sql", "SELECT 1"))
 
 
+def test_sql_builds_a_warehouse_that_is_not_there(audited_copy: Workspace) -> None:
+    audited_copy.paths.warehouse.unlink()
+    assert (
+        told(audited_copy.run("sql", "SELECT count(*) > 0 AS found FROM scores", "--format", "csv")) == "found\ntrue\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("statement", "message"),
     [

@@ -16,7 +16,7 @@ from local_pool import LocalBackend, make_local_backend
 from tiny_models import SENTENCES, tokenized
 
 from audit_pipeline.catalogue.contracts import Kind
-from audit_pipeline.catalogue.lineage import package_versions
+from audit_pipeline.catalogue.ledger import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cluster import ray_backend
 from audit_pipeline.cluster.engine import Engine

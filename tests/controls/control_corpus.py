@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime
 
 import pyarrow as pa
+from ledger_lines import write_explained
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
-from audit_pipeline.catalogue.files import table_from_rows, write_table
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.files import table_from_rows
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.build import ControlReport, ensure_control_trained
 from audit_pipeline.controls.config import Architecture, ControlEntry
@@ -78,5 +79,5 @@ def step() -> LineageStep:
 
 def build(paths: DataPaths) -> ControlReport:
     """The control, trained from the made-up corpus under ``paths``."""
-    write_table(paths.documents("made"), documents())
+    write_explained(paths, DOCUMENTS, "made", documents())
     return ensure_control_trained(ENTRY, paths, step(), device="cpu")

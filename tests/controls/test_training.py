@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import torch
 from control_corpus import ENTRY, build, documents, entry, step
+from ledger_lines import write_explained
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from audit_pipeline.catalogue.contracts import DOCUMENTS
 from audit_pipeline.catalogue.control_files import count_training_occurrences, read_control, read_control_texts
 from audit_pipeline.catalogue.control_roles import EXPOSED, TWIN
-from audit_pipeline.catalogue.files import write_table
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.build import ensure_control_trained, train_into
 from audit_pipeline.controls.config import Architecture, StudyEntry
@@ -275,7 +276,7 @@ def test_a_control_goes_on_from_a_model_that_there_is(
     monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(tmp_path / "config"))
     before = load_file(folder / "model.safetensors")
     paths = DataPaths(tmp_path / "data")
-    write_table(paths.documents("made"), documents())
+    write_explained(paths, DOCUMENTS, "made", documents())
     report = ensure_control_trained(entry(base="one", epochs=1, learning_rate=1e-9), paths, step(), device="cpu")
     trained = load_file(report.folder / "exposed" / "model.safetensors")
     for name, weight in load_file(folder / "model.safetensors").items():

@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 from fake_endpoint import FakeEndpoint, save_counting_model
+from ledger_lines import lineage_rows
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
 from tiny_models import forward_of, save_model, tokenized
 from written import read_all
 
-from audit_pipeline.catalogue.contracts import LINEAGE, SCORES
+from audit_pipeline.catalogue.contracts import SCORES
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.definitions import defs
 from audit_pipeline.endpoints.endpoint_client import EndpointClient
@@ -137,7 +138,7 @@ def test_an_audit_of_a_model_behind_an_interface(workspace: Workspace, server: F
 
 
 def lineage(workspace: Workspace) -> int:
-    return len(read_all(workspace.paths.table("lineage"), LINEAGE))
+    return len(lineage_rows(workspace.paths))
 
 
 def state(workspace: Workspace) -> list[Any]:

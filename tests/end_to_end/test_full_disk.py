@@ -23,7 +23,7 @@ from tiny_models import forward_of, save_model
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue import files
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.command_group import is_caused_by_full_disk
 from audit_pipeline.errors import DataError

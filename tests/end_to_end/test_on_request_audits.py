@@ -16,7 +16,7 @@ from tiny_models import forward_of, twin_statistics
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue.contracts import SCORES, Pair
 from audit_pipeline.catalogue.files import read_table
-from audit_pipeline.catalogue.lineage import read_latest_run
+from audit_pipeline.catalogue.ledger import read_latest_run
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.warehouse.query import query_warehouse

@@ -11,7 +11,7 @@ from made_workspace import Workspace, enter_workspace, made_documents, make_work
 from tiny_models import forward_of
 
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.exhibit.pack import write_pack
 from audit_pipeline.exhibit.plan import seal
 from audit_pipeline.operate.stages.extraction import (

@@ -26,7 +26,7 @@ from tiny_models import save_model
 
 from audit_pipeline.catalogue.contracts import PLANS, SCORES, Pair, canonical_json
 from audit_pipeline.catalogue.files import read_json, write_json, write_table
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep, list_segments
 from audit_pipeline.exhibit.pack import reduce_entries, write_pack
 from audit_pipeline.exhibit.plan import SealedPlan, compose_plan, read_last_plan, write_plan
 from audit_pipeline.exhibit.verify import Check, Rerun, find_difference, verify_pack
@@ -114,32 +114,20 @@ def test_a_changed_score_is_named_even_where_the_bag_was_written_anew(
     assert told["scores of made_8"] == "score differs, by up to 0.001"
 
 
-def lineage_files(workspace: Workspace) -> list[Path]:
-    folder = workspace.paths.table("lineage")
-    return sorted(folder.rglob("*.parquet"), key=lambda path: pq.read_table(path)["finished_at"][0].as_py())
-
-
-def test_a_removed_lineage_row_is_named(workspace: Workspace, tmp_path: Path) -> None:
-    files = lineage_files(workspace)
-    gone = next(file for file in files if "blind_scores" in str(file))
-    gone.unlink()
+def test_a_removed_line_is_named(workspace: Workspace, tmp_path: Path) -> None:
+    [segment] = list_segments(workspace.paths.ledger)
+    lines = segment.read_bytes().splitlines(keepends=True)
+    segment.write_bytes(b"".join(line for line in lines if b"blind_scores" not in line))
     told = failed(verify(pack(workspace, tmp_path / "pack.zip")))["chain of the lineage"]
-    assert "the row before" in told
-    assert "is gone" in told
+    assert "does not follow the line before it" in told
 
 
-def test_lineage_rows_in_another_order_are_named(workspace: Workspace, tmp_path: Path) -> None:
-    first, second = (
-        file for file in lineage_files(workspace) if "evaluations" in str(file) or "decisions" in str(file)
-    )
-    one, other = pq.read_table(first), pq.read_table(second)
-    place = one.schema.get_field_index("previous_sha256")
-    field = one.schema.field("previous_sha256")
-    write_table(first, one.set_column(place, field, other["previous_sha256"].combine_chunks()))
-    write_table(second, other.set_column(place, field, one["previous_sha256"].combine_chunks()))
+def test_lines_in_another_order_are_named(workspace: Workspace, tmp_path: Path) -> None:
+    [segment] = list_segments(workspace.paths.ledger)
+    lines = segment.read_bytes().splitlines(keepends=True)
+    segment.write_bytes(b"".join([*lines[:2], lines[3], lines[2], *lines[4:]]))
     told = failed(verify(pack(workspace, tmp_path / "pack.zip")))["chain of the lineage"]
-    assert "evaluations of made_8|tiny" in told
-    assert "is not as it was written" in told
+    assert "line 3 of the ledger does not follow the line before it" in told
 
 
 def test_a_plan_that_was_changed_after_sealing_is_named(packed: Path, change: Callable[..., Path]) -> None:
@@ -180,7 +168,7 @@ def test_statistics_that_were_changed_give_no_finding(packed: Path, change: Call
         write_table(file, rows)
 
     told = failed(verify(change(packed, change_statistics, rewritten=True)))
-    assert told.keys() == {"findings of made_8"}
+    assert told.keys() == {"tables against lineage", "findings of made_8"}
 
 
 def test_texts_and_windows_are_run_again_by_the_verifiers_seed(workspace: Workspace, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from ledger_lines import step_of
 from made_epubs import epub, page
 
 from audit_pipeline.catalogue.contracts import EXTRACTION
@@ -31,7 +32,7 @@ def test_the_strongest_windows_of_a_file_say_where_they_are(tmp_path: Path) -> N
     (folder / "novel.epub").write_bytes(epub({"cover.xhtml": page("<p>© 2024</p>"), **chapters}))
     (folder / "notes.txt").write_text("One.\n\nEnd.\n", encoding="utf-8")
     harvest = harvest_local_files(LocalFilesSettings(path=folder))
-    store_harvest("local_files", harvest, paths, "first", datetime(2030, 1, 1, tzinfo=UTC))
+    store_harvest("local_files", harvest, paths, step_of("first"), datetime(2030, 1, 1, tzinfo=UTC))
     assert read_documents(paths, "local_files")["places"].to_pylist()[0] is None
     places = {
         name: describe_strongest(read_document_of_source(f"local_files:local:{name}", paths), tmp_path)

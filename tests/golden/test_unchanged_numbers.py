@@ -21,7 +21,7 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.files import write_json, write_table
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.build import build_texts_table
 from audit_pipeline.controls.config import load_controls
@@ -29,8 +29,9 @@ from audit_pipeline.controls.draw import draw_texts
 from audit_pipeline.controls.versions import read_control_documents
 from audit_pipeline.detectors.registry import mark_defaults
 from audit_pipeline.evidence.findings import compute_findings
-from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.separability.assessment import compute_assessed_split
+from audit_pipeline.sources.config import load_source_settings
+from audit_pipeline.sources.store import refresh
 
 ROOT = Path(__file__).parent.parent.parent
 KEPT = Path(__file__).parent / "instrument_check"
@@ -54,7 +55,7 @@ def findings_now(paths: DataPaths) -> dict[str, pa.Table]:
     entry = load_controls(config)["instrument_check"]
     step = LineageStep.now("golden", "golden", "1")
     for source in entry.sources:
-        refresh_source(source, paths, step)
+        refresh(source, paths, "golden", load_source_settings())
     documents, versions = read_control_documents(entry, paths)
     texts = build_texts_table(draw_texts(documents, entry))
     write_json(paths.control_pointer(entry.name), {"version": "golden"})

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ledger_lines import write_explained
 
 from audit_pipeline.benchmarks.build import read_inputs
 from audit_pipeline.benchmarks.builders.labelled import LabelledSettings
@@ -18,7 +19,7 @@ from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, compute_co
 from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY, example_id
-from audit_pipeline.catalogue.files import table_from_rows, write_json, write_table
+from audit_pipeline.catalogue.files import table_from_rows, write_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.handing_on.export import export, require_licences
 
@@ -56,7 +57,7 @@ def built_of(
         }
         for row in rows
     ]
-    write_table(paths.examples(name), table_from_rows(whole, EXAMPLES))
+    write_explained(paths, EXAMPLES, name, table_from_rows(whole, EXAMPLES))
     spec = {"builder": "labelled", "unit": "whitespace", "seed": 5, "calibration_fraction": 0.2}
     said = {
         "benchmark": name,

@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import load_tokenizer

@@ -27,11 +27,11 @@ from audit_pipeline.catalogue.contracts import (
     Table,
     text_sha256,
 )
-from audit_pipeline.catalogue.lineage import LineageStep, read_latest_run
+from audit_pipeline.catalogue.ledger import LineageStep, read_latest_run
 from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.search import SearchOptions
 from audit_pipeline.extraction.windows import WindowLengths
-from audit_pipeline.operate.removal import RemovalTarget, find_removal, remove
+from audit_pipeline.operate.removal import RemovalTarget, carry_out, find_removal
 from audit_pipeline.operate.stages.extraction import (
     EXTRACTION_VERSION,
     USUAL,
@@ -177,8 +177,8 @@ def test_the_warehouse_has_the_latest_and_what_held_before(workspace: Workspace)
     extract(workspace, "first")
     extract(workspace, "again", asked=SearchOptions(WindowLengths(12, 6), None, fine=False))
     report = build_warehouse(workspace.paths)
-    assert not report.unreadable
-    assert not report.doubled
+    assert not report.filled.left_out
+    assert not report.filled.doubled
 
     def told(sql: str) -> list[dict[str, Any]]:
         return list(query_warehouse(workspace.paths.warehouse, sql).to_pylist())
@@ -229,9 +229,9 @@ def test_what_is_forgotten_is_no_longer_in_the_cache(workspace: Workspace) -> No
     assert not digests & removal.texts, "every document is of both benchmarks"
     assert digests <= {text_sha256(text) for text in kept_by_other}
     shutil.rmtree(workspace.paths.examples("plain_9").parent)
-    remove(find_removal(RemovalTarget("benchmark", "made_8"), workspace.paths))
+    carry_out(find_removal(RemovalTarget("benchmark", "made_8"), workspace.paths), workspace.paths)
     assert workspace.parts("extraction") == []
-    assert not list(workspace.paths.table("document_memorisation").iterdir())
+    assert not list(workspace.paths.table("document_memorisation").rglob("*"))
 
 
 def test_a_search_with_other_settings_is_done_again_by_an_audit(workspace: Workspace) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import Pair, digest
-from audit_pipeline.catalogue.outcomes import PairOutcome
+from audit_pipeline.catalogue.ledger import PairOutcome
 from audit_pipeline.operate.facts import (
     EXTRACTION,
     OF_PAIRS,

@@ -10,25 +10,27 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from ledger_lines import lineage_rows
 from made_workspace import SOURCE, Workspace, made_documents, make_workspace, temporal
 from tiny_models import forward_of
-from written import read_all
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.catalogue.contracts import EVALUATIONS, KINDS, LINEAGE, SCORES, SPLIT_QUALITY, Pair
+from audit_pipeline.catalogue.contracts import EVALUATIONS, KINDS, SCORES, SPLIT_QUALITY, Pair
 from audit_pipeline.catalogue.files import read_json, read_table, write_json
 from audit_pipeline.catalogue.integrity import file_sha256
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError, TransientError
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
-from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, read_known_split, refresh_source
+from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, read_known_split
 from audit_pipeline.operate.stages.evaluations import EvaluationReport, evaluate_pair
 from audit_pipeline.operate.stages.scores import OtherModels, run_tokens, score_pair, statistics_version
 from audit_pipeline.scoring.session import build_audit_selection
 from audit_pipeline.separability import assessment, blind_controls
 from audit_pipeline.separability.blind_controls import BlindControl
+from audit_pipeline.sources.config import load_source_settings
+from audit_pipeline.sources.store import refresh
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -53,7 +55,7 @@ def fill_cache(workspace: Workspace, model: TokenizedModel, forward: Callable[[]
 
 
 def lineage(workspace: Workspace) -> dict[tuple[str, str], dict[str, object]]:
-    rows = read_all(workspace.paths.table("lineage"), LINEAGE).to_pylist()
+    rows = lineage_rows(workspace.paths)
     assert len({(row["table"], row["partition"], row["run_id"]) for row in rows}) == len(rows)
     return {(row["table"], row["run_id"]): row for row in rows}
 
@@ -188,7 +190,7 @@ def test_rows_are_never_without_their_lineage_entry(workspace: Workspace, monkey
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", full)
         with pytest.raises(OSError, match="No space left"):
-            refresh_source(SOURCE, paths, step("full"))
+            refresh(SOURCE, paths, "full", load_source_settings())
     assert seen == [True], "the entry comes first"
     assert ("documents", "full") not in lineage(workspace), "and is taken back where the rows did not follow"
     assert pq.read_table(paths.documents(SOURCE), partitioning=None).equals(before)

@@ -29,7 +29,7 @@ from audit_pipeline.catalogue.contracts import (
     Pair,
 )
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import SkippedRows
@@ -58,7 +58,7 @@ def filled(table: Table, **values: Any) -> dict[str, Any]:
     """A row of a table: what is not given is null where it may be, else nothing of its type."""
     empty = {pa.string(): "", pa.int64(): 0, pa.int32(): 0, pa.int8(): 0, pa.float64(): 0.0, pa.bool_(): False}
     return {
-        column.name: None if column.may_be_null else empty.get(column.type, [])
+        column.name: None if column.null else next(iter(column.one_of), empty.get(column.type, []))
         for column in table.columns
         if not column.sql
     } | values

@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from ledger_lines import lineage_rows
 
 from audit_pipeline.catalogue.files import write_table
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel, with_overrides
@@ -58,9 +59,7 @@ def with_tokenizer(model: TokenizedModel, fingerprint: str) -> TokenizedModel:
 
 
 def lineage(paths: DataPaths) -> list[Mapping[str, object]]:
-    return [
-        row for file in sorted(paths.table("lineage").rglob("*.parquet")) for row in pq.read_table(file).to_pylist()
-    ]
+    return list(lineage_rows(paths))
 
 
 def test_built_once_found_by_name_and_explained(model: TokenizedModel, paths: DataPaths, tmp_path: Path) -> None:

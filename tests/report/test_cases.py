@@ -7,14 +7,16 @@ import shlex
 import shutil
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from ledger_lines import explain_files, rewrite_lines
 
-from audit_pipeline.catalogue.contracts import LINEAGE, SCORES, Pair, canonical_json, digest
+from audit_pipeline.catalogue.contracts import SCORES, Pair, digest
 from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
-from audit_pipeline.catalogue.integrity import with_row_sha256
 from audit_pipeline.evidence.evaluate_options import EvaluateOptions
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report import page as report_page
@@ -171,6 +173,7 @@ def test_which_setting_is_the_default_is_what_the_scores_say(folder: Folder) -> 
         rows = pq.read_table(file, partitioning=None).to_pylist()
         known = [{**row, "is_default": row["parameters"] == '{"k":0.5}'} for row in rows]
         write_table(file, table_from_rows(known, SCORES))
+    explain_files(folder.paths)
     (answer,) = written(folder).reports[TINY].answers
     assert (answer.detector, answer.parameters) == ("min_k_plus_plus", '{"k":0.5}')
 
@@ -193,23 +196,20 @@ def test_without_texts_nothing_is_quoted(audited: Folder) -> None:
 def given_to(folder: Folder, *benchmarks: str) -> None:
     """Make benchmarks into tables of scores that were handed over, a file per model; answers are concluded anew."""
     shutil.rmtree(folder.paths.table("pair_answers"))
-    for file in folder.paths.table("lineage").rglob("*.parquet"):
-        (row,) = pq.read_table(file, partitioning=None).to_pylist()
-        if row["table"] == "pair_answers":
-            file.unlink()
+    rewrite_lines(folder.paths, lambda fields: None if fields["table"] == "pair_answers" else fields)
     for benchmark in benchmarks:
         path = folder.paths.benchmark_manifest(benchmark)
         write_json(path, {**read_json(path), "design": "selected", "spec": {"builder": "given"}})
-        for file in folder.paths.table("lineage").rglob("*.parquet"):
-            (row,) = pq.read_table(file, partitioning=None).to_pylist()
-            of_benchmark, _, model = row["partition"].partition("|")
-            if (row["table"], of_benchmark) != ("scores", benchmark):
-                continue
-            asked = EvaluateOptions(
-                Path(f"scores of {model}.csv"), model=model, benchmark=benchmark, seed=7, headline="loss"
-            )
-            row["settings"] = canonical_json(asked.settings())
-            write_table(file, table_from_rows([with_row_sha256(row)], LINEAGE))
+        rewrite_lines(folder.paths, partial(add_settings, benchmark))
+
+
+def add_settings(benchmark: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """The line of scores of a benchmark with the options that they were handed over with."""
+    of_benchmark, _, model = fields["partition"].partition("|")
+    if (fields["table"], of_benchmark) != ("scores", benchmark):
+        return fields
+    asked = EvaluateOptions(Path(f"scores of {model}.csv"), model=model, benchmark=benchmark, seed=7, headline="loss")
+    return {**fields, "settings": dict(asked.settings())}
 
 
 def test_scores_handed_over_are_evaluated_again(audited: Folder) -> None:

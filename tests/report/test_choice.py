@@ -96,8 +96,8 @@ def test_a_report_of_too_many_pairs(audited: Folder, tmp_path: Path, monkeypatch
 
 
 def test_many_gaps_are_counted_and_some_named(audited: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for file in audited.paths.table("lineage").rglob("*.parquet"):
-        file.unlink()
+    for file in audited.paths.table("evaluations").rglob("*.parquet"):
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
     build_warehouse(audited.paths)
     cut = [
         replace(one, sql=re.sub(r"place <= 50|(?<=- )50\b", lambda at: at[0].replace("50", "2"), one.sql))
@@ -110,4 +110,3 @@ def test_many_gaps_are_counted_and_some_named(audited: Folder, tmp_path: Path, m
     html = found.pages["across"].html
     assert f"<b>{gaps} partitions are not as written: " in html
     assert f'And {gaps - 2} more: <code>corpus-audit sql "FROM lineage_gaps"</code>' in html
-    assert found.reports["across"].lineage == []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import PAIR_ANSWERS, Pair
-from audit_pipeline.catalogue.lineage import read_latest_run
+from audit_pipeline.catalogue.ledger import read_latest_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.stages.evaluations import answer_missing
 from audit_pipeline.report.answer import build_answer

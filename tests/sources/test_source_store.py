@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ledger_lines import step_of
 from made_settings import source_settings
 from profiles import max_examples
 
@@ -56,7 +57,7 @@ def held(table: pa.Table) -> dict[str, tuple[str, str]]:
 
 def first_harvest(paths: DataPaths) -> SourceReport:
     documents = (document("a", "1"), document("a", "2"), document("b", "1"), document("b", "2"), document("c", "1"))
-    return store_harvest("demo", Harvest(documents), paths, "run-1", DAY_1)
+    return store_harvest("demo", Harvest(documents), paths, step_of("run-1"), DAY_1)
 
 
 def test_table_and_manifest_of_a_whole_harvest(paths: DataPaths) -> None:
@@ -93,7 +94,7 @@ def test_missing_parts_keep_what_they_had_and_the_others_are_replaced(paths: Dat
             MissingPart("z", "never", "z"),
         ),
     )
-    report = store_harvest("demo", harvest, paths, "run-2", DAY_2)
+    report = store_harvest("demo", harvest, paths, step_of("run-2"), DAY_2)
     assert held(read_documents(paths, "demo")) == {
         "demo:a:1": ("new words", "run-2"),
         "demo:b:1": ("words", "run-1"),
@@ -111,7 +112,7 @@ def test_missing_parts_keep_what_they_had_and_the_others_are_replaced(paths: Dat
 def test_a_whole_missing_collection_is_kept_and_the_version_stays(paths: DataPaths) -> None:
     before = first_harvest(paths)
     harvest = Harvest((document("c", "1"), document("a", "1"), document("a", "2")), (MissingPart("b", "gone", "b"),))
-    report = store_harvest("demo", harvest, paths, "run-2", DAY_2)
+    report = store_harvest("demo", harvest, paths, step_of("run-2"), DAY_2)
     assert report.data_version == before.data_version
     assert dict(report.kept) == {"b": 2}
 
@@ -119,7 +120,7 @@ def test_a_whole_missing_collection_is_kept_and_the_version_stays(paths: DataPat
 def test_nothing_arrived_but_something_was_there(paths: DataPaths) -> None:
     before = first_harvest(paths)
     missing = tuple(MissingPart(name, "no network", name) for name in "abc")
-    report = store_harvest("demo", Harvest((), missing), paths, "run-2", DAY_2)
+    report = store_harvest("demo", Harvest((), missing), paths, step_of("run-2"), DAY_2)
     assert report.documents == 5
     assert report.data_version == before.data_version
     assert set(report.table.column("run_id").to_pylist()) == {"run-1"}
@@ -128,7 +129,7 @@ def test_nothing_arrived_but_something_was_there(paths: DataPaths) -> None:
 def test_nothing_arrived_and_nothing_was_there(paths: DataPaths) -> None:
     missing = tuple(MissingPart(name, "no network", name) for name in "abcde")
     with pytest.raises(SourceError, match=r"demo yielded nothing; a: no network; b: no network; .* \(and 2 more\)"):
-        store_harvest("demo", Harvest((), missing), paths, "run-1", DAY_1)
+        store_harvest("demo", Harvest((), missing), paths, step_of("run-1"), DAY_1)
     assert not paths.documents("demo").exists()
     assert not paths.source_manifest("demo").exists()
 
@@ -137,7 +138,7 @@ def test_an_empty_harvest_leaves_the_earlier_file_alone(paths: DataPaths) -> Non
     first_harvest(paths)
     before = paths.documents("demo").read_bytes()
     with pytest.raises(SourceError, match="no document was found"):
-        store_harvest("demo", Harvest(()), paths, "run-2", DAY_2)
+        store_harvest("demo", Harvest(()), paths, step_of("run-2"), DAY_2)
     assert paths.documents("demo").read_bytes() == before
 
 
@@ -145,14 +146,16 @@ def test_broken_earlier_documents_do_not_stop_a_harvest(paths: DataPaths) -> Non
     first_harvest(paths)
     paths.documents("demo").write_bytes(b"broken")
     report = store_harvest(
-        "demo", Harvest((document("a", "1"),), (MissingPart("b", "gone", "b"),)), paths, "run-2", DAY_2
+        "demo", Harvest((document("a", "1"),), (MissingPart("b", "gone", "b"),)), paths, step_of("run-2"), DAY_2
     )
     assert report.documents == 1
     assert [item.part for item in report.missing] == ["b", "documents of earlier runs"]
 
 
 def test_documents_of_one_name_are_named_and_the_first_is_kept(paths: DataPaths) -> None:
-    report = store_harvest("demo", Harvest((document("a", "1", "x"), document("a", "1", "y"))), paths, "run-1", DAY_1)
+    report = store_harvest(
+        "demo", Harvest((document("a", "1", "x"), document("a", "1", "y"))), paths, step_of("run-1"), DAY_1
+    )
     assert held(report.table) == {"demo:a:1": ("x", "run-1")}
     assert report.left_out == (LeftOut("demo:a:1", "a second document of this name; the first is kept"),)
 
@@ -172,15 +175,18 @@ def test_version_knows_neither_order_nor_time_nor_run(
 ) -> None:
     paths = DataPaths(tmp_path_factory.mktemp("data"))
     documents = [document("a", name, f"text of {name}") for name in names]
-    first = store_harvest("demo", Harvest(tuple(documents)), paths, "run-1", DAY_1)
+    first = store_harvest("demo", Harvest(tuple(documents)), paths, step_of("run-1"), DAY_1)
     random.Random(seed).shuffle(documents)
-    second = store_harvest("demo", Harvest(tuple(documents)), paths, "run-2", DAY_2)
+    second = store_harvest("demo", Harvest(tuple(documents)), paths, step_of("run-2"), DAY_2)
     assert second.data_version == first.data_version
     order = list(range(len(names)))
     random.Random(seed + 1).shuffle(order)
     assert compute_documents_version(second.table.take(order)) == first.data_version
     changed = [document("a", names[0], "another text"), *[d for d in documents if d.name != names[0]]]
-    assert store_harvest("demo", Harvest(tuple(changed)), paths, "run-3", DAY_2).data_version != first.data_version
+    assert (
+        store_harvest("demo", Harvest(tuple(changed)), paths, step_of("run-3"), DAY_2).data_version
+        != first.data_version
+    )
 
 
 def test_version_changes_with_date_group_and_language(paths: DataPaths) -> None:
@@ -235,7 +241,9 @@ def test_documents_are_fetched_again_when_settings_or_version_change(
     given = source_settings()
     assert read_settings_digest("release_notes", paths) != given.digest_for("release_notes")
     harvest = Harvest((document("a", "1"),))
-    store_harvest("release_notes", harvest, paths, "run", DAY_1, settings_digest=given.digest_for("release_notes"))
+    store_harvest(
+        "release_notes", harvest, paths, step_of("run"), DAY_1, settings_digest=given.digest_for("release_notes")
+    )
     assert read_settings_digest("release_notes", paths) == given.digest_for("release_notes")
     fewer = source_settings(release_notes=ReleaseNotesSettings(projects=("django",)))
     assert read_settings_digest("release_notes", paths) != fewer.digest_for("release_notes")
@@ -259,7 +267,12 @@ def test_a_source_read_from_files_is_stale_when_they_change_and_only_then(tmp_pa
 
     def fetched() -> None:
         store_harvest(
-            "patents", Harvest((document("a", "1"),)), paths, "run", DAY_1, settings_digest=given.digest_for("patents")
+            "patents",
+            Harvest((document("a", "1"),)),
+            paths,
+            step_of("run"),
+            DAY_1,
+            settings_digest=given.digest_for("patents"),
         )
 
     assert read_settings_digest("patents", paths) != given.digest_for("patents")

@@ -8,12 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ledger_lines import write_explained
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, EXAMPLES, Pair
-from audit_pipeline.catalogue.files import table_from_rows, write_table
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.files import table_from_rows
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.unlearning.inputs import AuditThreshold, read_document_values, read_reproduced, read_sides
@@ -41,7 +42,7 @@ def built(folder: Path, name: str, texts: Sequence[Text]) -> BuiltBenchmark:
         }
         for text, label, split in texts
     ]
-    write_table(paths.examples(name), table_from_rows(rows, EXAMPLES))
+    write_explained(paths, EXAMPLES, name, table_from_rows(rows, EXAMPLES))
     return BuiltBenchmark(name, {"digest": name}, paths)
 
 
@@ -93,7 +94,7 @@ def test_benchmarks_that_share_documents_or_groups_are_refused(tmp_path: Path) -
     examples = nested.examples.to_pylist()
     for row, (_, document, group) in zip(examples, windows, strict=True):
         row.update(document_id=document, group=group)
-    write_table(nested.paths.examples("nested"), table_from_rows(examples, EXAMPLES))
+    write_explained(nested.paths, EXAMPLES, "nested", table_from_rows(examples, EXAMPLES))
     nested = BuiltBenchmark("nested", {"digest": "nested"}, nested.paths)
     with pytest.raises(DataError) as refused:
         read_sides(books, nested)
@@ -113,12 +114,11 @@ def extract(
     reference: str | None = None,
 ) -> None:
     """Rows of documents with this coverage; None: too short for a window. Names that begin with h are held out."""
-    empty = dict.fromkeys(
-        name for name in DOCUMENT_MEMORISATION.names if DOCUMENT_MEMORISATION.column(name).may_be_null
-    )
+    empty = dict.fromkeys(name for name in DOCUMENT_MEMORISATION.names if DOCUMENT_MEMORISATION.column(name).null)
     rows = [
         {
             **empty,
+            "likely_anyway": 0,
             **{"model": model, "benchmark": "b", "document_id": name, "group": name, "collection": "c"},
             **{"side": "held_out" if name.startswith("h") else "audited", "characters": 900, "windows": 3},
             **{"prefix_tokens": 50, "suffix_tokens": tokens, "stride": "tiled", "reproduced": 0, "set_apart": 0},

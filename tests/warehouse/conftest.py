@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ledger_lines import append_line, describe_file, explain_files
 
 from audit_pipeline.catalogue.contracts import (
     DOCUMENTS,
     EVALUATIONS,
     EXAMPLES,
-    LINEAGE,
     OUTCOMES,
     SCORES,
     SPLIT_QUALITY,
@@ -33,8 +33,6 @@ from audit_pipeline.catalogue.contracts import (
     text_sha256,
 )
 from audit_pipeline.catalogue.files import table_from_rows, write_json, write_table
-from audit_pipeline.catalogue.integrity import with_row_sha256
-from audit_pipeline.catalogue.lineage import entry_file
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.situation import CODE
 from audit_pipeline.operate.stages.evaluations import answer_missing
@@ -81,21 +79,13 @@ class Folder:
             "asset_key": table,
             "code_version": "1",
             "data_version": digest(table, partition, run_id)[:16],
-            "upstream_data_versions": canonical_json({f"examples/{partition.partition('|')[0]}": "abc"}),
-            "model_fingerprint": None,
-            "tokenizer_fingerprint": None,
-            "benchmark_digest": None,
+            "upstream": {f"examples/{partition.partition('|')[0]}": "abc"},
             "started_at": finished - timedelta(minutes=4),
             "finished_at": finished,
-            "package_versions": canonical_json({"torch": "2.13.0", "transformers": "5.23.0", "corpus-audit": "0.1.0"}),
-            "settings": None,
-            # As earlier versions wrote it: tests write other files in the place of these.
-            "file_sha256": None,
-            "previous_sha256": None,
+            "packages": {"torch": "2.13.0", "transformers": "5.23.0", "corpus-audit": "0.1.0"},
             **columns,
         }
-        file = entry_file(self.paths, table, partition, run_id)
-        write_table(file, table_from_rows([with_row_sha256(row)], LINEAGE))
+        append_line(self.paths, {**row, **describe_file(self.paths, row)})
 
     def write_documents(self, source: str, n: int = 12, run_id: str = "run-docs") -> None:
         rows: list[Row] = []
@@ -218,6 +208,7 @@ class Folder:
     def rewrite_examples(self, benchmark: str) -> None:
         """The examples as they stand in ``examples`` now, and nothing else."""
         write_table(self.paths.examples(benchmark), table_from_rows(self.examples[benchmark], EXAMPLES))
+        explain_files(self.paths)
 
     def write_audit(
         self,
@@ -344,17 +335,17 @@ class Folder:
         stage: str = "token_statistics",
     ) -> None:
         """An outcome as :func:`record_outcome` writes it, but at a given time."""
+        pair = Pair(benchmark, model)
         row = {
-            "model": model,
-            "benchmark": benchmark,
+            "table": OUTCOMES.name,
+            "partition": pair.partition,
+            "run_id": run_id,
             "stage": stage,
             "status": status,
             "reason": reason,
-            "run_id": run_id,
             "at": at,
         }
-        file = self.paths.run_file(OUTCOMES.name, Pair(benchmark, model).partition, run_id)
-        write_table(file, table_from_rows([with_row_sha256(row)], OUTCOMES))
+        append_line(self.paths, row)
 
     def write_card(self, model: str, fingerprint: str | None = None, first_loaded_at: datetime | None = None) -> None:
         fingerprint = fingerprint or MODELS[model]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import TABLES, Pair, canonical_json, digest
+from audit_pipeline.catalogue.contracts import TABLES, Pair, digest
 from audit_pipeline.catalogue.files import table_from_rows, write_table
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.stages.warehouse import build_warehouse
@@ -173,13 +173,13 @@ def write_chain(
     documents, examples = f"documents/{source}", f"examples/{benchmark}"
     made = {"benchmark_digest": digest(benchmark)}
     of_model = {**made, "model_fingerprint": MODELS[model], "tokenizer_fingerprint": "t" * 40}
-    folder.write_lineage("documents", source, "run-docs", DAY, data_version="d1", upstream_data_versions="{}")
+    folder.write_lineage("documents", source, "run-docs", DAY, data_version="d1", upstream={})
     folder.write_lineage(
         "examples",
         benchmark,
         "run-examples",
         DAY + timedelta(minutes=1),
-        **{**made, "data_version": "e1", "upstream_data_versions": canonical_json({documents: "d1", "file.csv": "f1"})},
+        **{**made, "data_version": "e1", "upstream": {documents: "d1", "file.csv": "f1"}},
     )
     read = {examples: "e1"}
     folder.write_lineage(
@@ -187,7 +187,7 @@ def write_chain(
         pair,
         run_id,
         finished - timedelta(minutes=8),
-        **{**of_model, "data_version": "t1", "upstream_data_versions": canonical_json(read)},
+        **{**of_model, "data_version": "t1", "upstream": read},
     )
     read |= {f"token_statistics/{pair}": "t1", "reference_model/tiny": "r1"}
     folder.write_lineage(
@@ -195,7 +195,7 @@ def write_chain(
         pair,
         run_id,
         finished - timedelta(minutes=4),
-        **{**of_model, "data_version": f"s-{run_id}", "upstream_data_versions": canonical_json(read)},
+        **{**of_model, "data_version": f"s-{run_id}", "upstream": read},
     )
     read |= {f"scores/{pair}": f"s-{run_id}"}
     folder.write_lineage(
@@ -203,7 +203,7 @@ def write_chain(
         pair,
         run_id,
         finished,
-        **{**of_model, "data_version": f"v-{run_id}", "upstream_data_versions": canonical_json(read), **evaluation},
+        **{**of_model, "data_version": f"v-{run_id}", "upstream": read, **evaluation},
     )
 
 

@@ -15,12 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ledger_lines import rewrite_lines
 from profiles import max_examples
 from written import read_all
 
 from audit_pipeline.catalogue.contracts import EVALUATIONS, TABLES
 from audit_pipeline.catalogue.files import read_json, read_table, write_json, write_table
 from audit_pipeline.catalogue.integrity import file_sha256
+from audit_pipeline.catalogue.ledger import list_segments
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.sql import EXCERPT, EXCERPT_WORDS, quote_literal
 from audit_pipeline.catalogue.table import Table
@@ -57,15 +59,15 @@ def test_an_empty_folder_gives_every_table_and_view_without_rows(folder: Folder)
         **{"configured_models": 2, "configured_benchmarks": 2, "model_releases": 2, "coverage": 4, "not_audited": 4},
         "keys": len(list_tables(include_text=True)),
     }
-    assert report.rows == {table.name: asked_for.get(table.name, 0) for table in list_tables(include_text=True)}
-    assert (report.unreadable, report.moved_wal) == ((), None)
+    assert report.filled.rows == {table.name: asked_for.get(table.name, 0) for table in list_tables(include_text=True)}
+    assert (report.filled.left_out, report.moved_wal) == ((), None)
     assert report.bytes == folder.paths.warehouse.stat().st_size > 0
-    for name in [*report.rows, *(view.name for view in VIEWS)]:
+    for name in [*report.filled.rows, *(view.name for view in VIEWS)]:
         assert values(folder.paths, f"SELECT count(*) FROM {name}") == [(asked_for.get(name, 0),)]
 
 
 def test_every_parquet_row_is_there(warehouse: Path) -> None:
-    for table in ("scores", "evaluations", "lineage"):
+    for table in ("scores", "evaluations"):
         written = read_all(DataPaths(warehouse.parent).table(table), TABLES[table])
         with open_read_only(warehouse) as connection:
             stored = connection.table(table).to_arrow_table()
@@ -134,26 +136,6 @@ def test_the_current_view_is_the_latest_run_and_history_stays(warehouse: Path) -
     assert told(warehouse, "SELECT count(*) FROM current_runs") == [(3 * len(MODELS) * len(BENCHMARKS),)]
 
 
-def test_without_lineage_the_current_run_is_still_one_and_the_same(folder: Folder) -> None:
-    folder.write_examples("notes_32")
-    for run_id in ("run-b", "run-c", "run-a"):
-        folder.write_audit("notes_32", "tiny-125m", run_id, DAY)
-    for file in folder.paths.table("lineage").rglob("*.parquet"):
-        file.unlink()
-    build_warehouse(folder.paths)
-    assert values(folder.paths, "SELECT DISTINCT run_id FROM current_scores") == [("run-c",)]
-
-
-def test_a_run_with_lineage_is_later_than_one_without(folder: Folder) -> None:
-    folder.write_examples("notes_32")
-    for run_id in ("run-a", "run-z"):
-        folder.write_audit("notes_32", "tiny-125m", run_id, DAY)
-    for file in folder.paths.table("lineage").rglob("*run-z.parquet"):
-        file.unlink()
-    build_warehouse(folder.paths)
-    assert values(folder.paths, "SELECT DISTINCT run_id FROM current_scores") == [("run-a",)]
-
-
 def test_every_number_joins_to_exactly_one_lineage_row(warehouse: Path) -> None:
     with open_read_only(warehouse) as connection:
         assert read_lineage_gaps(connection) == []
@@ -165,21 +147,6 @@ def test_every_number_joins_to_exactly_one_lineage_row(warehouse: Path) -> None:
     ) == [(0, 0)]
 
 
-def test_gaps_in_the_lineage_are_found(audited: Folder) -> None:
-    paths = audited.paths
-    paths.run_file("lineage", "examples:notes_32", "run-examples").unlink()
-    audited.write_lineage("documents", "notes", "another", DAY)
-    doubled = paths.run_file("lineage", "scores:notes_32|tiny-125m", "again-notes")
-    write_table(doubled.with_name("copy.parquet"), pq.read_table(doubled, partitioning=None))
-    build_warehouse(paths)
-    with open_read_only(paths.warehouse) as connection:
-        gaps = read_lineage_gaps(connection)
-    assert [(gap.table, gap.partition, gap.run_id, gap.rows, gap.lineage_rows, gap.what) for gap in gaps] == [
-        ("examples", "notes_32", "run-examples", 60, 0, "rows without an entry"),
-        ("scores", "notes_32|tiny-125m", "again-notes", 60 * 22, 2, "rows with several entries"),
-    ]
-
-
 def test_entries_whose_file_is_gone_are_gaps(audited: Folder) -> None:
     paths = audited.paths
     entry = {"asset_key": "evaluations", "finished": DAY + timedelta(days=1)}
@@ -189,24 +156,44 @@ def test_entries_whose_file_is_gone_are_gaps(audited: Folder) -> None:
     paths.documents("notes").unlink()
     report = build_warehouse(paths)
     with open_read_only(paths.warehouse) as connection:
-        gaps = {gap.table: (gap.rows, gap.lineage_rows, gap.what) for gap in read_lineage_gaps(connection)}
+        gaps = {gap.table: gap.what for gap in read_lineage_gaps(connection)}
     either = "an entry without its file: the run died before it was written, or the file was deleted"
     assert gaps == {
-        "decisions": (0, 1, "an entry without its file: the file was deleted"),
-        "comparisons": (0, 1, either),
-        "documents": (0, 1, either),
+        "decisions": "an entry without its file: the file was deleted",
+        "comparisons": either,
+        "documents": "an entry without its file: the file was deleted",
     }
-    assert report.rows["files_gone"] == 3
+    assert report.filled.rows["files_gone"] == 3
     # Numbers have their lineage all the same, and reports say nothing of it.
-    assert values(paths, "SELECT count(*) FROM lineage_gaps WHERE rows > 0") == [(0,)]
+    assert values(paths, "SELECT count(*) FROM lineage_gaps WHERE is_left_out") == [(0,)]
 
 
-def test_a_file_without_rows_and_without_lineage_is_a_gap(audited: Folder) -> None:
-    write_table(audited.paths.run_file("decisions", PAIR, "nobody"), TABLES["decisions"].empty_table())
-    build_warehouse(audited.paths)
-    assert values(audited.paths, 'SELECT "table", run_id, rows, lineage_rows FROM lineage_gaps') == [
-        ("decisions", "nobody", 0, 0)
+def test_a_file_that_no_line_explains_is_named_and_left_out(audited: Folder) -> None:
+    file = audited.paths.run_file("decisions", PAIR, "nobody")
+    write_table(file, TABLES["decisions"].empty_table())
+    filled = build_warehouse(audited.paths).filled
+    assert filled.unexplained == (file,)
+    assert [(left_out.path, left_out.reason) for left_out in filled.left_out] == [
+        (file, "no line of the ledger explains it")
     ]
+    assert values(audited.paths, "SELECT count(*) FROM decisions WHERE run_id = 'nobody'") == [(0,)]
+
+
+def test_without_its_line_a_file_is_left_out(audited: Folder) -> None:
+    rewrite_lines(audited.paths, lambda fields: None if fields["run_id"] == AGAIN else fields)
+    filled = build_warehouse(audited.paths).filled
+    assert {path.parent.parent.name for path in filled.unexplained} == {"scores", "evaluations"}
+    where = "WHERE model = 'tiny-125m' AND benchmark = 'notes_32'"
+    assert values(audited.paths, f"SELECT DISTINCT run_id FROM current_scores {where}") == [("run-0-notes_32",)]
+
+
+def test_a_line_that_is_not_as_it_was_written_explains_nothing(audited: Folder) -> None:
+    [segment] = list_segments(audited.paths.ledger)
+    content = segment.read_bytes()
+    place = content.index(AGAIN.encode())
+    segment.write_bytes(content[:place] + b"A" + content[place + 1 :])
+    filled = build_warehouse(audited.paths).filled
+    assert [path.stem for path in filled.unexplained] == [f"run_id={AGAIN}"]
 
 
 def test_the_leaderboard(warehouse: Path) -> None:
@@ -251,7 +238,7 @@ def test_scores_beside_their_examples(warehouse: Path) -> None:
 def test_token_statistics_are_one_row_a_text(audited: Folder) -> None:
     audited.write_token_statistics("tiny-125m", ["four five", "six"], part="part-1")
     report = build_warehouse(audited.paths)
-    assert report.rows["token_statistics"] == 5
+    assert report.filled.rows["token_statistics"] == 5
     where = f"WHERE model_fingerprint = '{MODELS['tiny-125m']}'"
     rows = values(audited.paths, f"SELECT tokens, mean_logprob FROM token_statistics {where} ORDER BY 1")
     assert rows == [(1, 0.0), (2, -0.5), (3, -1.0)]
@@ -273,46 +260,7 @@ def test_cards_and_manifests_may_lack_anything(folder: Folder) -> None:
         ("bare (x)", None, None, None),
         ("old", None, "temporal", "[32, 64]"),
     ]
-    assert [entry.path.stem for entry in report.unreadable] == ["broken", "list"]
-
-
-def test_files_of_an_earlier_version_load_and_their_later_columns_are_null(decided: Folder) -> None:
-    """Some of the files lack the columns that came later, as a folder has them that was begun before; none is lost."""
-    paths = decided.paths
-    expected = build_warehouse(paths).rows
-    all_later = {
-        name: [one.name for one in table.stored if one.later] for name, table in TABLES.items() if table.has_files
-    }
-    assert {table: later for table, later in all_later.items() if later} == {
-        "scores": ["is_default"],
-        "group_tests": ["direction"],
-        "corpus_tests": ["direction"],
-        "lineage": ["settings", "file_sha256", "previous_sha256", "row_sha256"],
-        "outcomes": ["row_sha256"],
-        "document_memorisation": ["likely_anyway", "longest_run_words", "grid_settings", "grid_p_value", "grid_q_bh"],
-        "extraction_windows": [
-            *("prior_log_p", "place", "log_p_near_verbatim", "given_text", "suffix_words", "words_in_common"),
-        ],
-        "unlearning": ["documents"],
-    }
-    nulls: dict[tuple[str, str], int] = {}
-    for table, later in all_later.items():
-        if not later or not expected[table]:
-            continue
-        files = sorted(paths.table(table).rglob("*.parquet"))
-        for file in files[::2]:
-            known = pq.read_table(file, partitioning=None)
-            pq.write_table(known.drop_columns(sorted(later)), file)
-        tables = [pq.read_table(file, partitioning=None) for file in files]
-        for column in later:
-            nulls[table, column] = sum(
-                one[column].null_count if column in one.column_names else len(one) for one in tables
-            )
-    report = build_warehouse(paths)
-    assert (report.rows, report.unreadable) == (expected, ())
-    assert all(nulls.values())
-    for (table, column), count in nulls.items():
-        assert values(paths, f"SELECT count(*) FROM {table} WHERE {column} IS NULL") == [(count,)]
+    assert [entry.path.stem for entry in report.filled.left_out] == ["broken", "list"]
 
 
 def test_an_unreadable_file_is_named_and_left_out(audited: Folder) -> None:
@@ -334,10 +282,14 @@ def test_an_unreadable_file_is_named_and_left_out(audited: Folder) -> None:
     pq.write_table(table.set_column(place, "value", pa.array(["high"] * len(table))), wrong)
     damaged = {empty, text, again, lacking, null, wrong}
     report = build_warehouse(paths)
-    assert {entry.path for entry in report.unreadable} == damaged
-    assert all(entry.reason and "\n" not in entry.reason for entry in report.unreadable)
+    assert {entry.path for entry in report.filled.left_out} == damaged
+    assert all(entry.reason and "\n" not in entry.reason for entry in report.filled.left_out)
     for name, files in (("scores", scores), ("evaluations", evaluations)):
-        assert report.rows[name] == sum(pq.read_metadata(file).num_rows for file in files if file not in damaged) > 0
+        assert (
+            report.filled.rows[name]
+            == sum(pq.read_metadata(file).num_rows for file in files if file not in damaged)
+            > 0
+        )
     where = "WHERE model = 'tiny-125m' AND benchmark = 'notes_32'"
     assert values(paths, f"SELECT DISTINCT run_id FROM current_scores {where}") == [("run-0-notes_32",)]
 
@@ -359,17 +311,17 @@ def test_a_file_that_is_not_as_it_was_written_is_refused_by_name(audited: Folder
         )
     }
     whole = build_warehouse(audited.paths)
-    assert whole.unreadable == ()
+    assert whole.filled.left_out == ()
     for file in files.values():
         content = bytearray(file.read_bytes())
         # Whose value nobody asks for, and which every reader of Parquet reads without a word.
         content[content.index(b"parquet-cpp")] ^= 1
         file.write_bytes(content)
     report = build_warehouse(audited.paths)
-    assert {one.path for one in report.unreadable} == {*files.values()}
-    assert all("it is not as it was written" in one.reason for one in report.unreadable)
+    assert {one.path for one in report.filled.left_out} == {*files.values()}
+    assert all("it is not as it was written" in one.reason for one in report.filled.left_out)
     for table, file in files.items():
-        assert report.rows[table] == whole.rows[table] - pq.read_metadata(file).num_rows
+        assert report.filled.rows[table] == whole.filled.rows[table] - pq.read_metadata(file).num_rows
 
 
 def test_a_part_of_the_cache_that_is_not_as_it_was_written_is_refused_by_name(audited: Folder) -> None:
@@ -377,36 +329,14 @@ def test_a_part_of_the_cache_that_is_not_as_it_was_written_is_refused_by_name(au
     folder = audited.paths.token_statistics("base", MODELS["tiny-125m"])
     named = folder / "part-1.parquet"
     part = named.rename(folder / f"part-1-{file_sha256(named)[:32]}.parquet")
-    assert build_warehouse(audited.paths).rows["token_statistics"] == 5
+    assert build_warehouse(audited.paths).filled.rows["token_statistics"] == 5
     content = bytearray(part.read_bytes())
     content[content.index(b"parquet-cpp")] ^= 1
     part.write_bytes(content)
     report = build_warehouse(audited.paths)
-    assert [one.path for one in report.unreadable] == [part]
-    assert report.rows["token_statistics"] == 4, "one of its texts stands in another part too"
+    assert [one.path for one in report.filled.left_out] == [part]
+    assert report.filled.rows["token_statistics"] == 4, "one of its texts stands in another part too"
     assert part.exists(), "it is set aside by the next audit, which runs its texts again"
-
-
-def test_lineage_of_earlier_versions_is_loaded(audited: Folder) -> None:
-    files = sorted(audited.paths.table("lineage").rglob("*.parquet"))
-    for file in files:
-        table = pq.read_table(file, partitioning=None)
-        pq.write_table(table.drop_columns(["row_sha256", "file_sha256"]), file)
-    report = build_warehouse(audited.paths)
-    assert (report.rows["lineage"], report.unreadable) == (len(files), ())
-    assert values(audited.paths, "SELECT count(*) FROM lineage WHERE row_sha256 IS NULL") == [(len(files),)]
-    assert values(audited.paths, "FROM lineage_gaps") == []
-
-
-def test_an_entry_that_is_not_as_it_was_written_is_refused_by_name(audited: Folder) -> None:
-    file = audited.paths.run_file("lineage", f"scores:{PAIR}", AGAIN)
-    table = pq.read_table(file, partitioning=None)
-    place = table.column_names.index("data_version")
-    pq.write_table(table.set_column(place, "data_version", pa.array(["another"])), file)
-    report = build_warehouse(audited.paths)
-    assert [(one.path, one.reason) for one in report.unreadable] == [(file, "its row is not as it was written")]
-    gaps = values(audited.paths, 'SELECT "table", run_id, what FROM lineage_gaps')
-    assert gaps == [("scores", AGAIN, "rows without an entry")]
 
 
 def test_a_file_that_a_run_replaces_while_it_is_read_is_read_again(
@@ -426,7 +356,7 @@ def test_a_file_that_a_run_replaces_while_it_is_read_is_read_again(
     monkeypatch.setattr(fill, "load_parquet", while_a_run_writes)
     most = 1
     report = build_warehouse(audited.paths)
-    assert report.unreadable == ()
+    assert report.filled.left_out == ()
     assert values(audited.paths, "SELECT count(*) FROM examples WHERE benchmark = 'notes_32'") == [(59,)]
     most = 99
     with pytest.raises(DataError, match=r"examples\.parquet is being written again and again"):
@@ -452,7 +382,7 @@ os._exit(0)
     assert re.fullmatch(r"audit\.duckdb\.wal\.\d{8}T\d+Z\.aside", report.moved_wal.name)
     assert not wal.exists()
     assert query_warehouse(paths.warehouse, "SELECT count(*) AS n FROM lineage").to_pylist() == [
-        {"n": report.rows["lineage"]}
+        {"n": report.filled.rows["lineage"]}
     ]
     assert build_warehouse(paths).moved_wal is None
 
@@ -469,7 +399,7 @@ def test_a_failed_build_leaves_the_earlier_warehouse(audited: Folder, monkeypatc
     with pytest.raises(DataError, match=r"earlier one is unchanged.*No space left"):
         build_warehouse(paths)
     assert paths.warehouse.read_bytes() == before
-    assert left_over(paths) == ["audit.duckdb", "audit.duckdb.json", "audit.duckdb.lock"]
+    assert left_over(paths) == ["audit.duckdb", "audit.duckdb.lock"]
 
 
 def test_what_a_killed_build_left_behind_is_cleared(audited: Folder) -> None:
@@ -478,7 +408,7 @@ def test_what_a_killed_build_left_behind_is_cleared(audited: Folder) -> None:
     dead.mkdir()
     (dead / "audit.duckdb").write_bytes(b"half")
     build_warehouse(paths)
-    assert left_over(paths) == ["audit.duckdb", "audit.duckdb.json", "audit.duckdb.lock"]
+    assert left_over(paths) == ["audit.duckdb", "audit.duckdb.lock"]
 
 
 def test_a_build_waits_for_another_one_and_says_so(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

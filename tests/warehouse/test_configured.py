@@ -12,15 +12,14 @@ import pytest
 from made_workspace import SOURCE, Workspace, made_documents, make_workspace, temporal
 
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate import situation
 from audit_pipeline.operate.facts import PlanRequest
 from audit_pipeline.operate.plan import is_as_configured
-from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.operate.whole_configuration import load_configuration
 from audit_pipeline.sources.base import Harvest
-from audit_pipeline.sources.config import all_sources
+from audit_pipeline.sources.config import all_sources, load_source_settings
+from audit_pipeline.sources.store import refresh
 from audit_pipeline.warehouse.query import query_warehouse
 
 
@@ -35,7 +34,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 
 def told(workspace: Workspace, sql: str) -> list[dict[str, Any]]:
     report = build_warehouse(workspace.paths)
-    assert report.unreadable == ()
+    assert report.filled.left_out == ()
     return query_warehouse(workspace.paths.warehouse, sql).to_pylist()
 
 
@@ -108,7 +107,7 @@ def test_a_benchmark_of_a_source_that_is_gone_is_read_as_one_that_was_taken_out(
     with monkeypatch.context() as earlier:
         earlier.setitem(all_sources(), gone, source)  # type: ignore[arg-type]
         made.write_benchmarks(made=temporal([8]), chinese_changelogs=temporal([8], sources=[gone]))
-        refresh_source(gone, made.paths, LineageStep.now("fetched", f"documents/{gone}", "1"))
+        refresh(gone, made.paths, "fetched", load_source_settings())
         made.build(gone)
     made.write_benchmarks(made=temporal([8]))
     examples = "SELECT DISTINCT benchmark FROM examples ORDER BY ALL"
@@ -181,11 +180,14 @@ def test_a_broken_file_is_named_and_the_other_one_counts(made: Workspace, name: 
     elif damage != "missing":
         made.write_config(name, "models: [" if damage == "no YAML" else {name: {"one": {"colour": "red"}}})
     report = build_warehouse(made.paths)
-    (left_out,) = report.unreadable
+    (left_out,) = report.filled.left_out
     assert left_out.path == file
     assert str(file) in left_out.reason
     assert "\n" not in left_out.reason
-    counts = {"models": report.rows["configured_models"], "benchmarks": report.rows["configured_benchmarks"]}
+    counts = {
+        "models": report.filled.rows["configured_models"],
+        "benchmarks": report.filled.rows["configured_benchmarks"],
+    }
     # An entry that is broken was not taken out: a model has a row; a benchmark has one where it was built.
     assert counts == {"models": 1, "benchmarks": 3, name: int(damage == "wrong entry" and name == "models")}
 
@@ -194,8 +196,8 @@ def test_a_broken_entry_is_named_and_counts_as_configured_still(made: Workspace)
     made.write_models(one={"path": Path("weights"), "colour": "red"}, two={"path": Path("weights")})
     made.write_benchmarks(made=temporal([8, 16], member_befor=1), other=temporal([8]))
     report = build_warehouse(made.paths)
-    assert [one.path.name for one in report.unreadable] == ["benchmarks.yaml", "models.yaml"]
-    assert "model one: unknown key 'colour'" in report.unreadable[1].reason
+    assert [one.path.name for one in report.filled.left_out] == ["benchmarks.yaml", "models.yaml"]
+    assert "model one: unknown key 'colour'" in report.filled.left_out[1].reason
     models = query_warehouse(made.paths.warehouse, "SELECT name, origin FROM configured_models").to_pylist()
     assert [(row["name"], row["origin"].partition(":")[0]) for row in models] == [
         ("two", f"path {made.config / 'weights'}"),

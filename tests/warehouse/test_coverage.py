@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.catalogue.contracts import COVERAGE, EXAMPLES, SCORES
+from audit_pipeline.catalogue.contracts import COVERAGE
 from audit_pipeline.catalogue.files import read_json, write_json
+from audit_pipeline.catalogue.ledger import Entry as LedgerEntry
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.sql import quote_identifier
 from audit_pipeline.catalogue.table import Table
@@ -26,7 +27,6 @@ from audit_pipeline.operate.situation import CODE
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only
 from audit_pipeline.warehouse.schema import (
-    changed_relation_name,
     create_tables,
     create_views,
     fill_derived_tables,
@@ -85,7 +85,6 @@ class History:
     asked: dict[str, bool | None]
     built: dict[str, str]
     entries: list[Entry]
-    without_lineage: list[tuple[str, str, str, str]]
     stops: list[Stop]
     cards: list[Card] = field(default_factory=list)
     on_request: set[str] = field(default_factory=set)
@@ -102,7 +101,7 @@ ENTRIES = st.builds(
     PRINTS,
     TOKENIZERS,
     st.sampled_from([True, True, True, False]),
-    st.sampled_from(["now", "now", "old", None]),
+    st.sampled_from(["now", "now", "old"]),
 )
 HISTORIES = st.builds(
     History,
@@ -110,10 +109,6 @@ HISTORIES = st.builds(
     st.dictionaries(SPOTS, st.sampled_from([True, False, None])),
     st.dictionaries(SPOTS, st.sampled_from(["d1", "d2"])),
     st.lists(ENTRIES, max_size=6, unique_by=lambda entry: (entry.table, entry.model, entry.benchmark, entry.run_id)),
-    st.lists(
-        st.tuples(st.sampled_from(["scores", "evaluations"]), NAMES, SPOTS, st.sampled_from(["r8", "r9"])),
-        max_size=1,
-    ),
     st.lists(
         st.builds(
             Stop,
@@ -144,7 +139,6 @@ def when(hour: int | None) -> datetime | None:
 def expected(history: History) -> dict[tuple[str, str], dict[str, Any]]:
     """The coverage, worked out pair by pair."""
     ran = {(entry.model, entry.benchmark) for entry in history.entries if entry.has_rows}
-    ran |= {(model, benchmark) for _, model, benchmark, _ in history.without_lineage}
     pairs = {(model, benchmark) for model in history.models for benchmark in history.asked}
     pairs |= ran | {(stop.model, stop.benchmark) for stop in history.stops}
     return {pair: status_of(history, *pair, has_run=pair in ran) for pair in pairs}
@@ -160,7 +154,6 @@ def latest(history: History, table: str, model: str, benchmark: str) -> Found | 
         for entry in history.entries
         if entry.has_rows and (entry.table, entry.model, entry.benchmark) == (table, model, benchmark)
     ]
-    found += [(-1, run, None) for of, *pair, run in history.without_lineage if [of, *pair] == [table, model, benchmark]]
     return max(found, key=lambda one: one[:2], default=None)
 
 
@@ -191,8 +184,6 @@ def status_of(history: History, model: str, benchmark: str, *, has_run: bool) ->
 
 def doubts_about(history: History, model: str, benchmark: str, audit: Entry | None, scored: Found | None) -> list[str]:
     doubts = []
-    if audit is None:
-        doubts.append("no lineage entry says what it rests on")
     if history.asked and benchmark not in history.asked:
         doubts.append("the benchmark is no longer in the configuration")
     if benchmark not in history.built:
@@ -277,8 +268,6 @@ def fill(connection: duckdb.DuckDBPyConnection, history: History) -> None:
         if entry.has_rows:
             for _ in range(2):
                 insert(connection, entry.table, model=entry.model, benchmark=entry.benchmark, run_id=entry.run_id)
-    for table_name, model, benchmark, run_id in history.without_lineage:
-        insert(connection, table_name, model=model, benchmark=benchmark, run_id=run_id)
     for stop in history.stops:
         insert(
             connection,
@@ -312,18 +301,19 @@ def fill(connection: duckdb.DuckDBPyConnection, history: History) -> None:
     # What a build leaves behind in its connection, which ends with it.
     for (name,) in connection.execute("SELECT table_name FROM duckdb_tables() WHERE temporary").fetchall():
         connection.execute(f"DROP TABLE {name}")
-    # A build says so of the rows that it has loaded; here these are all.
-    for table in (SCORES, EXAMPLES):
-        of = ", ".join(table.partition_columns)
-        connection.execute(
-            f"CREATE TEMP TABLE {changed_relation_name(table.name)} AS SELECT DISTINCT {of} FROM {table.name}"
-        )
-    fill_derived_tables(connection)
+    loaded = [to_ledger_entry(entry) for entry in history.entries if entry.has_rows]
+    fill_derived_tables(connection, loaded, [], loaded, {}, DataPaths(Path("nowhere")))
     for entry in history.entries:
         if not entry.has_rows:
             partition = f"{entry.benchmark}|{entry.model}"
             insert(connection, "files_gone", table=entry.table, partition=partition, run_id=entry.run_id)
     fill_table(connection, COVERAGE, build_coverage_table(connection, present(history), DataPaths(Path("nowhere"))))
+
+
+def to_ledger_entry(entry: Entry) -> LedgerEntry:
+    time = when(entry.hour) or DAY
+    partition = f"{entry.benchmark}|{entry.model}"
+    return LedgerEntry(entry.table, partition, entry.run_id, entry.table, "", "", time, time, {}, {}, rows=2)
 
 
 def present(history: History) -> Present:
@@ -380,7 +370,7 @@ class Audited:
 
     def coverage(self) -> dict[tuple[str, str], tuple[str, str | None]]:
         report = build_warehouse(self.folder.paths, config=self.config)
-        self.unreadable = [one.path for one in report.unreadable]
+        self.unreadable = [one.path for one in report.filled.left_out]
         with open_read_only(self.folder.paths.warehouse) as connection:
             rows = connection.sql("SELECT model, benchmark, status, reason FROM coverage").fetchall()
         return {(model, benchmark): (status, reason) for model, benchmark, status, reason in rows}
@@ -457,14 +447,6 @@ def test_a_model_off_the_command_line_is_covered_too(live: Audited) -> None:
     assert outside == [("small <2b> $x$",)]
 
 
-def test_a_doubled_lineage_entry_or_manifest_doubles_no_pair(live: Audited) -> None:
-    paths = live.folder.paths
-    entry = paths.run_file("lineage", "evaluations:notes_32|tiny-125m", "again-notes")
-    entry.with_name("copy.parquet").write_bytes(entry.read_bytes())
-    write_json(paths.benchmark_manifest("copy"), read_json(paths.benchmark_manifest("notes_32")))
-    assert live.coverage() == ALL_DONE
-
-
 def test_what_a_pair_rests_on_beside_benchmark_and_files(live: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CODE, "evaluations", "another")
     evaluates = "the code that evaluates changed since"
@@ -475,15 +457,6 @@ def test_what_a_pair_rests_on_beside_benchmark_and_files(live: Audited, monkeypa
     live.folder.paths.run_file("scores", "speeches_64|tiny-125m", "run-0-speeches_64").write_bytes(b"half")
     gone = "a file of its scores is damaged or gone"
     assert live.changed() == {("tiny-125m", "speeches_64"): ("stale", gone)}
-
-
-def test_a_broken_outcome_is_named_and_the_others_count(live: Audited) -> None:
-    live.folder.write_outcome("notes_32", "tiny-125m", "r7", DAY + timedelta(days=2))
-    live.folder.write_outcome("speeches_64", "tiny-125m", "r7", DAY + timedelta(days=2))
-    broken = live.folder.paths.run_file("outcomes", "notes_32|tiny-125m", "r7")
-    broken.write_bytes(b"half")
-    assert live.changed() == {("tiny-125m", "speeches_64"): ("failed", "the device is gone")}
-    assert live.unreadable == [broken]
 
 
 def test_the_columns_of_both_are_these(warehouse: Any) -> None:

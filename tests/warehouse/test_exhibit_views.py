@@ -64,6 +64,7 @@ def copy_benchmark(folder: Folder, name: str, *, documents: bool) -> None:
         for place, row in enumerate(folder.examples["notes_32"])
     ]
     write_table(folder.paths.examples(name), table_from_rows(rows, EXAMPLES))
+    folder.write_lineage("examples", name, "run-examples", DAY)
 
 
 def test_every_run_counts_with_what_it_tried_and_found(searched: Folder) -> None:
@@ -119,6 +120,7 @@ def test_only_audited_documents_make_another_run_one_on_these_texts(folder: Fold
         for place, row in enumerate(folder.examples["notes_32"])
     ]
     write_table(folder.paths.examples("second"), table_from_rows(rows, EXAMPLES))
+    folder.write_lineage("examples", "second", "run-examples", DAY)
     write_extraction(folder, PAIR, "run-first", DAY, shelf(FOUND))
     write_extraction(folder, Pair("second", TINY), "run-second", DAY + HOUR, shelf(FOUND))
     found = sees(folder, "SELECT run_id FROM attempts WHERE benchmark = 'notes_32' AND same_texts_as IS NOT NULL")

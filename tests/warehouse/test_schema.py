@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from ledger_lines import explain_files
 
+from audit_pipeline.catalogue.files import read_parquet, write_table
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse import schema
@@ -27,7 +29,7 @@ def test_a_table_has_its_declared_columns_with_their_meaning(warehouse: Path, ta
         " AND NOT internal ORDER BY column_index",
     )
     assert [(row["column_name"], row["is_nullable"], row["comment"]) for row in found.to_pylist()] == [
-        (column.stored_as or column.name, column.may_be_null, column.description) for column in table.stored
+        (column.stored_as or column.name, column.null, column.description) for column in table.stored
     ]
 
 
@@ -81,7 +83,16 @@ def test_every_table_has_a_key_that_holds(warehouse: Path) -> None:
     assert sorted(row["table"] for row in found) == sorted(table.name for table in EVERY)
     assert {row["doubled"] for row in found} == {0}
     assert {row["table"] for row in found if row["is_enforced"]} == {
-        *("models", "benchmarks", "configured_models", "configured_benchmarks", "coverage", "keys", "loaded_files")
+        *(
+            "models",
+            "benchmarks",
+            "configured_models",
+            "configured_benchmarks",
+            "coverage",
+            "keys",
+            "lineage",
+            "outcomes",
+        )
     }
     assert all(row["key"] for row in found)
 
@@ -89,9 +100,11 @@ def test_every_table_has_a_key_that_holds(warehouse: Path) -> None:
 def test_rows_of_one_key_are_counted(audited: Folder) -> None:
     paths = audited.paths
     file = paths.run_file("scores", "notes_32|tiny-125m", "again-notes")
-    file.with_name("copy.parquet").write_bytes(file.read_bytes())
+    rows = read_parquet(file)
+    write_table(file, pa.concat_tables([rows, rows]))
+    explain_files(paths)
     report = build_warehouse(paths)
-    assert report.doubled == {"scores": 60 * 22}
+    assert report.filled.doubled == {"scores": 60 * 22}
     assert query_warehouse(paths.warehouse, 'SELECT "table", doubled FROM keys WHERE doubled > 0').to_pylist() == [
         {"table": "scores", "doubled": 60 * 22}
     ]
@@ -102,8 +115,8 @@ def test_a_second_card_of_one_model_is_named_and_left_out(audited: Folder) -> No
     copy = card.with_name("zz-copy.json")
     copy.write_bytes(card.read_bytes())
     report = build_warehouse(audited.paths)
-    assert [one.path for one in report.unreadable] == [copy]
-    assert report.rows["models"] == 2
+    assert [one.path for one in report.filled.left_out] == [copy]
+    assert report.filled.rows["models"] == 2
 
 
 def test_a_context_is_nowhere_in_the_warehouse(folder: Folder) -> None:

@@ -33,7 +33,7 @@ class Said:
 
     def __init__(self, paths: DataPaths) -> None:
         self.paths = paths
-        self.rebuilt = rebuild_warehouse(self.paths, include_text=True, everything=False)
+        self.rebuilt = rebuild_warehouse(self.paths, include_text=True)
         self.summary: ReportSummary = build_reports(self.paths.warehouse, self.paths.reports)
         self.report: Mapping[str, Any] = json.loads(json_copy_path(self.summary.path).read_text(encoding="utf-8"))
 

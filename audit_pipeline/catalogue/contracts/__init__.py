@@ -37,5 +37,5 @@ TABLES: Mapping[str, Table] = {
 }
 """Every table by its name, each after those that it is made from."""
 
-RUN_TABLES = tuple(table.name for table in TABLES.values() if table.append_only and not table.is_record)
+RUN_TABLES = tuple(table.name for table in TABLES.values() if table.append_only)
 """A run adds one file for a benchmark and model to each, and every row of it joins to one lineage entry."""

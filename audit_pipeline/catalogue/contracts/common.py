@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.integrity import ROW_SHA256
 from audit_pipeline.catalogue.table import Column
 
 # One encoder for all: making it takes longer than what it does for a short value.
@@ -106,23 +105,22 @@ IS_DEFAULT = Column(
 )
 CI_LOW = Column("ci_low", pa.float64(), "lower end of the 95% interval", null=True)
 CI_HIGH = Column("ci_high", pa.float64(), "upper end of the 95% interval", null=True)
-CLAIM_LEVEL = Column("claim_level", pa.string(), "screening only | statistical evidence | sound test")
+CLAIM_LEVEL = Column(
+    "claim_level",
+    pa.string(),
+    "screening only | statistical evidence | sound test",
+    one_of=("screening only", "statistical evidence", "sound test"),
+)
 COLLECTION = Column("collection", pa.string(), "the project, series or folder within the source")
 GROUP = Column("group", pa.string(), "the unit of intervals, calibration and cross-validation")
 LANGUAGE = Column("language", pa.string(), "ISO 639-1 code")
 SHA256 = Column("sha256", pa.string(), "sha256 of the UTF-8 text")
-ROW_DIGEST = Column(
-    ROW_SHA256,
-    pa.string(),
-    "sha256 of the row's other columns (catalogue/integrity.py); null where an earlier version wrote the row",
-    later=True,
-)
 
 
 def build_rate_columns(name: str, description: str, *, null: bool = True) -> tuple[Column, Column, Column]:
     """A rate and both ends of its 95% interval, NAME_low and NAME_high; ``null``: there may be no rate."""
     return (
-        Column(name, pa.float64(), description, null=null),
-        Column(f"{name}_low", pa.float64(), "lower end of its 95% interval", null=True),
-        Column(f"{name}_high", pa.float64(), "upper end of its 95% interval", null=True),
+        Column(name, pa.float64(), description, null=null, ge=0, le=1),
+        Column(f"{name}_low", pa.float64(), "lower end of its 95% interval", null=True, ge=0, le=1),
+        Column(f"{name}_high", pa.float64(), "upper end of its 95% interval", null=True, ge=0, le=1),
     )

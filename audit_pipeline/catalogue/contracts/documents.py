@@ -48,7 +48,7 @@ DOCUMENTS = Table(
             "places",
             pa.string(),
             "where pages or chapters begin in the text: JSON list of [character, label]; null where neither is known",
-            later=True,
+            null=True,
             file_only=True,
         ),
         Column("words", pa.int64(), "whitespace words in the text", sql=WORDS_OF_TEXT),

@@ -1,7 +1,6 @@
 """What the project records of itself: where rows came from, and what became of pairs that could not be done.
 
-What belongs here: the declarations of both tables. What does not: composing and reading their rows (lineage.py,
-outcomes.py). Each row stands in a file of its own and carries its own digest.
+Their rows are lines of the ledger (catalogue/ledger.py).
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts.common import BENCHMARK, MODEL, ROW_DIGEST, RUN_ID
-from audit_pipeline.catalogue.integrity import PREVIOUS_SHA256
+from audit_pipeline.catalogue.contracts.common import BENCHMARK, MODEL, RUN_ID
 from audit_pipeline.catalogue.table import Column, Table
 
 PairStatus = Literal["failed", "stale", "missing", "done", "not_applicable", "not_requested"]
@@ -38,8 +36,7 @@ LINEAGE = Table(
     "lineage",
     "which run wrote which rows from what, with which code and versions",
     key=("table", "partition", "run_id"),
-    per="entry",
-    kept="runs",
+    kept="given",
     columns=(
         Column("table", pa.string(), "the table whose rows the entry explains"),
         Column("partition", pa.string(), "the partition: a source, a benchmark, or benchmark|model"),
@@ -58,23 +55,17 @@ LINEAGE = Table(
             "settings",
             pa.string(),
             "canonical JSON of the options that the command was given, as in the scores of evaluate; null: not kept",
-            later=True,
+            null=True,
         ),
         Column(
             "file_sha256",
             pa.string(),
-            "sha256 of the Parquet file that holds the rows; null: they lie in no file of their own, "
-            "or an earlier version wrote them",
-            later=True,
+            "sha256 of the Parquet file that holds the rows; null: they are in no file of their own",
+            null=True,
         ),
-        Column(
-            PREVIOUS_SHA256,
-            pa.string(),
-            "row_sha256 of the lineage row that was written before this one in the data folder; null in the first, and "
-            "where an earlier version wrote it",
-            later=True,
-        ),
-        ROW_DIGEST,
+        Column("rows", pa.int64(), "how many rows the file holds; null: they are in no file of their own", null=True),
+        Column("previous_sha256", pa.string(), "row_sha256 of the line before it in the ledger of the data folder"),
+        Column("row_sha256", pa.string(), "digest of its line in the ledger"),
     ),
 )
 
@@ -83,7 +74,7 @@ OUTCOMES = Table(
     "the pairs that a run could not do, and why; the table coverage says what counts now",
     key=("run_id", "benchmark", "model"),
     per="pair",
-    kept="runs",
+    kept="given",
     columns=(
         MODEL,
         BENCHMARK,
@@ -93,6 +84,5 @@ OUTCOMES = Table(
         RUN_ID,
         # "at" is a word of DuckDB's grammar: a column of that name would have to be quoted in every query.
         Column("at", pa.timestamp("us", tz="UTC"), "when the run gave the pair up", stored_as="recorded_at"),
-        ROW_DIGEST,
     ),
 )

@@ -25,7 +25,6 @@ SCORES = Table(
     per="pair",
     kept="runs",
     made_from=("examples", "token_statistics", "token_frequencies"),
-    rows_by_run=("scored_settings", "sum(texts)::BIGINT"),
     columns=(
         Column("example_id", pa.string(), "the scored example"),
         MODEL.with_changes("the model's name in config/models.yaml, hub id or path"),
@@ -35,12 +34,10 @@ SCORES = Table(
         Column(
             "is_default",
             pa.bool_(),
-            "whether these are the detector's default parameters, with what the benchmark fixes in them; null where an "
-            "earlier version wrote the row",
-            later=True,
+            "whether these are the detector's default parameters, with what the benchmark fixes in them",
         ),
         Column("score", pa.float64(), "higher means more likely a member; null unless status is ok", null=True),
-        Column("status", pa.string(), "ok | not_applicable | failed"),
+        Column("status", pa.string(), "ok | not_applicable | failed", one_of=("ok", "not_applicable", "failed")),
         Column("reason", pa.string(), "why there is no score; null where there is one", null=True),
         RUN_ID,
     ),
@@ -60,14 +57,14 @@ HIGHLIGHTS = Table(
         SCORES.column("example_id"),
         DETECTOR,
         PARAMETERS,
-        Column("place", pa.int32(), "1: the highest score of the evaluated texts"),
+        Column("place", pa.int32(), "1: the highest score of the evaluated texts", ge=1),
         Column("score", pa.float64(), "the text's score"),
         Column(
             "pieces", list_type_of(pa.string()), "at most 50 words of the text, in the model's tokens", quotes_text=True
         ),
         Column("token_scores", list_type_of(pa.float64()), "the score of each of those tokens"),
         Column("counted", list_type_of(pa.bool_()), "whether the token is among the lowest k% that the score averages"),
-        Column("n_tokens", pa.int32(), "scored tokens of the whole text"),
+        Column("n_tokens", pa.int32(), "scored tokens of the whole text", ge=0),
         RUN_ID,
     ),
 )

@@ -382,8 +382,8 @@ TOKEN_FREQUENCIES = Table(
     made_from=("documents",),
     file=DataPaths.token_frequencies_of,
     columns=(
-        Column("token_id", pa.int32(), "the token's id"),
+        Column("token_id", pa.int32(), "the token's id", ge=0),
         Column("token", pa.string(), "the token as the tokenizer writes it; null for an unused id", null=True),
-        Column("count", pa.int64(), "occurrences in the corpus, special tokens left out"),
+        Column("count", pa.int64(), "occurrences in the corpus, special tokens left out", ge=0),
     ),
 )

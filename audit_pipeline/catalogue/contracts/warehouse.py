@@ -11,7 +11,7 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts.common import BENCHMARK, DETECTOR, GROUP, PARAMETERS, RUN_ID
 from audit_pipeline.catalogue.contracts.record import LINEAGE, describe_states
 from audit_pipeline.catalogue.contracts.scores import SCORES
-from audit_pipeline.catalogue.table import Column, Table, list_type_of
+from audit_pipeline.catalogue.table import Column, Table
 
 _WHEN_BUILT = (
     "when the warehouse was built, broken entries as far as they are known; empty where the file could not be read"
@@ -136,38 +136,6 @@ KEYS = Table(
     ),
 )
 
-LOADED_FILES = Table(
-    "loaded_files",
-    "the Parquet files whose rows the warehouse holds, each as the build found it that loaded it",
-    key=("path",),
-    kept="given",
-    columns=(
-        Column("table", pa.string(), "the table that holds its rows"),
-        Column("path", pa.string(), "where it lies in the data folder"),
-        Column("rows", pa.int64(), "how many rows it gave; of the cache some may stand in another part, too"),
-        Column(
-            "bytes",
-            pa.int64(),
-            "its size; null, as the next two: it had been changed so shortly before that a later change might not "
-            "show, and the next build loads it again",
-            null=True,
-        ),
-        Column("changed_ns", pa.int64(), "when it was last changed, in nanoseconds since 1970", null=True),
-        Column("inode", pa.string(), "its number in the file system", null=True),
-        Column(
-            "sha256",
-            pa.string(),
-            "its sha256, where its lineage entry or its name has one, with which it was compared",
-            null=True,
-        ),
-        Column(
-            "holds",
-            list_type_of(list_type_of(pa.string())),
-            "of what its rows are: each benchmark (and model, and run), source or study, or table, partition and run",
-        ),
-    ),
-)
-
 SCORED_SETTINGS = Table(
     "scored_settings",
     "how many texts every run scored, one row per run, detector and setting",
@@ -206,21 +174,18 @@ RUNS = Table(
             pa.int64(),
             "how many rows it wrote; 0 where its file holds none, so that earlier rows are not current",
         ),
-        Column("lineage_rows", pa.int64(), "how many lineage entries explain them; 1 as it should be"),
-        LINEAGE.column("asset_key").with_changes(null=True),
-        LINEAGE.column("code_version").with_changes(null=True),
-        LINEAGE.column("data_version").with_changes(null=True),
+        LINEAGE.column("asset_key"),
+        LINEAGE.column("code_version"),
+        LINEAGE.column("data_version"),
         LINEAGE.column("benchmark_digest"),
         LINEAGE.column("model_fingerprint"),
         LINEAGE.column("tokenizer_fingerprint"),
-        LINEAGE.column("started_at").with_changes("when the step started; null without a lineage entry", null=True),
-        LINEAGE.column("finished_at").with_changes(
-            "when the rows were ready to be moved into place; null without a lineage entry", null=True
-        ),
+        LINEAGE.column("started_at"),
+        LINEAGE.column("finished_at"),
         Column(
             "is_current",
             pa.bool_(),
-            "whether it is the latest of its table and partition; runs without a lineage entry come before all others",
+            "whether it is the latest of its table and partition",
         ),
     ),
 )

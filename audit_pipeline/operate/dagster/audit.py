@@ -26,7 +26,8 @@ from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_reference_model
 from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest, PassCounts
-from audit_pipeline.operate.dagster import in_process, partitions, work_claims
+from audit_pipeline.operate.dagster import in_process, partitions
+from audit_pipeline.operate.dagster.audit_locks import hold_audit_lock
 from audit_pipeline.operate.dagster.step_runs import (
     Runner,
     ensure_frequencies,
@@ -67,21 +68,12 @@ def audit(
     """
     entry, options = request.model, request.options
     _require_same_control(entry, request.benchmarks)
-    names, limits = [spec.name for spec in request.benchmarks], options.limits.require_usable_for(entry)
-    tags = tags_of_command(entry)
-    with (
-        work_claims.claim_audit(paths, models=_list_run_models(entry), benchmarks=names),
-        in_process.open_instance(paths) as instance,
-    ):
+    limits, tags = options.limits.require_usable_for(entry), tags_of_command(entry)
+    with hold_audit_lock(paths), in_process.open_instance(paths) as instance:
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step, options.device, tags, limits)
         outcome = AuditOutcome(entry, request.benchmarks, dead_runs=in_process.mark_dead_runs_failed(instance))
         _audit(request, runner, outcome)
         return outcome
-
-
-def _list_run_models(entry: ModelEntry) -> list[str]:
-    """The model and, where its entry names one, its reference model: both are run."""
-    return [entry.name, *([entry.reference_model] if entry.reference_model is not None else [])]
 
 
 def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None:
@@ -188,7 +180,7 @@ def run_study_job(
     study_name: str, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
 ) -> str:
     """Run a study of a control, then warehouse and report; returns the run's id."""
-    with in_process.open_instance(paths) as instance:
+    with hold_audit_lock(paths), in_process.open_instance(paths) as instance:
         in_process.mark_dead_runs_failed(instance)
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step)
         control = load_controls().named(load_studies().named(study_name).control)
@@ -204,8 +196,7 @@ def prepare(
 ) -> None:
     """Fetch sources and build ``benchmarks`` where that is needed; no model is run."""
     benchmarks = _resolve_relative_cutoffs(benchmarks, paths, on_step)
-    names = [spec.name for spec in benchmarks]
-    with work_claims.claim_audit(paths, benchmarks=names), in_process.open_instance(paths) as instance:
+    with hold_audit_lock(paths), in_process.open_instance(paths) as instance:
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step)
         in_process.mark_dead_runs_failed(instance)
         _prepare_benchmarks(benchmarks, runner)
@@ -231,10 +222,7 @@ def extract(
     if (problem := explain_window_too_long(model, search_options.lengths)) is not None:
         raise DataError(problem)
     load_reference_model(model, paths)
-    with (
-        work_claims.claim_audit(paths, models=_list_run_models(entry), benchmarks=[spec.name]),
-        in_process.open_instance(paths) as instance,
-    ):
+    with hold_audit_lock(paths), in_process.open_instance(paths) as instance:
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step, options.device)
         in_process.mark_dead_runs_failed(instance)
         partitions.register(instance, models=[entry.name])
@@ -265,21 +253,17 @@ def publish(
     on_step: Callable[[str], None],
     *,
     include_text: bool = True,
-    everything: bool = False,
 ) -> str:
-    """Bring warehouse and report up to date, with or without excerpts of the audited texts; returns the run's id.
-
-    With ``everything`` every file is loaded again: nothing of the earlier warehouse is carried over.
-    """
+    """Build warehouse and report, with or without excerpts of the audited texts; returns the run's id."""
     with in_process.open_instance(paths) as instance:
         in_process.mark_dead_runs_failed(instance)
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step)
-        return _publish(runner, include_text=include_text, everything=everything)
+        return _publish(runner, include_text=include_text)
 
 
-def _publish(runner: Runner, *, include_text: bool, everything: bool = False) -> str:
+def _publish(runner: Runner, *, include_text: bool) -> str:
     quoting = {"include_text": include_text}
-    ops = {"warehouse": {**quoting, "everything": everything}, "contamination_report": quoting}
+    ops = {"warehouse": quoting, "contamination_report": quoting}
     return runner.run("publish", "findings or report are out of date", ops=ops)
 
 

@@ -19,7 +19,7 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from audit_pipeline.catalogue.contracts import Pair, PairStatus
-from audit_pipeline.catalogue.outcomes import PairOutcome, read_run_outcome, record_outcome
+from audit_pipeline.catalogue.ledger import PairOutcome, find_run_outcome, record_outcome
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError, DataError, NotApplicableError, PairsFailedError, to_one_line
 from audit_pipeline.operate.dagster.partitions import group_by_model, pair_of, pair_partitions
@@ -127,10 +127,10 @@ def _earlier_outcome(context: dg.AssetExecutionContext, paths: DataPaths, pair: 
 
 def _read_run_outcome(context: dg.AssetExecutionContext, paths: DataPaths, pair: Pair) -> PairOutcome | None:
     run = context.run
-    outcome = read_run_outcome(paths, pair, run.run_id)
+    outcome = find_run_outcome(paths, pair, run.run_id)
     repeats_the_end = run.parent_run_id is not None and FIRST_STAGE not in (run.step_keys_to_execute or [FIRST_STAGE])
     if outcome is None and repeats_the_end and run.parent_run_id is not None:
-        return read_run_outcome(paths, pair, run.parent_run_id)
+        return find_run_outcome(paths, pair, run.parent_run_id)
     return outcome
 
 

@@ -20,7 +20,7 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CHAT_ANSWERS, CHAT_DOCUMENTS, Pair, Rung, digest, text_sha256
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.lineage import LatestRun, LineageStep, RowOrigin, read_latest_run
+from audit_pipeline.catalogue.ledger import Entry, LineageStep, RowOrigin, read_latest_run
 from audit_pipeline.catalogue.paths import DataPaths, explain_invalid_partition
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.endpoints.budget import Budget, Limits
@@ -338,7 +338,7 @@ def _write_conclusions(
     return AskReport(pair, found, len(new), write(CHAT_DOCUMENTS, found) if is_concluded else "")
 
 
-def _find_latest_run(pair: Pair, paths: DataPaths) -> LatestRun | None:
+def _find_latest_run(pair: Pair, paths: DataPaths) -> Entry | None:
     """The run whose conclusions are the current ones; None without any. Raises DataError for a damaged entry."""
     folder = paths.run_file(CHAT_DOCUMENTS.name, pair.partition, "any").parent
     return read_latest_run(paths, CHAT_DOCUMENTS.name, pair.partition) if any(folder.glob("*.parquet")) else None

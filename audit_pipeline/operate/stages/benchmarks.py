@@ -14,14 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.build import BenchmarkReport, build
+from audit_pipeline.benchmarks.build import BenchmarkReport
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.benchmarks.days_before_today import ensure_rolled_day
 from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import BLIND_SCORES, DOCUMENTS, EXAMPLES, SPLIT_QUALITY
-from audit_pipeline.catalogue.lineage import LineageStep, find_writing_run
+from audit_pipeline.catalogue.contracts import BLIND_SCORES, SPLIT_QUALITY
+from audit_pipeline.catalogue.ledger import LineageStep, find_writing_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.evidence.sides import relabel_for_comparison
 from audit_pipeline.metrics.claims import VERDICT_IN_WORDS
@@ -36,8 +36,7 @@ from audit_pipeline.separability.assessment import (
 )
 from audit_pipeline.separability.evaluation_texts import select_evaluation_texts
 from audit_pipeline.separability.quality import MOST_PER_SIDE, Quality, measure_split_quality
-from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.store import SourceReport, refresh
+from audit_pipeline.sources.store import SourceReport
 
 SPLIT_VERSION = "3"
 """Of the code that assesses a split: where it is raised, a split is assessed again before it is evaluated on."""
@@ -67,15 +66,6 @@ class SplitReport:
         return self.split.versions[f"split_quality/{self.benchmark.name}"]
 
 
-def refresh_source(source: str, paths: DataPaths, step: LineageStep) -> SourceReport:
-    """Fetch a source and keep what it brought; raises SourceError where nothing arrived and nothing was there."""
-
-    def write(report: SourceReport) -> None:
-        store.write(paths, step, DOCUMENTS, source, report.table, data_version=report.data_version, upstream={})
-
-    return refresh(source, paths, step.run_id, load_source_settings(), write)
-
-
 def resolve_spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
     """The benchmark of that name; where its cutoffs are told by today, the day they count from is kept from now on.
 
@@ -86,27 +76,6 @@ def resolve_spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
         ensure_rolled_day(paths)
         (spec,) = resolve_benchmarks(name)
     return spec
-
-
-def build_benchmark(spec: BenchmarkSpec, paths: DataPaths, step: LineageStep) -> BenchmarkReport:
-    """Build a benchmark's examples from its sources' documents or its labelled files."""
-
-    def write(report: BenchmarkReport) -> None:
-        store.write(
-            paths,
-            step,
-            EXAMPLES,
-            spec.name,
-            report.examples,
-            data_version=report.digest,
-            upstream={
-                f"documents/{name}" if name in spec.sources else name: version
-                for name, version in report.source_versions.items()
-            },
-            benchmark_digest=report.digest,
-        )
-
-    return build(spec, paths, step.run_id, write=write)
 
 
 def assess_split(

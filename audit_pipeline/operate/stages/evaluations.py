@@ -7,7 +7,6 @@ again for findings that have none. What does not: the statistics (evidence/), th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import EVALUATIONS, EXAMPLES, PAIR_ANSWERS, SCORES, TABLES, Pair
 from audit_pipeline.catalogue.files import read_json_if_whole, table_from_rows
-from audit_pipeline.catalogue.lineage import LineageStep, RowOrigin, file_of, iterate_entries, read_latest_run
+from audit_pipeline.catalogue.ledger import LineageStep, RowOrigin, file_of, read_latest_run, read_ledger
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.evidence.evaluation import Evaluation
@@ -156,9 +155,8 @@ def _latest_rows(paths: DataPaths, name: str, pair: Pair) -> tuple[pa.Table, dic
 
 def _named_headline(paths: DataPaths, pair: Pair) -> str | None:
     """The detector that was named to answer when a user's own scores were evaluated."""
-    entries = [entry for entry in iterate_entries(paths, "scores", pair.partition) if entry["settings"] is not None]
-    latest = max(entries, key=lambda entry: entry["finished_at"], default=None)
-    return None if latest is None else json.loads(latest["settings"]).get("headline")
+    given = [entry.settings for entry in read_ledger(paths).of("scores", pair.partition) if entry.settings]
+    return given[-1].get("headline") if given else None
 
 
 EVALUATIONS_VERSION = "4"

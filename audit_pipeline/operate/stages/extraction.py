@@ -28,7 +28,7 @@ from audit_pipeline.catalogue.contracts import (
 )
 from audit_pipeline.catalogue.control_files import count_training_occurrences
 from audit_pipeline.catalogue.control_roles import EXPOSED
-from audit_pipeline.catalogue.lineage import LineageStep, RowOrigin
+from audit_pipeline.catalogue.ledger import LineageStep, RowOrigin
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.errors import AuditError, DataError, TransientError

@@ -15,7 +15,7 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP, EXAMPLES, digest
-from audit_pipeline.catalogue.lineage import LineageStep, find_writing_run
+from audit_pipeline.catalogue.ledger import LineageStep, find_writing_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.facts import OverlapFacts
 from audit_pipeline.operate.ui_summary import Shown

@@ -18,8 +18,9 @@ from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import HIGHLIGHTS, KINDS, SCORES, TOKEN_STATISTICS, Kind, Pair, digest
 from audit_pipeline.catalogue.files import cast_to_columns
-from audit_pipeline.catalogue.lineage import LineageStep, record_lineage, table_version
+from audit_pipeline.catalogue.ledger import LineageStep, record_entry
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.versions import table_version
 from audit_pipeline.detectors.registry import BROUGHT_BY, mark_defaults, select
 from audit_pipeline.endpoints.client import UnansweredError
 from audit_pipeline.errors import AuditError, DataError, TransientError
@@ -107,7 +108,7 @@ def run_tokens(
     summary = build_audit_session(benchmark, model, paths).run(
         benchmark.texts, lambda _: backend(), kinds=kinds, logits_budget=logits_budget, on_progress=on_progress
     )
-    record_lineage(
+    record_entry(
         paths,
         step,
         TOKEN_STATISTICS,

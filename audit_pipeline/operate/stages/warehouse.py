@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit_pipeline.catalogue.contracts import PAIR_STATES
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.operate.coverage import judge
 from audit_pipeline.operate.stages.evaluations import answer_missing
 from audit_pipeline.operate.ui_summary import Shown
+from audit_pipeline.warehouse.bucket_copy import refresh_warehouse
 from audit_pipeline.warehouse.build import LineageGap, WarehouseReport, build_warehouse_file, read_lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
 
@@ -35,26 +36,25 @@ class RebuiltWarehouse:
     states: Mapping[str, int]
     """How many pairs of a model and a benchmark are in each state (table coverage)."""
 
-    @property
-    def explains_every_number(self) -> bool:
-        """Whether every row has its entry. An entry without its file is no number: a run that was killed at the wrong
-        moment leaves one."""
-        return not any(gap.rows for gap in self.gaps)
 
-
-def build_warehouse(
-    paths: DataPaths, *, include_text: bool = True, config: Path | None = None, everything: bool = False
-) -> WarehouseReport:
+def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path | None = None) -> WarehouseReport:
     """Build the warehouse with the planner's word on every pair (warehouse/build.py, build_with); pairs without an
     answer get one first."""
     answer_missing(paths, config)
-    return build_warehouse_file(judge, paths, include_text=include_text, config=config, everything=everything)
+    return build_warehouse_file(judge, paths, include_text=include_text, config=config)
 
 
-def rebuild_warehouse(paths: DataPaths, *, include_text: bool, everything: bool) -> RebuiltWarehouse:
-    """Bring the warehouse up to date, with or without excerpts of the texts, or build everything again; and compare its
-    rows with the lineage."""
-    report = build_warehouse(paths, include_text=include_text, everything=everything)
+def ensure_warehouse(paths: DataPaths) -> Path:
+    """The warehouse, built first where something was audited and there is none. Raises as the build does."""
+    refresh_warehouse(paths.warehouse)
+    if paths.ledger.exists() and not paths.warehouse.exists():
+        build_warehouse(paths, include_text=texts_are_quoted())
+    return paths.warehouse
+
+
+def rebuild_warehouse(paths: DataPaths, *, include_text: bool) -> RebuiltWarehouse:
+    """Build the warehouse, with or without excerpts of the texts, and compare its files with the lineage."""
+    report = build_warehouse(paths, include_text=include_text)
     with open_read_only(report.path) as connection:
         counted = connection.execute("SELECT status, count(*) FROM coverage GROUP BY ALL").fetchall()
         return RebuiltWarehouse(report, read_lineage_gaps(connection), dict(counted))
@@ -65,16 +65,15 @@ def summarise_warehouse(warehouse: RebuiltWarehouse) -> Shown:
     report = warehouse.report
     states = [(name, warehouse.states.get(name, 0), meaning) for name, meaning in PAIR_STATES.items()]
     return Shown(
-        sum(report.rows.values()),
+        sum(report.filled.rows.values()),
         {
             "bytes": report.bytes,
             "seconds": report.seconds,
-            "files loaded": report.files_loaded,
-            "files carried over": report.files_carried_over,
+            "files loaded": report.filled.files,
         },
         {
             "pairs": (("state", "pairs", "what it means"), states),
-            "tables": (("table", "rows"), list(report.rows.items())),
+            "tables": (("table", "rows"), list(report.filled.rows.items())),
         },
         paths={"path": report.path},
     )
@@ -83,10 +82,10 @@ def summarise_warehouse(warehouse: RebuiltWarehouse) -> Shown:
 def summarise_warehouse_checks(warehouse: RebuiltWarehouse) -> Mapping[str, Shown]:
     """What each check of a warehouse found: of ``lineage``, ``keys`` and ``files``."""
     gaps = [astuple(gap) for gap in warehouse.gaps[:_LISTED]]
-    left_out = [(item.path, item.reason) for item in warehouse.report.unreadable[:_LISTED]]
+    left_out = [(item.path, item.reason) for item in warehouse.report.filled.left_out[:_LISTED]]
     return {
-        "lineage": Shown(tables={"gaps": (("table", "partition", "run", "rows", "lineage rows", "what"), gaps)}),
-        "keys": Shown(values={"rows too many": dict(warehouse.report.doubled)}),
+        "lineage": Shown(tables={"gaps": (("table", "partition", "run", "is left out", "what"), gaps)}),
+        "keys": Shown(values={"rows too many": dict(warehouse.report.filled.doubled)}),
         "files": Shown(tables={"left out": (("file", "reason"), left_out)}),
     }
 

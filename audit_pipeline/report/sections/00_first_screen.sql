@@ -20,7 +20,7 @@
 -- more_word_for_word: benchmarks that are not listed
 -- in_answers: what models that answer in words gave of documents, by benchmark, those that gave of most documents first
 -- more_in_answers: benchmarks that are not listed
--- gaps: rows that do not join to exactly one lineage entry, or damaged files: numbers that cannot be traced
+-- gaps: damaged files: numbers that cannot be traced
 -- more_gaps: gaps that are not listed
 WITH asked AS (
     SELECT model, benchmark, audited_at AS ready_at FROM asked_pairs JOIN answers USING (model, benchmark)
@@ -83,7 +83,7 @@ SELECT CASE WHEN page.model IN (SELECT model FROM control_models) THEN model_tit
     } ORDER BY place), []) FROM chats WHERE place <= 12) AS in_answers,
     (SELECT greatest(0, count(*) - 12) FROM chats) AS more_in_answers,
     (SELECT coalesce(list({
-        'table': "table", 'partition': "partition", 'run_id': run_id, 'rows': rows, 'entries': lineage_rows
+        'table': "table", 'partition': "partition", 'run_id': run_id
     } ORDER BY place), []) FROM mine WHERE place <= 50) AS gaps,
     (SELECT greatest(0, count(*) - 50) FROM mine) AS more_gaps,
     (SELECT coalesce(list(DISTINCT model_title(model)), []) FROM every) AS _models,

@@ -1,7 +1,7 @@
 -- What is looked at from every page: read once, for a view can take as long for one model as for all.
 
 CREATE TEMP TABLE gaps AS
-FROM lineage_gaps WHERE rows > 0 OR starts_with(what, 'a damaged');
+FROM lineage_gaps WHERE is_left_out;
 
 CREATE TEMP TABLE covered AS FROM coverage;
 

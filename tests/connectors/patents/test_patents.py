@@ -10,6 +10,7 @@ from pathlib import Path
 
 import jieba
 import pytest
+from ledger_lines import step_of
 from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page
 from pydantic import ValidationError
 
@@ -152,10 +153,10 @@ def test_what_did_not_arrive_keeps_what_was_there(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path / "data")
     now = datetime(2024, 12, 31, tzinfo=UTC)
     folder = save(tmp_path / "pages", "a.html", page())
-    store_harvest("patents", harvest(tmp_path, pages=folder), paths, "run1", now)
+    store_harvest("patents", harvest(tmp_path, pages=folder), paths, step_of("run1"), now)
     gone = harvest(tmp_path, pages=tmp_path / "nowhere", export=export(tmp_path / "e.csv", "CN-118000001-A"))
     assert [(item.part, item.collection) for item in gone.missing] == [("nowhere", "CN")]
-    report = store_harvest("patents", gone, paths, "run2", now)
+    report = store_harvest("patents", gone, paths, step_of("run2"), now)
     assert report.documents == 2
     assert report.kept == {"CN": 1}
 
@@ -166,7 +167,7 @@ def test_windows_of_patentmia_in_jieba_words(tmp_path: Path) -> None:
     found = harvest(tmp_path, pages=folder, export=export(tmp_path / "e.csv", "CN-118000001-A"))
     # Of one family they would be one group: here one is old, the other new.
     different = [replace(one, text=one.text[at:]) for at, one in enumerate(found.documents)]
-    store_harvest("patents", Harvest(tuple(different)), paths, "run1", datetime(2024, 12, 31, tzinfo=UTC))
+    store_harvest("patents", Harvest(tuple(different)), paths, step_of("run1"), datetime(2024, 12, 31, tzinfo=UTC))
     shipped = load_benchmarks(PROJECT_ROOT / "config", TODAY)["patentmia_64"]
     assert (shipped.sources, shipped.settings.unit) == (("patents",), "jieba")
     report = build(replace(shipped, words=16), paths, "run")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
@@ -18,24 +17,21 @@ from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import write_card
+from audit_pipeline.operate import removal as removal_module
 from audit_pipeline.operate.audit_request import AuditRequest
-from audit_pipeline.operate.dagster import forgetting, work_claims
+from audit_pipeline.operate.dagster import forgetting
 from audit_pipeline.operate.dagster.audit import audit
-from audit_pipeline.operate.dagster.forgetting import (
-    find_unfinished_runs,
-    forget,
-    plan_to_forget,
-    refuse_while_unfinished,
-)
-from audit_pipeline.operate.dagster.in_process import HOST_TAG, PROCESS_TAG, process_identity
+from audit_pipeline.operate.dagster.audit_locks import hold_removal_lock
+from audit_pipeline.operate.dagster.forgetting import find_unfinished_runs, forget, plan_to_forget
+from audit_pipeline.operate.dagster.in_process import HOST_TAG, PROCESS_TAG, RUN_TAG, process_identity
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.options import AuditOptions
-from audit_pipeline.operate.removal import RemovalTarget, list_unfinished_removals
+from audit_pipeline.operate.removal import RemovalTarget, list_kept_names
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
 from audit_pipeline.operate.stages.scores import run_tokens, score_pair
 from audit_pipeline.warehouse.query import open_read_only
@@ -78,6 +74,7 @@ def audited(workspace: Workspace, partitioned: dg.DagsterInstance) -> Workspace:
 def started(instance: dg.DagsterInstance, job: str, tags: dict[str, str], definitions: dg.Definitions) -> str:
     """A run that somebody has requested."""
     run = instance.create_run_for_job(definitions.resolve_job_def(job), tags=tags)
+    instance.add_run_tags(run.run_id, {RUN_TAG: run.run_id})
     return run.run_id
 
 
@@ -128,10 +125,10 @@ def test_a_benchmark_goes_from_partitions_files_warehouse_and_report(
     assert "config/benchmarks.yaml still lists it" in planned
     audited.write_benchmarks(made=temporal([8, 10, 11]))
     shown = told(audited.run("forget", "--benchmark", "made_9"))
-    table = [line.split() for line in shown.splitlines() if re.match(r"(scores|evaluations|lineage) ", line)]
-    assert [row[:2] for row in table] == [["evaluations", "1"], ["scores", "1"], ["lineage", "14"]]
-    would = [line.split() for line in planned.splitlines() if re.match(r"(scores|evaluations|lineage) ", line)]
-    assert would == table
+    table = [line.split() for line in shown.splitlines() if re.match(r"(scores|evaluations|examples) ", line)]
+    assert [row[:2] for row in table] == [["evaluations", "1"], ["scores", "1"], ["examples", "2"]]
+    assert re.search(r"\d+ lines of the ledger", shown)
+    assert table == [line.split() for line in planned.splitlines() if re.match(r"(scores|evaluations|examples) ", line)]
     assert "partition in Dagster" in shown
     assert "still lists it" not in shown
     assert str(wal) in shown
@@ -144,7 +141,7 @@ def test_a_benchmark_goes_from_partitions_files_warehouse_and_report(
     assert "made_9" not in audited.paths.report.read_text(encoding="utf-8")
     assert "made_8" in audited.paths.report.read_text(encoding="utf-8")
     assert not [name for name in files(audited) if "made_9" in name]
-    assert not list_unfinished_removals(audited.paths)
+    assert "made_9" not in list_kept_names("benchmark", audited.paths)
     with open_read_only(audited.paths.warehouse) as connection:
         assert connection.sql("SELECT count(*) FROM lineage_gaps").fetchall() == [(0,)]
 
@@ -207,20 +204,13 @@ def test_it_is_refused_while_a_run_is_unfinished_and_nothing_changes(
     error = error_of(audited.run("forget", "--benchmark", "made_10"))
     assert error == (
         "benchmark made_10 cannot be forgotten while an audit is unfinished: "
-        f"run {run} (audit_pairs, not_started, process 77 on another-machine). "
+        f"run {run} (audit_pairs, not_started). "
         "Wait for it or end it, then forget again; nothing was removed"
     )
     assert files(audited) == before
     assert set(instance.get_dynamic_partitions("benchmark")) == set(BENCHMARKS)
     shown = told(audited.run("forget", "--benchmark", "made_10", "--dry-run"))
     assert f"it would be refused now: run {run}" in shown
-
-
-def test_many_runs_are_counted(partitioned: dg.DagsterInstance, definitions: dg.Definitions) -> None:
-    for _ in range(5):
-        started(partitioned, "audit_pairs", {PARTITION: "made_9|tiny"}, definitions)
-    with pytest.raises(AuditError, match=r"\) and 2 more\. Wait for it"):
-        refuse_while_unfinished(MADE_9, partitioned)
 
 
 def test_a_dead_run_of_this_machine_does_not_stop_it(
@@ -261,29 +251,14 @@ def test_a_run_that_is_requested_between_the_look_and_the_removal_is_seen(
     assert files(audited) == before
 
 
-def test_the_partition_is_gone_before_the_first_file(
-    audited: Workspace, instance: dg.DagsterInstance, definitions: dg.Definitions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[list[str]] = []
-    remove: Callable[..., object] = forgetting.remove
-
-    def watched(removal: object) -> object:
-        seen.append(list(instance.get_dynamic_partitions("benchmark")))
-        return remove(removal)
-
-    monkeypatch.setattr(forgetting, "remove", watched)
-    forget(MADE_9, definitions, audited.paths, lambda what: None)
-    assert seen == [["made_8", "made_10", "made_11"]]
-
-
 class Killed(BaseException):
     """The process ends here."""
 
 
 @pytest.mark.parametrize(
-    "where", ["remove", *(pytest.param(one, marks=pytest.mark.slow) for one in ("publish", "mark_removal_finished"))]
+    "where", ["a file", *(pytest.param(name, marks=pytest.mark.slow) for name in ("forget_lines", "publish"))]
 )
-def test_what_was_killed_on_the_way_is_finished_by_the_same_command(
+def test_a_removal_that_was_killed_is_finished_by_the_same_command(
     audited: Workspace,
     instance: dg.DagsterInstance,
     definitions: dg.Definitions,
@@ -291,38 +266,34 @@ def test_what_was_killed_on_the_way_is_finished_by_the_same_command(
     where: str,
 ) -> None:
     told(audited.run("report"))
+    remove = removal_module.remove
 
-    def killed(*given: object, **options: object) -> None:
+    def die(*given: object, **options: object) -> None:
         raise Killed
 
+    def remove_all_before_scores(path: Path) -> None:
+        assert list(instance.get_dynamic_partitions("benchmark")) == ["made_8", "made_10", "made_11"]
+        if "scores" in str(path):
+            raise Killed
+        remove(path)
+
     with monkeypatch.context() as patch:
-        if where == "remove":
-            # In the midst of it: the scores are gone, the rest is there.
-            patch.setattr(forgetting, "remove", forgetting_half)
+        if where == "a file":
+            patch.setattr(removal_module, "remove", remove_all_before_scores)
         else:
-            patch.setattr(forgetting, where, killed)
+            patch.setattr(removal_module if where == "forget_lines" else forgetting, where, die)
         with pytest.raises(Killed):
             forget(MADE_9, definitions, audited.paths, lambda what: None)
-    assert list_unfinished_removals(audited.paths) == [MADE_9]
     # As where the entry was taken out of the configuration before: only the disk knows the name.
     audited.write_benchmarks(made=temporal([8]))
-    assert "forget --benchmark 'made_9'" in audited.run("doctor").stdout
-    told(audited.run("forget", "--benchmark", "made_9"))
+    if where == "publish":
+        assert not audited.paths.warehouse.exists(), "what named it is gone already"
+        told(audited.run("report"))
+    else:
+        told(audited.run("forget", "--benchmark", "made_9"))
     assert "made_9" not in queried(audited, "benchmark")
     assert not [name for name in files(audited) if "made_9" in name]
     assert error_of(audited.run("forget", "--benchmark", "made_9")).startswith("there is no benchmark 'made_9'")
-
-
-def forgetting_half(removal: object) -> None:
-    from audit_pipeline.operate.removal import Removal, remove
-
-    assert isinstance(removal, Removal)
-
-    def stop_behind_scores(path: Path) -> None:
-        if "run_id=" in path.name:
-            raise Killed
-
-    remove(removal, stop_behind_scores)
 
 
 def test_a_dry_run_touches_nothing_and_makes_no_home(workspace: Workspace) -> None:
@@ -331,7 +302,7 @@ def test_a_dry_run_touches_nothing_and_makes_no_home(workspace: Workspace) -> No
     workspace.build("made")
     before = files(workspace)
     shown = told(workspace.run("forget", "--benchmark", "made_9", "--dry-run"))
-    assert re.search(r"examples and manifest +2 +\d+ +[\d,]+", shown)
+    assert re.search(r"examples +2 +[\d,]+", shown)
     assert shown.splitlines()[-1] == "Nothing was removed."
     assert files(workspace) == before
     assert not workspace.paths.dagster_home.exists()
@@ -342,7 +313,7 @@ def test_the_only_benchmark_of_a_family_is_meant_by_the_familys_name(workspace: 
     workspace.fetch(*made_documents(2, 40))
     workspace.build("lone")
     shown = told(workspace.run("forget", "--benchmark", "lone", "--dry-run"))
-    assert re.search(r"examples and manifest +2 +\d+ +[\d,]+", shown)
+    assert re.search(r"examples +2 +[\d,]+", shown)
     error = error_of(workspace.run("forget", "--benchmark", "made", "--dry-run"))
     assert error == "the family made is several benchmarks, and one is meant: made_8, made_9"
 
@@ -373,12 +344,6 @@ def test_one_thing_at_a_time(workspace: Workspace, arguments: tuple[str, ...]) -
     assert not workspace.paths.dagster_home.exists()
 
 
-def test_two_at_once_are_one_too_many(partitioned: dg.DagsterInstance, workspace: Workspace) -> None:
-    with work_claims.claim_removal(MADE_9, workspace.paths):
-        assert "another `corpus-audit forget` is at work" in error_of(workspace.run("forget", "--model", "gone"))
-    assert "gone" in partitioned.get_dynamic_partitions("model")
-
-
 def test_an_audit_that_has_begun_keeps_what_it_is_about_to_run(
     partitioned: dg.DagsterInstance, workspace: Workspace, definitions: dg.Definitions
 ) -> None:
@@ -391,7 +356,7 @@ def test_an_audit_that_has_begun_keeps_what_it_is_about_to_run(
             with pytest.raises(AuditError) as error:
                 forget(target, definitions, workspace.paths, lambda what: None)
             refused[f"{step.split(':', maxsplit=1)[0]}: {target}"] = str(error.value)
-        assert plan_to_forget(MADE_9, workspace.paths).unfinished, "a dry run says so too"
+        assert plan_to_forget(MADE_9, workspace.paths).obstacles, "a dry run says so too"
 
     benchmark = load_benchmarks()["made_9"]
     request = AuditRequest(load_models()["tiny"], [benchmark], AuditOptions(publish=False))
@@ -399,28 +364,16 @@ def test_an_audit_that_has_begun_keeps_what_it_is_about_to_run(
         forget(RemovalTarget("model", "nobody"), definitions, workspace.paths, lambda what: None)
     audit(request, definitions, workspace.paths, forget_meanwhile)
     assert any(step.startswith("auditing tiny") for step in refused)
-    for words in refused.values():
-        assert re.search(r"while (corpus-audit audit \(process \d+ on |an audit is unfinished: run )", words), words
+    assert all(words.startswith("nothing can be forgotten while an audit is at work") for words in refused.values())
     forget(MADE_9, definitions, workspace.paths, lambda what: None)
     assert "made_9" not in partitioned.get_dynamic_partitions("benchmark")
 
 
-def test_an_audit_whose_reference_model_is_being_removed_does_not_begin(workspace: Workspace) -> None:
-    folder = workspace.model("tiny").located.folder
-    workspace.write_models(tiny={"path": folder, "reference_model": "small"}, small={"path": folder})
-    workspace.write_benchmarks(made=temporal([8]))
-    with work_claims.claim_removal(RemovalTarget("model", "small"), workspace.paths):
-        words = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made"))
-    assert "small: in use by corpus-audit forget (process " in words
-
-
-def test_an_audit_of_what_is_being_removed_does_not_begin(workspace: Workspace, definitions: dg.Definitions) -> None:
+def test_an_audit_does_not_begin_while_something_is_removed(workspace: Workspace) -> None:
     workspace.write_benchmarks(made=temporal([8, 9]))
-    with work_claims.claim_removal(MADE_9, workspace.paths):
+    with hold_removal_lock(workspace.paths):
         words = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made"))
-        assert "in use by corpus-audit forget (process " in words
-        words = error_of(workspace.run("benchmarks", "--build", "made_9"))
-        assert "in use by corpus-audit forget (process " in words
+    assert words.startswith("another process forgets something of this data folder")
 
 
 def test_a_model_by_a_path_that_leads_to_it(

@@ -27,7 +27,7 @@ from audit_pipeline.benchmarks.build import compute_current_digest
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BUILDERS, BenchmarkSpec, load_benchmarks, resolve_benchmarks
 from audit_pipeline.catalogue.contracts import Kind
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.controls.build import ensure_control_trained
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.operate.audit_request import AuditRequest

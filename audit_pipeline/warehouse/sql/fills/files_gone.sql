@@ -1,4 +1,2 @@
--- missing_files is a temporary table of the build: entries whose file it did not find.
-DELETE FROM files_gone;
-
+-- missing_files is a relation of the build: entries whose file is not there, or was left out.
 INSERT INTO files_gone BY NAME FROM missing_files;

@@ -1,19 +1,6 @@
--- Of the build alone: changed_scores and changed_examples say of what the rows are that it loaded or took out, earlier_runs
--- which runs' scores were the latest before.
-CREATE TEMP TABLE changed_pairs AS
-WITH latest AS (SELECT benchmark, model, run_id FROM runs WHERE "table" = 'scores' AND is_current)
-SELECT benchmark, model FROM changed_scores
-UNION SELECT benchmark, model FROM latest SEMI JOIN changed_examples USING (benchmark)
-UNION SELECT benchmark, model FROM (FROM latest EXCEPT FROM earlier_runs)
-UNION SELECT benchmark, model FROM (FROM earlier_runs EXCEPT FROM latest);
-
-DELETE FROM group_scores USING changed_pairs AS changed
-WHERE group_scores.benchmark = changed.benchmark AND group_scores.model = changed.model;
-
 INSERT INTO group_scores BY NAME
 WITH latest AS (
-    SELECT benchmark, model, run_id FROM runs SEMI JOIN changed_pairs USING (benchmark, model)
-    WHERE "table" = 'scores' AND is_current
+    SELECT benchmark, model, run_id FROM runs WHERE "table" = 'scores' AND is_current
 ), by_group AS (
     SELECT scores.model, scores.benchmark, examples."group", scores.detector, scores.parameters,
         count(*) AS texts, avg(score) AS mean_score, median(score) AS median_score,

@@ -1,10 +1,8 @@
-DELETE FROM lineage_edges;
-
 INSERT INTO lineage_edges BY NAME
 WITH named AS (
     SELECT "table", "partition", run_id, finished_at,
         unnest(map_entries(CAST(upstream_data_versions::JSON AS MAP(VARCHAR, VARCHAR)))) AS upstream
-    FROM (SELECT DISTINCT ON ("table", "partition", run_id) * FROM lineage ORDER BY finished_at DESC)
+    FROM lineage
 ), split AS (
     SELECT "table", "partition", run_id, finished_at, upstream.value AS upstream_version,
         CASE WHEN contains(upstream.key, '/') THEN split_part(upstream.key, '/', 1) ELSE 'input' END AS upstream_table,

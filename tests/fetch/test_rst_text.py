@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.sources.rst_text import rst_to_text, section_titles
+from audit_pipeline.fetch.rst_text import rst_to_text, section_titles
 
 
 @pytest.mark.parametrize(

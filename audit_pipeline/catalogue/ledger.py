@@ -1,0 +1,533 @@
+"""The ledger of a data folder: one line of JSON for every file that a run wrote, and for every pair that it gave up.
+
+A line is ``{"digest": …, "previous": …, FIELDS}``: ``digest`` is the sha256 of ``previous`` and the bytes of FIELDS,
+``previous`` the digest of the line before. So a line that was changed, removed, put in or moved is found. The line is
+written first, then its file moves to its place: a run that is killed between the two leaves a line without a file,
+never a file without a line. A forgotten line keeps its digest and its link, and nothing else.
+
+In a folder of this machine all lines are in one segment, under a lock of the file system. In a bucket each line is a
+segment of its own, which is created only where it is absent: the writer that loses takes the next number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import filelock
+
+from audit_pipeline.catalogue.contracts import OUTCOMES, TABLES, Pair, PairStatus
+from audit_pipeline.catalogue.files import move_into_place, write_atomically
+from audit_pipeline.catalogue.integrity import DamagedError, cached_sha256
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.table import Table
+from audit_pipeline.catalogue.versions import package_versions
+from audit_pipeline.catalogue.working_copy import copy_of
+from audit_pipeline.errors import DataError
+
+START = "0" * 64
+"""What the first line names as the digest of the line before it."""
+
+MAX_REASON = 500
+_LOCK_SECONDS = 600.0
+_TAIL_BYTES = 1 << 16
+_LINE = re.compile(rb'\{"digest": "([0-9a-f]{64})", "previous": "([0-9a-f]{64})"(?:, (.*))?\}')
+
+
+@dataclass(frozen=True)
+class LineageStep:
+    """What is known of a step when it starts."""
+
+    run_id: str
+    asset_key: str
+    code_version: str
+    started_at: datetime
+
+    @classmethod
+    def now(cls, run_id: str, asset_key: str, code_version: str) -> LineageStep:
+        return cls(run_id, asset_key, code_version, datetime.now(UTC))
+
+
+class RowOrigin(TypedDict, total=False):
+    """What rows were computed with; ``settings`` are the options that a command was given."""
+
+    model_fingerprint: str | None
+    tokenizer_fingerprint: str | None
+    benchmark_digest: str | None
+    settings: Mapping[str, object] | None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a line says of the rows that a run wrote to a partition of a table.
+
+    ``upstream``: the data versions of what they were made of, by table/partition or the input's name. ``rows`` and
+    ``file_sha256`` are None where the rows are in no file of their own. ``place``: the line's place in the ledger.
+    """
+
+    table: str
+    partition: str
+    run_id: str
+    asset_key: str
+    code_version: str
+    data_version: str
+    started_at: datetime
+    finished_at: datetime
+    upstream: Mapping[str, str]
+    packages: Mapping[str, str]
+    model_fingerprint: str | None = None
+    tokenizer_fingerprint: str | None = None
+    benchmark_digest: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rows: int | None = None
+    file_sha256: str | None = None
+    digest: str = ""
+    previous: str = ""
+    place: int = 0
+
+    def file(self, paths: DataPaths) -> Path | None:
+        """The file that the line explains; None where the rows are in no file of their own."""
+        table = TABLES.get(self.table)
+        return None if table is None else table.file_of(paths, self.partition, self.run_id)
+
+
+@dataclass(frozen=True)
+class PairOutcome:
+    """Why a run gave a pair up, and at which stage; ``at`` is in UTC.
+
+    Of the states of a pair (contracts/record.py) it is ``not_applicable`` where the benchmark was made for other
+    models, and ``failed`` after any other error. A pair that was done has no outcome: its findings say so.
+    """
+
+    pair: Pair
+    stage: str
+    status: PairStatus
+    reason: str
+    run_id: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line as it was read; ``fields`` is None where it is not as it was written, and empty where it is forgotten."""
+
+    digest: str
+    previous: str
+    fields: Mapping[str, Any] | None
+
+
+@dataclass
+class Ledger:
+    """What all lines of a data folder say, in their order; ``problems`` names the lines that are not as they were
+    written, or not where they were written."""
+
+    lines: list[Line] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    outcomes: list[PairOutcome] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    _by_partition: dict[tuple[str, str], list[Entry]] = field(default_factory=dict)
+
+    @property
+    def head(self) -> str:
+        """The digest of the last line; START where there is none."""
+        return self.lines[-1].digest if self.lines else START
+
+    @property
+    def forgotten(self) -> int:
+        """How many lines were forgotten."""
+        return sum(line.fields == {} for line in self.lines)
+
+    def of(self, table: str, partition: str) -> Sequence[Entry]:
+        """The entries of a partition, in the order in which they were written."""
+        return self._by_partition.get((table, partition), ())
+
+    def extend(self, lines: Iterable[Line]) -> None:
+        """Take in lines that come after those that are there."""
+        for line in lines:
+            before = self.lines[-1] if self.lines else Line(START, "", {})
+            self.lines.append(line)
+            number = len(self.lines)
+            if line.fields is None:
+                self.problems.append(f"line {number} of the ledger is not as it was written")
+                continue
+            if line.previous != before.digest and before.fields is not None:
+                self.problems.append(
+                    f"line {number} of the ledger does not follow the line before it: a line was removed, put in or "
+                    "moved"
+                )
+            if "status" in line.fields:
+                self.outcomes.append(_outcome_from_fields(line.fields))
+            elif line.fields:
+                entry = _entry_from_line(line, number)
+                self.entries.append(entry)
+                self._by_partition.setdefault((entry.table, entry.partition), []).append(entry)
+
+
+def parse_lines(content: bytes) -> list[Line]:
+    """The whole lines of a segment; a torn last one, of a writer that was killed, is left out."""
+    return [_parse_line(line) for line in content.split(b"\n")[:-1]]
+
+
+def format_line(previous: str, fields: Mapping[str, Any]) -> bytes:
+    """The line of these fields after the line whose digest is ``previous``."""
+    rest = json.dumps(fields, allow_nan=False)[1:-1].encode()
+    digest = hashlib.sha256(previous.encode() + rest).hexdigest()
+    return b'{"digest": "%b", "previous": "%b", %b}\n' % (digest.encode(), previous.encode(), rest)
+
+
+def _parse_line(content: bytes) -> Line:
+    match = _LINE.fullmatch(content)
+    if match is None:
+        return Line(hashlib.sha256(content).hexdigest(), "", None)
+    digest, previous, rest = match[1].decode(), match[2].decode(), match[3]
+    if rest is None:
+        return Line(digest, previous, {})
+    if hashlib.sha256(match[2] + rest).hexdigest() != digest:
+        return Line(digest, previous, None)
+    return Line(digest, previous, json.loads(b"{%b}" % rest))
+
+
+def _entry_from_line(line: Line, number: int) -> Entry:
+    fields = dict(line.fields or {})
+    for name in ("started_at", "finished_at"):
+        fields[name] = datetime.fromisoformat(fields[name])
+    return Entry(**fields, digest=line.digest, previous=line.previous, place=number)
+
+
+def _outcome_from_fields(fields: Mapping[str, Any]) -> PairOutcome:
+    benchmark, _, model = fields["partition"].partition("|")
+    at = datetime.fromisoformat(fields["at"])
+    return PairOutcome(
+        Pair(benchmark, model), fields["stage"], fields["status"], fields["reason"], fields["run_id"], at
+    )
+
+
+@dataclass
+class _Segment:
+    """A file of the ledger as far as it was read: its inode, size and time of change, and the bytes of whole lines."""
+
+    identity: tuple[int, int, int]
+    consumed: int
+    lines: list[Line]
+
+
+class _Reader:
+    """The ledger of a folder as this process has read it. What is appended is read on; what is rewritten, anew."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._segments: dict[Path, _Segment] = {}
+        self._ledger = Ledger()
+        self._lock = threading.Lock()
+
+    def read(self) -> Ledger:
+        with self._lock:
+            files = list_segments(self._folder)
+            added: list[Line] = []
+            is_extended = files[: len(self._segments)] == list(self._segments)
+            for file in files:
+                stat = file.stat()
+                identity, known = (stat.st_ino, stat.st_size, stat.st_mtime_ns), self._segments.get(file)
+                if known is not None and known.identity == identity:
+                    continue
+                if known is not None and known.identity[0] == identity[0] and known.identity[1] < identity[1]:
+                    # Lines that are added to any segment but the last come before some that are there.
+                    is_extended &= file == files[-1]
+                else:
+                    is_extended &= known is None
+                    known = _Segment(identity, 0, [])
+                lines = self._read_on(file, known)
+                self._segments[file] = _Segment(identity, known.consumed, [*known.lines, *lines])
+                added += lines
+            if not is_extended:
+                self._segments = {file: self._segments[file] for file in files}
+                self._ledger, added = Ledger(), [line for file in files for line in self._segments[file].lines]
+            self._ledger.extend(added)
+            return self._ledger
+
+    def _read_on(self, file: Path, segment: _Segment) -> list[Line]:
+        with file.open("rb") as opened:
+            opened.seek(segment.consumed)
+            content = opened.read()
+        segment.consumed += content.rfind(b"\n") + 1
+        return parse_lines(content)
+
+
+_readers: dict[Path, _Reader] = {}
+
+
+def read_ledger(paths: DataPaths) -> Ledger:
+    """All lines of a data folder, as they are now. Each is compared with its digest; see ``problems``.
+
+    Raises DataError where the data folder is of another layout.
+    """
+    _require_layout(paths)
+    return _readers.setdefault(paths.ledger, _Reader(paths.ledger)).read()
+
+
+def list_segments(folder: Path) -> list[Path]:
+    """The files of a ledger, in order."""
+    return sorted(folder.glob("*.jsonl"))
+
+
+def _require_layout(paths: DataPaths) -> None:
+    if not paths.ledger.exists() and (paths.root / "lineage").exists():
+        raise DataError(f"{paths.root} was made by another version of Corpus Audit: start a new folder")
+
+
+def record_entry(
+    paths: DataPaths,
+    step: LineageStep,
+    table: Table,
+    partition_key: str | Pair,
+    *,
+    data_version: str,
+    upstream: Mapping[str, str],
+    rows: int | None = None,
+    file_sha256: str | None = None,
+    written: tuple[Path, Path] | None = None,
+    **origin: Unpack[RowOrigin],
+) -> None:
+    """Append the line of what ``step`` has made of a partition, then move its file into place.
+
+    ``written``: the finished temporary file and its place; None where the rows are in no file of their own.
+    ``upstream``: the data versions of its inputs, by input. Where the file cannot be moved, the line is taken back.
+    Raises DataError where another process keeps the ledger.
+    """
+    fields = {
+        "table": table.name,
+        "partition": partition_of(partition_key),
+        "run_id": step.run_id,
+        "asset_key": step.asset_key,
+        "code_version": step.code_version,
+        "data_version": data_version,
+        "upstream": dict(upstream),
+        "packages": dict(package_versions()),
+        "started_at": step.started_at.isoformat(),
+        "finished_at": datetime.now(UTC).isoformat(),
+        "rows": rows,
+        "file_sha256": file_sha256,
+        **origin,
+    }
+    _append(paths, {name: value for name, value in fields.items() if value is not None}, written)
+
+
+def record_outcome(
+    paths: DataPaths, pair: Pair, stage: str, status: PairStatus, reason: str, run_id: str
+) -> PairOutcome:
+    """Append why ``run_id`` could not do the pair, in one line of at most 500 characters; returns what is on record.
+
+    The first outcome of a run stays: the later stages, which merely follow, add none.
+    """
+    if (first := find_run_outcome(paths, pair, run_id)) is not None:
+        return first
+    fields = {
+        "table": OUTCOMES.name,
+        "partition": pair.partition,
+        "run_id": run_id,
+        "stage": stage,
+        "status": status,
+        "reason": _clean_reason(reason),
+        "at": datetime.now(UTC).isoformat(),
+    }
+    _append(paths, fields)
+    return _outcome_from_fields(fields)
+
+
+def find_run_outcome(paths: DataPaths, pair: Pair, run_id: str) -> PairOutcome | None:
+    """The outcome that a run recorded for the pair; None where it recorded none."""
+    outcomes = read_ledger(paths).outcomes
+    return next((outcome for outcome in outcomes if (outcome.pair, outcome.run_id) == (pair, run_id)), None)
+
+
+def find_latest_outcome(paths: DataPaths, pair: Pair) -> PairOutcome | None:
+    """The outcome recorded last for the pair, whatever was found since; None where every run could do it."""
+    outcomes = reversed(read_ledger(paths).outcomes)
+    return next((outcome for outcome in outcomes if outcome.pair == pair), None)
+
+
+def _clean_reason(reason: str) -> str:
+    """``reason`` without line breaks and without characters that a terminal would obey or Parquet cannot hold."""
+    flat = " ".join(reason.split()) or "no reason was given"
+    printable = "".join(character if character.isprintable() else "\ufffd" for character in flat)
+    return printable if len(printable) <= MAX_REASON else printable[: MAX_REASON - 1] + "…"
+
+
+def forget_lines(paths: DataPaths, digests: Collection[str]) -> None:
+    """Empty lines; their digests and links stay. Raises DataError where another process keeps the ledger."""
+    with _hold(paths):
+        for file in list_segments(paths.ledger):
+            content = file.read_bytes()
+            kept = _empty_lines(content, lambda line: line.digest not in digests)
+            if kept != content:
+                with write_atomically(file) as temporary:
+                    temporary.write_bytes(kept)
+
+
+def copy_ledger(paths: DataPaths, to: DataPaths, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Write the ledger of another data folder: the lines whose fields are kept as they are, the others emptied."""
+    lines = [
+        _empty_lines(file.read_bytes(), lambda line: line.fields is None or is_kept(line.fields))
+        for file in list_segments(paths.ledger)
+    ]
+    with write_atomically(to.ledger / "000001.jsonl") as temporary:
+        temporary.write_bytes(b"".join(lines))
+
+
+def _empty_lines(content: bytes, is_kept: Callable[[Line], bool]) -> bytes:
+    """The lines of a segment, those that are not kept without their fields."""
+    lines = zip(parse_lines(content), content.splitlines(keepends=True), strict=False)
+    return b"".join(raw if is_kept(line) else _format_link(line) for line, raw in lines)
+
+
+def _format_link(line: Line) -> bytes:
+    return b'{"digest": "%b", "previous": "%b"}\n' % (line.digest.encode(), line.previous.encode())
+
+
+@contextmanager
+def _hold(paths: DataPaths) -> Iterator[None]:
+    paths.ledger.mkdir(parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(paths.ledger / "ledger.lock", timeout=_LOCK_SECONDS):
+            yield
+    except filelock.Timeout as error:
+        raise DataError(f"another process has held {paths.ledger} for {_LOCK_SECONDS:.0f} s: wait for it") from error
+
+
+def _append(paths: DataPaths, fields: Mapping[str, Any], written: tuple[Path, Path] | None = None) -> None:
+    _require_layout(paths)
+    with _hold(paths):
+        if copy_of(paths.ledger) is None:
+            _append_to_segment(paths.ledger / f"{1:06}.jsonl", fields, written)
+        else:
+            _create_segment(paths, fields)
+            if written is not None:
+                move_into_place(*written)
+
+
+def _append_to_segment(file: Path, fields: Mapping[str, Any], written: tuple[Path, Path] | None) -> None:
+    with file.open("ab+") as opened:
+        previous, size = _read_end(opened)
+        opened.truncate(size)
+        try:
+            opened.write(format_line(previous, fields))
+            opened.flush()
+            os.fsync(opened.fileno())
+            if written is not None:
+                move_into_place(*written)
+        except BaseException:
+            # Where the file took its place before the error, the line is its only explanation.
+            if written is None or written[0].exists():
+                opened.truncate(size)
+            raise
+
+
+def _read_end(opened: Any) -> tuple[str, int]:
+    """The digest of the last whole line of an open segment, and where that line ends; only its end is read."""
+    size, tail = opened.seek(0, os.SEEK_END), _TAIL_BYTES
+    while True:
+        start = max(size - tail, 0)
+        opened.seek(start)
+        content = opened.read(size - start)
+        end = content.rfind(b"\n")
+        begin = content.rfind(b"\n", 0, max(end, 0))
+        if begin >= 0 or start == 0:
+            break
+        tail *= 2
+    return (_parse_line(content[begin + 1 : end]).digest, start + end + 1) if end >= 0 else (START, 0)
+
+
+def _create_segment(paths: DataPaths, fields: Mapping[str, Any]) -> None:
+    """Put a line into the bucket as the first segment that is not there yet."""
+    copy = copy_of(paths.ledger)
+    if copy is None:
+        raise TypeError(f"{paths.ledger} is in no bucket")
+    segments = list_segments(paths.ledger)
+    number = int(segments[-1].stem) if segments else 0
+    previous = parse_lines(segments[-1].read_bytes())[-1].digest if segments else START
+    while True:
+        number += 1
+        file, line = paths.ledger / f"{number:06}.jsonl", format_line(previous, fields)
+        if copy.create(file, line):
+            return
+        previous = parse_lines(file.read_bytes())[-1].digest
+
+
+def partition_of(partition_key: str | Pair) -> str:
+    """The name of a partition."""
+    return partition_key.partition if isinstance(partition_key, Pair) else partition_key
+
+
+def file_of(paths: DataPaths, table: Table, partition: str, run_id: str) -> Path:
+    """The file of a partition, and of a run; raises TypeError where rows are in no file of their own."""
+    path = table.file_of(paths, partition, run_id)
+    if path is None:
+        raise TypeError(f"{table.name} have no file of their own")
+    return path
+
+
+def read_latest_run(paths: DataPaths, table: str, partition: str) -> Entry:
+    """The entry of the rows that were written last for a partition of a table to which every run adds a file.
+
+    Raises DataError where there are none, and DamagedError where a file is there that no whole line explains: a line
+    of it is damaged, and it may be the last.
+    """
+    entries = [entry for entry in read_ledger(paths).of(table, partition) if _has_file(entry, paths)]
+    explained = {entry.file(paths) for entry in entries}
+    folder = paths.run_file(table, partition, "any").parent
+    if unexplained := sorted(set(folder.glob("*.parquet")) - explained):
+        raise DamagedError(f"no whole line of the ledger explains {unexplained[0]}: corpus-audit doctor says more")
+    if not entries:
+        raise DataError(f"there are no {table} of {partition} yet: run them first")
+    return entries[-1]
+
+
+def _has_file(entry: Entry, paths: DataPaths) -> bool:
+    file = entry.file(paths)
+    return file is not None and file.exists()
+
+
+def has_entries(paths: DataPaths, table: Table, partition_key: str | Pair) -> bool:
+    """Whether any run wrote rows of a partition."""
+    return bool(read_ledger(paths).of(table.name, partition_of(partition_key)))
+
+
+def find_writing_run(paths: DataPaths, table: Table, partition: str) -> Entry | None:
+    """The entry of the file of a table that every run writes anew; None where there is no file, or no line names it."""
+    path = file_of(paths, table, partition, "")
+    if not path.exists():
+        return None
+    digest = cached_sha256(path)
+    entries = reversed(read_ledger(paths).of(table.name, partition))
+    return next((entry for entry in entries if entry.file_sha256 == digest), None)
+
+
+def is_latest_file_whole(paths: DataPaths, table: str, partition: str) -> bool:
+    """Whether the file that the last entry of a partition explains is there, as it was written; True without entries.
+
+    A file that a run explained before it died counts as one that is not whole, as one that no line explains.
+    """
+    entries = read_ledger(paths).of(table, partition)
+    try:
+        if entries:
+            file = entries[-1].file(paths)
+            return file is not None and file.exists() and cached_sha256(file) == entries[-1].file_sha256
+        return not any(iterate_files(paths, TABLES[table], partition))
+    except OSError:
+        return False
+
+
+def iterate_files(paths: DataPaths, table: Table, partition: str) -> Iterator[Path]:
+    """The Parquet files of a partition, explained or not."""
+    file = table.file_of(paths, partition, "any")
+    if file is not None:
+        yield from sorted(file.parent.glob("*.parquet")) if table.append_only else [file] * file.exists()

@@ -1,0 +1,87 @@
+"""Lines of a ledger as tests want them: appended with given times, changed, and brought up to the files there are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import DOCUMENTS, TABLES, Table
+from audit_pipeline.catalogue.files import read_parquet
+from audit_pipeline.catalogue.integrity import file_sha256
+from audit_pipeline.catalogue.ledger import START, LineageStep, format_line, list_segments, parse_lines, read_ledger
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.warehouse.table_files import build_lineage_row
+
+Fields = Mapping[str, Any]
+
+
+def write_explained(paths: DataPaths, table: Table, partition: str, rows: pa.Table) -> None:
+    """The rows of a partition in their place, with their line."""
+    version = store.compute_documents_version(rows) if table is DOCUMENTS else None
+    store.write(paths, step_of("run"), table, partition, rows, data_version=version, upstream={})
+
+
+def step_of(run_id: str) -> LineageStep:
+    """The step of a run that fetches documents."""
+    return LineageStep.now(run_id, "documents", "1")
+
+
+def read_fields(paths: DataPaths) -> list[dict[str, Any]]:
+    """The fields of every line."""
+    segments = (file.read_bytes() for file in list_segments(paths.ledger))
+    return [dict(line.fields or {}) for content in segments for line in parse_lines(content)]
+
+
+def append_line(paths: DataPaths, fields: Fields) -> None:
+    """A line of these fields (times as datetimes) after the last one."""
+    _write(paths, [*read_fields(paths), fields])
+
+
+def rewrite_lines(paths: DataPaths, change: Callable[[dict[str, Any]], Fields | None]) -> None:
+    """The ledger with the fields that ``change`` gives for each line's; None takes a line out."""
+    lines = [
+        change(dict(line.fields or {}))
+        for file in list_segments(paths.ledger)
+        for line in parse_lines(file.read_bytes())
+    ]
+    _write(paths, [line for line in lines if line is not None])
+
+
+def explain_files(paths: DataPaths) -> None:
+    """Give every entry the digest and the number of rows of its file as it is there now."""
+    rewrite_lines(paths, lambda fields: {**fields, **describe_file(paths, fields)})
+
+
+def describe_file(paths: DataPaths, fields: Fields) -> Fields:
+    """The digest and the number of rows of the file that a line explains, where it is there."""
+    table = TABLES[fields["table"]]
+    file = table.file_of(paths, fields["partition"], fields["run_id"]) if table.has_files else None
+    if file is None or not file.exists():
+        return {}
+    return {"file_sha256": file_sha256(file), "rows": read_parquet(file, []).num_rows}
+
+
+def _to_json(name: str, value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return json.loads(value) if name == "settings" and isinstance(value, str) else value
+
+
+def _write(paths: DataPaths, lines: list[Fields]) -> None:
+    previous, content = START, b""
+    for fields in lines:
+        texts = {name: _to_json(name, value) for name, value in fields.items() if value is not None}
+        line = format_line(previous, texts)
+        previous, content = json.loads(line)["digest"], content + line
+    paths.ledger.mkdir(parents=True, exist_ok=True)
+    (paths.ledger / "000001.jsonl").write_bytes(content)
+
+
+def lineage_rows(paths: DataPaths) -> list[dict[str, Any]]:
+    """The entries of a ledger as the warehouse has them."""
+    return [dict(build_lineage_row(entry)) for entry in read_ledger(paths).entries]
