@@ -105,7 +105,8 @@ def test_a_dead_holders_lease_is_taken_over_after_its_time(
 def test_a_lease_that_was_taken_over_stops_every_write(
     machine: Machine, later: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "_RENEWED_EVERY", 0.1)
+    # Long enough that the other machine takes it before it is renewed, however slow this one is.
+    monkeypatch.setattr(leases, "_RENEWED_EVERY", 3.0)
     one, two = machine("one"), machine("two")
     with hold_lock(one.root / "a.lock", 0):
         renewal = [thread for thread in threading.enumerate() if thread.name == "lease locks/a.lock"][-1]
