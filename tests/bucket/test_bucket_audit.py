@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -210,35 +209,3 @@ def test_two_machines_at_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> No
         assert process.returncode == 0, errors
     paths = site.seen(monkeypatch)
     assert_same(answers(paths), answers(site.made.paths))
-
-
-def test_forget_is_refused_while_another_machine_audits(
-    site: Site, s3: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at_work = threading.Event()
-    go_on = threading.Event()
-
-    def wait(method: str, path: str) -> int | None:
-        if method == "PUT" and "/token_statistics/" in path and not at_work.is_set():
-            at_work.set()
-            go_on.wait(LONGEST_SECONDS)
-        return None
-
-    s3.before = wait
-    audit = site.start("one", *AUDIT, lease_seconds=30.0)
-    assert at_work.wait(LONGEST_SECONDS)
-    refused = site.start("two", "forget", "--model", "tiny", lease_seconds=30.0)
-    _, said = refused.communicate(timeout=LONGEST_SECONDS)
-    assert refused.returncode == 2
-    assert "nothing can be forgotten while corpus-audit audit (process" in said
-    go_on.set()
-    _, errors = audit.communicate(timeout=LONGEST_SECONDS)
-    assert audit.returncode == 0, errors
-
-    site.run("two", "forget", "--model", "tiny")
-    # Leases that were given back stay; they hold nothing.
-    there = [one.name for one in Bucket(site.url).objects() if not one.name.startswith("locks/")]
-    assert [name for name in there if "tiny" in name or "token_statistics" in name] == []
-    assert query_warehouse(site.seen(monkeypatch).warehouse, "SELECT count(*) AS n FROM scores").to_pylist() == [
-        {"n": 0}
-    ]
