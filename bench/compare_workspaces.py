@@ -51,6 +51,7 @@ IGNORED = [
         "*bytes",
         "lineage*",
         "weights",
+        "retrieved",
     ),
 ]
 """Columns of tables and keys of answers that differ between two runs, or between two versions of the code."""
@@ -321,7 +322,8 @@ class Comparison:
             nearest = max(only_new, key=lambda other: sum(map(str.__eq__, row, other)), default=[""] * len(row))
             for column, ours, theirs in zip(columns, row, nearest, strict=True):
                 if ours != theirs:
-                    print(f"    {column}: OLD {ours:.300} NEW {theirs:.300}")
+                    begin = max(0, len(os.path.commonprefix([ours, theirs])) - 60)
+                    print(f"    {column}: OLD {ours[begin:]:.200} NEW {theirs[begin:]:.200}")
 
 
 def read_columns(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
