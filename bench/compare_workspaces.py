@@ -322,7 +322,8 @@ class Comparison:
             nearest = max(only_new, key=lambda other: sum(map(str.__eq__, row, other)), default=[""] * len(row))
             for column, ours, theirs in zip(columns, row, nearest, strict=True):
                 if ours != theirs:
-                    begin = max(0, len(os.path.commonprefix([ours, theirs])) - 60)
+                    first = next((n for n in range(len(ours)) if ours[n] != theirs[n : n + 1]), len(ours))
+                    begin = max(0, first - 60)
                     print(f"    {column}: OLD {ours[begin:]:.200} NEW {theirs[begin:]:.200}")
 
 
