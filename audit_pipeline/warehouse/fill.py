@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS_FILE
 from audit_pipeline.catalogue.contracts import CONFIGURED_BENCHMARKS, CONFIGURED_MODELS, COVERAGE
-from audit_pipeline.catalogue.duckdb_connections import hide_progress_bar
+from audit_pipeline.catalogue.duckdb_connections import hide_progress_bar, open_in_memory
 from audit_pipeline.catalogue.ledger import Ledger, read_ledger
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.sql import quote_literal
@@ -109,7 +109,7 @@ def fill_warehouse(site: Site, *, include_text: bool) -> Filled:
 
 def create_database(file: Path, tables: Sequence[Table]) -> None:
     """Make the empty tables, views and macros, in a file that DuckDB from STORAGE_VERSION on opens."""
-    with duckdb.connect() as connection:
+    with open_in_memory() as connection:
         connection.execute(f"ATTACH {quote_literal(str(file))} AS made (STORAGE_VERSION '{STORAGE_VERSION}')")
         connection.execute("USE made")
         create_tables(connection, tables)
