@@ -1,45 +1,66 @@
-"""Asking a model that answers in words within limits, through the one client of model servers (endpoints/client.py)."""
+"""Asking a model that answers in words within limits: each interface's requests and answers (those of OpenAI, chat and
+completions, Anthropic and Google), sent through the one client of model servers (endpoints/client.py).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
 
 from audit_pipeline.asking.config import FILE_NAME, ChatModel
-from audit_pipeline.asking.interfaces import (
-    KEY_HEADERS,
-    Prompt,
-    Sampling,
-    build_chat_request,
-    compute_most_usage,
-    find_request_id,
-    read_chat_answer,
-)
 from audit_pipeline.endpoints.budget import Budget, Limits, SharedBudget, Usage
-from audit_pipeline.endpoints.client import PATIENCE, Client, RefusedError, ServerAnswer
-from audit_pipeline.errors import AuditError, ConfigError, ModelError
+from audit_pipeline.endpoints.client import PATIENCE, Client, PassingError, RefusedError, ServerAnswer, ServerRequest
+from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.fetch.retry import RetryPolicy
 
-# Of all tokenizers in use none cuts prose into longer tokens on the mean.
-_BYTES_PER_TOKEN = 16
-_REFUSALS = range(400, 500)
-_FILTERED = "content_filter"
+_KEY_HEADERS: Mapping[str, str] = {
+    "openai": "Authorization",
+    "anthropic": "x-api-key",
+    "gemini": "x-goog-api-key",
+}
+_COUNTS = {
+    "openai": ("usage", ("prompt_tokens",), ("completion_tokens",)),
+    "anthropic": (
+        "usage",
+        ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
+        ("output_tokens",),
+    ),
+    "gemini": ("usageMetadata", ("promptTokenCount",), ("candidatesTokenCount", "thoughtsTokenCount")),
+}
+"""Where each interface counts tokens: those of the prompt, and those of the answer."""
+# What an interface's template may put around a prompt: roles, the date, a line of its own.
+_TEMPLATE_TOKENS = 100
+# What comes with an answer (filters, citations, signatures), and the most of a token: JSON escapes a byte in up to six.
+_FIXED_BYTES, _BYTES_PER_ANSWER_TOKEN = 1 << 20, 256
 _FILTER_CODES = ("content_filter", "content_policy_violation", "invalid_prompt")
 """OpenAI's and Azure's, with status 400."""
 
 K = TypeVar("K")
 
 
+class Prompt(NamedTuple):
+    """What is asked: the user's words, and what the model is told before them."""
+
+    system: str | None
+    user: str
+
+
+class Sampling(NamedTuple):
+    """How an answer is drawn. ``temperature`` None is not sent; nor is ``seed`` to Anthropic, which takes none."""
+
+    temperature: float | None
+    max_tokens: int
+    seed: int | None = None
+
+
 @dataclass(frozen=True)
 class ChatReply:
-    """An answer. ``finish_reason`` and ``provider_request_id`` are the interface's own; tokens as it counts them.
-
-    ``seconds`` and ``asked_at`` are those of the attempt that was answered. ``cost`` is by the entry's prices.
-    """
+    """An answer. ``finish_reason`` and ``provider_request_id`` are the interface's own; tokens as it counts them."""
 
     text: str
     finish_reason: str | None
@@ -91,111 +112,156 @@ def ask_all(
     """Ask ``entry`` all ``requests``, taken when there is room for one more, and give ``on_reply`` each answer.
 
     ``on_reply`` is called in this thread, once at a time, in whatever order answers come. ``tell`` is called with what
-    is tried again. Raises as :meth:`Client.iterate_answers`, and what ``on_reply`` raises. What is under way then is
-    waited for and handed over first, since it is paid for: of several errors the first is raised. No message holds the
-    key or a prompt. Ctrl-C ends it at once.
+    is tried again. Raises as :meth:`Client.iterate_answers`, and what ``on_reply`` raises. No message holds the key or
+    a prompt.
     """
+    place, key_header = f"{entry.name} in config/{FILE_NAME}", _KEY_HEADERS[entry.provider]
     client = Client(
-        f"{entry.name} at {entry.host}",
-        entry,
-        budget,
-        place=f"{entry.name} in config/{FILE_NAME}",
-        key_header=KEY_HEADERS[entry.provider],
-        tell=tell,
-        patience=patience,
+        f"{entry.name} at {entry.host}", entry, budget, place=place, key_header=key_header, tell=tell, patience=patience
     )
-    reader = _ReplyReader(entry, budget, tell)
-    fault: Exception | None = None
 
-    def iterate_until_fault() -> Iterator[tuple[K, Prompt, Sampling]]:
-        for request in requests:
-            yield request
-            if fault is not None:
-                return
+    def read(request: tuple[K, Prompt, Sampling], answer: ServerAnswer) -> tuple[K, ChatReply]:
+        key, prompt, sampling = request
+        most = compute_most_usage(prompt, sampling)
+        reply = read_chat_answer(entry, answer, most)
+        if reply.prompt_tokens is not None and reply.output_tokens is not None:
+            budget.settle(most, Usage(reply.prompt_tokens, reply.output_tokens))
+        return key, reply
+
+    def read_filtered(request: tuple[K, Prompt, Sampling], answer: ServerAnswer) -> tuple[K, ChatReply] | None:
+        """The reply where the interface says by an error that a filter held the answer back. It takes no tokens."""
+        if not 400 <= answer.status < 500:
+            return None
+        key, prompt, sampling = request
+        budget.settle(compute_most_usage(prompt, sampling), Usage())
+        with suppress(ValueError, LookupError, TypeError, RecursionError):
+            if json.loads(answer.body)["error"]["code"] in _FILTER_CODES:
+                request_id = _find_request_id(answer, {})
+                return key, ChatReply("", "content_filter", None, request_id, answer.asked_at, answer.seconds)
+        return None
 
     answers = client.iterate_answers(
-        iterate_until_fault(),
-        lambda request: build_chat_request(entry, request[1], request[2]),
-        reader.read,
-        read_refusal=reader.read_filtered,
+        requests, lambda request: build_chat_request(entry, *request[1:]), read, read_refusal=read_filtered
     )
     try:
         with closing(answers):
             for replies in answers:
                 for key, reply in replies:
-                    try:
-                        on_reply(key, reply)
-                    except Exception as error:  # noqa: BLE001 - raised once all that is paid for is handed over
-                        fault = fault or error
+                    on_reply(key, reply)
     except RefusedError as error:
-        hint = "; for models that take none say temperature: null" if "temperature" in error.words else ""
-        fault = fault or ModelError(f"{error}{hint}")
-    except AuditError as error:
-        fault = fault or error
-    if fault is not None:
-        raise fault
+        if "temperature" not in error.words:
+            raise
+        raise ModelError(f"{error}; for models that take none say temperature: null") from error
 
 
-class _ReplyReader:
-    """Reads answers, and puts what they took in the place of the most that they could."""
+def compute_most_usage(prompt: Prompt, sampling: Sampling) -> Usage:
+    """The most tokens of a request, by the bytes that are sent: models cut text into tokens of a byte or more."""
+    sent = len(prompt.user.encode()) + len((prompt.system or "").encode())
+    return Usage(sent + _TEMPLATE_TOKENS, sampling.max_tokens)
 
-    def __init__(self, entry: ChatModel, budget: Budget, tell: Callable[[str], None]) -> None:
-        self._entry, self._budget, self._tell = entry, budget, tell
-        self._has_told_counts = False
 
-    def read(self, request: tuple[K, Prompt, Sampling], answer: ServerAnswer) -> tuple[K, ChatReply]:
-        """The reply, with the request's key; raises PassingError where it cannot be read."""
-        key, prompt, sampling = request
-        found = read_chat_answer(self._entry, answer)
-        reply = ChatReply(
-            found.text, found.finish_reason, found.answered_by, found.request_id, answer.asked_at, answer.seconds
+def build_chat_request(entry: ChatModel, prompt: Prompt, sampling: Sampling) -> ServerRequest:
+    """A prompt in the entry's interface."""
+    provider, _, model = entry.model.partition("/")
+    settings = {"temperature": sampling.temperature, "seed": sampling.seed}
+    messages = [{"role": "user", "content": prompt.user}]
+    headers: Mapping[str, str] = {}
+    body: dict[str, Any]
+    if provider == "anthropic":
+        path, headers = "v1/messages", {"anthropic-version": "2023-06-01"}
+        body = {"model": model, "system": prompt.system, "messages": messages, "max_tokens": sampling.max_tokens}
+        body["temperature"] = sampling.temperature
+    elif provider == "gemini":
+        path = f"models/{quote(model)}:generateContent"
+        body = {
+            "systemInstruction": None if prompt.system is None else {"parts": [{"text": prompt.system}]},
+            "contents": [{"role": "user", "parts": [{"text": prompt.user}]}],
+            "generationConfig": _drop_missing({"maxOutputTokens": sampling.max_tokens, **settings}),
+        }
+    elif entry.interface == "completions":
+        path = "completions"
+        words = prompt.user if prompt.system is None else f"{prompt.system}\n\n{prompt.user}"
+        body = {"model": model, "prompt": words, "max_tokens": sampling.max_tokens, **settings}
+    else:
+        path = "chat/completions"
+        system = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
+        # OpenAI itself, and models that reason, refuse the older name; other servers may not know the newer.
+        is_newer = entry.url is None or sampling.temperature is None
+        most = {"max_completion_tokens" if is_newer else "max_tokens": sampling.max_tokens}
+        body = {"model": model, "messages": [*system, *messages], **most, **settings}
+    base = entry.address.rstrip("/")
+    return ServerRequest(
+        f"{base.removesuffix('/v1') if provider == 'anthropic' else base}/{path}",
+        _drop_missing(body),
+        compute_most_usage(prompt, sampling),
+        _FIXED_BYTES + sampling.max_tokens * _BYTES_PER_ANSWER_TOKEN,
+        headers,
+        "\n".join(filter(None, prompt)),
+    )
+
+
+def _drop_missing(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def read_chat_answer(entry: ChatModel, answer: ServerAnswer, most: Usage) -> ChatReply:
+    """What an answer says; raises PassingError where it cannot be read.
+
+    A count of tokens that is none, or more than the ``most`` that there can be, is replaced by the most.
+    """
+    try:
+        reply = json.loads(answer.body)
+        text, reason = _read_text(entry, reply)
+        name, prompt_names, answer_names = _COUNTS[entry.provider]
+        prompt_tokens = output_tokens = cost = None
+        if isinstance(usage := reply.get(name), dict):
+            prompt_tokens = _bound(usage, prompt_names, 1, most.prompt_tokens)
+            output_tokens = _bound(usage, answer_names, min(1, len(text)), most.output_tokens)
+            cost = entry.cost_of(prompt_tokens, output_tokens)
+        return ChatReply(
+            _clean(text) or "",
+            _clean(reason),
+            _clean(reply.get("model") or reply.get("modelVersion")),
+            _find_request_id(answer, reply),
+            answer.asked_at,
+            answer.seconds,
+            prompt_tokens,
+            output_tokens,
+            cost,
         )
-        if found.counts is None:
-            return key, reply
-        most = compute_most_usage(prompt, sampling)
-        took = self._bound_counts(found.counts, "\n".join(filter(None, prompt)), found.text, most)
-        self._budget.settle(most, took)
-        return key, replace(reply, **took._asdict(), cost=self._entry.cost_of(*took))
-
-    def read_filtered(self, request: tuple[K, Prompt, Sampling], answer: ServerAnswer) -> tuple[K, ChatReply] | None:
-        """The reply where the interface says by an error that a filter held the answer back; None for other refusals.
-
-        A refusal takes no tokens.
-        """
-        if answer.status in _REFUSALS:
-            key, prompt, sampling = request
-            self._budget.settle(compute_most_usage(prompt, sampling), Usage())
-            with suppress(ValueError, LookupError, TypeError, RecursionError):
-                if json.loads(answer.body)["error"]["code"] in _FILTER_CODES:
-                    request_id = find_request_id(answer, {})
-                    return key, ChatReply("", _FILTERED, None, request_id, answer.asked_at, answer.seconds)
-        return None
-
-    def _bound_counts(self, counts: tuple[Any, Any], prompt: str, text: str, most: Usage) -> Usage:
-        """As many tokens as the server counts, as far as there can be so many.
-
-        What is sent and what comes have at least so many tokens as words; a count that is none, or above what was asked
-        for, is replaced by the most.
-        """
-        least = (max(1, _count_least_tokens(prompt)), _count_least_tokens(text))
-        # A side that is not counted of an answer without words is no fault: Google's says nothing of it.
-        given = [0 if count is None and not fewest else count for count, fewest in zip(counts, least, strict=True)]
-        bounded = Usage(
-            *(
-                max(count, fewest) if type(count) is int and min(1, fewest) <= count <= largest else largest
-                for count, fewest, largest in zip(given, least, most, strict=True)
-            )
-        )
-        if list(bounded) != given and not self._has_told_counts:
-            self._has_told_counts = True
-            counted = " and ".join(str(count)[:20] for count in given)
-            self._tell(
-                f"{self._entry.name}: the server counts {counted} tokens of prompt and answer, which cannot be: "
-                f"{bounded.prompt_tokens:,} and {bounded.output_tokens:,} are counted, and such counts are replaced "
-                "from now on"
-            )
-        return bounded
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise PassingError("its answer cannot be read") from error
 
 
-def _count_least_tokens(text: str) -> int:
-    return max(len(text.split()), -(-len(text.encode()) // _BYTES_PER_TOKEN))
+def _find_request_id(answer: ServerAnswer, reply: Mapping[str, Any]) -> str | None:
+    headers = answer.headers
+    return _clean(
+        headers.get("x-request-id") or headers.get("request-id") or reply.get("responseId") or reply.get("id")
+    )
+
+
+def _read_text(entry: ChatModel, reply: Mapping[str, Any]) -> tuple[str, Any]:
+    """The words of an answer, and why it ended."""
+    if entry.provider == "anthropic":
+        parts = [part for part in reply["content"] if part["type"] == "text"]
+        return "".join(part["text"] for part in parts), reply.get("stop_reason")
+    if entry.provider == "gemini":
+        if not reply.get("candidates"):
+            return "", reply["promptFeedback"]["blockReason"]
+        candidate = reply["candidates"][0]
+        parts = candidate.get("content", {}).get("parts", ())
+        return "".join(part.get("text", "") for part in parts if not part.get("thought")), candidate.get("finishReason")
+    choice = reply["choices"][0]
+    content = choice["text"] if entry.interface == "completions" else choice["message"]["content"] or ""
+    words = content if isinstance(content, str) else "".join(part["text"] for part in content)
+    return words, choice.get("finish_reason")
+
+
+def _bound(usage: Mapping[str, Any], names: tuple[str, ...], least: int, most: int) -> int:
+    count = sum(usage.get(name) or 0 for name in names)
+    return count if isinstance(count, int) and least <= count <= most else most
+
+
+def _clean(value: Any) -> str | None:
+    """As a string that a table takes: half a character of UTF-16, which JSON can hold, is replaced."""
+    return None if value is None else str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -67,7 +67,10 @@ def _conclude_rung(answers: Mapping[str, Sequence[Row]], sides: Mapping[str, Sid
             "requests": len(own),
             **{outcome: sum(answer["outcome"] == outcome for answer in own) for outcome in get_args(Outcome)},
             "words_in": _mean(answer["words_in"] for answer in own),
-            **{measure: _most(measured[name], measure) for measure in ("words_out", "longest_run", "near_span")},
+            **{
+                measure: max((answer[measure] for answer in measured[name]), default=None)
+                for measure in ("words_out", "longest_run", "near_span")
+            },
             "coverage_mean": _mean(map(_mean, of_passage)),
             "coverage_best": _mean(map(max, of_passage)),
             "answer_coverage_mean": _mean(map(_mean, of_answer)),
@@ -159,10 +162,6 @@ def _mean(values: Iterable[float | None]) -> float | None:
     # Sorted, so that the order of rows changes not even the last bit.
     known = sorted(value for value in values if value is not None)
     return float(np.mean(known)) if known else None
-
-
-def _most(answers: Sequence[Row], measure: str) -> int | None:
-    return max((answer[measure] for answer in answers), default=None)
 
 
 def _count_near_verbatim(measured: Sequence[Row]) -> int | None:

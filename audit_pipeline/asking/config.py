@@ -99,7 +99,7 @@ class ChatModel(StrictSettings):
 
     @property
     def provider(self) -> str:
-        """Whose interface it speaks: openai, anthropic or gemini."""
+        """openai, anthropic or gemini."""
         return self.model.partition("/")[0]
 
     @property

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from audit_pipeline.catalogue.locks import HeldError, hold_lock
+from audit_pipeline.catalogue.locks import hold_lock
 from audit_pipeline.errors import DataError
 
 _PRIVATE = 0o600
@@ -33,11 +33,7 @@ class AskJournal:
 
         A last line that a killed process has left unfinished is cut off.
         """
-        with ExitStack() as held:
-            try:
-                held.enter_context(hold_lock(self.path.with_suffix(".lock"), 0.0))
-            except HeldError as error:
-                raise HeldError(f"another process is asking the same; wait until it is done ({error})") from error
+        with hold_lock(self.path.with_suffix(".lock"), 0.0):
             if self.path.exists():
                 os.truncate(self.path, len(_whole_lines(self.path.read_bytes())))
             yield

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from audit_pipeline.asking.config import ChatModel, Interface
 from audit_pipeline.asking.defaults import DRAWS, PASSAGES
@@ -87,11 +87,6 @@ class AskRequest:
     prompt: str
     words_in: int
 
-    @cached_property
-    def document_sha256(self) -> str:
-        """Of the whole document: of another text under the same name nothing was asked yet."""
-        return _sha256_of(self.document.text)
-
     def temperature_for(self, entry: ChatModel) -> float | None:
         """The temperature that is asked for; None for a model that takes none."""
         return entry.temperature if self.draw or entry.temperature is None else 0.0
@@ -103,7 +98,8 @@ class AskRequest:
             entry.system_prompt,
             entry.answer_tokens,
             self.temperature_for(entry),
-            self.document_sha256,
+            # Of another text under the same name nothing was asked yet.
+            _sha256_of(self.document.text),
             self.target,
             self.rung,
             self.prompt,

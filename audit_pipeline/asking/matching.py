@@ -106,7 +106,10 @@ class DocumentMatcher:
             output_start = int(words.starts[first])
         words_out = _count_covered(firsts, lasts)
         coverage, edits = None, None
-        target = self._words.hashes[self._find_words(passage)]
+        target = self._words.hashes[:0]
+        if passage is not None:
+            first_word = np.searchsorted(self._words.starts, passage[0])
+            target = self._words.hashes[first_word : np.searchsorted(self._words.ends, passage[1], side="right")]
         if len(target):
             lengths, _ = SuffixAutomaton(symbols).match(target.tolist())
             _, beginnings, endings = _find_in_prompt(target, in_prompt)
@@ -125,13 +128,6 @@ class DocumentMatcher:
             near_span=self._near.measure_longest(words.hashes, quoted),
             edits=edits,
         )
-
-    def _find_words(self, passage: tuple[int, int] | None) -> slice:
-        """The document's words that lie within the passage as a whole."""
-        if passage is None:
-            return slice(0)
-        first = np.searchsorted(self._words.starts, passage[0])
-        return slice(int(first), int(np.searchsorted(self._words.ends, passage[1], side="right")))
 
 
 class SuffixAutomaton:

@@ -38,8 +38,6 @@ _FILTERS = frozenset(
     ("content_filter", "content_filtered", "recitation", "safety", "blocklist", "prohibited_content", "spii", "other")
 )
 _CUTS = frozenset(("length", "max_tokens", "model_context_window_exceeded"))
-_REFUSAL = "refusal"
-"""Of Anthropic, which decides so itself."""
 
 
 def recognise_outcome(text: str, finish_reason: str | None, expected_words: int) -> tuple[Outcome, str | None]:
@@ -51,7 +49,8 @@ def recognise_outcome(text: str, finish_reason: str | None, expected_words: int)
     """
     reason = (finish_reason or "").casefold()
     words = len(level(text))
-    if reason == _REFUSAL:
+    # Anthropic decides so itself.
+    if reason == "refusal":
         return "refused", None
     if reason in _FILTERS and words < expected_words:
         return "filtered", None

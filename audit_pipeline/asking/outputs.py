@@ -154,6 +154,10 @@ def _read_settings(value: object) -> str:
     return written
 
 
+def _in_utc(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
 def _require_unicode(words: str) -> str:
     words.encode()
     return words
@@ -176,7 +180,7 @@ class _Row(BaseModel):
     model: _Words | None = None
     settings: Annotated[str, BeforeValidator(_read_settings)] = "{}"
     finish_reason: _Words | None = None
-    asked_at: Annotated[datetime, Field(strict=False)] | None = None
+    asked_at: Annotated[datetime, Field(strict=False), AfterValidator(_in_utc)] | None = None
     request_id: _Words | None = None
 
 
@@ -191,21 +195,12 @@ def _build_output(values: Mapping[str, object], lookup: DocumentLookup) -> Hande
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise UnusableRowError(f"column '{first['loc'][0]}': {first['msg']}") from None
-    document, asked_at = lookup.find_document(row.document), row.asked_at
-    number, words = (row.passage, None) if isinstance(row.passage, int) else (None, row.passage)
-    if asked_at is not None:
-        asked_at = asked_at.replace(tzinfo=UTC) if asked_at.tzinfo is None else asked_at.astimezone(UTC)
+    document = lookup.find_document(row.document)
     return HandedOutput(
-        document,
-        number,
-        None if words is None else lookup.find_passage(document, words),
-        row.prompt,
-        row.output,
-        row.model,
-        row.settings,
-        row.finish_reason,
-        asked_at,
-        row.request_id,
+        document=document,
+        passage_number=row.passage if isinstance(row.passage, int) else None,
+        passage_span=lookup.find_passage(document, row.passage) if isinstance(row.passage, str) else None,
+        **row.model_dump(exclude={"document", "passage"}),
     )
 
 

@@ -8,9 +8,8 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
-from audit_pipeline.asking.chat_client import ChatReply, ask_all
+from audit_pipeline.asking.chat_client import ChatReply, Prompt, Sampling, ask_all
 from audit_pipeline.asking.config import ChatModel
-from audit_pipeline.asking.interfaces import Prompt, Sampling
 from audit_pipeline.asking.journal import AskJournal
 from audit_pipeline.asking.ladder import AskRequest
 from audit_pipeline.asking.matching import LEAST, DocumentMatcher
@@ -155,13 +154,7 @@ def _build_row(
     row |= {"outcome": "answered", "refusal_phrase": None, **asdict(measured)}
     output_start = row.pop("output_start")
     if keeps_text and measured.run_start is not None:
-        row |= {
-            "original_excerpt": _quote(document.text, measured.run_start),
-            "output_excerpt": _quote(output, output_start),
-        }
+        quotes = (("original_excerpt", document.text, measured.run_start), ("output_excerpt", output, output_start))
+        # A whole book is not cut into words for its next 25.
+        row |= {name: cut_excerpt(text[start:][:EXCERPT_CHARACTERS]) for name, text, start in quotes}
     return row
-
-
-def _quote(text: str, start: int) -> str:
-    # A whole book is not cut into words for its next 25.
-    return cut_excerpt(text[start:][:EXCERPT_CHARACTERS])

@@ -1,7 +1,7 @@
 """Asking servers of models: many requests at a time, patiently, within a budget, and without letting the key out.
 
 What belongs here: requests and answers as bytes, when one is sent again, and what a fault is called. What does not:
-what is asked and what an answer means (dialects/, asking/interfaces.py), which faults may pass (fetch/retry.py).
+what is asked and what an answer means (dialects/, asking/chat_client.py), which faults may pass (fetch/retry.py).
 
 httpx2 speaks HTTP and tenacity repeats, both of which the project has already. Packages of providers, and
 litellm, send again by themselves, and no budget counts it. Requests run in an event loop of this

@@ -28,12 +28,7 @@ __all__ = ["DIALECTS", "Asked", "ChatServer", "Dialect", "build_reply", "fault",
 Dialect = Literal["chat", "completions", "anthropic", "google"]
 DIALECTS: tuple[Dialect, ...] = ("chat", "completions", "anthropic", "google")
 Fault = Answer | Callable[[Request], Answer]
-_MODELS = {
-    "chat": "openai/made-1",
-    "completions": "openai/made-1",
-    "anthropic": "anthropic/made-1",
-    "google": "gemini/made-1",
-}
+_PROVIDERS = {"chat": "openai", "completions": "openai", "anthropic": "anthropic", "google": "gemini"}
 NAME = "made-1-2026"
 """What the server calls its model."""
 
@@ -90,11 +85,9 @@ class ChatServer:
         """An entry for this server; without a key unless ``key_env`` is given."""
         url = self.url if dialect in ("anthropic", "google") else f"{self.url}/v1"
         interface = "completions" if dialect == "completions" else "chat"
-        return ChatModel(**{"name": name, "model": _MODELS[dialect], "url": url, "interface": interface, **fields})
-
-    def stop(self) -> None:
-        """No more answers: connections are refused from now on."""
-        self._server.stop()
+        return ChatModel(
+            **{"name": name, "model": f"{_PROVIDERS[dialect]}/made-1", "url": url, "interface": interface, **fields}
+        )
 
     def __enter__(self) -> Self:
         self._server.__enter__()
@@ -164,12 +157,7 @@ def build_reply(
     match dialect:
         case "google":
             candidate = {"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": reason or "STOP"}
-            return {
-                "candidates": [candidate],
-                "usageMetadata": usage,
-                "modelVersion": model,
-                "responseId": number,
-            }
+            return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": model, "responseId": number}
         case "anthropic":
             content = [{"type": "text", "text": text}]
             return {

@@ -326,14 +326,6 @@ def test_near_stretches_are_those_of_brute_force(case: Case, limits: tuple[int, 
     check_near_stretches(case.document, case.answer, quoted_by_force(case), limits)
 
 
-def test_near_stretches_of_random_words_are_those_of_brute_force() -> None:
-    chosen = random.Random(3)
-    for number in range(1500):
-        document, answer = (chosen.choices("abc", k=chosen.randrange(most)) for most in (60, 30))
-        quoted = set(chosen.sample(range(30), number % 3))
-        check_near_stretches(document, answer, quoted, chosen.choice(LIMITS))
-
-
 @max_examples(300, deadline=None)
 @given(lists([0, 1, 2], 70), lists([0, 1, 2, None], 40))
 def test_edits_are_those_of_a_table(target: list[int], answer: list[int | None]) -> None:

@@ -16,20 +16,16 @@ LONG = " ".join(["river"] * 40)
     ("text", "reason", "expected"),
     [
         (LONG, "stop", "answered"),
-        ("The river was wide.", "end_turn", "answered"),
         ("The river was wide.", None, "answered"),
         ("", "stop", "empty"),
         (" \n …", "STOP", "empty"),
-        ("", None, "empty"),
         # What a filter held back; what came before it did is measured where it is enough.
         ("", "content_filter", "filtered"),
         ("The river", "SAFETY", "filtered"),
-        ("", "RECITATION", "filtered"),
         (LONG, "content_filter", "answered"),
         # Too short to measure, for it was cut short.
         ("The river was", "length", "cut"),
         ("", "MAX_TOKENS", "cut"),
-        ("The river was", "max_tokens", "cut"),
         (LONG, "length", "answered"),
         # Anthropic decides so itself, whatever came before.
         ("", "refusal", "refused"),
@@ -69,11 +65,8 @@ def test_a_phrase_that_comes_late_is_part_of_an_answer() -> None:
 @pytest.mark.parametrize("expected_words", [1, 40])
 def test_a_refusal_that_goes_on_for_longer_than_an_explanation_is_an_answer(expected_words: int) -> None:
     most = 60 + expected_words
-    assert recognise_outcome("I can't give all of it: " + "river " * (most - 4), "stop", expected_words)[0] == "refused"
-    assert recognise_outcome("I can't give all of it: " + "river " * (most - 3), "stop", expected_words) == (
-        "answered",
-        None,
-    )
+    for words, expected in ((most - 4, "refused"), (most - 3, "answered")):
+        assert recognise_outcome("I can't give all of it: " + "river " * words, "stop", expected_words)[0] == expected
 
 
 @given(phrase=st.sampled_from(REFUSAL_PHRASES), before=st.text("abc .,", max_size=190), upper=st.booleans())

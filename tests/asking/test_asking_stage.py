@@ -190,7 +190,7 @@ def test_two_at_once(chat_server: Servers, paths: DataPaths) -> None:
     server, plan = chat_server(go_on), plan_asking(FEW, OPTIONS)
     report = ask(plan, server, paths, on_answer=lambda answered: ask(plan, server, paths, "other") and None)
     assert isinstance(report.fault, HeldError)
-    assert "another process is asking the same" in str(report.fault)
+    assert "another process has held" in str(report.fault)
 
 
 def test_without_text_only_digests_and_measures_are_kept(chat_server: Servers, paths: DataPaths) -> None:
@@ -220,17 +220,11 @@ def test_each_answer_is_on_record(chat_server: Servers, paths: DataPaths) -> Non
     report = ask(plan_asking(FEW, OPTIONS), chat_server(go_on), paths, entry=prices)
     rows = read_answers(report.pair, paths)
     drawn = next(row for row in rows if row["draw"] == 1 and row["rung"] == "prefix")
-    assert json.loads(drawn["settings"]) == {
-        "temperature": 0.7,
-        "max_tokens": 400,
-        "seed": 1,
-        "system_prompt": "Be exact.",
-    }
+    expected = {"temperature": 0.7, "max_tokens": 400, "seed": 1, "system_prompt": "Be exact."}
+    assert json.loads(drawn["settings"]) == expected
     assert drawn["prompt"].startswith("Be exact.\n\n")
-    assert (drawn["answered_by"], drawn["cost"]) == (
-        "made-1-2026",
-        (drawn["prompt_tokens"] + 2 * drawn["output_tokens"]) / 1e6,
-    )
+    assert drawn["answered_by"] == "made-1-2026"
+    assert drawn["cost"] == (drawn["prompt_tokens"] + 2 * drawn["output_tokens"]) / 1e6
     assert drawn["provider_request_id"]
     assert drawn["asked_at"].tzinfo is not None
     assert {json.loads(row["settings"])["temperature"] for row in rows if row["draw"] == 0} == {0.0}
@@ -238,19 +232,11 @@ def test_each_answer_is_on_record(chat_server: Servers, paths: DataPaths) -> Non
 
 def test_outputs_that_others_have_got(paths: DataPaths, tmp_path: Path) -> None:
     words = text_of(KNOWN).split()
+    prompt = " ".join(words[:50])
+    of_known = {"passage": " ".join(words[50:90]), "prompt": prompt}
     rows = [
-        {
-            "document": "Title a",
-            "passage": " ".join(words[50:90]),
-            "prompt": " ".join(words[:50]),
-            "output": " ".join(words[50:110]),
-        },
-        {
-            "document": "a",
-            "passage": " ".join(words[50:90]),
-            "prompt": " ".join(words[:50]),
-            "output": " ".join(words[:50]),
-        },
+        {"document": "Title a", **of_known, "output": " ".join(words[50:110])},
+        {"document": "a", **of_known, "output": prompt},
         {"document": "b", "output": text_of("b")},
         {"document": "c", "prompt": "Say it.", "output": "I cannot help with that."},
         *(

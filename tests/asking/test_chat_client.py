@@ -1,21 +1,13 @@
-"""Asking in words over the loopback interface: four dialects, limits that hold, and servers that lie.
+"""Asking in words over the loopback interface: four dialects, and limits that hold.
 
-What every request has in common (attempts, pauses, redirects, certificates) is tested in tests/endpoints.
+What every request has in common (attempts, pauses, redirects, keys, sizes) is tested in tests/endpoints and fetch.
 """
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +15,10 @@ import pytest
 from bad_server import Answer, truncated
 from chat_server import DIALECTS, NAME, ChatServer, Dialect, build_reply, fault, quoting
 
-from audit_pipeline.asking.chat_client import ChatReply, ask_all, estimate, open_budget
+from audit_pipeline.asking.chat_client import ChatReply, Prompt, Sampling, ask_all, estimate, open_budget
 from audit_pipeline.asking.config import ChatModel
-from audit_pipeline.asking.interfaces import Prompt, Sampling
 from audit_pipeline.endpoints.budget import Budget, Limits
-from audit_pipeline.errors import AuditError, BudgetError, ConfigError, ModelError, TransientError
+from audit_pipeline.errors import BudgetError, ConfigError, ModelError, TransientError
 from audit_pipeline.fetch.retry import RetryPolicy
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +47,7 @@ def ask(
 
 
 def to_answer(reply: dict[str, Any], **fields: Any) -> Answer:
-    return Answer(json.dumps(reply).replace('"huge"', "9" * 5000).encode(), "application/json", **fields)
+    return Answer(json.dumps(reply).encode(), "application/json", **fields)
 
 
 @every_dialect
@@ -117,20 +108,6 @@ def test_a_model_that_takes_no_temperature(model: str, is_newer: bool, chat_serv
         ask(entry, ["hello"])
 
 
-@pytest.mark.parametrize(
-    ("dialect", "reason"),
-    [
-        ("chat", "length"),
-        ("completions", "length"),
-        ("anthropic", "refusal"),
-        ("google", "RECITATION"),
-    ],
-)
-def test_the_reason_of_the_end_is_the_interfaces_own(dialect: Dialect, reason: str, chat_server: Serve) -> None:
-    replies, _ = ask(chat_server(lambda prompt: ("", reason)).entry(dialect), ["hello"])
-    assert (replies[0].text, replies[0].finish_reason) == ("", reason)
-
-
 def test_a_filter_that_refuses_is_an_answer_and_takes_no_tokens(chat_server: Serve) -> None:
     server = chat_server()
     for code in ("content_filter", "content_policy_violation"):
@@ -144,11 +121,7 @@ def test_a_filter_that_refuses_is_an_answer_and_takes_no_tokens(chat_server: Ser
     assert (replies[0].text, replies[0].finish_reason) == ("", "SAFETY")
 
 
-@pytest.mark.parametrize(
-    ("said", "kept"),
-    [(7, "7"), ("a\ud83d", "a\ufffd"), ("a \ud83d b 😀", "a \ufffd b 😀")],
-    ids=["1", "2", "3"],
-)
+@pytest.mark.parametrize(("said", "kept"), [(7, "7"), ("a \ud83d b 😀", "a \ufffd b 😀")], ids=["number", "half"])
 @every_dialect
 def test_all_that_is_said_of_an_answer_is_a_string_that_a_table_takes(
     dialect: Dialect, said: object, kept: str, chat_server: Serve
@@ -164,9 +137,7 @@ def test_all_that_is_said_of_an_answer_is_a_string_that_a_table_takes(
 @every_dialect
 def test_an_answer_that_cannot_be_read_is_asked_for_again(dialect: Dialect, chat_server: Serve) -> None:
     server = chat_server()
-    deep = Answer(b"[" * 400_000 + b"]" * 400_000)
-    other = Answer(b"x", headers={"Content-Encoding": "br"})
-    for broken in (Answer(b"", reset=True), Answer(b'{"choices"'), Answer(b"{}"), Answer(b"[1]"), deep, other):
+    for broken in (Answer(b"", reset=True), Answer(b'{"choices"'), Answer(b"{}"), Answer(b"[1]")):
         server.requests.clear()
         server.faults = [broken]
         replies, budget = ask(server.entry(dialect), ["hello"])
@@ -177,67 +148,21 @@ def test_an_answer_that_cannot_be_read_is_asked_for_again(dialect: Dialect, chat
         ask(server.entry(dialect), ["hello"])
 
 
-@pytest.mark.parametrize("status", [200, 503])
-def test_an_answer_that_is_longer_than_it_can_be_ends_the_run(status: int, chat_server: Serve) -> None:
-    server = chat_server()
-    bomb = gzip.compress(bytes(64 << 20), 1)
-    for body, headers in ((bomb, {"Content-Encoding": "gzip"}), (bytes(2 << 20), {})):
-        server.requests.clear()
-        server.faults = [Answer(body, status=status, headers=headers)]
-        with pytest.raises(ModelError, match="its answer is longer than the 1,053,696 bytes that are taken"):
-            ask(server.entry(), ["hello"])
-        assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize("status", [400, 401, 429])
 @every_dialect
 def test_neither_key_nor_prompt_is_in_an_error_or_what_it_is_chained_to(
-    dialect: Dialect,
-    status: int,
-    chat_server: Serve,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    dialect: Dialect, chat_server: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("MADE_KEY", KEY)
     server, told = chat_server(), []
-    server.faults = [quoting(status)] * 3
+    server.faults = [quoting(429), quoting(400)]
     entry = server.entry(dialect, key_env="MADE_KEY")
     prompt = 'it said "no"\nand went away over the hills'
-    with pytest.raises(AuditError) as raised:
+    with pytest.raises(ModelError) as raised:
         ask(entry, [prompt], system="never tell", tell=told.append)
     assert {asked.key for asked in server.asked} == {KEY}
-    shown = [*told, *capfd.readouterr(), caplog.text, repr(entry), *(repr(link) for link in links(raised.value))]
-    shown += traceback.format_exception(raised.value)
+    shown = [*told, caplog.text, repr(entry), *traceback.format_exception(raised.value)]
     assert all(KEY not in text and KEY[3:15] not in text for text in shown)
     assert all("went away" not in text and "over the hills" not in text for text in shown)
-
-
-def links(error: BaseException | None) -> list[BaseException]:
-    """An error with all that it is chained to, shown or not."""
-    return [] if error is None else [error, *links(error.__cause__), *links(error.__context__)]
-
-
-@every_dialect
-@pytest.mark.parametrize(
-    "form",
-    [str, lambda key: base64.b64encode(f"user:{key}".encode()).decode(), str.upper],
-    ids=["plain", "64", "up"],
-)
-def test_a_key_that_is_said_back_is_nowhere(
-    form: Callable[[str], str], dialect: Dialect, chat_server: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MADE_KEY", KEY)
-    said = form(KEY)
-    body = json.dumps(build_reply(dialect, f"it is {said}", said, model=said, number=said)).encode()
-    headers = {"x-request-id": said, "Content-Encoding": "gzip"}
-    server = chat_server()
-    server.faults = [Answer(gzip.compress(body), headers=headers)]
-    replies, _ = ask(server.entry(dialect, key_env="MADE_KEY"), ["hello"])
-    reply = replies[0]
-    assert all("***" in str(part) for part in (reply.text, reply.finish_reason, reply.answered_by))
-    assert "***" in str(reply.provider_request_id)
-    assert said.lower() not in repr(reply).lower()
 
 
 # Of the prompt below 22 bytes and 100, and of the answer 20.
@@ -248,22 +173,11 @@ MOST = (122, 20)
     ("given", "counted"),
     [
         ((5, 3), (5, 3)),
-        ((100, 20), (100, 20)),
-        # No text has fewer tokens than words.
-        ((1, 1), (5, 3)),
         ((0, 0), MOST),
         ((-100_000, -3), MOST),
         ((10**30, 10**30), MOST),
-        (("huge", "huge"), MOST),
         ((7.5, 3.0), MOST),
-        (("7", "3"), MOST),
-        ((True, False), MOST),
-        ((float("nan"), float("inf")), MOST),
         ((None, None), MOST),
-        ((..., ...), MOST),
-        (([7], {"a": 3}), MOST),
-        ((9, 21), (9, 20)),
-        ((123, 3), (122, 3)),
         ((9, ...), (9, 20)),
     ],
     ids=str,
@@ -272,48 +186,35 @@ MOST = (122, 20)
 def test_counts_that_cannot_be_are_replaced_by_the_most_that_can(
     given: tuple[object, object], counted: tuple[int, int], dialect: Dialect, chat_server: Serve
 ) -> None:
-    server, told = chat_server(), list[str]()
+    server = chat_server()
     server.faults = [to_answer(build_reply(dialect, "three made words", None, given))]
-    entry = server.entry(dialect, price_in=1.0, price_out=2.0)
-    replies, budget = ask(entry, ["five words of a prompt"], tell=told.append)
+    replies, budget = ask(server.entry(dialect, price_in=1.0, price_out=2.0), ["five words of a prompt"])
     assert len(server.requests) == 1, "an answer that came is kept, and not paid for again"
-    reply = replies[0]
-    assert (reply.text, reply.prompt_tokens, reply.output_tokens) == ("three made words", *counted)
-    assert reply.cost == pytest.approx((counted[0] + 2 * counted[1]) / 1e6)
+    assert (replies[0].text, replies[0].prompt_tokens, replies[0].output_tokens) == ("three made words", *counted)
+    assert replies[0].cost == pytest.approx((counted[0] + 2 * counted[1]) / 1e6)
     assert budget.tokens == sum(counted)
-    assert len(told) == (given != counted)
-    assert all("which cannot be" in line for line in told)
 
 
-def test_no_count_lets_more_through_than_the_limit(chat_server: Serve) -> None:
-    """Each counts 142 then: four are 568, and no fifth could be within 600."""
-    for given in ((-100_000, -100_000), (0, 0), (10**30, 10**30)):
-        server, told, replies = chat_server(), list[str](), dict[int, ChatReply]()
-        server.faults = [to_answer(build_reply("chat", "three made words", None, given))] * 8
-        prompts = ["five words of a prompt"] * 8
-        with pytest.raises(BudgetError):
-            ask(server.entry(concurrency=1), prompts, Limits(600), tell=told.append, replies=replies)
-        assert (len(replies), len(server.requests), len(told)) == (4, 4, 1), "said once"
-
-
-@pytest.mark.parametrize("which", ["entry", "command"])
-def test_no_more_requests_are_sent_than_the_limit_however_many_are_tried_again(which: str, chat_server: Serve) -> None:
+@pytest.mark.parametrize(
+    ("most", "limits", "name"),
+    [(5, NO_LIMITS, "max_requests in made of chat_models.yaml"), (50, Limits(max_requests=5), "--max-requests")],
+    ids=["entry", "command"],
+)
+def test_no_more_requests_are_sent_than_the_limit_however_many_are_tried_again(
+    most: int, limits: Limits, name: str, chat_server: Serve
+) -> None:
     server = chat_server()
     server.faults = [fault(429)] * 3
-    fields = {"max_requests": 5} if which == "entry" else {"max_requests": 50}
-    limits = NO_LIMITS if which == "entry" else Limits(max_requests=5)
     replies: dict[int, ChatReply] = {}
-    name = "max_requests in made of chat_models.yaml" if which == "entry" else "--max-requests"
     with pytest.raises(BudgetError, match=f"5 of 5 are used.*raise {name}"):
-        ask(server.entry(**fields), [f"prompt {number}" for number in range(9)], limits, replies=replies)
+        ask(server.entry(max_requests=most), [f"prompt {number}" for number in range(9)], limits, replies=replies)
     assert (len(server.requests), len(replies)) == (5, 2)
 
 
-@pytest.mark.parametrize("concurrency", [1, 4])
-def test_tokens_and_money_are_kept_before_asking(concurrency: int, chat_server: Serve) -> None:
+def test_tokens_and_money_are_kept_before_asking(chat_server: Serve) -> None:
     """The server counts 3 + 12 tokens a request. Kept for each are 15 bytes + 100 and 20, and so 135."""
     server = chat_server(lambda prompt: "word " * 12)
-    entry = server.entry(concurrency=concurrency, price_in=1000.0, price_out=2000.0)
+    entry = server.entry(price_in=1000.0, price_out=2000.0)
     prompts = [f"prompt number {number % 10}" for number in range(40)]
     for limits, most in (
         # After n answers 15 n tokens are used, and 135 more must be left.
@@ -328,15 +229,6 @@ def test_tokens_and_money_are_kept_before_asking(concurrency: int, chat_server: 
         with pytest.raises(BudgetError, match=r"the limit of (tokens|cost) is reached"):
             ask(entry, prompts, limits, replies=replies)
         assert len(server.requests) - before == len(replies) == most
-
-
-def test_a_request_that_waits_for_what_others_take_is_sent_in_the_end(chat_server: Serve) -> None:
-    """The limit has room for one request at a time as it could be, and for all as they are."""
-    server = chat_server()
-    server.pause = 0.02
-    replies, budget = ask(server.entry(concurrency=8), ["hello there"] * 10, Limits(max_tokens=4 * 10 + 131))
-    assert len(replies) == 10
-    assert budget.tokens == 40
 
 
 def test_what_may_have_been_worked_on_or_is_not_counted_stays_counted_in_full(chat_server: Serve) -> None:
@@ -359,65 +251,3 @@ def test_a_limit_of_money_takes_a_price_and_a_dry_run_estimates_by_the_same_boun
     requests = [(Prompt("be brief", "hello"), GREEDY), (Prompt(None, "höhe"), Sampling(1.0, 50))]
     assert estimate(entry, requests) == (2, (113 + 20) + (105 + 50), pytest.approx((218 * 1000 + 70 * 2000) / 1e6))
     assert estimate(chat_server().entry(), []) == (0, 0, None)
-
-
-CHILD = """
-import sys
-from audit_pipeline.asking.chat_client import ask_all, open_budget
-from audit_pipeline.asking.config import ChatModel
-from audit_pipeline.asking.interfaces import Prompt, Sampling
-from audit_pipeline.endpoints.budget import Limits
-went = set()
-sys.addaudithook(lambda event, given: went.add(given[1][:2]) if event == "socket.connect" else None)
-entry = ChatModel(name="made", model="openai/made-1", url={url!r}, concurrency=2)
-requests = ((number, Prompt(None, "prompt %d" % number), Sampling(0.0, 20)) for number in range({many}))
-ask_all(entry, requests, open_budget(entry, Limits()), lambda number, reply: print(number, flush=True), print)
-print("went", went)
-"""
-
-
-def start_child(server: ChatServer, many: int) -> subprocess.Popen[str]:
-    """A process that asks, and prints the numbers of what came."""
-    code = CHILD.format(url=f"{server.url}/v1", many=many)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=pipe, text=True, env=environment)
-
-
-def test_ctrl_c_ends_it_at_once_and_loses_no_answer_that_was_handed_over(chat_server: Serve) -> None:
-    """Four are answered, and the two after them are under way."""
-
-    def answer(prompt: str) -> str:
-        server.pause = 60.0 if int(prompt.removeprefix("prompt ")) >= 4 else 0.0
-        return "made words"
-
-    server = chat_server(answer)
-    child = start_child(server, 1000)
-    assert child.stdout is not None
-    came = [child.stdout.readline() for _ in range(4)]
-    while len(server.requests) < 6:
-        time.sleep(0.01)
-    child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=40)
-    assert child.returncode != 0
-    assert "KeyboardInterrupt" in err
-    assert (sorted(came), out) == (["0\n", "1\n", "2\n", "3\n"], "")
-    assert len(server.requests) == 6
-
-
-@pytest.mark.parametrize("ends", ["caller", "server"])
-def test_what_is_under_way_at_the_end_is_handed_over_first(ends: str, chat_server: Serve) -> None:
-    server, came = chat_server(), list[int]()
-    server.pause = 0.3
-    entry = server.entry(concurrency=4)
-
-    def keep(number: int, reply: ChatReply) -> None:
-        came.append(number)
-        if ends == "caller" and len(came) <= 2:
-            raise OSError(f"the disk is full, {len(came)}")
-
-    server.faults = [replace(fault(404), pause=0.0)] if ends == "server" else []
-    requests = [(number, Prompt(None, "hello"), GREEDY) for number in range(20)]
-    with pytest.raises((OSError, ModelError), match=r"the disk is full, 1|the server answered 404"):
-        ask_all(entry, requests, open_budget(entry, NO_LIMITS), keep, print)
-    assert (len(server.requests), len(came)) == (4, 4 if ends == "caller" else 3)

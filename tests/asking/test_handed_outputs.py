@@ -48,27 +48,16 @@ def test_a_row_is_read_with_all_it_says(write: Callable[[Sequence[Row]], Path]) 
         "asked_at": "2026-01-31T13:00:00+01:00",
         "request_id": "r-7",
     }
-    found = read_outputs(write([row]), [MILL, LAKE])
-    [output] = found.outputs
+    found = read_outputs(write([row, {"document": "mill", "output": ""}]), [MILL, LAKE])
     start = MILL.text.index("Don")
-    assert output == HandedOutput(
-        "mill",
-        None,
-        (start, MILL.text.index("wheel", start) + len("wheel")),
-        "Go on.",
-        "Yes 🙂",
-        "talker-2",
-        '{"temperature":0.5,"top_p":1}',
-        "stop",
-        datetime(2026, 1, 31, 12, tzinfo=UTC),
-        "r-7",
+    span = start, MILL.text.index("wheel", start) + len("wheel")
+    settings, moment = '{"temperature":0.5,"top_p":1}', datetime(2026, 1, 31, 12, tzinfo=UTC)
+    assert found.outputs == (
+        HandedOutput("mill", None, span, "Go on.", "Yes 🙂", "talker-2", settings, "stop", moment, "r-7"),
+        # What is missing is unknown, and an empty output is an answer.
+        HandedOutput("mill", None, None, None, "", None, "{}", None, None, None),
     )
     assert found.skipped.count == 0
-
-
-def test_what_is_missing_is_unknown_and_an_empty_output_is_an_answer(write: Callable[[Sequence[Row]], Path]) -> None:
-    found = read_outputs(write([{"document": "mill", "output": ""}]), [MILL])
-    assert found.outputs == (HandedOutput("mill", None, None, None, "", None, "{}", None, None, None),)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +67,6 @@ def test_what_is_missing_is_unknown_and_an_empty_output_is_an_answer(write: Call
         ("3", 3, None),
         (3.0, 3, None),
         ("", None, None),
-        (None, None, None),
         ("the millwheel turned", None, "The mill-\nwheel turned"),
         ("the wheel turned", None, "the wheel turned"),
         ("the wheel turned twice", None, None),
@@ -97,26 +85,16 @@ def test_a_passage_is_a_number_or_found_by_its_words(
     ("row", "reason"),
     [
         ({"output": "x"}, "names no document"),
-        ({"document": " \u00a0", "output": "x"}, "there is no document"),
-        ({"document": "/", "output": "x"}, "there is no document '/'"),
         ({"document": "sea", "output": "x"}, "there is no document 'sea'; the first are lake.v1, mill"),
         ({"document": ["mill"], "output": "x"}, "column 'document': Input should be a valid string"),
         ({"document": "mill"}, "has no output"),
-        ({"document": "mill", "output": None}, "has no output"),
         ({"document": "mill", "output": 5}, "column 'output': Input should be a valid string"),
         ({"document": "mill", "output": "a\ud800"}, "column 'output': Value error"),
-        ({"document": "mill", "output": "x", "prompt": {}}, "column 'prompt': Input should be a valid string"),
         ({"document": "mill", "output": "x", "passage": -1}, "column 'passage': Input should be greater than or equal"),
         ({"document": "mill", "output": "x", "passage": 2**31}, "column 'passage': Input should be less than"),
         ({"document": "mill", "output": "x", "passage": True}, "column 'passage': Input should be a valid integer"),
-        (
-            {"document": "mill", "output": "x", "settings": {"t": float("nan")}},
-            "column 'settings': Value error, no JSON",
-        ),
         ({"document": "mill", "output": "x", "settings": "{broken"}, "column 'settings': Value error, no JSON"),
-        ({"document": "mill", "output": "x", "settings": {"a": "\ud800"}}, "column 'settings': Value error, no JSON"),
         ({"document": "mill", "output": "x", "asked_at": "yesterday"}, "column 'asked_at': Input should be a valid"),
-        ({"document": "mill", "output": "x", "asked_at": 1e300}, "column 'asked_at': Input should be a valid"),
     ],
 )
 def test_a_row_that_cannot_be_used_is_counted_and_named(
@@ -138,7 +116,7 @@ def test_invalid_utf8_and_broken_lines_are_named(tmp_path: Path) -> None:
     assert len(found.outputs) == 1
 
 
-@pytest.mark.parametrize("content", [b"", b"\n\n", b'{"document": "sea", "output": "x"}\n', b"\x00\x01"])
+@pytest.mark.parametrize("content", [b"", b'{"document": "sea", "output": "x"}\n'])
 def test_a_file_without_a_usable_row_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "outputs.jsonl"
     path.write_bytes(content)
