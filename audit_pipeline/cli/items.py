@@ -52,8 +52,7 @@ def items(benchmark: str, corpus: str | None, model: str | None, results: Path |
     from audit_pipeline.catalogue.contracts import EXAMPLES, Pair
     from audit_pipeline.catalogue.store import iterate_partitions
     from audit_pipeline.config.hints import resolve_partition
-    from audit_pipeline.overlap.item_inputs import choose_corpus, read_corpus_findings, read_model_evidence
-    from audit_pipeline.overlap.items import judge_items
+    from audit_pipeline.overlap.items import choose_corpus, judge_items, read_corpus_findings, read_model_evidence
     from audit_pipeline.overlap.results import list_clean_positions
 
     paths = DataPaths.from_environment()

@@ -80,7 +80,10 @@ def build_index(texts: Sequence[str], n: int) -> TextIndex:
     run_at = np.full(first_word[-1], _TEMPLATE, np.int64)
     run_at[places[of_wanted]] = np.repeat(np.arange(np.count_nonzero(wanted)), counts[wanted])
     runs = hashes[begins[wanted]]
-    bits, seen = _mark_first_bits(runs)
+    bits = min(max(int(len(runs) * _BITS_PER_RUN - 1).bit_length(), 3), _MOST_BITS)
+    top = runs >> np.uint64(64 - bits)
+    seen = np.zeros(1 << (bits - 3), np.uint8)
+    np.bitwise_or.at(seen, top >> np.uint64(3), np.uint8(1) << (top & np.uint64(7)).astype(np.uint8))
     return TextIndex(
         n,
         bits,
@@ -114,11 +117,3 @@ def _list_buckets(runs: Hashes) -> npt.NDArray[np.int32]:
     bits = _bits_of_buckets(len(runs))
     firsts = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
     return np.minimum(np.searchsorted(runs, firsts), len(runs) - 1).astype(np.int32)
-
-
-def _mark_first_bits(runs: Hashes) -> tuple[int, npt.NDArray[np.uint8]]:
-    bits = min(max(int(len(runs) * _BITS_PER_RUN - 1).bit_length(), 3), _MOST_BITS)
-    top = runs >> np.uint64(64 - bits)
-    seen = np.zeros(1 << (bits - 3), np.uint8)
-    np.bitwise_or.at(seen, top >> np.uint64(3), np.uint8(1) << (top & np.uint64(7)).astype(np.uint8))
-    return bits, seen

@@ -104,7 +104,8 @@ def read_results(path: Path) -> ResultsFile:
             # A line of another filter.
             continue
         value, problem = to_correctness(own.get(measure))
-        position = _parse_position(row.values.get("doc_id")) if is_harness else None
+        position = row.values.get("doc_id")
+        position = position if type(position) is int and position >= 0 else None
         name = None if is_harness else parse_name(row.values.get("item"))[0] or None
         if problem is not None or (name is None and position is None):
             skipped.add(Skipped(row.location, row.index, f"{measure}: {problem}" if problem else "it names no item"))
@@ -166,10 +167,6 @@ def _rank_measures(path: Path, measures: Iterable[Mapping[str, object]]) -> list
         )
     ranks = {name: rank for rank, name in enumerate(_METRICS)}
     return sorted(usable, key=lambda name: (ranks.get(name.partition(_FILTER)[0], len(ranks)), name))
-
-
-def _parse_position(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 @dataclass(frozen=True)

@@ -168,13 +168,12 @@ def _stamp_of(status: os.stat_result) -> str:
 
 def _document_of(row: TextRow) -> CorpusDocument:
     identity = next((row.values[name] for name in _IDENTITIES if row.values.get(name) is not None), row.location)
-    url = row.values.get(_URL)
-    return CorpusDocument(row.index, _clean_name(identity), None if url is None else _clean_name(url), row.text)
-
-
-def _clean_name(value: object) -> str:
-    """What a row calls itself, as tables can hold it."""
-    return str(value)[:_LONGEST_IDENTITY].encode("utf-8", "replace").decode()
+    # As tables can hold them.
+    identity, url = (
+        None if value is None else str(value)[:_LONGEST_IDENTITY].encode("utf-8", "replace").decode()
+        for value in (identity, row.values.get(_URL))
+    )
+    return CorpusDocument(row.index, str(identity), url, row.text)
 
 
 def _read_whole_text(path: Path, name: str, packed: str) -> Iterator[TextRow | Skipped]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -35,61 +36,54 @@ def build_overlap_tables(
     passages: dict[int, list[Kept]] = {}
     for kept in result.passages:
         passages.setdefault(result.index.text_of(np.array([kept.first])).item(), []).append(kept)
-    covered = _Coverage(result)
-    rows, spans = [], []
-    for number, (example_id, text) in enumerate(zip(example_ids, texts, strict=True)):
-        own = passages.get(number, [])
-        rows.append({**names, "example_id": example_id, **covered.row_of(number, own), **read})
-        spans += [{**names, "example_id": example_id, **span} for span in _spans(result, number, text, own)]
+    described = zip(example_ids, _describe_texts(result, passages), strict=True)
+    rows = [{**names, "example_id": example_id, **row, **read} for example_id, row in described]
+    spans = [
+        {**names, "example_id": example_id, **span}
+        for number, (example_id, text) in enumerate(zip(example_ids, texts, strict=True))
+        for span in _spans(result, text, passages.get(number, []))
+    ]
     return {OVERLAP_SPANS: table_from_rows(spans, OVERLAP_SPANS), CORPUS_OVERLAP: table_from_rows(rows, CORPUS_OVERLAP)}
 
 
-class _Coverage:
-    """Of every word of all texts: whether it lies in a run that some document holds, and in a passage that is a
-    copy."""
-
-    def __init__(self, result: SearchResult) -> None:
-        index = result.index
-        self._result, self._index = result, index
-        self._looked_for = index.run_at >= 0
-        self._found = np.zeros(len(index.run_at), np.bool_)
-        self._found[self._looked_for] = result.passages.documents_of_run[index.run_at[self._looked_for]] > 0
-        self._covered = _cover(self._found, index.n)
-        self._copied = np.zeros(len(index.run_at), np.bool_)
-        for kept in result.passages:
-            if _count_documents_of_rarest_run(result, kept) <= COMMON_FROM:
-                self._copied[kept.first : kept.end] = True
-
-    def row_of(self, number: int, passages: Sequence[Kept]) -> Mapping[str, object]:
-        """What is said of one text."""
-        index, rule = self._index, self._result.rule
-        begin, end = index.first_word[number : number + 2].tolist()
-        words = end - begin
-        runs, found = (int(np.count_nonzero(flags[begin:end])) for flags in (self._looked_for, self._found))
-        covered, copied = (
-            float(np.count_nonzero(flags[begin:end])) / words if words else None
-            for flags in (self._covered, self._copied)
+def _describe_texts(result: SearchResult, passages: Mapping[int, Sequence[Kept]]) -> Iterator[Mapping[str, object]]:
+    """What is said of each text."""
+    index, rule = result.index, result.rule
+    looked_for = index.run_at >= 0
+    # Of every word of all texts: whether a run begins there that some document holds, and whether it lies in such a
+    # run, and in a passage that is a copy.
+    found_at, copied_at = np.zeros((2, len(index.run_at)), np.bool_)
+    found_at[looked_for] = result.passages.documents_of_run[index.run_at[looked_for]] > 0
+    covered_at = _cover(found_at, index.n)
+    for kept in result.passages:
+        if _count_documents_of_rarest_run(result, kept) <= COMMON_FROM:
+            copied_at[kept.first : kept.end] = True
+    for number, (begin, end) in enumerate(pairwise(index.first_word.tolist())):
+        words, own = end - begin, passages.get(number, [])
+        runs, found, templates, covered, copied = (
+            int(np.count_nonzero(flags[begin:end]))
+            for flags in (looked_for, found_at, index.templates, covered_at, copied_at)
         )
         verdict: OverlapVerdict = "not found"
         if not runs:
             verdict = "too short"
         elif found:
             verdict = "found" if copied else "common"
-        contaminated = rule.is_contaminated(found / runs, covered or 0.0) if runs else None
-        return {
+        share = covered / words if words else None
+        yield {
             "rule": rule.name,
             "n": index.n,
             "words": words,
             "runs": runs,
-            "templates": int(np.count_nonzero(index.templates[begin:end])),
+            "templates": templates,
             "found_runs": found,
-            "covered": covered,
-            "covered_by_copies": copied,
-            "passages": len(passages),
-            "longest": max((kept.end - kept.first for kept in passages), default=0),
-            "documents": max((kept.documents for kept in passages), default=0),
+            "covered": share,
+            "covered_by_copies": copied / words if words else None,
+            "passages": len(own),
+            "longest": max((kept.end - kept.first for kept in own), default=0),
+            "documents": max((kept.documents for kept in own), default=0),
             "verdict": verdict,
-            "contaminated": contaminated,
+            "contaminated": rule.is_contaminated(found / runs, share or 0.0) if runs else None,
         }
 
 
@@ -107,10 +101,11 @@ def _count_documents_of_rarest_run(result: SearchResult, kept: Kept) -> int:
     return int(result.passages.documents_of_run[runs].min())
 
 
-def _spans(result: SearchResult, number: int, text: str, passages: Sequence[Kept]) -> Iterator[Mapping[str, object]]:
+def _spans(result: SearchResult, text: str, passages: Sequence[Kept]) -> Iterator[Mapping[str, object]]:
     index = result.index
     for kept in passages:
         start, end = int(index.starts[kept.first]), int(index.ends[kept.end - 1])
+        stop = int(index.ends[min(kept.first + _EXCERPT_WORDS, kept.end) - 1])
         before, after = context_of(text, start, end)
         rarest = _count_documents_of_rarest_run(result, kept)
         yield {
@@ -127,9 +122,5 @@ def _spans(result: SearchResult, number: int, text: str, passages: Sequence[Kept
             "contexts": [f"{place.before} … {place.after}".strip() for place in kept.places],
             "before": before,
             "after": after,
-            "excerpt": _cut_excerpt(text, start, int(index.ends[min(kept.first + _EXCERPT_WORDS, kept.end) - 1]), end),
+            "excerpt": text[start:stop] + (" …" if stop < end else ""),
         }
-
-
-def _cut_excerpt(text: str, start: int, stop: int, end: int) -> str:
-    return text[start:stop] + (" …" if stop < end else "")

@@ -33,7 +33,6 @@ from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import SkippedRows
-from audit_pipeline.metrics.intervals import Interval
 from audit_pipeline.overlap.items import CorpusFindings, Item, ModelEvidence, Verdict, judge_items, locate_item
 from audit_pipeline.overlap.results import (
     ItemResult,
@@ -93,22 +92,15 @@ def span(start: int, end: int, *places: tuple[str, int], **values: Any) -> dict[
         ([span(0, 25, ("d1", 0)), span(BORDER, len(TEXT), ("d1", 1026))], "question and answer apart"),
         # Before the question, too.
         ([span(0, 25, ("d1", 1025)), span(BORDER, len(TEXT), ("d1", 0))], "question and answer"),
+        # Twice the same 8 of 25 characters are not counted twice.
+        ([span(0, BORDER + 8), span(2, BORDER + 8, ("d2", 0))], "question and part of the answer"),
         ([], "nothing"),
     ],
 )
 def test_what_of_a_question_and_its_answer_stands_in_a_corpus(spans: Sequence[dict[str, Any]], where: str) -> None:
     assert locate_item(TEXT, BORDER, spans) == where
     assert locate_item(TEXT, BORDER, spans[::-1]) == where
-
-
-def test_overlapping_passages_of_an_answer_are_not_counted_twice() -> None:
-    # Twice the same 8 of 25 characters.
-    both = [span(0, BORDER + 8), span(2, BORDER + 8, ("d2", 0))]
-    assert locate_item(TEXT, BORDER, both) == "question and part of the answer"
-
-
-def test_an_item_without_a_question_is_a_text() -> None:
-    assert (locate_item(TEXT, 0, [span(0, 9)]), locate_item(TEXT, 0, [])) == ("text", "nothing")
+    assert locate_item(TEXT, 0, spans) == ("text" if spans else "nothing")
 
 
 def examples_of(*names: str, **values: Any) -> pa.Table:
@@ -161,9 +153,8 @@ def test_verdicts_by_the_corpus(
 
 def test_common_phrases_beside_a_copy_do_not_place_an_item() -> None:
     spans = [span(0, 20), span(BORDER, len(TEXT), is_common=True)]
-    [item] = judge_items(
-        examples_of("a"), findings([overlap_row("a", "found")], [{**one, "example_id": "a"} for one in spans])
-    )
+    found = findings([overlap_row("a", "found")], [{**one, "example_id": "a"} for one in spans])
+    [item] = judge_items(examples_of("a"), found)
     assert (item.where, item.verdict) == ("question only", "suspect")
     assert item.first_place == "s.jsonl, d1, character 100"
 
@@ -180,12 +171,7 @@ def test_the_order_of_rows_changes_nothing() -> None:
     spans = [{**one, "example_id": name} for name in names[::3] for one in (span(3, 30), span(5, 45, ("d3", 7)))]
     examples = examples_of(*names)
     expected = judge_items(examples, findings(rows, spans))
-    draw = random.Random(1)
-    for _ in range(3):
-        draw.shuffle(rows)
-        draw.shuffle(spans)
-        assert judge_items(examples, findings(rows, spans)) == expected
-    turned = judge_items(examples.take(list(range(11, -1, -1))), findings(rows, spans))
+    turned = judge_items(examples.take(list(range(11, -1, -1))), findings(rows[::-1], spans[::-1]))
     assert turned[::-1] == expected
 
 
@@ -221,12 +207,6 @@ def test_a_text_that_the_model_gives_word_for_word(q: float | None, verdict: Ver
     assert item.longest_run == 80
     assert item.answer_probability == pytest.approx(np.exp(-1.0))
     assert item.reason.startswith("no 13 words on end of it stand in the corpus; m gives 80 characters of it")
-
-
-def test_a_contaminated_item_stays_so_beside_a_model_that_shows_nothing() -> None:
-    found = findings([overlap_row("b", "found")], [{**span(0, 50), "example_id": "b"}])
-    [item] = judge_items(examples_of("b"), found, evidence())
-    assert item.verdict == "contaminated"
 
 
 MANIFEST: dict[str, Any] = {
@@ -323,22 +303,6 @@ def test_a_side_with_fewer_than_two_groups_is_not_compared() -> None:
         assert words in found.method
     assert compare_accuracy(sides_of([], [1])).difference is None
     assert compare_accuracy(sides_of([1], [1, 0])).difference == 0.5
-
-
-def test_few_groups_have_a_wide_interval() -> None:
-    found = compare_accuracy(sides_of([1, 1], [0, 0]))
-    # Clopper and Pearson of 2 of 2: .158 to 1, and of none of 2: 0 to .842; 1 less the root of twice .842 squared.
-    assert found.interval == Interval(pytest.approx(1 - math.sqrt(2) * 0.8419, abs=1e-3), 1.0)
-    # Two of six ways to choose two of four have a difference as large.
-    assert found.p_value == pytest.approx(1 / 3, abs=0.04)
-
-
-def test_equal_results_have_an_interval_around_0() -> None:
-    found = compare_accuracy(sides_of([1] * 8, [1] * 8))
-    # 8 of 8: from .025^(1/8).
-    reach = 1 - 0.025 ** (1 / 8)
-    assert (found.difference, found.p_value) == (0, 1)
-    assert found.interval == Interval(pytest.approx(-reach), pytest.approx(reach))
 
 
 def test_flags_change_places_between_groups_as_a_whole() -> None:
@@ -476,11 +440,7 @@ def test_a_corpus_that_was_read_in_part_has_no_clean_items(built: Workspace) -> 
     (corpus / "z.jsonl.gz").write_bytes(b"\x1f\x8b and no more")
     search(built, corpus)
     document = answered(built.run("items", "--benchmark", "trees", "--json"))
-    assert (document["counts"]["clean"], document["counts"]["unknown"], document["counts"]["contaminated"]) == (
-        0,
-        15,
-        6,
-    )
+    assert [document["counts"][verdict] for verdict in ("clean", "unknown", "contaminated")] == [0, 15, 6]
     assert "Corpus web: 1 of 2 shards were read; rule gpt-3" in told(built.run("items", "--benchmark", "trees"))
     out = built.root / "clean.json"
     assert "no item is clean" in error_of(built.run("items", "--benchmark", "trees", "--clean", out))
@@ -503,17 +463,6 @@ def test_what_is_missing_is_one_line_with_its_command(built: Workspace) -> None:
     assert "none of the 1 results is of an item of trees" in error_of(refused)
 
 
-def forget_search(workspace: Workspace) -> None:
-    for table in (CORPUS_OVERLAP, OVERLAP_SPANS):
-        shutil.rmtree(workspace.paths.rewritten_file(table.name, table.per, "trees|web").parent)
-
-
-def test_a_test_set_that_was_searched_for_in_no_corpus(built: Workspace) -> None:
-    forget_search(built)
-    wrong = error_of(built.run("items", "--benchmark", "trees"))
-    assert wrong.endswith("corpus-audit overlap --benchmark trees --corpus C")
-
-
 def test_the_evidence_of_a_model_alone(built: Workspace) -> None:
     pair = Pair("trees", "tiny")
     of_pair = {"run_id": "r", "model": "tiny", "benchmark": "trees", "detector": "min_k", "parameters": "{}"}
@@ -530,7 +479,10 @@ def test_the_evidence_of_a_model_alone(built: Workspace) -> None:
         store.write(built.paths, step, table, pair, table_from_rows(found, table), upstream={})
     both = answered(built.run("items", "--benchmark", "trees", "--model", "tiny", "--json"))
     assert (both["counts"]["contaminated"], both["counts"]["suspect"]) == (6, 3)
-    forget_search(built)
+    for table in (CORPUS_OVERLAP, OVERLAP_SPANS):
+        shutil.rmtree(built.paths.rewritten_file(table.name, table.per, "trees|web").parent)
+    wrong = error_of(built.run("items", "--benchmark", "trees"))
+    assert wrong.endswith("corpus-audit overlap --benchmark trees --corpus C")
     document = answered(built.run("items", "--benchmark", "trees", "--model", "tiny", "--json"))
     assert document["counts"] == {"contaminated": 0, "suspect": 1, "common phrase": 0, "clean": 0, "unknown": 23}
     [elm] = [one for one in document["items"] if one["verdict"] == "suspect"]
