@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,8 @@ def write_pack(
             on_step("copying configuration and data")
             _write_configuration(workspace / "config", content, configuration)
             _copy_tables(workspace, content)
-            _copy_lineage(workspace, content)
+            # Of lines of other tables digests and links alone.
+            copy_ledger(paths, DataPaths.of_workspace(workspace), content.holds_line)
             _copy_models(workspace, content)
             on_step("copying cached statistics")
             _copy_statistics(workspace, content)
@@ -121,17 +122,14 @@ class _PackContent:
         built = [read_built(paths, pair.benchmark) for pair in pairs]
         if controlled := [benchmark.name for benchmark in built if benchmark.control is not None]:
             raise DataError(f"{', '.join(controlled)}: a control is trained again by its command, and is not packed")
-        if unaudited := [pair.benchmark for pair in pairs if not self._is_audited(pair)]:
-            raise DataError(f"there are no findings of {', '.join(unaudited)} yet: audit them first")
+        for pair in pairs:
+            if not any(has_entries(paths, table, pair) for table in (SCORES, DOCUMENT_MEMORISATION)):
+                raise DataError(f"there are no findings of {pair.benchmark} yet: audit it first")
         self.families = sorted({str(benchmark.manifest["family"]) for benchmark in built})
         self.sources = {source for benchmark in built for source in benchmark.manifest["source_versions"]}
         self.texts = {text for benchmark in built for text in benchmark.texts}
         reference = load_reference_model(model, paths)
         self.models = [model] if reference is None else [model, reference]
-
-    def _is_audited(self, pair: Pair) -> bool:
-        tables = (SCORES, DOCUMENT_MEMORISATION)
-        return any(has_entries(self.paths, table, pair) for table in tables)
 
     def holds(self, table: Table, partition: str) -> bool:
         """Return whether a partition of a table belongs to the pairs."""
@@ -147,16 +145,20 @@ class _PackContent:
                 return first == self.model.entry.reference_corpus
         return False
 
+    def holds_line(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether a line of the ledger is of a partition that belongs to the pairs."""
+        table = TABLES.get(fields.get("table", ""))
+        return table is not None and self.holds(table, fields["partition"])
+
     def list_text_digests(self) -> pa.Array:
         """List the sha256 of all that the models were run on for the pairs."""
-        searched = {text for pair in self.pairs for text in self._list_searched_texts(pair)}
-        return pa.array(sorted(map(text_sha256, {*self.texts, *list_derived_texts(sorted(self.texts)), *searched})))
-
-    def _list_searched_texts(self, pair: Pair) -> Iterator[str]:
-        entries = read_ledger(self.paths).of(DOCUMENT_MEMORISATION.name, pair.partition)
-        lengths = {entry.settings.get("characters") for entry in entries}
-        for document in documents_of(pair.benchmark, self.model.entry, self.paths):
-            yield from (document.text[:length] for length in lengths)
+        texts = {*self.texts, *list_derived_texts(sorted(self.texts))}
+        for pair in self.pairs:
+            searches = read_ledger(self.paths).of(DOCUMENT_MEMORISATION.name, pair.partition)
+            lengths = {search.settings.get("characters") for search in searches}
+            for document in documents_of(pair.benchmark, self.model.entry, self.paths):
+                texts |= {document.text[:length] for length in lengths}
+        return pa.array(sorted(map(text_sha256, texts)))
 
 
 def _write_configuration(folder: Path, content: _PackContent, configuration: Configuration) -> None:
@@ -207,16 +209,6 @@ def _copy_tables(workspace: Path, content: _PackContent) -> None:
             if content.holds(table, partition):
                 copy = root / folder.relative_to(content.paths.root)
                 shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".*"))
-
-
-def _copy_lineage(workspace: Path, content: _PackContent) -> None:
-    """Copy the lines of the pairs' tables; of all others their digests and links."""
-
-    def is_kept(fields: Mapping[str, Any]) -> bool:
-        table = TABLES.get(fields.get("table", ""))
-        return table is not None and content.holds(table, fields["partition"])
-
-    copy_ledger(content.paths, DataPaths.of_workspace(workspace), is_kept)
 
 
 def _copy_models(workspace: Path, content: _PackContent) -> None:

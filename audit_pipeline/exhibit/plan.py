@@ -81,7 +81,7 @@ class SealedPlan:
 def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedPlan:
     """Return the plan of an audit of ``pair`` as benchmark, configuration and code are now. No model is run.
 
-    Raises DataError where the benchmark is not built, is not fit, or is another control's.
+    Raises DataError where the benchmark is not built or not fit.
     """
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_passed_checks()
@@ -93,7 +93,9 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
         for detector, settings_of_detector in build_audit_session(benchmark, model, paths).selection
         for setting in settings_of_detector
     }
-    ledger = read_ledger(paths)
+    ledger, caches = read_ledger(paths), Caches(paths)
+    cached = {sha256 for kind in _CACHED for sha256 in caches.of(model, kind).values_of("text_sha256")}
+    texts = [*benchmark.texts, *(document.text for document in documents)]
     plan = {
         "benchmark": pair.benchmark,
         "model": pair.model,
@@ -118,9 +120,8 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
         "code_digest": code_digest(),
         "lineage_head": ledger.head if ledger.lines else None,
         "rows_forgotten": ledger.forgotten,
-        "texts_in_cache": _count_cached_texts(
-            [*benchmark.texts, *(document.text for document in documents)], model, paths
-        ),
+        # Of those that the model has been run on before, by whatever command.
+        "texts_in_cache": len(cached & set(map(text_sha256, texts))),
     }
     return SealedPlan(canonical_json(plan), datetime.now(UTC))
 
@@ -130,18 +131,8 @@ def _list_document_digests(documents: Sequence[SearchedDocument], side: str) -> 
     return [{"document_id": name, "sha256": digest} for name, digest in sorted(digests.items())]
 
 
-def _count_cached_texts(texts: Sequence[str], model: TokenizedModel, paths: DataPaths) -> int:
-    """Return how many of the texts the model has been run on before, by its cache: by whatever command."""
-    caches = Caches(paths)
-    cached = {sha256 for kind in _CACHED for sha256 in caches.of(model, kind).values_of("text_sha256")}
-    return len(cached & set(map(text_sha256, texts)))
-
-
 def explain_late_plan(plan: SealedPlan, pair: Pair, paths: DataPaths) -> list[str]:
-    """Say why ``plan`` does not show that an audit of ``pair`` was planned beforehand; empty where it may.
-
-    By the lineage of the pair, by this machine's clock, and by what the cache held when it was sealed.
-    """
+    """Say why ``plan`` does not show that an audit of ``pair`` was planned beforehand; empty where it may."""
     stamp, cached = plan.timestamp, plan.fields["texts_in_cache"]
     shown_at = plan.sealed_at if stamp is None else max(plan.sealed_at, stamp.time)
     earlier = {
@@ -174,8 +165,7 @@ def seal(pair: Pair, model: TokenizedModel, paths: DataPaths, authority: str | N
 
 def write_plan(plan: SealedPlan, pair: Pair, model: TokenizedModel, paths: DataPaths) -> None:
     """Write a sealed plan with its lineage."""
-    run_id = f"plan-{uuid.uuid4()}"
-    stamp, digest = plan.timestamp, plan.fields["benchmark_digest"]
+    run_id, stamp, digest = f"plan-{uuid.uuid4()}", plan.timestamp, plan.fields["benchmark_digest"]
     row = {
         **{"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id},
         **{"plan": plan.content, "plan_sha256": plan.sha256, "sealed_at": plan.sealed_at},
@@ -197,10 +187,7 @@ def write_plan(plan: SealedPlan, pair: Pair, model: TokenizedModel, paths: DataP
 
 
 def read_last_plan(pair: Pair, paths: DataPaths) -> SealedPlan | None:
-    """Read the plan of ``pair`` that was written last; None where there is none.
-
-    Raises DataError where it was changed.
-    """
+    """Read the plan of ``pair`` that was written last; None without one. Raises DataError where it was changed."""
     if not has_entries(paths, PLANS, pair):
         return None
     run = read_latest_run(paths, PLANS.name, pair.partition)

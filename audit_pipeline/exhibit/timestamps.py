@@ -80,7 +80,8 @@ def read_timestamp(response: bytes, content: bytes) -> Timestamp:
         raise DataError(
             f"the timestamp is of another digest ({stamped.hex()[:16]}…): it was not given for this plan as it is now"
         )
-    return Timestamp(response, decoded.tst_info.gen_time, _find_signer_name(decoded))
+    names = [signer.subject.rfc4514_string() for signer in _list_signers(decoded)]
+    return Timestamp(response, decoded.tst_info.gen_time, names[0] if names else None)
 
 
 def require_signature(response: bytes, content: bytes, certificates: Path) -> None:
@@ -91,23 +92,16 @@ def require_signature(response: bytes, content: bytes, certificates: Path) -> No
         trusted = x509.load_pem_x509_certificates(certificates.read_bytes())
     except (OSError, ValueError) as error:
         raise DataError(f"{certificates}: no certificates in PEM can be read ({error})") from error
-    in_answer = list(map(x509.load_der_x509_certificate, decoded.signed_data.certificates))
-    roots = list(dict.fromkeys(trusted))
-    between = [found for found in in_answer if found not in roots and _is_of_authority(found)]
-    verifier = VerifierBuilder(roots=roots, intermediates=between).build()
+    roots, signers = list(dict.fromkeys(trusted)), _list_signers(decoded)
+    in_answer = map(x509.load_der_x509_certificate, decoded.signed_data.certificates)
+    between = [found for found in in_answer if found not in (*roots, *signers)]
     try:
+        verifier = VerifierBuilder(roots=roots, intermediates=between).build()
         verifier.verify(decoded, hashlib.sha256(content).digest())
     except (VerificationError, ValueError) as error:
         # What OpenSSL adds is a list of its own places.
         reason = str(error).partition(": ErrorStack")[0]
         raise DataError(f"the signature of the timestamp cannot be confirmed with {certificates}: {reason}") from error
-
-
-def _is_of_authority(certificate: x509.Certificate) -> bool:
-    try:
-        return bool(certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca)
-    except x509.ExtensionNotFound:
-        return False
 
 
 def _decode(response: bytes) -> TimeStampResponse:
@@ -121,10 +115,7 @@ def _decode(response: bytes) -> TimeStampResponse:
     return decoded
 
 
-def _find_signer_name(response: TimeStampResponse) -> str | None:
+def _list_signers(response: TimeStampResponse) -> list[x509.Certificate]:
     signers = {(info.issuer, info.serial_number) for info in response.signed_data.signer_infos}
-    for encoded in response.signed_data.certificates:
-        certificate = x509.load_der_x509_certificate(encoded)
-        if (certificate.issuer, certificate.serial_number) in signers:
-            return certificate.subject.rfc4514_string()
-    return None
+    certificates = map(x509.load_der_x509_certificate, response.signed_data.certificates)
+    return [found for found in certificates if (found.issuer, found.serial_number) in signers]

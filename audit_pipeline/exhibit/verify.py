@@ -7,7 +7,6 @@ whatever it holds, a check says what is wrong with it.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,7 +31,7 @@ from audit_pipeline.catalogue.contracts import (
 )
 from audit_pipeline.catalogue.files import read_json, read_table
 from audit_pipeline.catalogue.integrity import file_sha256
-from audit_pipeline.catalogue.ledger import Entry, LineageStep, file_of, read_latest_run, read_ledger
+from audit_pipeline.catalogue.ledger import Entry, Ledger, LineageStep, file_of, read_latest_run, read_ledger
 from audit_pipeline.catalogue.paths import DataPaths, use_workspace
 from audit_pipeline.catalogue.versions import code_digest
 from audit_pipeline.endpoints.used_endpoints import Endpoints
@@ -127,11 +126,9 @@ def _unpack(file: Path, folder: Path) -> Iterator[Check]:
     """
     with zipfile.ZipFile(file) as archive:
         members = [member for member in archive.infolist() if not member.is_dir()]
-        size, free = sum(member.file_size for member in members), shutil.disk_usage(folder).free
+        size = sum(member.file_size for member in members)
         if size > _LARGEST_RATIO * file.stat().st_size:
             raise DataError(f"it unpacks to {size:,} bytes, more than {_LARGEST_RATIO} times its size: no pack does")
-        if size > free:
-            raise DataError(f"it unpacks to {size:,} bytes, and {free:,} are free: set TMPDIR to a folder with more")
         archive.extractall(folder)
     bags = [tag.parent for tag in folder.glob("*/bagit.txt")]
     found = {path: file_sha256(path) for path in folder.rglob("*") if path.is_file()}
@@ -173,10 +170,9 @@ def _check_payload(
     with use_workspace(payload / WORKSPACE, own_data=True):
         paths = DataPaths.from_environment()
         on_step("the lineage")
-        lineage = _PackedLineage(paths)
-        yield lineage.check_chain()
-        yield from _attempt("tables against lineage", lineage.check_files())
-        verification = _Verification(load_tokenizer(load_models().named(about["model"]), paths), paths, lineage)
+        ledger = read_ledger(paths)
+        yield from _attempt("tables against lineage", _check_lineage(paths, ledger))
+        verification = _Verification(load_tokenizer(load_models().named(about["model"]), paths), paths, ledger)
         for pair in pairs:
             yield from _attempt(f"plan of {pair.benchmark}", verification.check_plans(pair, certificates))
             on_step(f"the findings of {pair.benchmark}")
@@ -186,44 +182,27 @@ def _check_payload(
                 yield from _attempt(f"{pair.benchmark} run again", verification.check_rerun(pair, rerun))
 
 
-class _PackedLineage:
-    """The ledger of a pack: the lines of its own pairs, and the links of all others."""
+def _check_lineage(paths: DataPaths, ledger: Ledger) -> Iterator[Check]:
+    """Check that the lines of the pairs and the links of all others follow each other, and that every table is the file
+    that its line names, none is missing, and none was put in."""
+    others = f"; {ledger.forgotten:,} are links alone: what they are of cannot be seen here" if ledger.forgotten else ""
+    words = f"{len(ledger.lines):,} lines follow one another{others}"
+    yield Check("chain of the lineage", not ledger.problems, "; ".join(ledger.problems) or words)
+    files = verify_files(paths, ledger)
+    problems = [f"{file.path.relative_to(paths.root).as_posix()}: {file.reason}" for file in files.left_out]
+    problems += [f"{entry.table} of {entry.partition} is missing" for entry in files.missing if _is_due(entry, ledger)]
+    count = sum(map(len, files.by_table.values()))
+    yield Check(
+        "tables against lineage", not problems, "; ".join(problems) or f"{count:,} files are those that it names"
+    )
 
-    def __init__(self, paths: DataPaths) -> None:
-        self._paths, self._ledger = paths, read_ledger(paths)
-        self.places = {line.digest: number for number, line in enumerate(self._ledger.lines, 1)}
 
-    def check_chain(self) -> Check:
-        """Check that every line is as it was written, and follows the one before it."""
-        links = self._ledger.forgotten
-        others = f"; {links:,} are links alone: what they are of cannot be seen here" if links else ""
-        words = f"{len(self._ledger.lines):,} lines follow one another{others}"
-        return Check("chain of the lineage", not self._ledger.problems, "; ".join(self._ledger.problems) or words)
-
-    def check_files(self) -> Iterator[Check]:
-        """Check that every table is the file that its line names, that none is missing, and none was put in."""
-        files = verify_files(self._paths, self._ledger)
-        problems = [f"{file.path.relative_to(self._paths.root).as_posix()}: {file.reason}" for file in files.left_out]
-        problems += [f"{entry.table} of {entry.partition} is missing" for entry in files.missing if self._is_due(entry)]
-        count = sum(map(len, files.by_table.values()))
-        yield Check(
-            "tables against lineage", not problems, "; ".join(problems) or f"{count:,} files are those that it names"
-        )
-
-    def _is_due(self, entry: Entry) -> bool:
-        """Return whether the file of an entry was there: its step wrote more after it, or no later run replaced it."""
-        later = [other for other in self._ledger.entries if other.place > entry.place]
-        return any((other.run_id, other.asset_key) == (entry.run_id, entry.asset_key) for other in later) or not any(
-            (other.table, other.partition) == (entry.table, entry.partition) for other in later
-        )
-
-    def list_entries(self, table: Table, pair: Pair, run_id: str) -> list[Entry]:
-        """List the entries of a run."""
-        return [entry for entry in self._ledger.of(table.name, pair.partition) if entry.run_id == run_id]
-
-    def find_place(self, table: Table, pair: Pair, run_id: str) -> int:
-        """Return the place of a run's last line in the ledger, whatever clocks say."""
-        return self.list_entries(table, pair, run_id)[-1].place
+def _is_due(entry: Entry, ledger: Ledger) -> bool:
+    """Return whether the file of an entry was there: its step wrote more after it, or no later run replaced it."""
+    later = [other for other in ledger.entries if other.place > entry.place]
+    return any((other.run_id, other.asset_key) == (entry.run_id, entry.asset_key) for other in later) or not any(
+        (other.table, other.partition) == (entry.table, entry.partition) for other in later
+    )
 
 
 @dataclass(frozen=True)
@@ -232,24 +211,29 @@ class _Verification:
 
     model: TokenizedModel
     paths: DataPaths
-    lineage: _PackedLineage
+    ledger: Ledger
+
+    def _list_entries(self, table: Table, pair: Pair, run_id: str) -> list[Entry]:
+        return [entry for entry in self.ledger.of(table.name, pair.partition) if entry.run_id == run_id]
 
     def check_plans(self, pair: Pair, certificates: Path | None) -> Iterator[Check]:
         """Check that every sealed plan is as it was sealed, and whether the findings were planned beforehand by it."""
         what = f"plan of {pair.benchmark}"
-        rows = [
-            row for file in self._list_run_files(PLANS, pair) for row in read_table(file, PLANS, label=what).to_pylist()
-        ]
-        places = [self.lineage.find_place(PLANS, pair, row["run_id"]) for row in rows]
+        # By their places in the ledger, whatever clocks say.
+        rows = {
+            self._list_entries(PLANS, pair, row["run_id"])[-1].place: row
+            for file in self._list_run_files(PLANS, pair)
+            for row in read_table(file, PLANS, label=what).to_pylist()
+        }
         if not rows:
             yield Check(what, None, "not planned beforehand: no plan was sealed")
-        for place, row in sorted(zip(places, rows, strict=True), key=lambda item: item[0]):
+        heads = [line.digest for line in self.ledger.lines]
+        for place, row in sorted(rows.items()):
             plan = plan_from_row(row)
             stamp = _describe_timestamp(plan, certificates)
-            head = plan.fields["lineage_head"]
-            if head is not None and self.lineage.places.get(head, place) >= place:
+            if plan.fields["lineage_head"] not in (None, *heads[: place - 1]):
                 raise DataError("the last line of the ledger when the plan was sealed is gone, or came after it")
-            reasons = self._explain_not_planned(plan, place, places, pair)
+            reasons = self._explain_not_planned(plan, place, rows, pair)
             order = f"not planned beforehand: {'; '.join(reasons)}" if reasons else "by the lineage before the findings"
             words = f"{order}; sealed on {plan.sealed_at:%F %T} UTC, sha256 {plan.sha256}; {stamp}"
             yield Check(what, None if reasons else True, words)
@@ -258,8 +242,8 @@ class _Verification:
         """Say why ``plan``, which is at ``place`` in the lineage, does not show that the current findings were planned;
         empty where it does. ``places``: those of all plans."""
         runs = [(table, run.run_id) for table, run in self._read_runs(pair).items() if table in _RUN_BY_MODEL]
-        made = [self.lineage.find_place(table, pair, run_id) for table, run_id in runs]
-        entries = [entry for table, run_id in runs for entry in self.lineage.list_entries(table, pair, run_id)]
+        of_runs = [self._list_entries(table, pair, run_id) for table, run_id in runs]
+        made, entries = [own[-1].place for own in of_runs], [entry for own in of_runs for entry in own]
         differing = [name for name in DIGESTS if any(getattr(entry, name) != plan.fields[name] for entry in entries)]
         documents = documents_of(pair.benchmark, self.model.entry, self.paths)
         planned = {row["document_id"]: row["sha256"] for side in ("texts", "held_out") for row in plan.fields[side]}

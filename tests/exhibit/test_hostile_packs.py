@@ -60,8 +60,6 @@ def mutate(members: dict[str, bytes], kind: str, draw: random.Random) -> tuple[M
     match kind:
         case "removed":
             return rest, name
-        case "renamed":
-            return [*rest, (f"{name}.old", content)], f"{name}.old"
         case "truncated":
             return [*rest, (name, content[: draw.randrange(len(content))])], name
         case "flipped":
@@ -69,19 +67,14 @@ def mutate(members: dict[str, bytes], kind: str, draw: random.Random) -> tuple[M
             changed = bytearray(content)
             changed[at // 8] ^= 1 << at % 8
             return [*rest, (name, bytes(changed))], name
-        case "swapped":
-            other = next(known for known in sorted(members) if members[known] != content)
-            return [*{**members, name: members[other], other: content}.items()], name
         case "twice":
             return [*whole, (name, content)], "files in 1 bags"
     added, named = {
         "beside data": (f"{folder}/notes.txt", f"{folder}/notes.txt"),
         "in data": (f"{folder}/data/notes.txt", f"{folder}/data/notes.txt"),
-        "beside the folder": ("notes.txt", "notes.txt"),
         "absolute": ("/tmp/evil.txt", "tmp/evil.txt"),
         "above": (f"{folder}/data/../../../evil.txt", f"{folder}/data/evil.txt"),
         "long": (f"{folder}/data/{'n' * 3000}.txt", "OSError"),
-        "below a file": (f"{name}/evil.txt", "Error"),
         "to be fetched": (f"{folder}/fetch.txt", f"{folder}/fetch.txt"),
         "hidden": (f"{folder}/data/.hidden", f"{folder}/data/.hidden"),
     }[kind]
@@ -89,8 +82,8 @@ def mutate(members: dict[str, bytes], kind: str, draw: random.Random) -> tuple[M
 
 
 KINDS = [
-    *("removed", "renamed", "truncated", "flipped", "swapped", "twice", "beside data", "in data"),
-    *("beside the folder", "absolute", "above", "long", "below a file", "to be fetched", "hidden"),
+    *("removed", "truncated", "flipped", "twice", "beside data", "in data"),
+    *("absolute", "above", "long", "to be fetched", "hidden"),
 ]
 
 
@@ -106,15 +99,6 @@ def test_what_was_not_packed_is_named(packed: Path, tmp_path: Path, kind: str) -
         # What a changed manifest of manifests names is what it no longer names rightly.
         assert named in files.words or named.endswith("tagmanifest-sha256.txt")
         assert [check.ok for check in others] == [None]
-
-
-@pytest.mark.parametrize("name", ["bagit.txt", "bag-info.txt", "manifest-sha256.txt", "tagmanifest-sha256.txt"])
-def test_every_file_of_the_bag_itself_is_needed_as_it_is(packed: Path, tmp_path: Path, name: str) -> None:
-    members = read_members(packed)
-    [full] = [known for known in members if known.partition("/")[2] == name]
-    without = {known: content for known, content in members.items() if known != full}
-    for changed in (without, {**members, full: members[full] + b"x"}, {**members, full: b""}):
-        assert next(checks_of(write_members(tmp_path / "changed.zip", changed.items()))).ok is False
 
 
 def test_a_flipped_bit_of_the_zip_file_is_named_or_changes_nothing(packed: Path, tmp_path: Path) -> None:
@@ -136,7 +120,7 @@ def test_a_flipped_bit_of_the_zip_file_is_named_or_changes_nothing(packed: Path,
     assert outcomes == {True, False}
 
 
-@pytest.mark.parametrize("kept", [0, 1, 30, 1000, -1, -22, -1000])
+@pytest.mark.parametrize("kept", [0, 1000, -1, -1000])
 def test_a_zip_file_that_is_cut_off_is_named(packed: Path, tmp_path: Path, kept: int) -> None:
     (tmp_path / "cut.zip").write_bytes(packed.read_bytes()[:kept])
     files = next(checks_of(tmp_path / "cut.zip"))
@@ -174,43 +158,12 @@ def test_a_pack_that_was_unpacked_and_zipped_again_is_as_it_was(packed: Path, tm
     assert next(checks_of(write_members(tmp_path / "again.zip", again))).ok is True
 
 
-NESTED = b"[" * 200_000 + b"]" * 200_000
-SHAPES = {"list": b"[]", "null": b"null", "words": b'"words"', "number": b"17", "object": b"{}", "nested": NESTED}
-
-
-@pytest.mark.parametrize("shape", [*SHAPES, "empty", "missing"])
+@pytest.mark.parametrize(
+    "content", [b"[]", b"null", b"{}", b"[" * 200_000, b""], ids=["list", "null", "object", "nested", "empty"]
+)
 @pytest.mark.parametrize("name", ["pack.json", "workspace/config/models.yaml"])
-def test_descriptions_of_another_shape_fail(packed: Path, tmp_path: Path, name: str, shape: str) -> None:
+def test_descriptions_of_another_shape_fail(packed: Path, tmp_path: Path, name: str, content: bytes) -> None:
     members = read_members(packed)
     [full] = [known for known in members if known.endswith(f"/data/{name}")]
-    if shape == "missing":
-        del members[full]
-    else:
-        members[full] = SHAPES.get(shape, b"")
-    file = write_members(tmp_path / "changed.zip", write_manifests(members).items())
+    file = write_members(tmp_path / "changed.zip", write_manifests({**members, full: content}).items())
     assert [check.what for check in checks_of(file) if check.ok is False] == ["everything else"]
-
-
-NOT_COMPUTED_FROM = (
-    *("README.txt", "workspace/data/documents/"),
-    *(f"workspace/config/{name}.yaml" for name in ("benchmarks", "references", "sources")),
-)
-"""Where no finding rests on a file that is no table: copies for reading, entries and records of what was built."""
-
-
-@pytest.mark.slow
-def test_whatever_a_file_with_its_digest_holds_the_checks_end(packed: Path, tmp_path: Path) -> None:
-    members, draw = read_members(packed), random.Random(3)
-    tables = [name for name in members if name.endswith(".parquet")]
-    passed = []
-    for name in draw.sample([name for name in members if "/data/" in name], 24):
-        garbage, cut = draw.randbytes(200), members[name][: len(members[name]) // 2]
-        another = members[draw.choice([table for table in tables if members[table] != members[name]])]
-        content = draw.choice([*SHAPES.values(), garbage, cut, another, None])
-        changed = {known: value for known, value in {**members, name: content}.items() if value is not None}
-        checks = list(checks_of(write_members(tmp_path / "changed.zip", write_manifests(changed).items())))
-        if all(check.ok is not False for check in checks):
-            passed.append(name)
-    assert [
-        name for name in passed if name in tables or not name.partition("/data/")[2].startswith(NOT_COMPUTED_FROM)
-    ] == []

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import errno
 import json
-import os
 import re
 import shutil
 import zipfile
@@ -54,16 +52,15 @@ def failed(checks: list[Check]) -> dict[str, str]:
 
 @pytest.fixture
 def change(tmp_path: Path) -> Callable[..., Path]:
-    """Packs a pack again after a change of its payload; with ``rewritten``, the bag's digests follow the change."""
+    """Packs a pack again after a change of its payload that the bag's digests follow."""
 
-    def change_pack(file: Path, apply: Callable[[Path], object], *, rewritten: bool) -> Path:
+    def change_pack(file: Path, apply: Callable[[Path], object]) -> Path:
         folder = tmp_path / "opened"
         with zipfile.ZipFile(file) as archive:
             archive.extractall(folder)
         [bag] = folder.iterdir()
         apply(bag / "data")
-        if rewritten:
-            bagit.Bag(str(bag)).save(manifests=True)
+        bagit.Bag(str(bag)).save(manifests=True)
         changed = tmp_path / "changed.zip"
         with zipfile.ZipFile(changed, "w") as archive:
             for path in sorted(path for path in bag.rglob("*") if path.is_file()):
@@ -99,76 +96,79 @@ def test_a_pack_is_verified_without_its_workspace_and_without_the_model(
     assert "no timestamp" in told["plan of made_8"]
 
 
-def test_a_changed_score_is_named_even_where_the_bag_was_written_anew(
-    packed: Path, change: Callable[..., Path]
+@pytest.mark.parametrize(
+    "change_lines",
+    [
+        lambda lines: [line for line in lines if b"blind_scores" not in line],
+        lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]],
+    ],
+    ids=["removed", "exchanged"],
+)
+def test_a_ledger_of_other_lines_is_named(
+    workspace: Workspace, tmp_path: Path, change_lines: Callable[[list[bytes]], list[bytes]]
 ) -> None:
-    def raise_scores(payload: Path) -> None:
-        file = run_file(payload, "scores")
-        rows = pq.read_table(file)
-        place = rows.schema.get_field_index("score")
-        write_table(file, rows.set_column(place, rows.schema.field("score"), pc.add(rows["score"], 0.001)))
-
-    told = failed(verify(change(packed, raise_scores, rewritten=True)))
-    assert "files" not in told
-    assert "scores/" in told["tables against lineage"]
-    assert told["scores of made_8"] == "score differs, by up to 0.001"
-
-
-def test_a_removed_line_is_named(workspace: Workspace, tmp_path: Path) -> None:
     [segment] = list_segments(workspace.paths.ledger)
-    lines = segment.read_bytes().splitlines(keepends=True)
-    segment.write_bytes(b"".join(line for line in lines if b"blind_scores" not in line))
+    segment.write_bytes(b"".join(change_lines(segment.read_bytes().splitlines(keepends=True))))
     told = failed(verify(pack(workspace, tmp_path / "pack.zip")))["chain of the lineage"]
     assert "does not follow the line before it" in told
 
 
-def test_lines_in_another_order_are_named(workspace: Workspace, tmp_path: Path) -> None:
-    [segment] = list_segments(workspace.paths.ledger)
-    lines = segment.read_bytes().splitlines(keepends=True)
-    segment.write_bytes(b"".join([*lines[:2], lines[3], lines[2], *lines[4:]]))
-    told = failed(verify(pack(workspace, tmp_path / "pack.zip")))["chain of the lineage"]
-    assert "line 3 of the ledger does not follow the line before it" in told
+def raise_scores(payload: Path) -> None:
+    file = run_file(payload, "scores")
+    rows = pq.read_table(file)
+    place = rows.schema.get_field_index("score")
+    write_table(file, rows.set_column(place, rows.schema.field("score"), pc.add(rows["score"], 0.001)))
 
 
-def test_a_plan_that_was_changed_after_sealing_is_named(packed: Path, change: Callable[..., Path]) -> None:
-    def change_plan(payload: Path) -> None:
-        file = run_file(payload, "plans")
-        [row] = pq.read_table(file).to_pylist()
-        row["plan"] = row["plan"].replace('"headline":"min_k_plus_plus"', '"headline":"loss"')
-        write_table(file, pa.Table.from_pylist([row], PLANS.schema))
+def change_statistics(payload: Path) -> None:
+    file = only(payload / "workspace" / "data" / "token_statistics" / "kind=base", "part-*.parquet")
+    rows = pq.read_table(file)
+    values = pa.array([[value - 1 for value in row] for row in rows["logprob"].to_pylist()], rows["logprob"].type)
+    place = rows.schema.get_field_index("logprob")
+    write_table(file, rows.set_column(place, rows.schema.field("logprob"), values))
 
-    told = failed(verify(change(packed, change_plan, rewritten=True)))
-    assert "was changed after it was sealed" in told["plan of made_8"]
-    assert "plans/" in told["tables against lineage"]
+
+def change_plan(payload: Path, **changes: str) -> None:
+    file = run_file(payload, "plans")
+    [row] = pq.read_table(file).to_pylist()
+    headline = row["plan"].replace('"headline":"min_k_plus_plus"', '"headline":"loss"')
+    write_table(file, pa.Table.from_pylist([{**row, **(changes or {"plan": headline})}], PLANS.schema))
+
+
+def remove_plans(payload: Path) -> None:
+    shutil.rmtree(payload / "workspace" / "data" / "plans")
+
+
+def name_no_benchmark(payload: Path) -> None:
+    write_json(payload / "pack.json", {**read_json(payload / "pack.json"), "benchmarks": []})
+
+
+@pytest.mark.parametrize(
+    ("apply", "named"),
+    [
+        (
+            raise_scores,
+            {"tables against lineage": "scores/", "scores of made_8": "score differs, by up to 0.001"},
+        ),
+        (change_statistics, {"tables against lineage": "token_statistics/", "findings of made_8": ""}),
+        (change_plan, {"tables against lineage": "plans/", "plan of made_8": "was changed after it was sealed"}),
+        (remove_plans, {"tables against lineage": "plans of made_8|tiny is missing"}),
+        (name_no_benchmark, {"everything else": "pack.json names no benchmark"}),
+    ],
+)
+def test_a_change_is_named_even_where_the_bag_was_written_anew(
+    packed: Path, change: Callable[..., Path], apply: Callable[[Path], None], named: dict[str, str]
+) -> None:
+    told = failed(verify(change(packed, apply)))
+    assert told.keys() == named.keys()
+    assert all(words in told[what] for what, words in named.items())
 
 
 def test_a_timestamp_of_another_digest_is_named(packed: Path, tmp_path: Path, change: Callable[..., Path]) -> None:
     authority = make_authority(tmp_path / "authority")
-    answer = authority.stamp_content(b"another plan")
-
-    def put_timestamp(payload: Path) -> None:
-        file = run_file(payload, "plans")
-        [row] = pq.read_table(file).to_pylist()
-        row["timestamp"] = base64.b64encode(answer).decode()
-        write_table(file, pa.Table.from_pylist([row], PLANS.schema))
-
-    told = failed(verify(change(packed, put_timestamp, rewritten=True)))
+    answer = base64.b64encode(authority.stamp_content(b"another plan")).decode()
+    told = failed(verify(change(packed, lambda payload: change_plan(payload, timestamp=answer))))
     assert "of another digest" in told["plan of made_8"]
-
-
-def test_statistics_that_were_changed_give_no_finding(packed: Path, change: Callable[..., Path]) -> None:
-    def change_statistics(payload: Path) -> None:
-        file = only(payload / "workspace" / "data" / "token_statistics" / "kind=base", "part-*.parquet")
-        rows = pq.read_table(file)
-        rows = rows.set_column(
-            rows.schema.get_field_index("logprob"),
-            rows.schema.field("logprob"),
-            pa.array([[value - 1 for value in values] for values in rows["logprob"].to_pylist()], rows["logprob"].type),
-        )
-        write_table(file, rows)
-
-    told = failed(verify(change(packed, change_statistics, rewritten=True)))
-    assert told.keys() == {"tables against lineage", "findings of made_8"}
 
 
 def test_texts_and_windows_are_run_again_by_the_verifiers_seed(workspace: Workspace, tmp_path: Path) -> None:
@@ -186,13 +186,6 @@ def test_texts_and_windows_are_run_again_by_the_verifiers_seed(workspace: Worksp
     assert "is another model" in refused.words
 
 
-def change_description(**changes: object) -> Callable[[Path], None]:
-    def apply(payload: Path) -> None:
-        write_json(payload / "pack.json", {**read_json(payload / "pack.json"), **changes})
-
-    return apply
-
-
 def test_a_pack_names_no_server_and_no_code_that_is_used(
     packed: Path, tmp_path: Path, change: Callable[..., Path]
 ) -> None:
@@ -204,7 +197,7 @@ def test_a_pack_names_no_server_and_no_code_that_is_used(
         (kept / "config.json").write_text(json.dumps({"auto_map": {"AutoConfig": "evil.Config"}}))
         (kept / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
 
-    checks = verify(change(packed, add_code, rewritten=True))
+    checks = verify(change(packed, add_code))
     assert failed(checks) == {}
     assert not (tmp_path / "ran").exists()
 
@@ -213,46 +206,16 @@ def test_a_pack_names_no_server_and_no_code_that_is_used(
         config.write_text(yaml.safe_dump({"models": {"tiny": {"hub": "evil/one"}}}))
 
     shutil.rmtree(tmp_path / "opened")
-    assert "without its card" in failed(verify(change(packed, drop_card, rewritten=True)))["everything else"]
+    assert "without its card" in failed(verify(change(packed, drop_card)))["everything else"]
 
 
 def test_entries_keep_what_decides_numbers_alone() -> None:
     endpoint = {"url": "https://evil.example", "key_env": "SECRET", "model": "m"}
-    reduced = reduce_entries(
-        {
-            "one": {
-                "card": "c",
-                "endpoint": endpoint,
-                "backend": "openai",
-                "reference_model": "evil/model",
-                "path": "/p",
-            },
-            "two": {"card": "d", "dtype": "bfloat16", "reference_model": "one"},
-        }
-    )
-    assert reduced == {
-        "one": {
-            "backend": "openai",
-            "endpoint": {"url": "http://127.0.0.1:9", "key_env": None, "model": "m"},
-            "card": "c",
-        },
-        "two": {"dtype": "bfloat16", "reference_model": "one", "card": "d"},
-    }
-
-
-def test_a_pack_of_nothing_is_refused(packed: Path, change: Callable[..., Path]) -> None:
-    file = change(packed, change_description(benchmarks=[]), rewritten=True)
-    assert "pack.json names no benchmark" in failed(verify(file))["everything else"]
-
-
-def test_a_table_that_is_missing_is_named(packed: Path, change: Callable[..., Path]) -> None:
-    def remove(payload: Path) -> None:
-        for table in ("plans", "document_memorisation", "evaluations"):
-            shutil.rmtree(payload / "workspace" / "data" / table)
-
-    told = failed(verify(change(packed, remove, rewritten=True)))
-    for table in ("plans", "document_memorisation", "evaluations"):
-        assert f"{table} of made_8|tiny is missing" in told["tables against lineage"]
+    one = {"card": "c", "endpoint": endpoint, "backend": "openai", "reference_model": "evil/model", "path": "/p"}
+    two = {"card": "d", "dtype": "bfloat16", "reference_model": "one"}
+    reduced = {"url": "http://127.0.0.1:9", "key_env": None, "model": "m"}
+    expected = {"one": {"backend": "openai", "endpoint": reduced, "card": "c"}, "two": two}
+    assert reduce_entries({"one": one, "two": two}) == expected
 
 
 def seal_another(workspace: Workspace, suffix: int, **changes: object) -> SealedPlan:
@@ -304,19 +267,6 @@ def test_a_plan_of_another_model_is_no_plan_of_the_findings(workspace: Workspace
     check = plan_checks(pack(workspace, tmp_path / "pack.zip"))[other.sha256]
     assert check.ok is None
     assert "the findings have another model fingerprint" in check.words
-
-
-def test_a_full_disk_is_that_of_the_folder_of_the_pack(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*given: object, **options: object) -> None:
-        raise OSError(errno.ENOSPC, "full", "/from", None, "/to")
-
-    monkeypatch.setattr(shutil, "copytree", fail)
-    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)) as raised:
-        pack(workspace, tmp_path / "out.zip")
-    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(tmp_path))
-    assert not list(tmp_path.glob("*out.zip*"))
 
 
 def test_earlier_runs_are_named(workspace: Workspace, tmp_path: Path) -> None:

@@ -33,17 +33,6 @@ def test_an_authority_stamps_a_digest_and_its_certificate_confirms_it(authority:
     assert read_timestamp(stamp.response, CONTENT) == stamp
 
 
-def test_a_request_that_is_stamped_by_hand_gives_the_same(authority: TimestampAuthority) -> None:
-    answer = authority.stamp_content(CONTENT)
-    assert read_timestamp(answer, CONTENT).authority == "CN=Test authority"
-
-
-def test_a_timestamp_of_another_digest_is_named(authority: TimestampAuthority) -> None:
-    answer = authority.stamp_content(b"another plan")
-    with pytest.raises(DataError, match="of another digest"):
-        read_timestamp(answer, CONTENT)
-
-
 def test_a_signature_of_somebody_else_is_refused(authority: TimestampAuthority, tmp_path: Path) -> None:
     stranger = make_authority(tmp_path / "stranger")
     answer = authority.stamp_content(CONTENT)
