@@ -12,17 +12,17 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 class _Silent(WSGIRequestHandler):
     def log(self, type: str, message: str, *args: Any) -> None:
-        """Requests are not told."""
+        """Log nothing."""
 
 
 class S3Server:
-    """moto's server; ``before`` is asked ahead of every request and may answer in its place, ``after`` is told of
-    each that was done and not yet answered."""
+    """moto's server. ``before`` is called ahead of every request, and ``after`` before its answer is sent: either may
+    return a status that is sent instead."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str]] = []
         self.before: Callable[[str, str], int | None] = lambda method, path: None
-        self.after: Callable[[str, str], None] = lambda method, path: None
+        self.after: Callable[[str, str], int | None] = lambda method, path: None
         self._app = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=_Silent)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -32,12 +32,16 @@ class S3Server:
     def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         self.requests.append((method, path))
+        answer: list[tuple[Any, ...]] = []
+        done = [b""]
         status = self.before(method, path)
+        if status is None:
+            done = list(self._app(environ, lambda *given: answer.append(given)))
+            status = self.after(method, path)
         if status is not None:
             start_response(f"{status} Made for a test", [("Content-Length", "0")])
             return [b""]
-        done = list(self._app(environ, start_response))
-        self.after(method, path)
+        start_response(*answer[-1])
         return done
 
     def close(self) -> None:

@@ -20,10 +20,10 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from audit_pipeline.catalogue.bucket_folder import put_in_place
 from audit_pipeline.catalogue.integrity import add_json_digest, format_json, verify_json_digest
 from audit_pipeline.catalogue.paths import is_writable
 from audit_pipeline.catalogue.table import Table
-from audit_pipeline.catalogue.working_copy import put_in_place
 from audit_pipeline.errors import DataError, MadeAgainWarning, is_full_disk
 
 Columns: TypeAlias = Table | pa.Schema

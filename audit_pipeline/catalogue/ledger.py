@@ -25,13 +25,13 @@ from typing import Any, TypedDict, Unpack
 
 import filelock
 
+from audit_pipeline.catalogue.bucket_folder import BucketFolder, find_bucket_folder
 from audit_pipeline.catalogue.contracts import OUTCOMES, TABLES, Pair, PairStatus
 from audit_pipeline.catalogue.files import move_into_place, write_atomically
 from audit_pipeline.catalogue.integrity import DamagedError, cached_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.versions import package_versions
-from audit_pipeline.catalogue.working_copy import copy_of
 from audit_pipeline.errors import DataError
 
 START = "0" * 64
@@ -406,10 +406,11 @@ def _hold(paths: DataPaths) -> Iterator[None]:
 def _append(paths: DataPaths, fields: Mapping[str, Any], written: tuple[Path, Path] | None = None) -> None:
     _require_layout(paths)
     with _hold(paths):
-        if copy_of(paths.ledger) is None:
+        bucket_folder = find_bucket_folder(paths.ledger)
+        if bucket_folder is None:
             _append_to_segment(paths.ledger / f"{1:06}.jsonl", fields, written)
         else:
-            _create_segment(paths, fields)
+            _create_segment(paths, bucket_folder, fields)
             if written is not None:
                 move_into_place(*written)
 
@@ -446,20 +447,16 @@ def _read_end(opened: Any) -> tuple[str, int]:
     return (_parse_line(content[begin + 1 : end]).digest, start + end + 1) if end >= 0 else (START, 0)
 
 
-def _create_segment(paths: DataPaths, fields: Mapping[str, Any]) -> None:
+def _create_segment(paths: DataPaths, bucket_folder: BucketFolder, fields: Mapping[str, Any]) -> None:
     """Put a line into the bucket as the first segment that is not there yet."""
-    copy = copy_of(paths.ledger)
-    if copy is None:
-        raise TypeError(f"{paths.ledger} is in no bucket")
-    segments = list_segments(paths.ledger)
-    number = int(segments[-1].stem) if segments else 0
-    previous = parse_lines(segments[-1].read_bytes())[-1].digest if segments else START
     while True:
-        number += 1
-        file, line = paths.ledger / f"{number:06}.jsonl", format_line(previous, fields)
-        if copy.create(file, line):
+        last = next(reversed(list_segments(paths.ledger)), None)
+        previous = START if last is None else parse_lines(last.read_bytes())[-1].digest
+        number = 1 if last is None else int(last.stem) + 1
+        if bucket_folder.create(paths.ledger / f"{number:06}.jsonl", format_line(previous, fields)):
             return
-        previous = parse_lines(file.read_bytes())[-1].digest
+        # Another machine has taken the number.
+        bucket_folder.refresh(paths.ledger.name)
 
 
 def partition_of(partition_key: str | Pair) -> str:

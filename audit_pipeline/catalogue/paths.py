@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 import filelock
 from platformdirs import user_data_path
 
-from audit_pipeline.catalogue.working_copy import resolve_data_root
+from audit_pipeline.catalogue.bucket_folder import resolve_data_root
 from audit_pipeline.errors import DataError
 
 OWNER_ONLY = 0o700
@@ -232,7 +232,7 @@ class DataPaths:
         """The data folder: ``CORPUS_AUDIT_DATA`` where set, else data/ of :func:`find_workspace`, else the user's own.
 
         The user's own is what the system has for data of programs, such as ~/.local/share/corpus-audit. Of a bucket
-        (s3://…) it is the working copy on this machine, brought up to date; raises BucketError if that fails.
+        (s3://…) it is the cache on this machine, brought up to date; raises BucketError if that fails.
         """
         if given := os.environ.get("CORPUS_AUDIT_DATA"):
             return cls(resolve_data_root(given))

@@ -14,6 +14,7 @@ from typing import Unpack
 
 import pyarrow as pa
 
+from audit_pipeline.catalogue.bucket_folder import refetch_damaged_file, refresh
 from audit_pipeline.catalogue.contracts import DOCUMENTS, TOKEN_STATISTICS, Pair, digest
 from audit_pipeline.catalogue.files import cast_to_columns, read_table, temporary_file, write_parquet
 from audit_pipeline.catalogue.integrity import DamagedError, cached_sha256, file_sha256
@@ -29,7 +30,6 @@ from audit_pipeline.catalogue.ledger import (
 from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.versions import table_version
-from audit_pipeline.catalogue.working_copy import fetch_folder_on_demand, refetch_damaged_file
 
 
 def write(
@@ -112,7 +112,7 @@ def iterate_partitions(paths: DataPaths, table: Table) -> Iterator[tuple[str, Pa
 def list_cache_folders(paths: DataPaths) -> list[Path]:
     """The folder of every kind of token statistics and every model in the cache, in order."""
     folder = paths.table(TOKEN_STATISTICS.name)
-    fetch_folder_on_demand(folder)
+    refresh(folder)
     return sorted(path for path in folder.glob("kind=*/model=*") if path.is_dir())
 
 

@@ -21,10 +21,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import joblib
 
+from audit_pipeline.catalogue.bucket_folder import data_address, refresh, resolve_data_root
 from audit_pipeline.catalogue.contracts import SHARE_WITH_BRANCH
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.versions import package_versions
-from audit_pipeline.catalogue.working_copy import data_address, fetch_folder_on_demand, resolve_data_root
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.errors import AuditError, ClusterError, TransientError, to_one_line
 from audit_pipeline.fetch.retry import is_transient_fault
@@ -300,8 +300,8 @@ class RayBackend:
             if pool.has_next() or is_reduced:
                 self.end_workers()
         for kind in frozenset().union(*work.prepared.missing):
-            # Workers of other machines have other working copies of a bucket.
-            fetch_folder_on_demand(self._paths.token_statistics(kind, self._model.identity.model_fingerprint))
+            # Workers of other machines have other caches of a bucket.
+            refresh(self._paths.token_statistics(kind, self._model.identity.model_fingerprint))
 
     def _ensure_workers(self) -> Any:
         for other in set(self._with_workers) - {self}:

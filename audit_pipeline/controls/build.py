@@ -22,6 +22,7 @@ import pyarrow as pa
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from audit_pipeline.catalogue.bucket_folder import remove, remove_folder, upload_folder
 from audit_pipeline.catalogue.contracts import CONTROL_TEXTS, CONTROLS, digest, text_sha256
 from audit_pipeline.catalogue.control_files import MANIFEST, TEXTS, require_intact_control
 from audit_pipeline.catalogue.control_roles import EXPOSED, TWIN, Role
@@ -30,7 +31,6 @@ from audit_pipeline.catalogue.integrity import digests_of_folder
 from audit_pipeline.catalogue.ledger import LineageStep, record_entry
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.versions import package_versions
-from audit_pipeline.catalogue.working_copy import remove, remove_folder, upload_folder
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.controls.draw import DrawnText, draw_texts
 from audit_pipeline.controls.training import (

@@ -19,6 +19,7 @@ import duckdb
 import pyarrow as pa
 from packaging.requirements import Requirement
 
+from audit_pipeline.catalogue.bucket_folder import find_bucket_folder
 from audit_pipeline.catalogue.contracts import TABLES
 from audit_pipeline.catalogue.control_files import MANIFEST, require_intact_control
 from audit_pipeline.catalogue.files import read_json
@@ -36,7 +37,6 @@ from audit_pipeline.catalogue.paths import (
 )
 from audit_pipeline.catalogue.store import list_cache_folders
 from audit_pipeline.catalogue.versions import package_versions
-from audit_pipeline.catalogue.working_copy import copy_of
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import find_unnoticed_changes, identify
@@ -128,11 +128,10 @@ def _check_data_folder(paths: DataPaths) -> Iterator[DoctorCheck]:
     elif is_open_to_others(root):
         words += f"; others on this machine can read it, and it holds full texts: chmod 700 {root}"
     yield DoctorCheck("data folder", True, words)
-    if (copy := copy_of(root)) is not None:
+    if (folder := find_bucket_folder(root)) is not None:
         try:
-            copy.bucket.require_conditional_put()
-            words = f"{copy.bucket.url}, of which the data folder is this machine's working copy"
-            yield DoctorCheck("bucket", True, words)
+            folder.bucket.require_conditional_put()
+            yield DoctorCheck("bucket", True, f"{folder.bucket.url}, of which the data folder is this machine's cache")
         except BucketError as error:
             yield DoctorCheck("bucket", False, str(error))
     free = shutil.disk_usage(nearest).free

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from audit_pipeline.catalogue.bucket_folder import remove
 from audit_pipeline.catalogue.contracts import DOCUMENTS, TABLES, Table, text_sha256
 from audit_pipeline.catalogue.files import read_json, read_parquet, write_json
 from audit_pipeline.catalogue.ledger import Ledger, Line, forget_lines, read_ledger
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import iterate_partitions, list_cache_folders
-from audit_pipeline.catalogue.working_copy import remove
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.kept_files import conversion_folder
 from audit_pipeline.scoring.needs.registry import list_derived_texts

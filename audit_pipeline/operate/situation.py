@@ -17,6 +17,7 @@ import duckdb
 
 from audit_pipeline.benchmarks.build import compute_wanted_digest, read_built_digest, read_source_version
 from audit_pipeline.benchmarks.config import BenchmarkSpec
+from audit_pipeline.catalogue.bucket_folder import refresh_warehouse
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, PLANS, RUN_TABLES, Pair
 from audit_pipeline.catalogue.files import read_json_if_whole, write_json
 from audit_pipeline.catalogue.integrity import digest_of_files
@@ -41,7 +42,6 @@ from audit_pipeline.scoring.needs.registry import is_extra
 from audit_pipeline.scoring.session import find_current_upstream
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
 from audit_pipeline.sources.store import read_settings_digest
-from audit_pipeline.warehouse.bucket_copy import refresh_warehouse
 from audit_pipeline.warehouse.query import open_read_only
 
 

@@ -22,10 +22,10 @@ from typing import Any
 
 import duckdb
 
+from audit_pipeline.catalogue.bucket_folder import remove
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.files import write_atomically
 from audit_pipeline.catalogue.paths import MODEL_PAGE, model_page_path
-from audit_pipeline.catalogue.working_copy import remove
 from audit_pipeline.errors import DataError
 from audit_pipeline.report.html import layout_digest, render, render_glossary
 from audit_pipeline.report.page import (

@@ -10,7 +10,6 @@ writers) respect. Taking texts away does the same: whatever moment it is stopped
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,17 +19,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from audit_pipeline.catalogue.bucket_folder import put_in_place, refetch_damaged_file, refresh, remove
 from audit_pipeline.catalogue.files import (
     cast_to_columns,
     move_into_place,
     open_parquet,
     temporary_file,
-    write_atomically,
     write_parquet,
 )
 from audit_pipeline.catalogue.integrity import DamagedError, cached_sha256, file_sha256
 from audit_pipeline.catalogue.locks import HeldError, hold_lock
-from audit_pipeline.catalogue.working_copy import copy_of, fetch_folder_on_demand, refetch_damaged_file, remove
 from audit_pipeline.errors import OTHER_VERSION, DataError
 
 COMPACTION_LOCK = ".compaction.lock"
@@ -135,7 +133,7 @@ class PartCache:
             return
         try:
             with hold_lock(self.folder / COMPACTION_LOCK, 0):
-                fetch_folder_on_demand(self.folder)
+                refresh(self.folder)
                 for parts in _group_small_parts(list_parts(self.folder)):
                     self._merge(parts)
         except HeldError:
@@ -150,14 +148,18 @@ class PartCache:
                 if table is not None:
                     tables[path] = table
         if len(tables) > 1:
-            self._write(_drop_duplicate_keys(pa.concat_tables(tables.values())), time.time_ns())
-            for path in tables:
+            merged = self._write(_drop_duplicate_keys(pa.concat_tables(tables.values())), time.time_ns())
+            refresh(self.folder)
+            # Where another machine has merged some of them, or taken texts out of them, its parts hold their rows.
+            is_first = all(path.exists() for path in tables)
+            for path in tables if is_first else [merged]:
                 remove(path)
                 self._keys_of.pop(path, None)
 
-    def _write(self, table: pa.Table, number: int) -> None:
+    def _write(self, table: pa.Table, number: int) -> Path:
         part = write_part(self.folder, cast_to_columns(table, self.schema), number)
         self._keys_of[part] = _shorten_keys(table.column("key"))
+        return part
 
     def _read_columns_by_part(
         self,
@@ -207,7 +209,7 @@ def read_part(path: Path, columns: Sequence[str] | None = None, take: _Take = la
 
 
 def _read_part_with_refetch(path: Path, columns: Sequence[str] | None, take: _Take) -> pa.Table:
-    """As :func:`read_part`; a part that is damaged in a working copy alone is fetched once more."""
+    """As :func:`read_part`; a part that is damaged in a bucket's cache alone is fetched once more."""
     try:
         return read_part(path, columns, take)
     except DamagedError:
@@ -236,7 +238,7 @@ def no_compaction(folder: Path) -> Iterator[None]:
     """No other process merges the parts of ``folder`` meanwhile; raises DataError where one does not end in time."""
     try:
         with hold_lock(folder / COMPACTION_LOCK, LOCK_SECONDS):
-            fetch_folder_on_demand(folder)
+            refresh(folder)
             yield
     except HeldError as error:
         raise DataError(
@@ -253,22 +255,31 @@ def discard_rows(folder: Path, text_sha256: Collection[str]) -> None:
     """
     unwanted = pa.array(sorted(text_sha256), pa.string())
     with no_compaction(folder):
-        for part in list_parts(folder):
-            try:
-                texts = read_part(part, ["text_sha256"]).column("text_sha256")
-                keep = pc.invert(pc.is_in(texts, unwanted))
-                if pc.all(keep).as_py():
-                    continue
-                remaining = read_part(part).filter(keep)
-            except FileNotFoundError:
-                # Set aside by another process.
-                continue
-            except DamagedError:
-                set_aside(part)
-                continue
-            if len(remaining):
-                write_part(folder, remaining, time.time_ns())
-            remove(part)
+        done: set[Path] = set()
+        # Until there is no other part: another machine may have merged some in a bucket.
+        while parts := [part for part in list_parts(folder) if part not in done]:
+            done.update(parts)
+            done.update(written for part in parts if (written := _discard_from_part(part, unwanted)) is not None)
+            refresh(folder)
+
+
+def _discard_from_part(part: Path, unwanted: pa.Array) -> Path | None:
+    """Replace a part that has rows of ``unwanted`` texts; return the new part, None where there is none."""
+    try:
+        texts = read_part(part, ["text_sha256"]).column("text_sha256")
+        keep = pc.invert(pc.is_in(texts, unwanted))
+        if pc.all(keep).as_py():
+            return None
+        remaining = read_part(part).filter(keep)
+    except FileNotFoundError:
+        # Set aside by another process.
+        return None
+    except DamagedError:
+        set_aside(part)
+        return None
+    written = write_part(part.parent, remaining, time.time_ns()) if len(remaining) else None
+    remove(part)
+    return written
 
 
 def find_damaged_parts(folder: Path, *, whole: bool) -> Iterator[Path]:
@@ -292,12 +303,8 @@ def set_aside(part: Path) -> Path:
     aside = part.with_suffix(".unreadable")
     with suppress(FileNotFoundError):
         # Another process was faster.
-        if copy_of(part) is None:
-            part.replace(aside)
-        else:
-            with write_atomically(aside) as temporary:
-                shutil.copyfile(part, temporary)
-            remove(part)
+        put_in_place(part, aside)
+        remove(part)
     return aside
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from audit_pipeline.catalogue.bucket_folder import refresh
 from audit_pipeline.catalogue.contracts import KINDS, SHARE_WITH_BRANCH, Kind, text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.working_copy import fetch_folder_on_demand
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
@@ -38,7 +38,7 @@ class Caches:
     """The part caches under ``paths``, kept open for several runs in a row: each part is looked through once, and small
     parts are merged when all runs are done.
 
-    ``only_written``: nothing is read from them, so that in a working copy of a bucket no part has to be brought.
+    ``only_written``: nothing is read from them, so that no part has to be fetched from a bucket.
     """
 
     def __init__(self, paths: DataPaths, *, only_written: bool = False) -> None:
@@ -52,7 +52,7 @@ class Caches:
         if place not in self._open:
             folder = self.paths.token_statistics(*place)
             if not self._only_written:
-                fetch_folder_on_demand(folder)
+                refresh(folder)
             self._open[place] = PartCache(folder, KINDS[kind].table.schema)
         return self._open[place]
 

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import duckdb
 
+from audit_pipeline.catalogue.bucket_folder import publish_warehouse, refresh
+from audit_pipeline.catalogue.ledger import read_ledger
 from audit_pipeline.catalogue.locks import HeldError, hold_lock
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, make_private
-from audit_pipeline.catalogue.working_copy import refresh
 from audit_pipeline.errors import DataError
-from audit_pipeline.warehouse.bucket_copy import publish_warehouse
 from audit_pipeline.warehouse.fill import Filled, Judge, Site, fill_warehouse
 from audit_pipeline.warehouse.query import error_to_one_line
 
@@ -68,9 +68,11 @@ def build_warehouse_file(
     with _one_build_at_a_time(paths.warehouse), _building_folder(paths.warehouse) as folder:
         new = folder / paths.warehouse.name
         try:
+            ledger = read_ledger(paths)
+            version = f"{len(ledger.lines):06}-{ledger.forgotten:06}"
             filled = fill_warehouse(Site(paths, new, judge, config or config_dir()), include_text=include_text)
             size = new.stat().st_size
-            moved_wal = publish_warehouse(new, paths.warehouse, lambda: _swap_in(new, paths.warehouse))
+            moved_wal = publish_warehouse(new, paths.warehouse, version, lambda: _swap_in(new, paths.warehouse))
         except (duckdb.Error, OSError) as error:
             raise DataError(
                 f"the warehouse could not be built, the earlier one is unchanged: {error_to_one_line(error)} "

@@ -14,10 +14,10 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from audit_pipeline.catalogue.bucket_folder import refresh_warehouse
 from audit_pipeline.catalogue.duckdb_connections import open_in_memory
 from audit_pipeline.catalogue.sql import quote_identifier, quote_literal
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.warehouse.bucket_copy import refresh_warehouse
 
 _READING = frozenset({"SELECT", "EXPLAIN"})
 """SHOW, DESCRIBE and SUMMARIZE count as SELECT; PRAGMA and CALL could switch on logging to a file."""

@@ -17,6 +17,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from audit_pipeline.catalogue.bucket_folder import refresh
 from audit_pipeline.catalogue.contracts import (
     BENCHMARKS,
     LINEAGE,
@@ -32,7 +33,6 @@ from audit_pipeline.catalogue.ledger import Entry, Ledger
 from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
 from audit_pipeline.catalogue.sql import build_column_expressions, quote_identifier, quote_literal
 from audit_pipeline.catalogue.table import Table
-from audit_pipeline.catalogue.working_copy import fetch_folder_on_demand
 from audit_pipeline.errors import AuditError
 from audit_pipeline.token_statistics.cache import digest_in_name
 from audit_pipeline.warehouse.configuration_rows import Configured
@@ -121,7 +121,7 @@ def _verify_table(
 
 def _verify_cache(paths: DataPaths, table: Table, found: VerifiedFiles) -> None:
     folder = paths.token_statistics("base", "any").parent
-    fetch_folder_on_demand(folder)
+    refresh(folder)
     for path in sorted(folder.glob("*/*.parquet")):
         identity, named = _read_identity(path), digest_in_name(path)
         if identity is None:

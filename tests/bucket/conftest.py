@@ -1,4 +1,4 @@
-"""A server of buckets, and machines: folders of working copies that know nothing of each other."""
+"""A server of buckets, and machines: caches of the bucket that know nothing of each other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytest.importorskip("obstore", reason="a data folder in a bucket needs the extra
 
 from s3_server import S3Server
 
-from audit_pipeline.catalogue import working_copy
+from audit_pipeline.catalogue import bucket_folder
 from audit_pipeline.catalogue.object_store import Bucket
 from audit_pipeline.catalogue.paths import DataPaths
 
@@ -55,13 +55,13 @@ Machine = Callable[[str], DataPaths]
 @pytest.fixture
 def machine(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """The data folder in the bucket as a machine of that name sees it now."""
-    monkeypatch.setattr(working_copy, "_open", {})
+    monkeypatch.setattr(bucket_folder, "_open", {})
     monkeypatch.setenv("CORPUS_AUDIT_DATA", url)
 
     def seen_by(name: str) -> DataPaths:
-        monkeypatch.setenv("CORPUS_AUDIT_COPIES", str(tmp_path / name))
+        monkeypatch.setenv("CORPUS_AUDIT_BUCKET_CACHE", str(tmp_path / name))
         paths = DataPaths.from_environment()
-        working_copy.refresh(paths.root)
+        bucket_folder.refresh(paths.root)
         return paths
 
     return seen_by

@@ -14,8 +14,8 @@ from typing import Any
 import dagster as dg
 
 from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.catalogue.bucket_folder import refresh
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.catalogue.working_copy import refresh
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.hints import did_you_mean, list_family_partitions, resolve_partition
 from audit_pipeline.errors import AuditError, ConfigError, DataError

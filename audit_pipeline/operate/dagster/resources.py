@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
+from audit_pipeline.catalogue.bucket_folder import refresh
 from audit_pipeline.catalogue.paths import DataPaths, make_private
-from audit_pipeline.catalogue.working_copy import refresh
 from audit_pipeline.cluster.engine import Engine, choose_engine
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.endpoints.budget import Limits

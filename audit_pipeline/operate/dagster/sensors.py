@@ -20,6 +20,7 @@ import dagster as dg
 
 from audit_pipeline.benchmarks.build import read_built_digest
 from audit_pipeline.benchmarks.config import BenchmarkSpec, exclude_on_request
+from audit_pipeline.catalogue.bucket_folder import refresh_warehouse
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.paths import DataPaths
@@ -41,7 +42,6 @@ from audit_pipeline.operate.plan import assume_benchmarks_current, plan
 from audit_pipeline.operate.seen_models import collect_seen_models, read_cards, sightings_of
 from audit_pipeline.operate.situation import read_situation
 from audit_pipeline.operate.whole_configuration import Configuration, load_configuration
-from audit_pipeline.warehouse.bucket_copy import refresh_warehouse
 
 _PREPARING_JOBS = ("refresh_sources", "build_benchmarks", "weekly_audit")
 

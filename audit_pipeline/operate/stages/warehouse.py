@@ -12,12 +12,12 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from audit_pipeline.catalogue.bucket_folder import refresh_warehouse
 from audit_pipeline.catalogue.contracts import PAIR_STATES
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.operate.coverage import judge
 from audit_pipeline.operate.stages.evaluations import answer_missing
 from audit_pipeline.operate.ui_summary import Shown
-from audit_pipeline.warehouse.bucket_copy import refresh_warehouse
 from audit_pipeline.warehouse.build import LineageGap, WarehouseReport, build_warehouse_file, read_lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
 
