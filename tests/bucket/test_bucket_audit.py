@@ -1,10 +1,9 @@
-"""Whole audits on a data folder in a bucket: the same as in a folder, whoever is killed and whoever comes beside."""
+"""Whole audits on a data folder in a bucket: the same as in a folder, whatever is killed and whatever runs at once."""
 
 from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import pytest
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
 from s3_server import S3Server
 
-from audit_pipeline.catalogue import working_copy
+from audit_pipeline.catalogue.bucket_folder import refresh
 from audit_pipeline.catalogue.ledger import list_segments, read_ledger
 from audit_pipeline.catalogue.object_store import Bucket
 from audit_pipeline.catalogue.paths import DataPaths
@@ -30,18 +29,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 AUDIT = ("audit", "--model", "tiny", "--benchmark", "made_8")
 LONGEST_SECONDS = 300.0
-Answers = dict[str, list[dict[str, Any]]]
-# The command line, with every finished text flushed at once instead of every ten seconds, and leases of dead processes
-# that end at once: here nobody lives on.
+Machine = Callable[[str], DataPaths]
+# The command line, with every text a batch of its own and flushed at once instead of every ten seconds.
 COMMAND = """
 from audit_pipeline.token_statistics.cache import PartCache
 PartCache.__init__.__kwdefaults__["flush_seconds"] = 0.0
-# The rows of a batch are written together: every text is a batch of its own.
 from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
 TOKEN_BUDGET["cpu"] = 1
-from audit_pipeline.catalogue import locks
-locks.LEASE_SECONDS = {lease_seconds}
-locks._RENEWED_EVERY = {lease_seconds} / 4
 from audit_pipeline.cli import main
 main()
 """
@@ -53,39 +47,24 @@ class Site:
 
     made: Workspace
     url: str
+    machines: Path
 
-    def start(self, machine: str, *arguments: str, lease_seconds: float = 4.0) -> subprocess.Popen[str]:
+    def start(self, machine: str, *arguments: str) -> subprocess.Popen[str]:
         """The command line on a machine of that name, on the bucket."""
-        script = self.made.root / f"command_{lease_seconds}.py"
-        script.write_text(COMMAND.format(lease_seconds=lease_seconds))
         environment = {
             **os.environ,
             "CORPUS_AUDIT_DATA": self.url,
-            "CORPUS_AUDIT_COPIES": str(self.made.root / "machines" / machine),
+            "CORPUS_AUDIT_BUCKET_CACHE": str(self.machines / machine),
             "DAGSTER_HOME": "",
             "OMP_NUM_THREADS": "1",
         }
-        return subprocess.Popen(
-            [sys.executable, str(script), *arguments],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        command = [sys.executable, "-c", COMMAND, *arguments]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def run(self, machine: str, *arguments: str) -> str:
-        process = self.start(machine, *arguments)
-        output, errors = process.communicate(timeout=LONGEST_SECONDS)
-        assert process.returncode == 0, errors
-        return output
 
-    def seen(self, monkeypatch: pytest.MonkeyPatch) -> DataPaths:
-        """What a machine sees that has never been here."""
-        monkeypatch.setattr(working_copy, "_open", {})
-        monkeypatch.setenv("CORPUS_AUDIT_DATA", self.url)
-        monkeypatch.setenv("CORPUS_AUDIT_COPIES", str(self.made.root / "machines" / "looking"))
-        shutil.rmtree(self.made.root / "machines" / "looking", ignore_errors=True)
-        return DataPaths.from_environment()
+def finish(process: subprocess.Popen[str]) -> None:
+    _, errors = process.communicate(timeout=LONGEST_SECONDS)
+    assert process.returncode == 0, errors
 
 
 @pytest.fixture
@@ -98,114 +77,88 @@ def site(
         made.fetch(*made_documents(8, 60))
         made.build("made_8")
         made.assess("made_8")
-        bucket = Bucket(url)
-        for file in made.paths.root.rglob("*.parquet"):
-            bucket.put(file.relative_to(made.paths.root).as_posix(), file)
-        for file in [*made.paths.root.rglob("manifest.json"), *list_segments(made.paths.ledger)]:
-            bucket.put(file.relative_to(made.paths.root).as_posix(), file)
-        yield Site(made, url)
+        root = made.paths.root
+        for file in [*root.rglob("*.parquet"), *root.rglob("manifest.json"), *list_segments(made.paths.ledger)]:
+            Bucket(url).write(file.relative_to(root).as_posix(), file)
+        plain = made.run(*AUDIT)
+        assert plain.exit_code == 0, plain.output
+        yield Site(made, url, tmp_path)
 
 
-def answers(paths: DataPaths) -> Answers:
-    """What an audit concludes, whenever and by whichever run."""
-    asked = {
-        "scores": "SELECT example_id, detector, parameters, status, reason, score AS number FROM current_scores",
-        "evaluations": "SELECT detector, parameters, metric, value AS number FROM current_evaluations",
-        "gaps": "FROM lineage_gaps WHERE is_left_out",
-    }
-    return {name: query_warehouse(paths.warehouse, sql).to_pylist() for name, sql in asked.items()}
+def read_answers(paths: DataPaths) -> dict[tuple[object, ...], float]:
+    """What an audit concludes, by whichever run: every number by what it is of. Every row has its line in the ledger."""
+    asked = (
+        "SELECT example_id, detector, parameters, status, reason, score FROM current_scores",
+        "SELECT detector, parameters, metric, value FROM current_evaluations",
+    )
+    assert query_warehouse(paths.warehouse, "FROM lineage_gaps WHERE is_left_out").to_pylist() == []
+    rows = [tuple(row.values()) for sql in asked for row in query_warehouse(paths.warehouse, sql).to_pylist()]
+    answers: dict[tuple[Any, ...], float] = {row[:-1]: row[-1] for row in rows}
+    assert len(answers) == len(rows)
+    return answers
 
 
-def assert_same(found: Answers, expected: Answers) -> None:
-    """The same rows; numbers up to what other batches make of them. Every row has its entry in the lineage."""
-    assert found["gaps"] == []
-    for name in ("scores", "evaluations"):
-        ours, theirs = (Counter(_but_number(row) for row in of[name]) for of in (found, expected))
-        assert ours == theirs
-        numbers = {_but_number(row): row["number"] for row in expected[name]}
-        for row in found[name]:
-            assert row["number"] == pytest.approx(numbers[_but_number(row)], abs=1e-4, nan_ok=True), row
-
-
-def _but_number(row: dict[str, Any]) -> tuple[object, ...]:
-    return tuple(value for column, value in row.items() if column != "number")
-
-
-def cached(paths: DataPaths) -> Counter[str]:
-    """How often each text stands in the cache of plain statistics."""
+def count_cached_texts(paths: DataPaths) -> Counter[str]:
+    """How often each text is in the cache of plain statistics."""
     folder = paths.table("token_statistics")
-    working_copy.fetch_folder_on_demand(folder)
+    refresh(folder)
     parts = folder.glob("kind=base/*/part-*.parquet")
     tables = [pq.read_table(part, columns=["text_sha256"], partitioning=None) for part in parts]
     return Counter(pa.concat_tables(tables).column("text_sha256").to_pylist())
 
 
-def killing(s3: S3Server, process: list[subprocess.Popen[str]], at: int, *, done: bool) -> Callable[[], bool]:
+def kill_at(s3: S3Server, process: list[subprocess.Popen[str]], moment: int, *, done: bool) -> None:
     """Kill the process at its n-th request that changes something: before it is carried out, or when it is ``done``."""
-    seen = Counter[str]()
+    changes: list[str] = []
 
-    def look(method: str, path: str) -> None:
-        if method in ("PUT", "DELETE", "POST") and "/locks/" not in path:
-            seen["changes"] += 1
-            if seen["changes"] == at:
-                os.kill(process[0].pid, signal.SIGKILL)
-                seen["killed"] += 1
-
-    def before(method: str, path: str) -> int | None:
-        look(method, path)
-        # Who is dead has sent nothing: what was on its way is not carried out.
-        return 500 if seen["killed"] and not done else None
+    def count(method: str, path: str) -> int | None:
+        changes.extend([path] * (method in ("PUT", "DELETE", "POST")))
+        if len(changes) == moment:
+            os.kill(process[0].pid, signal.SIGKILL)
+        return 500 if len(changes) >= moment else None
 
     if done:
-        s3.after = look
+        s3.after = count
     else:
-        s3.before = before
-    return lambda: bool(seen["killed"])
+        s3.before = count
 
 
-def test_killed_at_ten_moments_nothing_is_lost_and_nothing_twice(
-    site: Site, s3: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = site.made.run(*AUDIT)
-    assert plain.exit_code == 0, plain.output
-    expected, texts = answers(site.made.paths), cached(site.made.paths)
-
+def test_killed_at_ten_moments_nothing_is_lost_and_nothing_twice(site: Site, s3: S3Server, machine: Machine) -> None:
+    expected = read_answers(site.made.paths)
+    texts = count_cached_texts(site.made.paths)
     chance = random.Random(7)
-    moments = sorted(chance.sample(range(1, 40), 10))
-    changed: list[str] = []
-    for number, moment in enumerate(moments):
+    killed = 0
+    for number, moment in enumerate(sorted(chance.sample(range(1, 40), 10))):
         process: list[subprocess.Popen[str]] = []
-        was_killed = killing(s3, process, moment if number < 5 else chance.randint(1, 12), done=number % 2 == 0)
-        # Half of the time somebody else goes on, who has never been here.
+        kill_at(s3, process, moment if number < 5 else chance.randint(1, 12), done=number % 2 == 0)
+        # Half of the time another machine goes on, which has no cache.
         process.append(site.start("first" if number % 2 else f"machine {number}", *AUDIT))
-        _, errors = process[0].communicate(timeout=LONGEST_SECONDS)
-        s3.before, s3.after = lambda method, path: None, lambda method, path: None
-        assert was_killed() == (process[0].returncode == -signal.SIGKILL), errors
-        changed.append("killed" if was_killed() else "ended")
-    assert changed.count("killed") >= 8, changed
+        process[0].communicate(timeout=LONGEST_SECONDS)
+        killed += process[0].returncode == -signal.SIGKILL
+        s3.before = s3.after = lambda method, path: None
+    assert killed >= 8
 
-    site.run("last", *AUDIT)
-    paths = site.seen(monkeypatch)
-    assert_same(answers(paths), expected)
-    assert cached(paths).keys() == texts.keys()
-    assert set(cached(paths).values()) == {1}
+    finish(site.start("last", *AUDIT))
+    paths = machine("looking")
+    assert read_answers(paths) == pytest.approx(expected, abs=1e-4, nan_ok=True)
+    assert count_cached_texts(paths) == dict.fromkeys(texts, 1)
     ledger = read_ledger(paths)
     assert len(ledger.lines) > 10
     assert ledger.problems == []
 
-    # And nothing is left to be done, whoever asks.
+    # And nothing is left to be done, on any machine.
     s3.requests.clear()
-    site.run("another", *AUDIT)
+    finish(site.start("another", *AUDIT))
     written = {path.split("/")[3] for method, path in s3.requests if method == "PUT"}
     assert written.isdisjoint({"token_statistics", "scores", "evaluations", "ledger"})
 
 
-def test_two_machines_at_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = site.made.run(*AUDIT)
-    assert plain.exit_code == 0, plain.output
-    processes = [site.start(machine, *AUDIT, lease_seconds=30.0) for machine in ("one", "two")]
-    for process in processes:
-        _, errors = process.communicate(timeout=LONGEST_SECONDS)
-        assert process.returncode == 0, errors
-    paths = site.seen(monkeypatch)
-    assert_same(answers(paths), answers(site.made.paths))
+def test_two_machines_at_once(site: Site, machine: Machine) -> None:
+    for process in [site.start(name, *AUDIT) for name in ("one", "two")]:
+        finish(process)
+    assert read_answers(machine("looking")) == pytest.approx(read_answers(site.made.paths), abs=1e-4, nan_ok=True)
+    finish(site.start("two", "forget", "--model", "tiny"))
+    names = [stored.name for stored in Bucket(site.url).list()]
+    assert [name for name in names if "tiny" in name or "token_statistics" in name] == []
+    rows = query_warehouse(machine("looking").warehouse, "SELECT count(*) AS n FROM scores").to_pylist()
+    assert rows == [{"n": 0}]
