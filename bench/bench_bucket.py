@@ -34,16 +34,16 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, a_server():
         root = Path(folder)
-        os.environ["CORPUS_AUDIT_COPIES"] = str(root / "copies")
+        os.environ["CORPUS_AUDIT_BUCKET_CACHE"] = str(root / "cache")
         rows = pa.table({"value": list(range(1000))})
         plain = DataPaths(root / "plain")
-        copy = DataPaths(resolve_data_root("s3://audits/team"))
+        bucket = DataPaths(resolve_data_root("s3://audits/team"))
         in_folder = timed(lambda: write_all(plain, "new", rows, asked.parts))
-        in_bucket = timed(lambda: write_all(copy, "new", rows, asked.parts))
+        in_bucket = timed(lambda: write_all(bucket, "new", rows, asked.parts))
         print(f"{asked.parts} files of 1,000 rows: {in_folder:.2f} s in a folder, {in_bucket:.2f} s in a bucket")
-        write_all(copy, "many", rows, asked.objects)
-        print(f"a look at {asked.objects + asked.parts:,} objects, none new: {timed(lambda: refresh(copy.root)):.2f} s")
-        os.environ["CORPUS_AUDIT_COPIES"] = str(root / "another machine")
+        write_all(bucket, "many", rows, asked.objects)
+        print(f"a look at {asked.objects + asked.parts:,} objects, none new: {timed(lambda: refresh(bucket.root)):.2f} s")
+        os.environ["CORPUS_AUDIT_BUCKET_CACHE"] = str(root / "another machine")
         print(f"all of them brought to another machine: {timed(lambda: resolve_data_root('s3://audits/team')):.1f} s")
 
 

@@ -25,7 +25,7 @@ from typing import Any, TypedDict, Unpack
 
 import filelock
 
-from audit_pipeline.catalogue.bucket_folder import BucketFolder, find_bucket_folder
+from audit_pipeline.catalogue.bucket_folder import BucketFolder, find_bucket_folder, refresh
 from audit_pipeline.catalogue.contracts import OUTCOMES, TABLES, Pair, PairStatus
 from audit_pipeline.catalogue.files import move_into_place, write_atomically
 from audit_pipeline.catalogue.integrity import DamagedError, cached_sha256
@@ -365,6 +365,7 @@ def _clean_reason(reason: str) -> str:
 def forget_lines(paths: DataPaths, digests: Collection[str]) -> None:
     """Empty lines; their digests and links stay. Raises DataError where another process keeps the ledger."""
     with _hold(paths):
+        refresh(paths.ledger)
         for file in list_segments(paths.ledger):
             content = file.read_bytes()
             kept = _empty_lines(content, lambda line: line.digest not in digests)

@@ -117,15 +117,10 @@ class Bucket:
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; missing ones are no error."""
-        given = [*names]
-        try:
-            with self._errors_in_one_line():
-                if given:
-                    self._store.delete(given)
-        except FileNotFoundError:
-            # Google and Azure say so; they have deleted the others.
-            for name in given if len(given) > 1 else []:
-                self.delete([name])
+        for name in names:
+            # Google and Azure say that it is missing.
+            with suppress(FileNotFoundError), self._errors_in_one_line():
+                self._store.delete(name)
 
     def require_conditional_put(self) -> None:
         """Raise BucketError if the store overwrites an object that must not exist.

@@ -86,7 +86,7 @@ def site(
 
 
 def read_answers(paths: DataPaths) -> dict[tuple[object, ...], float]:
-    """What an audit concludes, by whichever run: every number by what it is of. Every row has its line in the ledger."""
+    """Every number of an audit by what it is of, by whichever run; every row has its line in the ledger."""
     asked = (
         "SELECT example_id, detector, parameters, status, reason, score FROM current_scores",
         "SELECT detector, parameters, metric, value FROM current_evaluations",

@@ -180,7 +180,7 @@ def test_two_machines_compact_and_no_row_is_lost(machine: Machine, bucket: Bucke
         assert read_values(machine(name)) == list(range(12)), name
 
 
-@pytest.mark.parametrize("moment", ["PUT", "POST", None])
+@pytest.mark.parametrize("moment", ["PUT", "DELETE", None])
 def test_discarded_rows_do_not_come_back_with_another_machines_compaction(
     machine: Machine, s3: S3Server, moment: str | None
 ) -> None:
