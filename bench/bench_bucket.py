@@ -42,7 +42,8 @@ def main() -> None:
         in_bucket = timed(lambda: write_all(bucket, "new", rows, asked.parts))
         print(f"{asked.parts} files of 1,000 rows: {in_folder:.2f} s in a folder, {in_bucket:.2f} s in a bucket")
         write_all(bucket, "many", rows, asked.objects)
-        print(f"a look at {asked.objects + asked.parts:,} objects, none new: {timed(lambda: refresh(bucket.root)):.2f} s")
+        listing = timed(lambda: refresh(bucket.root))
+        print(f"a look at {asked.objects + asked.parts:,} objects, none new: {listing:.2f} s")
         os.environ["CORPUS_AUDIT_BUCKET_CACHE"] = str(root / "another machine")
         print(f"all of them brought to another machine: {timed(lambda: resolve_data_root('s3://audits/team')):.1f} s")
 
