@@ -213,12 +213,6 @@ def resolve_data_root(address: str) -> Path:
     return root
 
 
-def data_address(root: Path) -> str:
-    """What names the same data folder to another process, maybe of another machine: a path, or a bucket's address."""
-    folder = find_bucket_folder(root)
-    return str(root) if folder is None else folder.bucket.url
-
-
 def find_bucket_folder(path: Path) -> BucketFolder | None:
     """The data folder in a bucket that a path lies in; None for a path of an ordinary folder."""
     return next((folder for root, folder in _open.items() if path.is_relative_to(root)), None) if _open else None

@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 import filelock
 from platformdirs import user_data_path
 
-from audit_pipeline.catalogue.bucket_folder import resolve_data_root
+from audit_pipeline.catalogue.bucket_folder import find_bucket_folder, resolve_data_root
 from audit_pipeline.errors import DataError
 
 OWNER_ONLY = 0o700
@@ -238,6 +238,12 @@ class DataPaths:
             return cls(resolve_data_root(given))
         root = find_workspace()
         return cls.of_workspace(root) if root is not None else cls(user_data_path("corpus-audit", appauthor=False))
+
+    @property
+    def address(self) -> str:
+        """What names this folder to a process in another folder or on another machine: a path, or a bucket's URL."""
+        folder = find_bucket_folder(self.root)
+        return str(self.root.absolute()) if folder is None else folder.bucket.url
 
     @property
     def downloads(self) -> Path:

@@ -54,7 +54,6 @@ def init(folder: Path) -> None:
 def dev(host: str, port: int, weekly: bool) -> None:
     """Start the Dagster UI and its daemon on this machine."""
     paths = get_writable_paths()
-    from audit_pipeline.catalogue.bucket_folder import data_address
     from audit_pipeline.catalogue.paths import config_dir, workspace_file
     from audit_pipeline.operate.dagster.in_process import dagster_home, mark_dead_runs_failed, open_instance
     from audit_pipeline.operate.dagster.weekly import WEEKLY_IS_ON
@@ -67,7 +66,7 @@ def dev(host: str, port: int, weekly: bool) -> None:
         os.environ[WEEKLY_IS_ON] = "1"
         tell("the weekly audit is on: Mondays at 06:00 UTC, while this runs")
     # Dagster starts processes of its own, in folders of its own.
-    os.environ["CORPUS_AUDIT_CONFIG"], os.environ["CORPUS_AUDIT_DATA"] = str(config_dir()), data_address(paths.root)
+    os.environ["CORPUS_AUDIT_CONFIG"], os.environ["CORPUS_AUDIT_DATA"] = str(config_dir()), paths.address
     services = [sys.executable, "-m", "audit_pipeline.operate.dagster.dev", "-w", str(workspace_file())]
     os.execv(sys.executable, [*services, "-h", host, "-p", str(port)])  # noqa: S606
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import joblib
 
-from audit_pipeline.catalogue.bucket_folder import data_address, refresh, resolve_data_root
+from audit_pipeline.catalogue.bucket_folder import refresh, resolve_data_root
 from audit_pipeline.catalogue.contracts import SHARE_WITH_BRANCH
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.versions import package_versions
@@ -315,7 +315,7 @@ class RayBackend:
                 entry,
                 self._model.identity,
                 dict(package_versions()),
-                data_address(self._paths.root.absolute()),
+                self._paths.address,
                 self._device or ("cuda" if room.gpus else "cpu"),
                 room.cpus,
             )

@@ -259,27 +259,22 @@ def discard_rows(folder: Path, text_sha256: Collection[str]) -> None:
         # Until there is no other part: another machine may have merged some in a bucket.
         while parts := [part for part in list_parts(folder) if part not in done]:
             done.update(parts)
-            done.update(written for part in parts if (written := _discard_from_part(part, unwanted)) is not None)
+            for part in parts:
+                _discard_from_part(part, unwanted)
             refresh(folder)
 
 
-def _discard_from_part(part: Path, unwanted: pa.Array) -> Path | None:
-    """Replace a part that has rows of ``unwanted`` texts; return the new part, None where there is none."""
-    try:
-        texts = read_part(part, ["text_sha256"]).column("text_sha256")
-        keep = pc.invert(pc.is_in(texts, unwanted))
-        if pc.all(keep).as_py():
-            return None
-        remaining = read_part(part).filter(keep)
-    except FileNotFoundError:
-        # Set aside by another process.
-        return None
-    except DamagedError:
-        set_aside(part)
-        return None
-    written = write_part(part.parent, remaining, time.time_ns()) if len(remaining) else None
-    remove(part)
-    return written
+def _discard_from_part(part: Path, unwanted: pa.Array) -> None:
+    # One that is not there was set aside by another process.
+    with suppress(FileNotFoundError):
+        try:
+            keep = pc.invert(pc.is_in(read_part(part, ["text_sha256"]).column("text_sha256"), unwanted))
+            if not pc.all(keep).as_py():
+                if len(remaining := read_part(part).filter(keep)):
+                    write_part(part.parent, remaining, time.time_ns())
+                remove(part)
+        except DamagedError:
+            set_aside(part)
 
 
 def find_damaged_parts(folder: Path, *, whole: bool) -> Iterator[Path]:

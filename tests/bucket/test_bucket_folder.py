@@ -12,7 +12,6 @@ from s3_server import S3Server
 
 from audit_pipeline.catalogue import bucket_folder
 from audit_pipeline.catalogue.bucket_folder import (
-    data_address,
     publish_warehouse,
     refetch_damaged_file,
     refresh,
@@ -69,7 +68,7 @@ def test_files_are_passed_on_but_for_those_of_a_machine(machine: Machine, bucket
     two = machine("two")
     assert two.root != one.root
     assert two.run_file("scores", "release_notes_64|owner/a model", "0123").read_bytes() == path.read_bytes()
-    assert [data_address(two.root), data_address(Path("/somewhere"))] == [url, "/somewhere"]
+    assert [two.address, DataPaths(Path("/somewhere")).address] == [url, "/somewhere"]
 
 
 def test_changes_and_deletions_are_fetched_and_nothing_else(machine: Machine, s3: S3Server) -> None:
@@ -180,7 +179,7 @@ def test_two_machines_compact_and_no_row_is_lost(machine: Machine, bucket: Bucke
         assert read_values(machine(name)) == list(range(12)), name
 
 
-@pytest.mark.parametrize("moment", ["PUT", "DELETE", None])
+@pytest.mark.parametrize("moment", ["PUT", "POST", None])
 def test_discarded_rows_do_not_come_back_with_another_machines_compaction(
     machine: Machine, s3: S3Server, moment: str | None
 ) -> None:
