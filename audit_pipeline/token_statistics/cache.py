@@ -150,9 +150,8 @@ class PartCache:
         if len(tables) > 1:
             merged = self._write(_drop_duplicate_keys(pa.concat_tables(tables.values())), time.time_ns())
             refresh(self.folder)
-            # Where another machine has merged some of them, or taken texts out of them, its parts hold their rows.
-            is_first = all(path.exists() for path in tables)
-            for path in tables if is_first else [merged]:
+            # Where another machine has replaced some of them, its parts hold their rows.
+            for path in tables if all(path.exists() for path in tables) else [merged]:
                 remove(path)
                 self._keys_of.pop(path, None)
 
@@ -257,10 +256,10 @@ def discard_rows(folder: Path, text_sha256: Collection[str]) -> None:
     with no_compaction(folder):
         done: set[Path] = set()
         # Until there is no other part: another machine may have merged some in a bucket.
-        while parts := [part for part in list_parts(folder) if part not in done]:
-            done.update(parts)
+        while parts := {*list_parts(folder)} - done:
             for part in parts:
                 _discard_from_part(part, unwanted)
+            done |= parts
             refresh(folder)
 
 
@@ -268,9 +267,9 @@ def _discard_from_part(part: Path, unwanted: pa.Array) -> None:
     # One that is not there was set aside by another process.
     with suppress(FileNotFoundError):
         try:
-            keep = pc.invert(pc.is_in(read_part(part, ["text_sha256"]).column("text_sha256"), unwanted))
-            if not pc.all(keep).as_py():
-                if len(remaining := read_part(part).filter(keep)):
+            found = pc.is_in(read_part(part, ["text_sha256"]).column("text_sha256"), unwanted)
+            if pc.any(found).as_py():
+                if len(remaining := read_part(part).filter(pc.invert(found))):
                     write_part(part.parent, remaining, time.time_ns())
                 remove(part)
         except DamagedError:
@@ -294,10 +293,9 @@ def find_damaged_parts(folder: Path, *, whole: bool) -> Iterator[Path]:
 
 
 def set_aside(part: Path) -> Path:
-    """Rename a damaged part so that it is never read; its new name."""
+    """Rename a damaged part so that it is never read; its new name. Another process may be faster."""
     aside = part.with_suffix(".unreadable")
     with suppress(FileNotFoundError):
-        # Another process was faster.
         put_in_place(part, aside)
         remove(part)
     return aside
