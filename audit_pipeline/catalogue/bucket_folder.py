@@ -86,11 +86,11 @@ class BucketFolder:
             objects |= {stored.name: stored for stored in self.bucket.list(_LEDGER)}
             self._refreshed = time.monotonic()
 
-        def is_current(stored: StoredObject) -> bool:
+        def is_same(stored: StoredObject) -> bool:
             identity = before.get(stored.name)
             return identity is not None and (identity[0], notes[stored.name]) == (stored.size, stored.e_tag)
 
-        outdated = [stored for stored in objects.values() if not is_current(stored)]
+        outdated = [stored for stored in objects.values() if not is_same(stored)]
         with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
             for is_line in (True, False):
                 list(pool.map(self.fetch, (item for item in outdated if item.name.startswith(_LEDGER) == is_line)))
