@@ -4,7 +4,7 @@ A file is put into the bucket before it takes its place in the cache, and delete
 is ahead, and the next listing (names, sizes, entity tags) decides what is fetched. Nothing is renamed in the bucket,
 and an object is seen whole or not at all. The cache can be deleted at any time.
 
-Machines need no lease. Most files never change; lines of the ledger are created only where absent; of what is rewritten
+Machines share no lock. Most files never change; lines of the ledger are created only where absent; of what is rewritten
 the ledger says which content counts. The warehouse's object is named after the lines that it was built from, so one of
 an older ledger never takes the place of a newer one.
 """
@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any
 
 from filelock import FileLock
 from platformdirs import user_cache_path
 
 from audit_pipeline.catalogue.integrity import FileIdentity, file_identity
-from audit_pipeline.catalogue.object_store import Bucket, StoredObject
+from audit_pipeline.catalogue.object_store import Bucket, BucketError, StoredObject
 
 REFRESH_SECONDS = 30.0
 """The longest time after which a command, a step or a sensor lists the bucket again."""
@@ -49,8 +49,6 @@ _OF_THIS_MACHINE = (
 _NOTES = ".objects.jsonl"
 _REQUESTS_AT_ONCE = 16
 
-Placed = TypeVar("Placed")
-
 
 class BucketFolder:
     """The data folder in ``bucket``, cached in ``root``. Several threads and processes may use it at once."""
@@ -59,6 +57,8 @@ class BucketFolder:
         self.bucket = bucket
         self.root = root
         self._refreshed = -REFRESH_SECONDS
+        # A file and its note are changed together, by one process at a time.
+        self._placing = FileLock(root / ".placing.lock")
 
     def name_of(self, path: Path) -> str:
         """The object that a file or folder of the cache is."""
@@ -76,7 +76,8 @@ class BucketFolder:
 
         Without a folder that is everything but what is fetched on demand.
         """
-        if time.monotonic() - self._refreshed < at_most_every:
+        started = time.monotonic()
+        if started - self._refreshed < at_most_every:
             return
         notes = {name: e_tag for name, e_tag in self._read_notes().items() if self._is_in(folder, name)}
         before = {name: _read_identity(self.root / name) for name in notes}
@@ -84,22 +85,19 @@ class BucketFolder:
         if not folder:
             # Listed last and fetched first: no file comes without the line that explains it.
             objects |= {stored.name: stored for stored in self.bucket.list(_LEDGER)}
-            self._refreshed = time.monotonic()
-
-        def is_same(stored: StoredObject) -> bool:
-            identity = before.get(stored.name)
-            return identity is not None and (identity[0], notes[stored.name]) == (stored.size, stored.e_tag)
-
-        outdated = [stored for stored in objects.values() if not is_same(stored)]
+        copies = {name: (identity[0], notes[name]) for name, identity in before.items() if identity is not None}
+        outdated = [item for item in objects.values() if copies.get(item.name) != (item.size, item.e_tag)]
         with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
             for is_line in (True, False):
                 list(pool.map(self.fetch, (item for item in outdated if item.name.startswith(_LEDGER) == is_line)))
         for name in before.keys() - objects.keys():
-            with self._placing():
+            with self._placing:
                 # Another process of this machine may have put one there since the bucket was listed.
                 if _read_identity(self.root / name) == before[name]:
                     (self.root / name).unlink(missing_ok=True)
                     self._note(name, None)
+        if not folder:
+            self._refreshed = started
 
     def fetch(self, stored: StoredObject) -> bool:
         """Fetch an object as it was listed; False where it has changed since, in the bucket or by a process here."""
@@ -109,15 +107,16 @@ class BucketFolder:
             fetched = self.bucket.fetch(stored.name, temporary)
             if fetched is None or fetched.e_tag != stored.e_tag:
                 return False
-            with self._placing():
+            with self._placing:
                 if is_unchanged := _read_identity(path) == before:
-                    temporary.replace(path)
-                    self._note(stored.name, fetched.e_tag)
+                    self.place(temporary, path, fetched.e_tag)
         return is_unchanged
 
-    def place(self, file: Path, path: Path, e_tag: str) -> None:
-        """Move a file that was put into the bucket to its place in the cache."""
-        with self._placing():
+    def place(self, file: Path, path: Path, e_tag: str | None) -> None:
+        """Move a file that is in the bucket to its place in the cache."""
+        with self._placing:
+            # After a kill the first note lets a deletion in the bucket reach the file.
+            self._note(self.name_of(path), "")
             file.replace(path)
             self._note(self.name_of(path), e_tag)
 
@@ -130,44 +129,39 @@ class BucketFolder:
                 self.place(temporary, path, e_tag)
         return e_tag is not None
 
-    def publish_warehouse(self, file: Path, version: str, put_in_place: Callable[[], Placed]) -> Placed:
-        """Put a warehouse into the bucket, then into its place; those of older versions go."""
+    def publish_warehouse(self, file: Path, version: str, swap_in: Callable[[], Path | None]) -> Path | None:
+        """Put a warehouse into the bucket, then into its place; all but the latest in the bucket go."""
         name = f"{_WAREHOUSES}/{version}.duckdb"
         e_tag = self.bucket.write(name, file)
-        placed = put_in_place()
-        self._note(_WAREHOUSE, [name, e_tag])
-        self.bucket.delete(stored.name for stored in self.bucket.list(_WAREHOUSES) if stored.name < name)
-        return placed
+        with self._placing:
+            moved = swap_in()
+            self._note(_WAREHOUSE, [name, e_tag])
+        self.bucket.delete(stored.name for stored in self.list_warehouses()[:-1])
+        return moved
 
     def fetch_warehouse(self, warehouse: Path) -> None:
         """Make ``warehouse`` the latest in the bucket; where there is none, remove it."""
-        while latest := max(self.bucket.list(_WAREHOUSES), key=lambda stored: stored.name, default=None):
+        while stored := self.list_warehouses()[-1:]:
+            (latest,) = stored
             if warehouse.exists() and self._read_notes().get(_WAREHOUSE) == [latest.name, latest.e_tag]:
                 return
             with _temporary(warehouse) as temporary:
                 # None: a newer one has taken its place since it was listed.
                 if (fetched := self.bucket.fetch(latest.name, temporary)) is not None:
-                    temporary.replace(warehouse)
-                    self._note(_WAREHOUSE, [fetched.name, fetched.e_tag])
+                    with self._placing:
+                        temporary.replace(warehouse)
+                        self._note(_WAREHOUSE, [fetched.name, fetched.e_tag])
                     return
         warehouse.unlink(missing_ok=True)
 
-    def delete(self, path: Path) -> None:
-        """Delete the object of a file; of the warehouse, every version."""
-        name = self.name_of(path)
-        if name == _WAREHOUSE:
-            self.bucket.delete(stored.name for stored in self.bucket.list(_WAREHOUSES))
-        elif self.is_shared(name):
-            self.bucket.delete([name])
+    def list_warehouses(self) -> list[StoredObject]:
+        """The warehouses in the bucket, that of the longest ledger last."""
+        return sorted(self.bucket.list(_WAREHOUSES), key=lambda stored: stored.name)
 
     def _is_in(self, folder: str, name: str) -> bool:
         """Whether a file is one of those that are brought up to date with ``folder``."""
         is_below = name.startswith(f"{folder}/") if folder else not name.startswith(_ON_DEMAND)
         return is_below and self.is_shared(name)
-
-    def _placing(self) -> FileLock:
-        """A file and its note are changed together, by one process at a time."""
-        return FileLock(self.root / ".placing.lock")
 
     def _note(self, name: str, content: Any) -> None:
         """Note the entity tag of what a file of the cache is a copy of."""
@@ -176,7 +170,7 @@ class BucketFolder:
 
     def _read_notes(self) -> dict[str, Any]:
         """The last note of each name; those before it are dropped now and then."""
-        with self._placing():
+        with self._placing:
             file = self.root / _NOTES
             lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
             notes: dict[str, Any] = {}
@@ -198,10 +192,13 @@ def resolve_data_root(address: str) -> Path:
     """The folder of this machine for a data folder that is given as a path or as a bucket's address.
 
     A bucket's cache is made if it does not exist, and refreshed at most every 30 seconds.
-    Raises BucketError if the bucket cannot be reached.
+    Raises BucketError if the bucket cannot be reached, or if the path is that of a cache.
     """
     if "://" not in address:
-        return Path(address).expanduser().resolve()
+        path = Path(address).expanduser().resolve()
+        if (path / _NOTES).exists():
+            raise BucketError(f"{path} is a bucket's cache: give the bucket's address instead (CORPUS_AUDIT_DATA)")
+        return path
     bucket = Bucket(address)
     root = _cache_path(bucket.url)
     if root not in _open:
@@ -243,25 +240,28 @@ def put_in_place(file: Path, path: Path) -> None:
 
 def upload_folder(path: Path) -> None:
     """Put into the bucket what other code than files.py has written into a folder, if it lies in a bucket's cache."""
-    for file in _list_files(path):
+    for file in filter(Path.is_file, [*path.rglob("*")]):
         put_in_place(file, file)
 
 
 def remove(path: Path) -> None:
     """Remove a file; in a bucket's cache, its object first. One that is gone counts as removed."""
     if (folder := find_bucket_folder(path)) is not None:
-        folder.delete(path)
+        if (name := folder.name_of(path)) == _WAREHOUSE:
+            folder.bucket.delete(stored.name for stored in folder.list_warehouses())
+        elif folder.is_shared(name):
+            folder.bucket.delete([name])
     path.unlink(missing_ok=True)
 
 
 def remove_folder(path: Path) -> None:
     """Remove a folder with all that is in it; in a bucket's cache, its objects first."""
-    for file in _list_files(path):
+    for file in filter(Path.is_file, [*path.rglob("*")]):
         remove(file)
     shutil.rmtree(path)
 
 
-def publish_warehouse(file: Path, warehouse: Path, version: str, swap_in: Callable[[], Placed]) -> Placed:
+def publish_warehouse(file: Path, warehouse: Path, version: str, swap_in: Callable[[], Path | None]) -> Path | None:
     """Put a warehouse of a ledger's ``version`` in place; in a bucket's cache, put it into the bucket first."""
     folder = find_bucket_folder(warehouse)
     return swap_in() if folder is None else folder.publish_warehouse(file, version, swap_in)
@@ -279,10 +279,6 @@ def _cache_path(url: str) -> Path:
     base = Path(given).expanduser() if given else user_cache_path("corpus-audit", appauthor=False) / "buckets"
     name = url.partition("://")[2].replace("/", "-")[:40]
     return (base / f"{name}-{hashlib.sha256(url.encode()).hexdigest()[:12]}").resolve()
-
-
-def _list_files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 @contextmanager

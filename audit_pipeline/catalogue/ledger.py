@@ -17,18 +17,17 @@ import os
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-import filelock
-
 from audit_pipeline.catalogue.bucket_folder import BucketFolder, find_bucket_folder, refresh
 from audit_pipeline.catalogue.contracts import OUTCOMES, TABLES, Pair, PairStatus
 from audit_pipeline.catalogue.files import move_into_place, write_atomically
 from audit_pipeline.catalogue.integrity import DamagedError, cached_sha256
+from audit_pipeline.catalogue.locks import hold_lock
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.versions import package_versions
@@ -300,7 +299,8 @@ def record_entry(
     """Append the line of what ``step`` has made of a partition, then move its file into place.
 
     ``written``: the finished temporary file and its place; None where the rows are in no file of their own.
-    ``upstream``: the data versions of its inputs, by input. Where the file cannot be moved, the line is taken back.
+    ``upstream``: the data versions of its inputs, by input. Where the file cannot be moved, the line is taken back; in
+    a bucket it stays, as after a kill.
     Raises DataError where another process keeps the ledger.
     """
     fields = {
@@ -394,14 +394,8 @@ def _format_link(line: Line) -> bytes:
     return b'{"digest": "%b", "previous": "%b"}\n' % (line.digest.encode(), line.previous.encode())
 
 
-@contextmanager
-def _hold(paths: DataPaths) -> Iterator[None]:
-    paths.ledger.mkdir(parents=True, exist_ok=True)
-    try:
-        with filelock.FileLock(paths.ledger / "ledger.lock", timeout=_LOCK_SECONDS):
-            yield
-    except filelock.Timeout as error:
-        raise DataError(f"another process has held {paths.ledger} for {_LOCK_SECONDS:.0f} s: wait for it") from error
+def _hold(paths: DataPaths) -> AbstractContextManager[None]:
+    return hold_lock(paths.ledger / "ledger.lock", _LOCK_SECONDS)
 
 
 def _append(paths: DataPaths, fields: Mapping[str, Any], written: tuple[Path, Path] | None = None) -> None:
@@ -454,10 +448,13 @@ def _create_segment(paths: DataPaths, bucket_folder: BucketFolder, fields: Mappi
         last = next(reversed(list_segments(paths.ledger)), None)
         previous = START if last is None else parse_lines(last.read_bytes())[-1].digest
         number = 1 if last is None else int(last.stem) + 1
-        if bucket_folder.create(paths.ledger / f"{number:06}.jsonl", format_line(previous, fields)):
+        file, line = paths.ledger / f"{number:06}.jsonl", format_line(previous, fields)
+        if bucket_folder.create(file, line):
             return
-        # Another machine has taken the number.
         bucket_folder.refresh(paths.ledger.name)
+        # Another machine has taken the number, or this line has it and the store's answer was lost.
+        if file.exists() and file.read_bytes() == line:
+            return
 
 
 def partition_of(partition_key: str | Pair) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import filelock
 
-from audit_pipeline.errors import AuditError
+from audit_pipeline.errors import DataError
 
 
-class HeldError(AuditError):
+class HeldError(DataError):
     """Another process holds the lock, and did not give it back in time."""
 
 
@@ -26,4 +26,6 @@ def hold_lock(lock: Path, seconds: float) -> Iterator[None]:
         with filelock.FileLock(lock, timeout=seconds):
             yield
     except filelock.Timeout as error:
-        raise HeldError(f"another process has held {lock} for {seconds:.0f} s") from error
+        raise HeldError(
+            f"another process has held {lock} for {seconds:.0f} s: wait for it, or end it and try again"
+        ) from error

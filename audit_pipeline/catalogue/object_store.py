@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,12 +46,11 @@ class BucketError(AuditError):
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object as it is listed; ``written_at`` is the store's own time."""
+    """An object as it is listed."""
 
     name: str
     size: int
     e_tag: str | None
-    written_at: datetime
 
 
 class Bucket:
@@ -80,12 +79,6 @@ class Bucket:
             for page in self._store.list(folder or None, chunk_size=1000):
                 yield from map(_object_from_meta, page)
 
-    def read(self, name: str) -> bytes | None:
-        """The bytes of a small object; None where there is none."""
-        with suppress(FileNotFoundError), self._errors_in_one_line():
-            return bytes(self._store.get(name).bytes())
-        return None
-
     def fetch(self, name: str, path: Path) -> StoredObject | None:
         """Write an object's bytes into the file ``path``, which gets the object's time; None where there is none."""
         with suppress(FileNotFoundError), self._errors_in_one_line():
@@ -93,10 +86,9 @@ class Bucket:
             with path.open("wb") as file:
                 for piece in answer.stream(min_chunk_size=1 << 20):
                     file.write(piece)
-            stored = _object_from_meta(answer.meta)
-            moment = int(stored.written_at.timestamp() * 1e9)
-            os.utime(path, ns=(moment, moment))
-            return stored
+            moment = answer.meta["last_modified"].timestamp()
+            os.utime(path, (moment, moment))
+            return _object_from_meta(answer.meta)
         return None
 
     def write(self, name: str, content: bytes | Path) -> str:
@@ -105,15 +97,15 @@ class Bucket:
             return self._store.put(name, content, chunk_size=_IN_ONE_REQUEST_BYTES)["e_tag"] or ""
 
     def write_if_absent(self, name: str, content: bytes) -> str | None:
-        """Write an object that does not exist, and return its entity tag; None where another writer has written it."""
+        """Write an object that does not exist, and return its entity tag.
+
+        None where it exists: another writer has written it, or this one, where the answer to its request was lost.
+        """
         from obstore.exceptions import AlreadyExistsError, PreconditionError  # noqa: PLC0415
 
-        try:
-            with self._errors_in_one_line():
-                return self._store.put(name, content, mode="create")["e_tag"] or ""
-        except (AlreadyExistsError, PreconditionError):
-            # Where the answer to our own request was lost, the object is ours; its tag is not known.
-            return "" if self.read(name) == content else None
+        with self._errors_in_one_line(), suppress(AlreadyExistsError, PreconditionError):
+            return self._store.put(name, content, mode="create")["e_tag"] or ""
+        return None
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; missing ones are no error."""
@@ -141,7 +133,7 @@ class Bucket:
 
     @contextmanager
     def _errors_in_one_line(self) -> Iterator[None]:
-        """Raise a store's errors as BucketError, but for those of an object that is missing or must not exist."""
+        """Raise a store's errors as BucketError, but for those of a missing object and of this machine's disk."""
         try:
             from obstore import exceptions  # noqa: PLC0415
         except ImportError as error:
@@ -150,18 +142,18 @@ class Bucket:
             ) from error
         try:
             yield
-        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
-            raise
         except FileNotFoundError as error:
             if not re.search(_FAULTS[0][0], str(error)):
                 raise
             raise BucketError(f"{self.url}: {_FAULTS[0][1]}") from error
         except (exceptions.BaseError, OSError, ValueError) as error:
+            if getattr(error, "errno", None) is not None:
+                raise
             raise BucketError(f"{self.url}: {_describe_store_error(error)}") from error
 
 
 def _object_from_meta(meta: Any) -> StoredObject:
-    return StoredObject(meta["path"], meta["size"], meta["e_tag"], meta["last_modified"])
+    return StoredObject(meta["path"], meta["size"], meta["e_tag"])
 
 
 def _describe_store_error(error: Exception) -> str:

@@ -106,7 +106,8 @@ def iterate_partitions(paths: DataPaths, table: Table) -> Iterator[tuple[str, Pa
     """Every partition of a table of which anything lies in a folder of its own, with that folder, in order."""
     prefix = "partition=" if table.append_only else f"{table.per}="
     for folder in sorted(paths.table(table.name).glob(f"{prefix}*")):
-        yield name_from_path_segment(folder.name.removeprefix(prefix)), folder
+        if any(folder.iterdir()):
+            yield name_from_path_segment(folder.name.removeprefix(prefix)), folder
 
 
 def list_cache_folders(paths: DataPaths) -> list[Path]:

@@ -153,10 +153,9 @@ def _exit_stopped(ctx: click.Context, number: int) -> NoReturn:
 
 def _exit_if_user_can_act(error: Exception) -> None:
     """Exit with one line where the user can mend what went wrong: a mistake of theirs, no permission, no room."""
-    folder = DataPaths.from_environment().root
     # Databases and Dagster report a full disk as errors of their own.
-    if not isinstance(error, AuditError) and is_caused_by_full_disk(error, folder):
-        where = f"data folder: {folder}; {to_one_line(error)}"
+    if not isinstance(error, AuditError) and is_caused_by_full_disk(error, DataPaths.from_environment().root):
+        where = f"data folder: {DataPaths.from_environment().root}; {to_one_line(error)}"
         words = f"the disk is full ({where}): make room and run the same again; what was finished is kept"
     elif isinstance(error, AuditError | OSError):
         words = to_one_line(error)

@@ -234,15 +234,10 @@ def digest_in_name(path: Path) -> str | None:
 
 @contextmanager
 def no_compaction(folder: Path) -> Iterator[None]:
-    """No other process merges the parts of ``folder`` meanwhile; raises DataError where one does not end in time."""
-    try:
-        with hold_lock(folder / COMPACTION_LOCK, LOCK_SECONDS):
-            refresh(folder)
-            yield
-    except HeldError as error:
-        raise DataError(
-            f"the parts of {folder} are being merged ({error}): wait for it, or end it and try again"
-        ) from error
+    """No other process merges the parts of ``folder`` meanwhile; raises HeldError where one does not end in time."""
+    with hold_lock(folder / COMPACTION_LOCK, LOCK_SECONDS):
+        refresh(folder)
+        yield
 
 
 def discard_rows(folder: Path, text_sha256: Collection[str]) -> None:

@@ -20,7 +20,7 @@ import duckdb
 
 from audit_pipeline.catalogue.bucket_folder import publish_warehouse, refresh
 from audit_pipeline.catalogue.ledger import read_ledger
-from audit_pipeline.catalogue.locks import HeldError, hold_lock
+from audit_pipeline.catalogue.locks import hold_lock
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, make_private
 from audit_pipeline.errors import DataError
 from audit_pipeline.warehouse.fill import Filled, Judge, Site, fill_warehouse
@@ -89,14 +89,9 @@ def read_lineage_gaps(connection: duckdb.DuckDBPyConnection) -> list[LineageGap]
 
 @contextmanager
 def _one_build_at_a_time(warehouse: Path) -> Iterator[None]:
-    try:
-        with hold_lock(warehouse.with_name(f"{warehouse.name}.lock"), LOCK_SECONDS):
-            refresh(warehouse)
-            yield
-    except HeldError as error:
-        raise DataError(
-            f"another build of {warehouse} has not ended in {LOCK_SECONDS:.0f} s: wait for it, or end it and try again"
-        ) from error
+    with hold_lock(warehouse.with_name(f"{warehouse.name}.lock"), LOCK_SECONDS):
+        refresh(warehouse.parent)
+        yield
 
 
 @contextmanager

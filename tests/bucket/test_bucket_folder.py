@@ -12,6 +12,7 @@ from s3_server import S3Server
 
 from audit_pipeline.catalogue import bucket_folder
 from audit_pipeline.catalogue.bucket_folder import (
+    BucketFolder,
     publish_warehouse,
     refetch_damaged_file,
     refresh,
@@ -20,9 +21,14 @@ from audit_pipeline.catalogue.bucket_folder import (
     remove_folder,
     upload_folder,
 )
+from audit_pipeline.catalogue.contracts import SCORES, Pair
 from audit_pipeline.catalogue.files import write_json, write_table
+from audit_pipeline.catalogue.ledger import record_outcome
 from audit_pipeline.catalogue.object_store import Bucket, BucketError
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.store import iterate_partitions
+from audit_pipeline.cli import main
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.token_statistics.cache import PartCache, discard_rows
 
 Machine = Callable[[str], DataPaths]
@@ -147,6 +153,7 @@ def test_the_warehouse_of_the_newer_ledger_counts_whoever_comes_last(machine: Ma
 
     publish(one, "000002-000000")
     publish(two, "000001-000000")
+    assert list_names(bucket) == {"warehouse/000002-000000.duckdb"}
     for paths in (one, two):
         refresh_warehouse(paths.warehouse)
         assert paths.warehouse.read_text() == "000002-000000"
@@ -158,6 +165,43 @@ def test_the_warehouse_of_the_newer_ledger_counts_whoever_comes_last(machine: Ma
     refresh_warehouse(two.warehouse)
     assert list_names(bucket) == set()
     assert not two.warehouse.exists()
+
+
+def test_a_build_reads_what_another_machine_has_written_just_now(machine: Machine, bucket: Bucket) -> None:
+    two = machine("two")
+    record_outcome(machine("one"), Pair("b", "m"), "scores", "failed", "a reason", "run")
+    build_warehouse(two)
+    assert [stored.name for stored in bucket.list("warehouse")] == ["warehouse/000001-000000.duckdb"]
+
+
+def test_a_partition_that_another_machine_has_forgotten_is_none(machine: Machine) -> None:
+    one = machine("one")
+    path = one.run_file("scores", "b|m", "0123")
+    write_table(path, pa.table({"value": [1]}))
+    assert [name for name, _ in iterate_partitions(machine("two"), SCORES)] == ["b|m"]
+    remove(path)
+    assert not list(iterate_partitions(machine("two"), SCORES))
+
+
+def test_a_kill_before_the_last_note_leaves_no_file_that_others_have_deleted(
+    machine: Machine, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = machine("one")
+
+    def fail(self: object, name: str, content: object) -> None:
+        if content:
+            raise KeyboardInterrupt
+        note(self, name, content)  # type: ignore[arg-type]
+
+    note = BucketFolder._note
+    with monkeypatch.context() as patch:
+        patch.setattr(BucketFolder, "_note", fail)
+        with pytest.raises(KeyboardInterrupt):
+            write_json(one.model_card("m"), {})
+    assert one.model_card("m").exists()
+    bucket.delete(["models/m.json"])
+    refresh(one.root)
+    assert not one.model_card("m").exists()
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -228,6 +272,24 @@ def test_folders_are_passed_on_and_removed_whole(machine: Machine, bucket: Bucke
     assert list_names(bucket) == set()
     machine("one")
     assert not (folder / "texts.parquet").exists()
+
+
+def test_a_command_whose_bucket_does_not_answer_ends_in_one_line(
+    url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CORPUS_AUDIT_BUCKET_CACHE", str(tmp_path))
+    monkeypatch.setenv("CORPUS_AUDIT_DATA", "s3://nobody-has-this/x")
+    with pytest.raises(SystemExit):
+        main(["sql", "SELECT 1"])
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_cache_is_no_data_folder_of_its_own(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = machine("one")
+    write_json(one.model_card("m"), {})
+    monkeypatch.setenv("CORPUS_AUDIT_DATA", str(one.root))
+    with pytest.raises(BucketError, match="is a bucket's cache"):
+        DataPaths.from_environment()
 
 
 @pytest.mark.parametrize(
