@@ -287,7 +287,7 @@ def _show_dry_run(
         f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run"
         f"{f', {grid_tokens:,} of them for the grid' if grid_tokens else ''}, time "
         f"{format_estimated_time(seconds)}; "
-        f"{'likely passages add fine windows' if search.is_coarse_to_fine else 'nothing is added'}",
+        f"{'likely passages add fine windows' if search.options.fine else 'nothing is added'}",
         documents=documents,
         windows=windows,
         tokens=tokens,

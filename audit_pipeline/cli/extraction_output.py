@@ -337,11 +337,11 @@ def _show_held_out_rates(held_out: Sequence[Extraction]) -> None:
 
     rows = [
         {
-            **{"threshold": rate.threshold, "reached": rate.n_reached, "documents": rate.documents},
-            **{"low": rate.reached_low, "high": rate.reached_high},
+            **{"threshold": rate["threshold"], "reached": rate["n_reached"], "documents": rate["n_documents"]},
+            **{"low": rate["reached_low"], "high": rate["reached_high"]},
         }
         for rate in compute_extraction_rates(held_out, "")
-        if rate.unit == "benchmark"
+        if rate["unit"] == "benchmark"
     ]
     show_table(
         "held_out",

@@ -1,8 +1,5 @@
 """What windows show of a document: how likely each suffix is, how much the likely ones cover, and where to look closer.
 
-What belongs here: where windows begin, as numbers of characters, and numbers from their cached rows. What does not:
-texts, models, tokens of windows (windows.py), several documents (tables.py).
-
 A window is a prefix followed by a suffix of a given number of tokens. The suffixes of coarse windows follow each other,
 so that every token after the first prefix is in one. A fine window is worth its pass only where the coarse ones show
 that it could be likely.
@@ -19,9 +16,8 @@ suffix can be drawn from the best at all.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -41,20 +37,6 @@ SLACK = 0.8
 tokens before it."""
 
 
-@dataclass(frozen=True)
-class CoarseWindow:
-    """A coarse window: where it begins, and how likely the halves of its suffix are.
-
-    ``start`` and ``half_on`` are characters: the beginnings of the window and of the one whose suffix begins half a
-    suffix later. ``first_half`` and ``second_half`` are log-probabilities.
-    """
-
-    start: int
-    half_on: int
-    first_half: float
-    second_half: float
-
-
 def tile_document(token_starts: Starts, prefix: int, suffix: int) -> list[int]:
     """Numbers of the tokens at which coarse windows begin, for a document whose tokens begin at ``token_starts``.
 
@@ -66,35 +48,25 @@ def tile_document(token_starts: Starts, prefix: int, suffix: int) -> list[int]:
     return sorted({*range(0, last + 1, suffix), last})
 
 
-def list_grid_starts(characters: int, step: int) -> range:
-    """Every ``step``-th character of a document."""
-    return range(0, characters, step)
-
-
-def choose_fine_starts(coarse: Sequence[CoarseWindow], threshold: float, half: int, step: int = FINE_STEP) -> list[int]:
+def choose_fine_starts(
+    starts: Sequence[int], half_on: Sequence[int], halves: Floats, threshold: float, half: int, step: int = FINE_STEP
+) -> list[int]:
     """Where fine windows begin: the characters of the grid where one could be above ``threshold``, a log-probability.
 
-    ``half`` is the number of tokens in the first half of a suffix.
+    ``starts`` and ``half_on`` [n] are characters: the beginnings of coarse windows and of those whose suffix begins
+    half a suffix later; ``halves`` [n, 2] log-probabilities of the halves of their suffixes; ``half`` the number of
+    tokens in the first half.
 
     The suffix of a fine window that begins between two coarse ones holds the second half of the first one's suffix or
     the first half of the second one's; where both halves are less likely than the threshold, so is the window.
     """
-    found: set[int] = set()
-    least = threshold - SLACK * half
-    if coarse and max(coarse[-1].first_half, coarse[-1].second_half) >= least:
-        # The same text, begun a little later, may be cut into fewer tokens and still have room for a window.
-        found.update(_multiples_between(coarse[-1].start, coarse[-1].half_on, step))
-    for window, following in pairwise(coarse):
-        if window.second_half >= least:
-            found.update(_multiples_between(window.start, window.half_on, step))
-        if following.first_half >= least:
-            found.update(_multiples_between(window.half_on, following.start, step))
-    return sorted(found - {window.start for window in coarse})
-
-
-def _multiples_between(low: int, high: int, step: int) -> Iterable[int]:
-    """The multiples of ``step`` from ``low`` up to ``high``, both included."""
-    return range(-(-low // step) * step, high + 1, step)
+    likely = halves >= threshold - SLACK * half
+    # The same text, begun a little later, may be cut into fewer tokens and still have room for a window.
+    likely[-1:, 1] |= likely[-1:, 0]
+    spans = [(start, on) for start, on, is_likely in zip(starts, half_on, likely[:, 1], strict=True) if is_likely]
+    between = zip(half_on[:-1], starts[1:], likely[1:, 0], strict=True)
+    spans += [(on, following) for on, following, is_likely in between if is_likely]
+    return sorted({at for low, high in spans for at in range(-(-low // step) * step, high + 1, step)} - set(starts))
 
 
 THRESHOLDS = (REPRODUCED_FROM, 0.01, 0.1, 0.5)
@@ -152,7 +124,7 @@ class Windows:
 def windows_from_rows(rows: pa.Table) -> Windows:
     """From rows of the cache (EXTRACTION) of one document, in the order of ``start``."""
     ends = rows.column("logprob").combine_chunks().offsets.to_numpy()
-    flat = {name: _flatten_column(rows, name) for name in _READ}
+    flat = {name: np.asarray(rows[name].combine_chunks().flatten(), dtype=np.float64) for name in _READ}
     # An empty list: the model's back end does not give it.
     given = {name for name, values in flat.items() if len(values) == len(flat["logprob"])}
     begins, lasts, middles = ends[:-1], ends[1:], (ends[:-1] + ends[1:]) // 2
@@ -189,14 +161,6 @@ def join_windows(*parts: Windows) -> Windows:
         if field.name != "top_is_known" and getattr(parts[0], field.name) is not None
     }
     return replace(parts[0], **joined)
-
-
-def build_coarse_windows(windows: Windows, half_on: Sequence[int]) -> list[CoarseWindow]:
-    """The coarse windows for :func:`choose_fine_starts`; ``half_on`` [n] are the characters half a suffix on."""
-    halves = windows.half.tolist()
-    return [
-        CoarseWindow(int(start), int(on), *half) for start, on, half in zip(windows.start, half_on, halves, strict=True)
-    ]
 
 
 def log_draws(log_p: float, p: float = 0.5) -> float:
@@ -292,11 +256,6 @@ def find_strongest(windows: Windows, mask: Mask, most: int | None = None) -> tup
         if len(chosen) == most:
             break
     return tuple(chosen)
-
-
-def _flatten_column(rows: pa.Table, name: str) -> Floats:
-    """The values of all windows, one window after the other."""
-    return np.asarray(rows.column(name).combine_chunks().flatten(), dtype=np.float64)
 
 
 def _sum_slices(values: Floats, begins: Ints, ends: Ints) -> Floats:

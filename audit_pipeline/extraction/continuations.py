@@ -1,10 +1,5 @@
 """Continuations: what a model generates after a prefix, and how near that is to the true text.
 
-What belongs here: first choices and draws after a window's prefix, as proof of reproduction; the words that first
-choices and the suffix share; continuing a document from its beginning through more tokens than the model's context
-holds; beams, and how far each is from the suffix. What does not: the probability of the suffix itself, which needs no
-drawing (conclusions.py).
-
 How much of a document was reproduced is measured as by Ahmed et al. 2026, in a plain form: the words of the true text
 in blocks of at least ``BLOCK_WORDS`` words that both texts have, in the same order.
 

@@ -1,7 +1,4 @@
-"""How documents are searched by default.
-
-What belongs here: numbers and names alone, which the help of the command extract waits for.
-"""
+"""How documents are searched by default."""
 
 from __future__ import annotations
 

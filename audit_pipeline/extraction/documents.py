@@ -1,15 +1,11 @@
-"""Whole documents from users' files, and the few words of them that are quoted.
-
-What belongs here: what a document is, which texts of a file are documents, excerpts. What does not: the formats of rows
-(fetch/), the documents of a benchmark (operate/stages/).
-"""
+"""Whole documents from users' files, and the few words of them that are quoted."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -60,9 +56,14 @@ def read_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDo
         documents, skipped = _harvest_documents(path, text_column)
     else:
         texts = open_texts(path, text_column, _NAMES)
-        documents = [SearchedDocument(_choose_document_name(row.values, row.index), row.text) for row in texts]
+        documents = []
+        for row in texts:
+            given = (str(row.values[name]) for name in _NAMES if row.values.get(name) not in (None, ""))
+            documents.append(SearchedDocument(next(given, f"row {row.index}"), row.text))
         skipped = texts.skipped
-    _require_distinct(path, documents)
+    twice = [name for name, times in Counter(document.name for document in documents).items() if times > 1]
+    if twice:
+        raise DataError(f"{path}: {len(twice)} name(s) belong to several documents: {', '.join(twice[:5])}")
     return documents, skipped
 
 
@@ -125,7 +126,9 @@ class Quotation:
 def quote(text: str, row: Mapping[str, Any], tokenizer: TextTokenizer) -> Quotation:
     """The window of a cached ``row`` (EXTRACTION) of the document ``text``, in words."""
     begin = row["char_start"][0]
-    room = len(_cut_quotable_text(text[begin : row["char_end"][-1]]))
+    # As much of the suffix as may be quoted of one side of a window.
+    words = re.finditer(r"\S+", text[begin : row["char_end"][-1]])
+    room = min(max((word.end() for word in islice(words, EXCERPT_WORDS // 2)), default=0), EXCERPT_CHARACTERS // 2)
     pieces: list[str] = []
     place = begin
     for end in row["char_end"]:
@@ -135,21 +138,3 @@ def quote(text: str, row: Mapping[str, Any], tokenizer: TextTokenizer) -> Quotat
         place = max(end, place)
     choices = [tokenizer.decode([token]) for token in row["argmax_id"][: len(pieces)]]
     return Quotation(cut_excerpt(text[row["start"] : begin], last=True), tuple(pieces), tuple(choices))
-
-
-def _cut_quotable_text(text: str) -> str:
-    """As much of the beginning of ``text`` as may be quoted of one side of a window."""
-    words = [found.end() for found in islice(re.finditer(r"\S+", text), EXCERPT_WORDS // 2)]
-    return text[: min(words[-1] if words else 0, EXCERPT_CHARACTERS // 2)]
-
-
-def _choose_document_name(values: Mapping[str, object], index: int) -> str:
-    given = next((values[name] for name in _NAMES if values.get(name) not in (None, "")), None)
-    return f"row {index}" if given is None else str(given)
-
-
-def _require_distinct(path: Path, documents: Sequence[SearchedDocument]) -> None:
-    counted = Counter(document.name for document in documents)
-    twice = [name for name, times in counted.items() if times > 1]
-    if twice:
-        raise DataError(f"{path}: {len(twice)} name(s) belong to several documents: {', '.join(twice[:5])}")

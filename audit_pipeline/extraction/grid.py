@@ -1,9 +1,5 @@
 """A grid of settings: how likely a model gives suffixes of a document whatever the prefix, the suffix and the drawing.
 
-What belongs here: the settings, where the suffixes are and their windows, reading what was run, the p-value that allows
-for every setting, and the rows of the table. What does not: the search at one setting (search.py), the passes
-(windows.py), the probability of a token (token_statistics/reductions.py).
-
 A search at one setting can be said to have been chosen for what it shows, and prefixes from the middle of a document
 show less than its beginning (Xu et al. 2025). So the same suffixes are asked for at every setting. Nothing is drawn:
 one pass over a window gives the probability of each beginning of its suffix, however the tokens are drawn.

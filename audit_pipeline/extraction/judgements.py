@@ -1,8 +1,5 @@
 """Windows that are set apart: a model can give them word for word without training on the document.
 
-What belongs here: finding such windows, and the reference model's pass over them. What does not: probabilities, what
-is likely after other prefixes, too (priors.py), and what is concluded from the remaining windows (conclusions.py).
-
 Only windows that the model reproduces are examined. Four things make one no sign of memorisation: its suffix continues
 the pattern of its prefix (a list, a refrain); the same words are in several of the documents (a licence, a preface of
 the publisher); a reference model, which was not trained on the document, reproduces it, too; it is as likely after

@@ -1,8 +1,5 @@
 """Passages that are likely anyway: as likely after prefixes of other documents as after their own.
 
-What belongs here: which prefixes these are, the mean probability of suffixes after them, and setting windows apart by
-it. What does not: the other reasons why a window is set apart, which come first (judgements.py).
-
 A suffix that is as likely after unrelated prefixes as after its own is statistically common, not memorised (Tiwari et
 al. 2026). Only what the model reproduces and nothing else sets apart is asked about: where there is nothing of it, this
 costs nothing.

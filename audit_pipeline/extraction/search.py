@@ -1,8 +1,4 @@
-"""Extraction from whole documents: the windows that a stride asks for, run and read, coarse ones first.
-
-What belongs here: the order of places, passes and conclusions. What does not: each of them (windows.py,
-conclusions.py), files and what is printed (cli/).
-"""
+"""Extraction from whole documents: the windows that a stride asks for, run and read, coarse ones first."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -23,11 +20,9 @@ from audit_pipeline.extraction.conclusions import (
     Mask,
     Memorisation,
     Windows,
-    build_coarse_windows,
     choose_fine_starts,
     conclude_memorisation,
     join_windows,
-    list_grid_starts,
     tile_document,
     windows_from_rows,
 )
@@ -141,11 +136,6 @@ class Search:
         self._room, _ = window_and_stride(model)
         self._grid: Grid | None = build_grid(options.lengths, self._room) if has_grid else None
         self.unreadable_parts: tuple[str, ...] = ()
-
-    @property
-    def is_coarse_to_fine(self) -> bool:
-        """Whether what is found calls for further windows."""
-        return self.options.fine
 
     def tokens(self) -> tuple[int, int]:
         """Windows, and tokens that the model would be run on, before any fine window is known."""
@@ -293,7 +283,7 @@ class Search:
     def _first(self, document: SearchedDocument) -> list[EncodedText]:
         """The windows that are run whatever they show."""
         if self.options.step is not None:
-            starts: Iterable[int] = list_grid_starts(len(document.text), self.options.step)
+            starts: Iterable[int] = range(0, len(document.text), self.options.step)
         else:
             [tokens] = encode(self.model, [document.text])
             lengths = self.options.lengths
@@ -311,7 +301,7 @@ class Search:
         half = self.options.lengths.suffix // 2
         at = np.searchsorted(tokens.char_start, coarse.start) + half
         half_on = tokens.char_start[np.minimum(at, len(tokens.char_start) - 1)]
-        starts = choose_fine_starts(build_coarse_windows(coarse, half_on.tolist()), math.log(THRESHOLDS[0]), half)
+        starts = choose_fine_starts(coarse.start.tolist(), half_on.tolist(), coarse.half, math.log(THRESHOLDS[0]), half)
         return encode_windows_at(self.model, document.text, starts, self.options.lengths)
 
     def _run(
@@ -350,14 +340,7 @@ def _group_documents(of_documents: Iterable[list[OfDocument]]) -> Iterator[list[
         yield group
 
 
-def _batch_windows(windows_of_documents: Iterable[list[EncodedText]]) -> Iterator[list[EncodedText]]:
+def _batch_windows(of_documents: Iterable[list[EncodedText]]) -> Iterator[list[EncodedText]]:
     """The windows of all documents, so many at a time."""
-    piece: list[EncodedText] = []
-    for windows in windows_of_documents:
-        for window in windows:
-            piece.append(window)
-            if len(piece) == _WINDOWS_AT_A_TIME:
-                yield piece
-                piece = []
-    if piece:
-        yield piece
+    windows = chain.from_iterable(of_documents)
+    return iter(lambda: list(islice(windows, _WINDOWS_AT_A_TIME)), [])

@@ -1,9 +1,5 @@
 """What was found of documents, one by one and together, as the tables that are kept and the one written for users.
 
-What belongs here: the rows; the test of a document against documents that the model cannot have seen; how much of a
-group, collection or benchmark a model gives word for word, with intervals. What does not: the numbers of one document
-(conclusions.py), p-values as such (evidence/conformal.py), where tables are kept (operate/stages/).
-
 Is the strongest window of a document stronger than those of held-out documents? Windows of one document are not
 independent, so a document has one statistic, its strongest window. The strongest of many is stronger than that of few,
 so both sides take equally many: c = min(n, q) windows of a document of n, where q is what most held-out documents have,
@@ -13,10 +9,10 @@ spread evenly over the document. Only the coarse windows count: fine ones are wh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,12 +29,11 @@ from audit_pipeline.catalogue.contracts import (
 from audit_pipeline.catalogue.files import cast_to_columns, table_from_rows, write_table
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.conformal import conformal_p_values, count_compared_texts, q_values
-from audit_pipeline.extraction.conclusions import THRESHOLDS, Ints, Windows
+from audit_pipeline.extraction.conclusions import THRESHOLDS
 from audit_pipeline.extraction.documents import Quotation
 from audit_pipeline.extraction.grid import DocumentGrid, GridFindings, compute_grid_p_values, iterate_grid_rows
 from audit_pipeline.extraction.search import Extraction, SearchOptions
 from audit_pipeline.metrics.claims import extraction_claim
-from audit_pipeline.metrics.intervals import Interval
 from audit_pipeline.metrics.rates import clopper_pearson_bounds, grouped_rate
 from audit_pipeline.metrics.roc import Floats
 from audit_pipeline.whole_files.places import describe_place
@@ -92,55 +87,30 @@ RULES: tuple[float | None, ...] = (*THRESHOLDS, None)
 """Which suffixes count: those of at least this probability; None: those of first choices alone."""
 
 
-@dataclass(frozen=True)
-class ExtractionRate:
-    """Of the ``documents`` of a unit: which share of their characters is ``covered`` by suffixes that reach
-    ``threshold`` (None: that are first choices throughout), and how many documents have at least one such window."""
-
-    unit: str
-    name: str
-    side: Side
-    threshold: float | None
-    documents: int
-    characters: int
-    covered: float
-    covered_interval: Interval
-    n_reached: int
-    reached_low: float
-    reached_high: float
-    median_log_p: float
-
-
-def compute_extraction_rates(extractions: Sequence[Extraction], benchmark: str) -> list[ExtractionRate]:
-    """The rates of every group, collection and number of occurrences, and of all together, each side by itself.
+def compute_extraction_rates(extractions: Sequence[Extraction], benchmark: str) -> list[dict[str, Any]]:
+    """The rates of every group, collection and number of occurrences, and of all together, each side by itself, as
+    EXTRACTION_RATES has them but for model, benchmark and run_id.
 
     The share of characters has the interval of an effective size, each document being a group: none for one document.
     The share of documents has Clopper and Pearson's. Documents without a window are in none. Where the model's first
     choices are unknown there is no rate of them.
     """
-    units = _group_by_unit([extraction for extraction in extractions if len(extraction.windows)], benchmark)
-    return [
-        rate for (unit, name, side), documents in units for rate in _compute_unit_rates(unit, name, side, documents)
-    ]
-
-
-def _group_by_unit(
-    extractions: Iterable[Extraction], benchmark: str
-) -> list[tuple[tuple[str, str, Side], list[Extraction]]]:
     units: dict[tuple[str, str, Side], list[Extraction]] = {}
     for extraction in extractions:
         document = extraction.document
         names = {"group": document.group, "collection": document.collection, "benchmark": benchmark}
         if document.occurrences is not None:
             names["occurrences"] = str(document.occurrences)
-        for unit, name in names.items():
+        for unit, name in names.items() if len(extraction.windows) else ():
             units.setdefault((unit, name, document.side), []).append(extraction)
-    return sorted(units.items(), key=lambda item: item[0])
+    return [
+        {"unit": unit, "name": name, "side": side, **rate}
+        for (unit, name, side), documents in sorted(units.items(), key=lambda item: item[0])
+        for rate in _compute_unit_rates(documents)
+    ]
 
 
-def _compute_unit_rates(
-    unit: str, name: str, side: Side, extractions: Sequence[Extraction]
-) -> Iterator[ExtractionRate]:
+def _compute_unit_rates(extractions: Sequence[Extraction]) -> Iterator[dict[str, Any]]:
     characters = np.array([extraction.found.characters for extraction in extractions], dtype=np.float64)
     rules = [
         rule
@@ -149,29 +119,25 @@ def _compute_unit_rates(
     ]
     # Where no rule of first choices is counted, the 0.0 in their place is not read.
     shares = np.array([[*extraction.found.covered, extraction.found.greedy or 0.0] for extraction in extractions])
-    documents = np.arange(len(extractions))
+    n_documents = len(extractions)
+    documents = np.arange(n_documents)
     strongest = [
         extraction.windows.log_p[extraction.found.strongest[0]] if extraction.found.strongest else -np.inf
         for extraction in extractions
     ]
+    median = float(np.median(strongest))
     for number, threshold in enumerate(rules):
         n_reached = sum(_has_reached(extraction, threshold) for extraction in extractions)
-        low, high = clopper_pearson_bounds(n_reached, len(extractions))
+        low, high = clopper_pearson_bounds(n_reached, n_documents)
         covered = grouped_rate(shares[:, number], documents, characters)
-        yield ExtractionRate(
-            unit=unit,
-            name=name,
-            side=side,
-            threshold=threshold,
-            documents=len(extractions),
-            characters=int(characters.sum()),
-            covered=covered.value or 0.0,
-            covered_interval=covered.interval,
-            n_reached=n_reached,
-            reached_low=float(low),
-            reached_high=float(high),
-            median_log_p=float(np.median(strongest)),
-        )
+        yield {
+            **{"threshold": threshold, "rule": "first_choices" if threshold is None else "probability"},
+            **{"n_documents": n_documents, "characters": int(characters.sum()), "covered": covered.value or 0.0},
+            **{"covered_low": covered.interval.low, "covered_high": covered.interval.high},
+            **{"n_reached": n_reached, "reached": n_reached / n_documents},
+            **{"reached_low": float(low), "reached_high": float(high)},
+            "median_log_p": median if math.isfinite(median) else None,
+        }
 
 
 def _has_reached(extraction: Extraction, threshold: float | None) -> bool:
@@ -220,19 +186,7 @@ def build_extraction_tables(
     )
     for name, value in of_run.items():
         windows = windows.append_column(name, pa.repeat(pa.scalar(value, pa.string()), len(windows)))
-    rates = [
-        {
-            **of_run,
-            **{"unit": rate.unit, "name": rate.name, "side": rate.side, "threshold": rate.threshold},
-            "rule": "first_choices" if rate.threshold is None else "probability",
-            **{"n_documents": rate.documents, "characters": rate.characters, "covered": rate.covered},
-            **{"covered_low": rate.covered_interval.low, "covered_high": rate.covered_interval.high},
-            **{"n_reached": rate.n_reached, "reached": rate.n_reached / rate.documents},
-            **{"reached_low": rate.reached_low, "reached_high": rate.reached_high},
-            "median_log_p": rate.median_log_p if math.isfinite(rate.median_log_p) else None,
-        }
-        for rate in compute_extraction_rates(extractions, pair.benchmark)
-    ]
+    rates = [{**of_run, **rate} for rate in compute_extraction_rates(extractions, pair.benchmark)]
     documents = [
         {**of_run, **_build_document_row(extraction, test, options, no_window), **of_grid}
         for extraction, test, of_grid in zip(
@@ -309,28 +263,20 @@ _WINDOWS = pa.schema([field for field in EXTRACTION_WINDOWS.schema if field.name
 
 
 def _build_windows_table(extraction: Extraction, passages: Passages) -> pa.Table:
-    windows, strength = (
-        extraction.windows,
-        {number: place for place, number in enumerate(extraction.found.strongest, 1)},
-    )
+    windows, judged = extraction.windows, extraction.judged
+    strength = {number: place for place, number in enumerate(extraction.found.strongest, 1)}
     document, numbers = extraction.document, range(len(windows))
     quotes, near_log_p = passages.quotes, passages.near_log_p
-    given = [passages.given.get(number) for number in numbers]
+    given, unknown = [passages.given.get(number) for number in numbers], [None] * len(windows)
     columns = {
         "document_id": [document.name] * len(windows),
         **{"start": windows.start, "suffix_begin": windows.begin, "suffix_end": windows.end, "tokens": windows.tokens},
         "log_p": windows.log_p,
-        "log_p_top_40": [
-            value if windows.top_is_known and math.isfinite(value) else None for value in windows.log_p_top.tolist()
-        ],
-        **{
-            "outside_top_40": _replace_missing_counts(windows.outside, windows),
-            "first_choices": _replace_missing_counts(windows.matches, windows),
-        },
+        "log_p_top_40": np.where(windows.top_is_known & np.isfinite(windows.log_p_top), windows.log_p_top, np.nan),
+        "outside_top_40": unknown if windows.outside is None else windows.outside,
+        "first_choices": unknown if windows.matches is None else windows.matches,
         "is_coarse": extraction.is_coarse,
-        "set_apart": extraction.judged.reasons,
-        "reference_log_p": _replace_nan(extraction.judged.reference_log_p),
-        "prior_log_p": _replace_nan(extraction.judged.prior_log_p),
+        **{"set_apart": judged.reasons, "reference_log_p": judged.reference_log_p, "prior_log_p": judged.prior_log_p},
         "place": [
             describe_place(document.text, int(windows.begin[number]), document.places) if number in strength else None
             for number in numbers
@@ -344,15 +290,9 @@ def _build_windows_table(extraction: Extraction, passages: Passages) -> pa.Table
         "suffix_words": [one and one.suffix_words for one in given],
         "words_in_common": [one and one.words_in_common for one in given],
     }
-    return pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in _WINDOWS], schema=_WINDOWS)
-
-
-def _replace_nan(values: Floats) -> list[float | None]:
-    return [None if math.isnan(value) else value for value in values.tolist()]
-
-
-def _replace_missing_counts(counts: Ints | None, windows: Windows) -> Ints | list[None]:
-    return [None] * len(windows) if counts is None else counts
+    # From pandas: NaN is null.
+    arrays = [pa.array(columns[field.name], field.type, from_pandas=True) for field in _WINDOWS]
+    return pa.Table.from_arrays(arrays, schema=_WINDOWS)
 
 
 def _build_document_row(

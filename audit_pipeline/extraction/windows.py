@@ -1,8 +1,4 @@
-"""Windows of documents as a model's tokens, and how likely the model finds them, cached.
-
-What belongs here: tokens of a window, its key in the cache, running what is missing, reading what is cached. What does
-not: where windows begin and what is concluded (conclusions.py), the forward pass (token_statistics/).
-"""
+"""Windows of documents as a model's tokens, and how likely the model finds them, cached."""
 
 from __future__ import annotations
 

@@ -66,7 +66,6 @@ def test_rows_are_documents_by_their_name_or_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.txt", b"", "no document can be read of 1 file.* its text is empty"),
         ("a.txt", b"ab\xff", "invalid UTF-8 at byte 2"),
         ("a.jsonl", b'{"text": "x", "id": 1}\n{"text": "y", "id": 1}\n', "1 name.* several documents"),
         ("a.bin", b"x", "format"),

@@ -29,34 +29,32 @@ def text(*parts: Sequence[str]) -> str:
 A, B, SHORT = words("a", 25), words("b", 21), words("c", 19)
 
 
-def test_the_same_text_is_recalled_to_its_end() -> None:
-    assert recall(text(A), text(A)) == Recall(25, 25, len(text(A)))
-    assert recall(text(A), text(A)).share == 1.0
+LINES = "\r\n ".join(A) + "\r\n\r\nelse"
 
 
-def test_a_block_has_twenty_words() -> None:
-    assert recall(text(A, SHORT), text(SHORT)) == Recall(44, 0, 0)
-    assert recall(text(A, SHORT, ["d"]), text(SHORT, ["d"])).recalled == 20
-
-
-def test_a_word_that_differs_ends_a_block_and_not_the_run() -> None:
-    true, given = text(A, ["x"], B, ["y"], SHORT), text(A, ["z", "z"], B, ["z"], SHORT)
-    found = recall(true, given)
-    assert found == Recall(25 + 1 + 21 + 1 + 19, 46, len(text(A, ["x"], B)))
-    assert found.share == 46 / 67
-
-
-def test_blocks_in_another_order_do_not_both_count() -> None:
-    assert recall(text(A, B), text(B, A)) == Recall(46, 25, len(text(A)))
-
-
-def test_what_is_given_twice_counts_once() -> None:
-    assert recall(text(A), text(A, A)).recalled == 25
-
-
-def test_places_are_characters_of_the_text_as_it_is() -> None:
-    true = "\r\n ".join(A) + "\r\n\r\nelse"
-    assert recall(true, text(A)) == Recall(26, 25, true.index("\r\n\r\nelse"))
+@pytest.mark.parametrize(
+    ("true", "given", "expected"),
+    [
+        (text(A), text(A), Recall(25, 25, len(text(A)))),
+        # A block has twenty words.
+        (text(A, SHORT), text(SHORT), Recall(44, 0, 0)),
+        (text(A, SHORT, ["d"]), text(SHORT, ["d"]), Recall(45, 20, len(text(A, SHORT, ["d"])))),
+        # A word that differs ends a block and not the run.
+        (
+            text(A, ["x"], B, ["y"], SHORT),
+            text(A, ["z", "z"], B, ["z"], SHORT),
+            Recall(25 + 1 + 21 + 1 + 19, 46, len(text(A, ["x"], B))),
+        ),
+        # Blocks in another order do not both count; what is given twice counts once.
+        (text(A, B), text(B, A), Recall(46, 25, len(text(A)))),
+        (text(A), text(A, A), Recall(25, 25, len(text(A)))),
+        # Places are characters of the text as it is.
+        (LINES, text(A), Recall(26, 25, LINES.index("\r\n\r\nelse"))),
+    ],
+)
+def test_words_in_blocks_by_hand(true: str, given: str, expected: Recall) -> None:
+    assert recall(true, given) == expected
+    assert expected.share == expected.recalled / expected.words
 
 
 def test_of_a_text_shorter_than_a_block_nothing_is_known() -> None:

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -165,32 +164,6 @@ def test_word_for_word_is_the_bound_where_no_token_may_differ(
 ) -> None:
     found = [bound_near_verbatim(taught.forward, window, Nearness(0, 20, False)) for window in windows]
     np.testing.assert_allclose(found, planted.windows.log_p_top, atol=1e-3)
-
-
-def test_what_the_search_gives_is_never_below_either(taught: Taught, planted: Extraction, tmp_path: Path) -> None:
-    search = Search(taught.model, DOCUMENTS[:1], ASKED, Caches(DataPaths(tmp_path)))
-    for number in planted.found.strongest:
-        found = search.near_verbatim(planted, number, lambda _: taught.forward, Nearness(3, 20, False))
-        assert found >= planted.windows.log_p_top[number]
-
-
-@pytest.mark.slow
-def test_beams_in_one_batch_with_keys_and_values_are_as_each_by_itself(
-    taught: Taught, planted: Extraction, windows: list[EncodedText], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert taught.forward.packed
-    near = Nearness(3, 20, False)
-    strongest = [windows[number] for number in planted.found.strongest]
-    together = [bound_near_verbatim(taught.forward, window, near) for window in strongest]
-
-    def each_by_itself(beams: module._Beams) -> torch.Tensor:
-        return torch.cat([taught.forward.model(input_ids=ids[None]).logits[:, -1] for ids in beams._ids])
-
-    monkeypatch.setattr(module._Beams, "logits", each_by_itself)
-    monkeypatch.setattr(taught.forward, "packed", False)
-    np.testing.assert_allclose(
-        together, [bound_near_verbatim(taught.forward, one, near) for one in strongest], atol=1e-4
-    )
 
 
 @torch.inference_mode()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.extraction.conclusions import (
     SLACK,
-    CoarseWindow,
     choose_fine_starts,
-    list_grid_starts,
     tile_document,
 )
 
@@ -36,32 +35,30 @@ def test_every_token_behind_the_first_prefix_is_in_a_suffix(tokens: int, prefix:
     assert len(starts) <= tokens / suffix + 1
 
 
-def test_the_grid() -> None:
-    assert list(list_grid_starts(25, 10)) == [0, 10, 20]
+UNLIKELY = THRESHOLD - 25 * SLACK - 1
 
 
-def coarse(*halves: tuple[float, float]) -> list[CoarseWindow]:
-    """Windows every 100 characters, half a suffix behind each 50."""
-    return [CoarseWindow(100 * number, 100 * number + 50, *half) for number, half in enumerate(halves)]
-
-
-def test_only_the_halves_that_are_likely_call_for_fine_windows() -> None:
-    unlikely = THRESHOLD - 25 * SLACK - 1
-    assert choose_fine_starts(coarse((unlikely, unlikely), (unlikely, unlikely)), THRESHOLD, 25) == []
-    # The second half of the first window: windows that begin up to half a suffix behind it.
-    assert choose_fine_starts(coarse((unlikely, -1.0), (unlikely, unlikely)), THRESHOLD, 25) == [10, 20, 30, 40, 50]
-    # The first half of the second: those from there up to the second.
-    likely = coarse((unlikely, unlikely), (-1.0, unlikely), (unlikely, unlikely))
-    assert choose_fine_starts(likely, THRESHOLD, 25) == [50, 60, 70, 80, 90]
-    # What is likely at the beginning has no window before it; at the end there may be room for some behind the last.
-    assert choose_fine_starts(coarse((-1.0, unlikely), (unlikely, unlikely)), THRESHOLD, 25) == []
-    assert choose_fine_starts(coarse((unlikely, unlikely), (unlikely, -1.0)), THRESHOLD, 25) == [
-        110,
-        120,
-        130,
-        140,
-        150,
-    ]
+@pytest.mark.parametrize(
+    ("halves", "expected"),
+    [
+        ([], []),
+        ([(UNLIKELY, UNLIKELY)] * 2, []),
+        # The second half of the first window: windows that begin up to half a suffix after it.
+        ([(UNLIKELY, -1.0), (UNLIKELY, UNLIKELY)], [10, 20, 30, 40, 50]),
+        # The first half of the second: those from there up to the second.
+        ([(UNLIKELY, UNLIKELY), (-1.0, UNLIKELY), (UNLIKELY, UNLIKELY)], [50, 60, 70, 80, 90]),
+        # What is likely at the beginning has no window before it; at the end there may be room for some after the last.
+        ([(-1.0, UNLIKELY), (UNLIKELY, UNLIKELY)], []),
+        ([(UNLIKELY, UNLIKELY), (UNLIKELY, -1.0)], [110, 120, 130, 140, 150]),
+    ],
+)
+def test_only_the_halves_that_are_likely_call_for_fine_windows(
+    halves: list[tuple[float, float]], expected: list[int]
+) -> None:
+    """Windows every 100 characters, half a suffix later each 50."""
+    starts = [100 * number for number in range(len(halves))]
+    half_on = [start + 50 for start in starts]
+    assert choose_fine_starts(starts, half_on, np.array(halves).reshape(-1, 2), THRESHOLD, 25) == expected
 
 
 @given(st.data(), st.integers(2, 6), st.integers(2, 5))
@@ -77,7 +74,7 @@ def test_no_likely_fine_window_is_missed_where_tokens_are_as_likely_behind_any_p
 
     starts, middle = tile_document(np.arange(tokens), prefix, suffix), prefix + suffix // 2
     halves = [(log_p(one + prefix, one + middle), log_p(one + middle, one + prefix + suffix)) for one in starts]
-    windows = [CoarseWindow(one, one + suffix // 2, *half) for one, half in zip(starts, halves, strict=True)]
-    found = choose_fine_starts(windows, THRESHOLD, suffix // 2, step=1)
+    half_on = [one + suffix // 2 for one in starts]
+    found = choose_fine_starts(starts, half_on, np.array(halves), THRESHOLD, suffix // 2, step=1)
     likely = {one for one in range(starts[-1]) if log_p(one + prefix, one + prefix + suffix) >= THRESHOLD}
     assert likely <= {*found, *starts}

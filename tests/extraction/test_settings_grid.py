@@ -257,27 +257,6 @@ def test_at_most_a_share_of_a_of_any_set_has_a_p_value_of_a(values: list[list[fl
         assert sum(value is not None and value <= level + 1e-12 for value in p_values) <= level * len(documents) + 1e-9
 
 
-def test_p_values_are_valid_where_no_document_was_read() -> None:
-    generator = np.random.default_rng(0)
-    p_values: list[float | None] = []
-    for _ in range(400):
-        documents = []
-        for _ in range(30):
-            # Settings that depend on each other, the later prefixes with fewer places.
-            base = generator.normal(-60, 8, size=generator.integers(6, 30))
-            log_p = {
-                prefix: base[lost:] + generator.normal(0, 4, (6, len(base) - lost))
-                for prefix, lost in ((25, 0), (200, 4))
-            }
-            documents.append(DocumentGrid({prefix: np.arange(own.shape[1]) for prefix, own in log_p.items()}, log_p))
-        p_values += compute_grid_p_values(documents[:1], documents[1:])
-    found = np.array(p_values, dtype=np.float64)
-    for level in (0.05, 0.1, 0.25, 0.5):
-        # Three standard errors above the level at most.
-        assert (found <= level).mean() <= level + 3 * math.sqrt(level * (1 - level) / 400)
-    assert (found <= 0.5).mean() > 0.2, "and it is not 1 for all"
-
-
 def test_what_a_model_gives_in_place_of_a_suffix(taught: Taught, tmp_path: Path) -> None:
     [planted] = (asked := search(taught, DOCUMENTS[:1], tmp_path, parse_search(16, 24, "chars:10"))).run(
         lambda _: taught.forward
