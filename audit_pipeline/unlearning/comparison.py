@@ -1,8 +1,4 @@
-"""A comparison before and after, from what is kept of models and benchmarks to its rows, and keeping them.
-
-What belongs here: the order of read, compute and write. What does not: any statistic (measures.py), any sentence
-(conclusion.py), running a model: what is missing is named, with the command that makes it.
-"""
+"""A comparison before and after, from what is kept of models and benchmarks to its rows, and keeping them."""
 
 from __future__ import annotations
 
@@ -28,6 +24,7 @@ from audit_pipeline.detectors.statistics import explain_missing_columns
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.unlearning.inputs import (
+    find_calibration_texts,
     read_document_values,
     read_reproduced,
     read_sides,
@@ -102,7 +99,8 @@ def compare_models(request: UnlearningRequest, paths: DataPaths) -> UnlearningCo
         known.forget,
         known.groups,
         {role: {name: column[scored] for name, column in of.items()} for role, of in values.items()},
-        threshold.with_calibration_texts(known),
+        threshold,
+        find_calibration_texts(known, threshold),
         no_first_choices,
     )
     findings = [
@@ -147,24 +145,22 @@ def _require_comparable(models: Mapping[ComparedModel, TokenizedModel]) -> None:
         both = f"{first.entry.name} and {other.entry.name}"
         if other.identity.tokenizer_fingerprint != first.identity.tokenizer_fingerprint:
             raise DataError(f"{both} have different tokenizers: token by token, such models cannot be compared")
-        ours, theirs = _list_reading_settings(first), _list_reading_settings(other)
+        # All settings, besides the tokenizer, that decide which tokens of a text are scored and what precedes them.
+        ours, theirs = (
+            {
+                "start_token_policy": model.entry.start_token_policy,
+                "start token": model.start_token_id if model.entry.start_token_policy == "always" else None,
+                "window": model.entry.window,
+                "stride": model.entry.stride,
+            }
+            for model in (first, other)
+        )
         unlike = [f"{name} ({ours[name]}, {theirs[name]})" for name in ours if ours[name] != theirs[name]]
         if unlike:
             raise DataError(
                 f"{both} do not read texts in the same way: {', '.join(unlike)}; give their entries in "
                 "config/models.yaml the same and audit again"
             )
-
-
-def _list_reading_settings(model: TokenizedModel) -> Mapping[str, object]:
-    """All settings, besides the tokenizer, that decide which tokens of a text are scored and what precedes them."""
-    entry = model.entry
-    return {
-        "start_token_policy": entry.start_token_policy,
-        "start token": model.start_token_id if entry.start_token_policy == "always" else None,
-        "window": entry.window,
-        "stride": entry.stride,
-    }
 
 
 def _find_upstream_versions(request: UnlearningRequest, paths: DataPaths) -> Mapping[str, str]:

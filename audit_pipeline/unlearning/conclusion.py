@@ -1,7 +1,5 @@
 """The conclusion of a comparison before and after, in words.
 
-What belongs here: the rules from numbers to a conclusion, and its sentences. What does not: the numbers (measures.py).
-
 A passage that the model after gives of a document to be forgotten, and the retrained model does not, is a direct
 observation: that document was not forgotten, whatever averages say. Else PrivLeak carries the conclusion: whether the
 texts to be forgotten can still be told from held-out ones by the model's own probabilities. That the model no longer

@@ -1,9 +1,4 @@
-"""What a comparison is made from: its texts, what each model makes of them, and what was extracted of its documents.
-
-What belongs here: reading examples, cached token statistics, decisions (the threshold of the model before) and rows of
-extraction, and saying what is missing or why it cannot be compared: all read, none run. What does not: numbers of a
-whole side, means over documents (measures.py), extraction itself (extraction/).
-"""
+"""What a comparison is made from: its texts, what each model makes of them, and what was extracted of its documents."""
 
 from __future__ import annotations
 
@@ -36,7 +31,6 @@ from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.sides import relabel_for_comparison
 from audit_pipeline.extraction.conclusions import LIKELIEST
-from audit_pipeline.metrics.roc import Floats
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.unlearning.measures import (
@@ -160,39 +154,26 @@ def _compute_text_values(text: TextStatistics, share: float) -> tuple[float, ...
     )
 
 
-@dataclass(frozen=True)
-class AuditThreshold:
-    """A threshold of Min-K% that an audit chose: ``benchmark`` is the one whose calibration texts chose it.
-
-    ``value`` and ``benchmark`` are None, and ``reason`` says why, where there is none; ``share`` is K.
-    """
-
-    share: float
-    value: float | None
-    benchmark: str | None
-    words: str
-    reason: str | None
-
-    def with_calibration_texts(self, sides: Sides) -> ThresholdBefore:
-        """The threshold beside the texts that chose it."""
-        examples = sides.examples
-        calibrating = pc.and_(pc.equal(examples["split"], "calibration"), pc.equal(examples["label"], NON_MEMBER))
-        chosen = pc.and_(pc.fill_null(calibrating, False), pc.equal(examples["benchmark"], self.benchmark or ""))
-        return ThresholdBefore(self.value, self.reason, self.words, chosen.to_numpy(zero_copy_only=False))
+def find_calibration_texts(sides: Sides, threshold: ThresholdBefore) -> Bools:
+    """Which of the texts chose the threshold: [n]."""
+    examples = sides.examples
+    calibrating = pc.and_(pc.equal(examples["split"], "calibration"), pc.equal(examples["label"], NON_MEMBER))
+    chosen = pc.and_(pc.fill_null(calibrating, False), pc.equal(examples["benchmark"], threshold.benchmark or ""))
+    return np.asarray(chosen.to_numpy(zero_copy_only=False))
 
 
-def read_threshold(model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], paths: DataPaths) -> AuditThreshold:
+def read_threshold(model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], paths: DataPaths) -> ThresholdBefore:
     """The threshold at 5% that calls a text a member under ``model``: of the first benchmark that has one."""
     reasons = []
     for benchmark in benchmarks:
         found = _read_threshold_on(benchmark, model, paths)
-        if isinstance(found, AuditThreshold):
+        if isinstance(found, ThresholdBefore):
             return found
         reasons.append(found)
-    return AuditThreshold(float(DETECTOR.default["k"]), None, None, "", "; ".join(reasons))
+    return ThresholdBefore(float(DETECTOR.default["k"]), reason="; ".join(reasons))
 
 
-def _read_threshold_on(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> AuditThreshold | str:
+def _read_threshold_on(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> ThresholdBefore | str:
     """The threshold that an audit of the model chose on a benchmark, or why there is none."""
     pair = Pair(benchmark.name, model.entry.name)
     again = f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
@@ -208,15 +189,15 @@ def _read_threshold_on(benchmark: BuiltBenchmark, model: TokenizedModel, paths: 
         if row["threshold"] is not None:
             share = float(json.loads(row["parameters"])["k"])
             words = f"{row['rule']} threshold at {ALPHA:.0%} on {pair.benchmark}"
-            return AuditThreshold(share, float(row["threshold"]), pair.benchmark, words, None)
+            return ThresholdBefore(share, float(row["threshold"]), pair.benchmark, words)
     return f"{pair.benchmark}: {own[RULES[0]]['reason'] if own else 'min_k was not scored'}"
 
 
 Row = Mapping[str, Any]
-Found = Mapping[ComparedModel, list[Row]]
 
 NO_WINDOW = "no document is as long as a window"
 _HOW = ("prefix_tokens", "suffix_tokens", "stride")
+_REFERENCE = "reference_model/"
 
 
 def read_document_values(
@@ -230,19 +211,20 @@ def read_document_values(
     the second. Where extraction was not run, or in another way, there are none, and the reason says so.
     """
     rows: list[tuple[bool, Mapping[ComparedModel, Row]]] = []
-    references: set[tuple[str, ...]] = set()
+    references: set[tuple[tuple[str, str], ...]] = set()
     for benchmark in benchmarks:
         found: dict[ComparedModel, list[Row]] = {}
         for role, model in models.items():
             written = _find_latest_extraction(model, benchmark, models.values(), paths)
             if isinstance(written, str):
                 return _empty_document_values(written)
-            references.add(_list_reference_versions(written.upstream))
+            # The reference models by which passages were set apart, with their weights.
+            references.add(tuple(sorted(item for item in written.upstream.items() if item[0].startswith(_REFERENCE))))
             if len(references) > 1:
                 return _empty_document_values(
                     "extraction was not run with the same reference model, or none, each time"
                 )
-            found[role] = _read_rows(model, benchmark, written, paths)
+            found[role] = _read_extraction(written, paths)
         together = _join_rows_by_document(found)
         if together is None:
             return _empty_document_values(
@@ -255,9 +237,11 @@ def read_document_values(
         return _empty_document_values(NO_WINDOW)
     sides = np.array([is_forget for is_forget, _ in rows])
     groups = [document["after"]["group"] for _, document in rows]
-    return DocumentValues(
-        sides, groups, {role: _build_values([document[role] for _, document in rows]) for role in models}, None
-    )
+    values = {
+        role: dict(zip(OF_DOCUMENTS, np.array([_list_values(document[role]) for _, document in rows]).T, strict=True))
+        for role in models
+    }
+    return DocumentValues(sides, groups, values, None)
 
 
 def read_reproduced(
@@ -275,7 +259,7 @@ def read_reproduced(
         if role in models:
             written = _find_latest_extraction(models[role], forget, (), paths)
             if isinstance(written, Entry):
-                found[role] = _read_rows(models[role], forget, written, paths)
+                found[role] = _read_extraction(written, paths)
             elif role == "after":
                 return ReproducedDocuments([], [], np.empty(0, dtype=np.bool_), written)
     rows = [row for row in found["after"] if row["windows"] and (row["side"] == "audited" or not alone)]
@@ -300,34 +284,33 @@ def _find_latest_extraction(
     return written if otherwise is None else f"extraction of {pair.model} on {pair.benchmark} was run {otherwise}"
 
 
-def _read_rows(model: TokenizedModel, benchmark: BuiltBenchmark, run: Entry, paths: DataPaths) -> list[Row]:
-    pair = Pair(benchmark.name, model.entry.name)
-    what = f"what was extracted of {pair.benchmark} with {pair.model}"
-    rows: list[Row] = store.read(paths, DOCUMENT_MEMORISATION, pair, run_id=run.run_id, label=what).to_pylist()
-    return rows
-
-
 def _explain_run_mismatch(
     run: Entry, model: TokenizedModel, benchmark: BuiltBenchmark, models: Collection[TokenizedModel]
 ) -> str | None:
     """With or on what else than is compared now extraction was run, or how else than on the other ``models``."""
-    if any(map(_gives_likeliest, models)) and not _gives_likeliest(model):
+    gives_likeliest, *others = (all(map(other.gives, LIKELIEST)) for other in (model, *models))
+    if any(others) and not gives_likeliest:
         return "through an interface that does not give the likeliest tokens, and with another model it was not"
     if run.model_fingerprint not in (None, model.identity.model_fingerprint):
         return "with other weights"
     return None if run.benchmark_digest in (None, benchmark.digest) else "on another build of it"
 
 
-def _gives_likeliest(model: TokenizedModel) -> bool:
-    return all(map(model.gives, LIKELIEST))
+def _read_extraction(run: Entry, paths: DataPaths) -> list[Row]:
+    """The rows of DOCUMENT_MEMORISATION that a run has written."""
+    what = f"what was extracted of {run.partition.replace('|', ' with ')}"
+    rows: list[Row] = store.read(paths, DOCUMENT_MEMORISATION, run.partition, run_id=run.run_id, label=what).to_pylist()
+    return rows
 
 
-def _list_reference_versions(upstream: Mapping[str, str]) -> tuple[str, ...]:
-    """The reference model by which passages were set apart, with its weights; empty: there was none."""
-    return tuple(sorted(f"{key} {version}" for key, version in upstream.items() if key.startswith("reference_model/")))
+def _list_values(row: Row) -> list[float]:
+    found = (row["covered_at_0_001"], row["log_p"], row["claim"] == "reproduced")
+    return [np.nan if value is None else float(value) for value in found]
 
 
-def _join_rows_by_document(rows_by_model: Found) -> list[Mapping[ComparedModel, Row]] | None:
+def _join_rows_by_document(
+    rows_by_model: Mapping[ComparedModel, list[Row]],
+) -> list[Mapping[ComparedModel, Row]] | None:
     """The rows of each document by model, of those with a window; None where the models' windows are not alike."""
     by_document = {
         role: {row["document_id"]: row for row in rows if row["windows"]} for role, rows in rows_by_model.items()
@@ -336,16 +319,6 @@ def _join_rows_by_document(rows_by_model: Found) -> list[Mapping[ComparedModel, 
         return None
     common = sorted(set.intersection(*(set(rows) for rows in by_document.values())))
     return [{role: rows[document] for role, rows in by_document.items()} for document in common]
-
-
-def _build_values(rows: Sequence[Row]) -> Values:
-    reproduced = [float(row["claim"] == "reproduced") for row in rows]
-    columns = (_collect_floats(rows, "covered_at_0_001"), _collect_floats(rows, "log_p"), np.array(reproduced))
-    return dict(zip(OF_DOCUMENTS, columns, strict=True))
-
-
-def _collect_floats(rows: Sequence[Row], name: str) -> Floats:
-    return np.array([np.nan if row[name] is None else row[name] for row in rows], dtype=np.float64)
 
 
 def _empty_document_values(reason: str) -> DocumentValues:

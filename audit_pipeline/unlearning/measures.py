@@ -1,8 +1,4 @@
-"""From what each model makes of the texts to the rows of a comparison.
-
-What belongs here: which statistic is computed of which model and side, and what it is called. What does not: the
-statistics (statistics.py), reading what they are made of (inputs.py, inputs.py), words (conclusion.py).
-"""
+"""From what each model makes of the texts to the rows of a comparison."""
 
 from __future__ import annotations
 
@@ -86,17 +82,19 @@ class Finding:
     documents: Sequence[str] | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class ThresholdBefore:
-    """From which Min-K% score on the model before calls a text a member.
+    """From which Min-K% score on the model before calls a text a member, as an audit chose it.
 
-    ``value`` is None, and ``reason`` says why, where there is none. ``chosen_on`` [n] are the texts that chose it.
+    ``value`` and ``benchmark``, whose calibration texts chose it, are None, and ``reason`` says why, where there is
+    none; ``share`` is K.
     """
 
-    value: float | None
-    reason: str | None
-    words: str
-    chosen_on: Bools
+    share: float
+    value: float | None = None
+    benchmark: str | None = None
+    words: str = ""
+    reason: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,13 +102,15 @@ class TextValues:
     """n texts and what every model makes of them.
 
     ``forget`` [n] says which are to be forgotten; the others are held out. ``values`` are [n] each, by model and name.
-    ``no_first_choices``: why nothing is known of a model's first choices; None where they are known of all.
+    ``chosen_on`` [n] are the texts that chose the threshold. ``no_first_choices``: why nothing is known of a model's
+    first choices; None where they are known of all.
     """
 
     forget: Bools
     groups: Sequence[str]
     values: Mapping[ComparedModel, Values]
     threshold: ThresholdBefore
+    chosen_on: Bools
     no_first_choices: str | None = None
 
 
@@ -266,7 +266,7 @@ def _compute_unchanged_shares(texts: TextValues) -> Iterator[Finding]:
     """
     before, threshold = texts.values["before"][MIN_K], texts.threshold
     member = np.zeros(len(before), dtype=np.bool_) if threshold.value is None else before >= threshold.value
-    every, eligible = np.ones(len(before), dtype=np.bool_), ~threshold.chosen_on
+    every, eligible = np.ones(len(before), dtype=np.bool_), ~texts.chosen_on
     words = f"texts called members before ({threshold.words})"
     yield from _compute_share_by_side("member_before", "before", member, texts, eligible, words, threshold.reason)
     moved = f"texts whose Min-K% score changed by less than the factor {LEAST_RATIO}"

@@ -1,8 +1,5 @@
 """Statistics of forgetting: how much of a text a model holds, and how far two models agree on it.
 
-What belongs here: arrays in, numbers out. What does not: which texts and models (inputs.py), rows (measures.py), words
-(conclusion.py).
-
 Exact memorisation and extraction strength are as open-unlearning computes them (Dorna et al. 2025), PrivLeak as MUSE
 does (Shi et al. 2025), forget quality after TOFU (Maini et al. 2024, TOFU). docs/unlearning.md says where ours differ.
 """

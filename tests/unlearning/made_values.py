@@ -33,9 +33,11 @@ def texts(threshold: float | None = -3.2, chosen_on: int = 0, **models: Mapping[
         [f"group {place}" for place in places],
         {role: models[role] for role in roles if role in models},
         ThresholdBefore(
+            0.2,
             threshold,
-            None if threshold is not None else "no thresholds were chosen",
+            "b",
             "marginal threshold at 5% on b",
-            (places >= SIDE) & (places < SIDE + chosen_on),
+            None if threshold is not None else "no thresholds were chosen",
         ),
+        (places >= SIDE) & (places < SIDE + chosen_on),
     )

@@ -17,8 +17,13 @@ from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.unlearning.inputs import AuditThreshold, read_document_values, read_reproduced, read_sides
-from audit_pipeline.unlearning.measures import DocumentValues
+from audit_pipeline.unlearning.inputs import (
+    find_calibration_texts,
+    read_document_values,
+    read_reproduced,
+    read_sides,
+)
+from audit_pipeline.unlearning.measures import DocumentValues, ThresholdBefore
 
 Text = tuple[str, int | None, str]
 """A text's words, label and split."""
@@ -62,10 +67,9 @@ def test_of_one_benchmark_members_stand_against_non_members_that_chose_nothing(t
 def test_of_a_shelf_audited_texts_stand_against_held_out_ones(tmp_path: Path) -> None:
     shelf = built(tmp_path, "shelf", (("a", None, "evaluation"), ("c", 0, "calibration"), ("d", 0, "calibration")))
     assert sides_of(shelf, shelf) == (["a"], ["c", "d"])
-    threshold = AuditThreshold(0.2, -1.0, "shelf", "words", None).with_calibration_texts(read_sides(shelf, shelf))
-    assert threshold.chosen_on.tolist() == [False, True, True], "the held-out texts chose the threshold"
-    elsewhere = AuditThreshold(0.2, -1.0, "another", "words", None).with_calibration_texts(read_sides(shelf, shelf))
-    assert not elsewhere.chosen_on.any()
+    for benchmark, expected in (("shelf", [False, True, True]), ("another", [False] * 3)):
+        threshold = ThresholdBefore(0.2, -1.0, benchmark, "words")
+        assert find_calibration_texts(read_sides(shelf, shelf), threshold).tolist() == expected
 
 
 def test_of_two_benchmarks_all_texts_of_one_stand_against_all_of_the_other(tmp_path: Path) -> None:
