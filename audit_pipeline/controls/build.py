@@ -1,8 +1,5 @@
 """Training a control and keeping what came of it: two models, the texts they were trained on, and a manifest.
 
-What belongs here: the rim, which reads documents, trains and writes. What does not: drawing (draw.py), the loop
-(training.py), when a control is trained (assets/).
-
 A trained control lies in a folder of its own version, and a pointer names the current one: a reader sees the whole of
 one version or the whole of another, and a run that dies leaves the pointer where it was.
 """
@@ -124,7 +121,9 @@ def ensure_control_trained(
     # Last of the folder's files: it says that the folder is whole.
     write_json(folder / MANIFEST, manifest)
     _write_control_pointer(entry.name, version, paths)
-    _remove_other_versions(entry.name, version, paths)
+    for other in paths.control_pointer(entry.name).parent.iterdir():
+        if other.is_dir() and other.name != version:
+            remove_folder(other)
     return ControlReport(entry, version, folder, manifest, trained=True)
 
 
@@ -238,9 +237,3 @@ def _is_whole(folder: Path) -> bool:
 
 def _write_control_pointer(name: str, version: str, paths: DataPaths) -> None:
     write_json(paths.control_pointer(name), {"version": version})
-
-
-def _remove_other_versions(name: str, version: str, paths: DataPaths) -> None:
-    for folder in paths.control_pointer(name).parent.iterdir():
-        if folder.is_dir() and folder.name != version:
-            remove_folder(folder)

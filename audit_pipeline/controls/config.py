@@ -1,15 +1,11 @@
-"""config/controls.yaml and studies.yaml: the models that are trained here on known texts, and studies of them.
-
-What belongs here: the entries' fields and their validation. What does not: drawing texts (draw.py), training
-(training.py), what a study does with its settings (study.py).
-"""
+"""config/controls.yaml and studies.yaml: the models that are trained here on known texts, and studies of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
@@ -62,13 +58,9 @@ class Architecture(StrictSettings):
     )
 
     @model_validator(mode="after")
-    def _require_divisible_width(self) -> Self:
+    def _require_trainable_size(self) -> Self:
         if self.hidden_size % (2 * self.heads):
             raise ValueError("hidden_size must be a multiple of twice the heads (rotary positions turn pairs)")
-        return self
-
-    @model_validator(mode="after")
-    def _require_size_limit(self) -> Self:
         if self.parameters > _MOST_PARAMETERS:
             raise ValueError(
                 f"the model would have about {self.parameters:,} parameters, and at most {_MOST_PARAMETERS:,} are "
@@ -122,28 +114,23 @@ class ControlEntry(StrictSettings):
     seed: Seed = Field(description="every random choice follows from it")
 
     @model_validator(mode="after")
-    def _require_occurrences_for_draw(self) -> Self:
+    def _require_consistency(self) -> Self:
         if isinstance(self.occurrences, tuple):
-            return self
-        if self.draw == "fixed" and self.occurrences != int(self.occurrences):
+            if self.draw == "poisson":
+                raise ValueError("occurrences: several numbers are fixed ones; draw: poisson takes one mean")
+            if len(set(self.occurrences)) != len(self.occurrences):
+                raise ValueError("occurrences: a number occurs twice")
+            if self.members < len(self.occurrences):
+                raise ValueError(
+                    f"members: {self.members} cannot be divided among the {len(self.occurrences)} numbers of "
+                    "occurrences; ask for one each at least"
+                )
+        elif self.draw == "fixed" and self.occurrences != int(self.occurrences):
             raise ValueError("occurrences: a fixed number is a whole number; draw: poisson takes a mean")
-        if self.draw == "poisson" and self.occurrences > _LARGEST_MEAN:
+        elif self.draw == "poisson" and self.occurrences > _LARGEST_MEAN:
             raise ValueError(f"occurrences: the mean of a poisson draw is at most {_LARGEST_MEAN}")
-        return self
-
-    @model_validator(mode="after")
-    def _require_enough_members(self) -> Self:
-        if not isinstance(self.occurrences, tuple):
-            return self
-        if self.draw == "poisson":
-            raise ValueError("occurrences: several numbers are fixed ones; draw: poisson takes one mean")
-        if len(set(self.occurrences)) != len(self.occurrences):
-            raise ValueError("occurrences: a number occurs twice")
-        if self.members < len(self.occurrences):
-            raise ValueError(
-                f"members: {self.members} cannot be divided among the {len(self.occurrences)} numbers of occurrences; "
-                "ask for one each at least"
-            )
+        if len(set(self.sources)) != len(self.sources):
+            raise ValueError("sources: a source is named twice")
         return self
 
     @model_validator(mode="after")
@@ -154,12 +141,6 @@ class ControlEntry(StrictSettings):
                 f"each model would be trained on {texts:,} texts (members times occurrences, and surrounding, in every "
                 f"epoch), and at most {_MOST_TEXTS:,} are: make one of these smaller"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _each_source_once(self) -> Self:
-        if len(set(self.sources)) != len(self.sources):
-            raise ValueError("sources: a source is named twice")
         return self
 
     @property
@@ -209,20 +190,12 @@ class StudyEntry(StrictSettings):
         return self
 
 
-def _build_control_entry(name: str, fields: Any, folder: Path) -> ControlEntry:
-    return validate_as(ControlEntry, {**fields, "name": name})
-
-
-def _build_study_entry(name: str, fields: Any, folder: Path) -> StudyEntry:
-    return validate_as(StudyEntry, {**fields, "name": name})
-
-
 FILE = EntryFile(
     FILE_NAME,
     "controls",
     "control",
     "it says which models are trained here",
-    _build_control_entry,
+    lambda name, fields, folder: validate_as(ControlEntry, {**fields, "name": name}),
     is_optional=True,
     leads=(EntryReference(("sources",), "source"), EntryReference(("base",), "model", or_elsewhere=True)),
 )
@@ -231,7 +204,7 @@ STUDIES_FILE = EntryFile(
     "studies",
     "study",
     "it says what is varied",
-    _build_study_entry,
+    lambda name, fields, folder: validate_as(StudyEntry, {**fields, "name": name}),
     is_optional=True,
     leads=(EntryReference(("control",), "control"), EntryReference(("detectors",), "detector")),
 )

@@ -1,8 +1,5 @@
 """Which windows of a corpus are members, which are held out, and how often each member is trained on.
 
-What belongs here: the pure path from documents to the table of texts with their roles. What does not: training
-(training.py), files (build.py).
-
 Roles are drawn at random among windows (or documents) of one pool, so that members and held-out texts differ in
 nothing but that the model was trained on the former: the labels of the benchmark are randomised by design.
 """

@@ -1,8 +1,4 @@
-"""What makes members easier to detect: a control trained again with one setting changed (Shi et al. 2024, section 6).
-
-What belongs here: the loop over settings and seeds, and measuring each model. What does not: training (training.py),
-detectors and metrics, where results are shown (warehouse/).
-"""
+"""What makes members easier to detect: a control trained again with one setting changed (Shi et al. 2024, 6)."""
 
 from __future__ import annotations
 

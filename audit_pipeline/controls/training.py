@@ -1,9 +1,4 @@
-"""Training a causal language model on known texts, and the tokenizer of one that is trained from nothing.
-
-What belongs here: the two ways to begin (an architecture from nothing, an existing model), a byte-level BPE
-tokenizer learnt on the texts, and the loop. What does not: which texts (draw.py), the tokenizers of models that are
-trained on from a base (models/tokenized_model.py), what is kept (build.py).
-"""
+"""Training a causal language model on known texts, and the tokenizer of one that is trained from nothing."""
 
 from __future__ import annotations
 
@@ -18,6 +13,7 @@ import torch
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
+from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
@@ -130,8 +126,10 @@ def train(
             random.Random(int(digest(entry.seed, entry.name, role, "order", epoch), 16)).shuffle(order)  # noqa: S311 - repeatable
             total = 0.0
             for start in range(0, len(order), entry.batch_size):
-                batch = [[start_id, *ids_of[text]] for text in order[start : start + entry.batch_size]]
-                ids, mask, labels = _pad_batch(batch, start_id, device)
+                batch = [torch.tensor([start_id, *ids_of[text]]) for text in order[start : start + entry.batch_size]]
+                ids = pad_sequence(batch, batch_first=True, padding_value=start_id).to(device)
+                mask = pad_sequence([torch.ones_like(row) for row in batch], batch_first=True).to(device)
+                labels = ids.masked_fill(mask == 0, _IGNORED)
                 loss = model(input_ids=ids, attention_mask=mask, labels=labels, use_cache=False).loss
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(model.parameters(), _NORM_LIMIT)
@@ -157,13 +155,3 @@ def _threads_for(model: Any, device: str) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _pad_batch(
-    batch: Sequence[Sequence[int]], padding: int, device: str
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Ids, mask and labels, [texts, longest] each, padded on the right."""
-    longest = max(map(len, batch))
-    ids = torch.tensor([[*row, *[padding] * (longest - len(row))] for row in batch], device=device)
-    mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in batch], device=device)
-    return ids, mask, ids.masked_fill(mask == 0, _IGNORED)

@@ -1,8 +1,4 @@
-"""Which version of a control its entry and its documents give now, and which one is trained.
-
-What belongs here: these two. What does not: comparing them (operate/plan.py), the files of a control
-(catalogue/control_files.py), training (build.py), and anything that imports a model library.
-"""
+"""Which version of a control its entry and its documents give now, and which one is trained."""
 
 from __future__ import annotations
 

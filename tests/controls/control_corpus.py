@@ -48,28 +48,19 @@ def documents(count: int = 8, words: int = 180) -> pa.Table:
 
 def table_of(texts: Sequence[str]) -> pa.Table:
     """One document per text."""
-    rows = []
-    for number, text in enumerate(texts):
-        rows.append(
-            {
-                "document_id": f"made:c:{number}",
-                "source": "made",
-                "collection": "c",
-                "group": f"g{number}",
-                "title": str(number),
-                "text": text,
-                "published": date(2020, 1, 1),
-                "date_kind": "release",
-                "earliest": None,
-                "places": None,
-                "retrieved_at": datetime(2026, 1, 1, tzinfo=UTC),
-                "language": "en",
-                "licence": "CC0-1.0",
-                "url": "made",
-                "sha256": text_sha256(text),
-                "run_id": "r",
-            }
-        )
+    every = {
+        **{"source": "made", "collection": "c", "published": date(2020, 1, 1), "date_kind": "release"},
+        **{"earliest": None, "places": None, "retrieved_at": datetime(2026, 1, 1, tzinfo=UTC), "language": "en"},
+        **{"licence": "CC0-1.0", "url": "made", "run_id": "r"},
+    }
+    rows = [
+        {
+            **every,
+            **{"document_id": f"made:c:{number}", "group": f"g{number}", "title": str(number)},
+            **{"text": text, "sha256": text_sha256(text)},
+        }
+        for number, text in enumerate(texts)
+    ]
     return table_from_rows(rows, DOCUMENTS)
 
 

@@ -44,10 +44,6 @@ def test_the_shipped_files_are_read() -> None:
     assert all(study.control in controls for study in load_studies(shipped).values())
 
 
-def test_no_file_no_controls(tmp_path: Path) -> None:
-    assert dict(load_controls(tmp_path)) == {} == dict(load_studies(tmp_path))
-
-
 def test_a_control_that_was_trained_by_an_earlier_version_stays_current(folder: Path) -> None:
     control = load_controls(folder)["check"].changed(occurrences=8)
     assert control.settings_digest == "8d1e36ca2bc878617278938702680f9c0950c8f0481748304ec75b4312e7b09b"
@@ -79,15 +75,8 @@ def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> N
         ("sources: [sotu]", "sources: [sotu, sotu]", "a source is named twice"),
         # What would never end, or fit no machine, or be another distribution than it says.
         ("seed: 1", "seed: 1\n    architecture: {layers: 100000}", r"architecture\.layers: must be less than or equal"),
-        (
-            "seed: 1",
-            "seed: 1\n    architecture: {vocabulary: 1000000000000}",
-            "128,0.* parameters, and at most 2,0",
-        ),
-        ("seed: 1", "seed: 1\n    architecture: {context: 100000000000}", "and at most 2,000,000,000 are trained here"),
+        ("seed: 1", "seed: 1\n    architecture: {vocabulary: 1000000000000}", "128,0.* parameters, and at most 2,0"),
         ("seed: 1", "seed: 1\n    epochs: 1000000000", r"trained on 10,000,000,000 texts .* at most 100,000,000"),
-        ("members: 10", "members: 1000000000000", r"trained on 1,000,000,000,000 texts"),
-        ("seed: 1", "seed: 1\n    occurrences: .inf", "occurrences: must be a finite number"),
         ("seed: 1", "seed: 1\n    occurrences: 1.0e+300", "occurrences: must be less than or equal"),
         ("seed: 1", "seed: 1\n    draw: poisson\n    occurrences: 701", "mean of a poisson draw is at most 700"),
         ("seed: 1", "seed: 1\n    occurrences: []", "occurrences: list should have at least 1 item"),
@@ -96,8 +85,6 @@ def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> N
         ("seed: 1", "seed: 1\n    occurrences: [1, 2.5]", r"occurrences: must be a valid integer, not 2\.5$"),
         ("members: 10", "members: 2\n    occurrences: [1, 2, 4]", "members: 2 cannot be divided among the 3 numbers"),
         ("seed: 1", "seed: 1\n    draw: poisson\n    occurrences: [1, 2]", "draw: poisson takes one mean"),
-        ("seed: 1", "seed: 1\n    occurrences: [1, 100000000]", r"trained on 500,000,005 texts"),
-        ("seed: 1", "seed: -1", "seed: must be greater than or equal to 0"),
     ],
 )
 def test_what_is_wrong_is_named(folder: Path, old: str, new: str, problem: str) -> None:
@@ -122,10 +109,3 @@ def test_a_study_that_cannot_be_run_is_refused_before_it_is(folder: Path, old: s
     assert re.search(problem, said)
     with pytest.raises(ConfigError, match=problem):
         load_configuration(folder).studies.named("rates")
-
-
-def test_names_that_there_are_not(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="did you mean check"):
-        load_controls(folder).named("chekc")
-    with pytest.raises(ConfigError, match="configured: rates"):
-        load_studies(folder).named("other")

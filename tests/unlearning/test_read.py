@@ -184,25 +184,22 @@ def test_documents_that_are_still_reproduced_need_no_extraction_before(tmp_path:
     assert read_reproduced(with_retrained, alone, paths).reproduced.tolist() == [False, True, False]
 
 
-def test_why_documents_cannot_be_compared_is_said(tmp_path: Path) -> None:
-    extract(tmp_path / "none", "before", {"one": 0.5})
-    assert documents(tmp_path / "none").reason == (
-        "extraction was not run: corpus-audit extract --model after --benchmark b"
-    )
-    extract(tmp_path / "other", "before", {"one": 0.5})
-    extract(tmp_path / "other", "after", {"one": 0.5}, tokens=20)
-    assert "with other windows" in str(documents(tmp_path / "other").reason)
-    extract(tmp_path / "weights", "before", {"one": 0.5})
-    extract(tmp_path / "weights", "after", {"one": 0.5}, fingerprint="of an earlier model")
-    assert documents(tmp_path / "weights").reason == "extraction of after on b was run with other weights"
-    extract(tmp_path / "build", "before", {"one": 0.5})
-    extract(tmp_path / "build", "after", {"one": 0.5}, digest="an earlier one")
-    assert documents(tmp_path / "build").reason == "extraction of after on b was run on another build of it"
-    extract(tmp_path / "reference", "before", {"one": 0.5}, reference="small")
-    extract(tmp_path / "reference", "after", {"one": 0.5})
-    assert "the same reference model, or none" in str(documents(tmp_path / "reference").reason)
-    extract(tmp_path / "reference", "after", {"one": 0.5}, reference="small")
-    assert documents(tmp_path / "reference").reason is None
-    for model in ("before", "after"):
-        extract(tmp_path / "short", model, {"one": None})
-    assert documents(tmp_path / "short").reason == "no document is as long as a window"
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ({}, None, "extraction was not run: corpus-audit extract --model after --benchmark b"),
+        ({}, {"tokens": 20}, "extraction of b was run with other windows on one model than on another"),
+        ({}, {"fingerprint": "of an earlier model"}, "extraction of after on b was run with other weights"),
+        ({}, {"digest": "an earlier one"}, "extraction of after on b was run on another build of it"),
+        ({"reference": "small"}, {}, "extraction was not run with the same reference model, or none, each time"),
+        ({"reference": "small"}, {"reference": "small"}, None),
+        ({"share": None}, {"share": None}, "no document is as long as a window"),
+    ],
+)
+def test_why_documents_cannot_be_compared_is_said(
+    tmp_path: Path, before: dict[str, Any], after: dict[str, Any] | None, reason: str | None
+) -> None:
+    for model, options in (("before", before), ("after", after)):
+        if options is not None:
+            extract(tmp_path, model, {"one": options.pop("share", 0.5)}, **options)
+    assert documents(tmp_path).reason == reason

@@ -40,12 +40,6 @@ def test_memorisation_is_as_the_papers_define_it(matches: list[bool]) -> None:
     assert extraction_strength(np.array(matches)) == pytest.approx(1 - shortest / n)
 
 
-def test_a_text_of_which_nothing_comes_has_no_strength() -> None:
-    assert extraction_strength(np.array([True, True, False])) == 0
-    assert extraction_strength(np.array([False, True, True])) == pytest.approx(2 / 3)
-    assert extraction_strength(np.array([True])) == 1
-
-
 def test_a_score_has_hardly_moved_within_the_factor_in_either_direction() -> None:
     before = np.array([-2.0, -2.0, -2.0, -2.0, 0.0, 0.0, -1.0])
     after = np.array([-2.0 * 1.149, -2.0 / 1.149, -2.0 * 1.151, -2.0 / 1.151, 0.0, -1.0, 0.0])
