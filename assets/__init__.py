@@ -1,1 +1,1 @@
-"""The software-defined assets of Corpus Audit and their checks: wiring only, one file per group."""
+"""The software-defined assets of Corpus Audit and their checks: those of the stages, and warehouse and report."""

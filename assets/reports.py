@@ -10,10 +10,13 @@ import dagster as dg
 from pydantic import Field
 
 from audit_pipeline.catalogue.paths import texts_are_quoted
-from audit_pipeline.operate.dagster.jobs import REBUILT, REPORTS, WEEKLY
+from audit_pipeline.operate.dagster.audit_locks import hold_run_lock
+from audit_pipeline.operate.dagster.jobs import REBUILT, REPORTS
 from audit_pipeline.operate.dagster.metadata import link_report, metadata_of
 from audit_pipeline.operate.dagster.resources import AuditData
-from audit_pipeline.operate.situation import note_published
+from audit_pipeline.operate.dagster.stage_assets import late_after
+from audit_pipeline.operate.publication import note_report, note_warehouse
+from audit_pipeline.operate.stages.registry import STAGES
 from audit_pipeline.operate.stages.warehouse import (
     RebuiltWarehouse,
     rebuild_warehouse,
@@ -40,19 +43,9 @@ class QuotingConfig(dg.Config):
     "file and then takes its place, so nobody who reads that is disturbed.",
     kinds={"duckdb", "sql"},
     code_version=CODE_VERSION,
-    deps=[
-        "benchmark",
-        "split_quality",
-        "corpus_overlap",
-        "control_study",
-        "extraction",
-        "chat_answers",
-        "scores",
-        "evaluations",
-    ],
-    pool="duckdb_writer",
+    deps=[stage.name for stage in STAGES if stage.is_published],
     automation_condition=REBUILT,
-    freshness_policy=WEEKLY,
+    freshness_policy=late_after(8),
     check_specs=[
         dg.AssetCheckSpec(
             "every_number_has_one_lineage_row",
@@ -74,7 +67,9 @@ class QuotingConfig(dg.Config):
 )
 def warehouse(context: dg.AssetExecutionContext, config: QuotingConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Build the warehouse."""
-    made = rebuild_warehouse(data.paths, include_text=config.include_text)
+    with hold_run_lock(data.paths, "warehouse", context.log.info):
+        made = rebuild_warehouse(data.paths, include_text=config.include_text)
+        note_warehouse(data.paths, made.head)
     if made.report.moved_wal is not None:
         context.log.warning(
             f"the log of somebody's read-write session was in the way and was moved to {made.report.moved_wal}"
@@ -111,7 +106,7 @@ def _iterate_check_results(rebuild_result: RebuiltWarehouse) -> Iterator[dg.Asse
     code_version=CODE_VERSION,
     deps=["warehouse"],
     automation_condition=REBUILT,
-    freshness_policy=WEEKLY,
+    freshness_policy=late_after(8),
     metadata=link_report(),
 )
 def contamination_report(config: QuotingConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
@@ -120,5 +115,5 @@ def contamination_report(config: QuotingConfig, data: AuditData) -> dg.Materiali
 
     paths = data.paths
     summary = build_reports(paths.warehouse, paths.reports, include_text=config.include_text)
-    note_published(paths, include_text=config.include_text)
+    note_report(paths, include_text=config.include_text)
     return dg.MaterializeResult(metadata=metadata_of(summarise_report(summary)))

@@ -4,7 +4,8 @@ import warnings
 
 import dagster as dg
 
-import assets
+from assets import stages
+from assets.reports import contamination_report, warehouse
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.watch import load_watched
 from audit_pipeline.operate.dagster.jobs import JOBS, publish_sensor
@@ -21,7 +22,8 @@ def defs() -> dg.Definitions:
         # Some of what is used here may change in a later version of Dagster: nothing that a user can act on.
         for category in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", category)
-        defined = dg.with_source_code_references(dg.load_assets_from_package_module(assets))
+        # Those of the stages name their code themselves: it is not where Dagster would look.
+        defined = [*stages.STAGE_ASSETS, *dg.with_source_code_references([warehouse, contamination_report])]
     return dg.Definitions(
         # All are AssetsDefinitions: the package holds nothing else.
         assets=dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), defined),  # type: ignore[arg-type]

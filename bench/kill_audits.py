@@ -47,7 +47,7 @@ from audit_pipeline.warehouse.query import query_warehouse
 
 BENCHMARK = "kills_8"
 PATIENCE_SECONDS = 400.0
-"""Longer than Dagster's monitoring takes to give a dead run's slot back: a run that takes more waits for ever."""
+"""Longer than Dagster's monitoring takes to notice a dead run: a run that takes more waits for ever."""
 
 FLUSH_AT_ONCE = """
 import time
@@ -60,8 +60,7 @@ PartCache.flush = lambda self: (time.sleep(0.02), flush(self))[1]
 QUICK_MONITORING = """
 telemetry: {enabled: false}
 nux: {enabled: false}
-concurrency: {pools: {default_limit: 1, granularity: op}}
-run_monitoring: {enabled: true, free_slots_after_run_end_seconds: 2, poll_interval_seconds: 2}
+run_monitoring: {enabled: true, poll_interval_seconds: 2}
 """
 
 LAUNCH = """

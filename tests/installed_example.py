@@ -1,4 +1,4 @@
-"""examples/detector_package as an installed package: its modules and a dist-info in a folder of the path."""
+"""A package of examples/ as an installed one: its modules and a dist-info in a folder of the path."""
 
 from __future__ import annotations
 
@@ -13,25 +13,38 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-EXAMPLE = ROOT / "examples" / "detector_package"
+EXAMPLE, STAGE_EXAMPLE = (ROOT / "examples" / name for name in ("detector_package", "stage_package"))
 DETECTORS, SOURCES = "corpus_audit.detectors", "corpus_audit.sources"
-_PROJECT = tomllib.loads((EXAMPLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-POINTS: Mapping[str, Mapping[str, str]] = _PROJECT["entry-points"]
 
 
-def install(site: Path, version: str = "1.0", points: Mapping[str, Mapping[str, str]] = POINTS) -> Path:
+def _read_project(example: Path) -> Mapping[str, Any]:
+    project: Mapping[str, Any] = tomllib.loads((example / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project
+
+
+POINTS: Mapping[str, Mapping[str, str]] = _read_project(EXAMPLE)["entry-points"]
+
+
+def install(
+    site: Path,
+    version: str = "1.0",
+    points: Mapping[str, Mapping[str, str]] | None = None,
+    example: Path = EXAMPLE,
+) -> Path:
     """Put the package of that version into the folder ``site``, with those entry points; returns the folder."""
     site.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(EXAMPLE / "brought_example", site / "brought_example", dirs_exist_ok=True)
-    for earlier in site.glob("brought_example-*.dist-info"):
+    project = _read_project(example)
+    name = project["name"].replace("-", "_")
+    shutil.copytree(example / name, site / name, dirs_exist_ok=True)
+    for earlier in site.glob(f"{name}-*.dist-info"):
         shutil.rmtree(earlier)
-    info = site / f"brought_example-{version}.dist-info"
+    info = site / f"{name}-{version}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: brought-example\nVersion: {version}\n", "utf-8")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {version}\n", "utf-8")
     (info / "entry_points.txt").write_text(
         "\n".join(
-            f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in own.items())
-            for group, own in points.items()
+            f"[{group}]\n" + "".join(f"{entry} = {value}\n" for entry, value in own.items())
+            for group, own in (project["entry-points"] if points is None else points).items()
         ),
         "utf-8",
     )

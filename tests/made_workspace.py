@@ -25,7 +25,7 @@ from click.testing import CliRunner, Result
 from tiny_models import forward_of
 
 # Read before any test moves the configuration: the partitions of controls are fixed when this module is.
-from assets import controls
+from assets import stages
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
@@ -35,6 +35,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
+from audit_pipeline.operate.dagster import partitions
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
 from audit_pipeline.operate.stages.scores import SCORES_VERSION, run_tokens, score_pair
@@ -234,13 +235,20 @@ def controlled(control: str, words: int = 12, **changes: Any) -> dict[str, Any]:
 @contextmanager
 def partitions_of_controls() -> Iterator[None]:
     """Controls and studies as the workspace's files name them: a new process would read those."""
-    importlib.reload(controls)
+    reload_assets()
     try:
         yield
     finally:
         with pytest.MonkeyPatch.context() as patch:
             patch.delenv("CORPUS_AUDIT_CONFIG")
-            importlib.reload(controls)
+            reload_assets()
+
+
+def reload_assets() -> None:
+    """Make the assets of the stages anew, by the configuration of now."""
+    partitions.read_static_names.cache_clear()
+    partitions.partitions_of.cache_clear()
+    importlib.reload(stages)
 
 
 @contextmanager

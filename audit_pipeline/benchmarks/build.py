@@ -244,12 +244,12 @@ def compute_wanted_digest(
     return compute_current_digest(spec, paths, version_of)
 
 
-def read_built_digest(spec: BenchmarkSpec, paths: DataPaths) -> str | None:
+def read_built_digest(name: str, paths: DataPaths) -> str | None:
     """The digest of the benchmark as it is built; None where it is not, or its manifest cannot be read."""
-    if not _is_built(spec, paths):
+    if not _is_built(name, paths):
         return None
     try:
-        return read_built(paths, spec.name).digest
+        return read_built(paths, name).digest
     except (DataError, KeyError):
         return None
 
@@ -259,15 +259,15 @@ def is_on_hub(spec: BenchmarkSpec) -> bool:
     return isinstance(spec.settings, RowsSettings) and find_local_path(spec.settings)[0] is None
 
 
-def _is_built(spec: BenchmarkSpec, paths: DataPaths) -> bool:
+def _is_built(name: str, paths: DataPaths) -> bool:
     """Whether the benchmark's examples, with the columns of this release, and their manifest are there.
 
     Examples that are not as they were written are not: they are built again.
     """
-    examples = paths.examples(spec.name)
-    if not (examples.exists() and paths.benchmark_manifest(spec.name).exists()):
+    examples = paths.examples(name)
+    if not (examples.exists() and paths.benchmark_manifest(name).exists()):
         return False
-    if not is_latest_file_whole(paths, "examples", spec.name):
+    if not is_latest_file_whole(paths, "examples", name):
         return False
     try:
         with open_parquet(examples) as file:

@@ -66,6 +66,11 @@ class Column:
             null=self.null if null is None else null,
         )
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether not every value of its type is allowed."""
+        return self.ge is not None or self.le is not None or bool(self.one_of)
+
     def find_fault(self, values: pa.ChunkedArray) -> str | None:
         """What is wrong with some of the values of this column; None where nothing is."""
         checks = [(self.ge, pc.less, "below"), (self.le, pc.greater, "above")]

@@ -35,7 +35,7 @@ from audit_pipeline.report.number_format import format_thousands
 
 if TYPE_CHECKING:
     from audit_pipeline.models.tokenized_model import TokenizedModel
-    from audit_pipeline.operate.facts import PlannedStep
+    from audit_pipeline.operate.freshness import Step
     from audit_pipeline.token_statistics.cached_texts import Plan
 
 
@@ -141,7 +141,7 @@ def _show_plans(plans: Mapping[str, tuple[Plan, str]], model: TokenizedModel, op
     )
 
 
-def _show_preparation_steps(steps: Sequence[PlannedStep], unbuilt_benchmarks: Sequence[str], paths: DataPaths) -> None:
+def _show_preparation_steps(steps: Sequence[Step], unbuilt_benchmarks: Sequence[str], paths: DataPaths) -> None:
     """What is fetched, trained, built and counted before the model is run, each with its reason."""
     if steps or is_json_output():
         rows = [_build_step_row(step, paths) for step in steps]
@@ -155,22 +155,22 @@ def _show_preparation_steps(steps: Sequence[PlannedStep], unbuilt_benchmarks: Se
         )
 
 
-def _build_step_row(step: PlannedStep, paths: DataPaths) -> Row:
+def _build_step_row(step: Step, paths: DataPaths) -> Row:
     """A step, with what is known beforehand of what it fetches or builds."""
     from audit_pipeline.benchmarks.config import load_benchmarks
     from audit_pipeline.benchmarks.row_settings import RowsSettings
     from audit_pipeline.benchmarks.rows_origin import format_origin
     from audit_pipeline.sources.config import all_sources
 
-    row = {"step": step.kind, "what": step.what, "because": step.because}
-    if step.kind == "build":
-        spec = load_benchmarks()[step.what]
+    row = {"step": step.stage.name, "what": step.partition, "because": step.because}
+    if step.stage.name == "benchmark":
+        spec = load_benchmarks()[step.partition]
         rows = format_origin(spec.settings) if isinstance(spec.settings, RowsSettings) else None
         sources = {name: _count_fetched_documents(name, paths) for name in spec.sources}
         return {**row, "rows_of": rows, "sources": sources, "control": spec.control}
-    if step.kind == "fetch":
-        source = all_sources()[step.what]
-        documents = _count_fetched_documents(step.what, paths)
+    if step.stage.name == "documents":
+        source = all_sources()[step.partition]
+        documents = _count_fetched_documents(step.partition, paths)
         return {**row, "description": source.description, "licence": source.licence, "documents_there": documents}
     return row
 
@@ -184,9 +184,9 @@ def _count_fetched_documents(source: str, paths: DataPaths) -> int | None:
 
 
 def _describe_step(row: Row) -> str:
-    if row["step"] == "fetch":
+    if row["step"] == "documents":
         return f"{row['what']}: {row['description']}"
-    if row["step"] == "build":
+    if row["step"] == "benchmark":
         return f"{row['what']}, of {row['rows_of'] or ', '.join(row['sources']) or 'the control ' + row['control']}"
     return str(row["what"])
 

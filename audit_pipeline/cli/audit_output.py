@@ -164,10 +164,10 @@ def _tell_outcome(outcome: AuditOutcome) -> None:
 
 def publish_outcomes(outcomes: Sequence[AuditOutcome]) -> None:
     """Rebuild warehouse and report once, where they do not show what these audits came to."""
-    from audit_pipeline.operate.situation import plan_publication
+    from audit_pipeline.operate.publication import explain_unpublished
 
     paths = DataPaths.from_environment()
-    if not plan_publication([pair for outcome in outcomes for pair in outcome.pairs], paths):
+    if explain_unpublished([outcome.model.name for outcome in outcomes], paths) is None:
         return
 
     definitions = load_dagster_definitions()

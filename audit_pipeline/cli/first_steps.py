@@ -135,10 +135,10 @@ def _search_benchmark(entry: ModelEntry, spec: BenchmarkSpec) -> None:
 
 
 def _is_searched(entry: ModelEntry, spec: BenchmarkSpec) -> bool:
-    from audit_pipeline.operate.situation import plan_audit_quickly
+    from audit_pipeline.operate.requests import plan_quickly
 
-    steps = plan_audit_quickly(entry, [spec], DataPaths.from_environment(), publish=False)
-    return steps is not None and not {"fetch", "build", "extract"} & {step.kind for step in steps}
+    made = plan_quickly(AuditRequest(entry, [spec], AuditOptions(publish=False)), DataPaths.from_environment())
+    return made is not None and not made.of(("documents", "benchmark", "extraction"))
 
 
 def show_famous_texts(outcome: AuditOutcome) -> None:

@@ -55,11 +55,11 @@ def dev(host: str, port: int, weekly: bool) -> None:
     """Start the Dagster UI and its daemon on this machine."""
     paths = get_writable_paths()
     from audit_pipeline.catalogue.paths import config_dir, workspace_file
-    from audit_pipeline.operate.dagster.in_process import dagster_home, mark_dead_runs_failed, open_instance
+    from audit_pipeline.operate.dagster.instance import dagster_home, mark_dead_runs_failed, open_instance
     from audit_pipeline.operate.dagster.weekly import WEEKLY_IS_ON
 
     with open_instance(paths) as instance:
-        for run_id in mark_dead_runs_failed(instance):
+        for run_id in mark_dead_runs_failed(instance, paths):
             tell(f"run {run_id} is marked failed: the process that ran it is gone")
     tell(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C ends it)")
     if weekly:

@@ -16,7 +16,7 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
 from audit_pipeline.models.config_json import Quantisation, read_quantisation
 from audit_pipeline.models.endpoint_history import history_path, read_history
-from audit_pipeline.models.fingerprint import ModelIdentity, identify
+from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, identify
 from audit_pipeline.models.kept_files import (
     TextTokenizer,
     converted_weights_folder,
@@ -165,6 +165,7 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
         "start_token": tokenized.start_token,
         "start_token_id": tokenized.start_token_id,
         "start_token_policy": entry.start_token_policy,
+        "entry_version": entry_version(entry),
         "context_length": tokenized.context_length,
         "vocab_size": tokenized.vocab_size,
         "parameters": parameters or earlier.get("parameters"),

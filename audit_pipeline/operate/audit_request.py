@@ -17,7 +17,7 @@ from audit_pipeline.operate.options import AuditOptions
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.config import BenchmarkSpec
     from audit_pipeline.catalogue.contracts import Pair
-    from audit_pipeline.errors import AuditError, PairsFailedError
+    from audit_pipeline.errors import PairsFailedError
     from audit_pipeline.models.config import ModelEntry
 
 ALL = "all"
@@ -27,8 +27,8 @@ ALL = "all"
 class AuditRequest:
     """One model, some benchmarks and the options; ``problems`` are those of other entries of the configuration.
 
-    ``leave_out``: a benchmark that cannot be built is left out, and the others go on. ``as_built``: benchmarks are
-    audited as they are built, whatever could not be fetched or built again. ``terminal``: progress bars are drawn.
+    ``leave_out``: a benchmark that cannot be built is left out, and the others go on. ``terminal``: progress bars are
+    drawn.
     """
 
     model: ModelEntry
@@ -36,7 +36,6 @@ class AuditRequest:
     options: AuditOptions = field(default_factory=AuditOptions)
     problems: Sequence[Problem] = ()
     leave_out: bool = False
-    as_built: bool = False
     terminal: bool = True
 
     @property
@@ -66,10 +65,10 @@ class PassCounts:
 class AuditOutcome:
     """The outcome of an audit; ``benchmarks`` are those that were not left out.
 
-    ``runs``: the runs that were needed, by what they made. ``passes``, ``not_run``: by pair, the counts of its
-    pass, or why there was none. ``failed``: the error where some pairs met a fault and the others are done.
-    ``not_counted``: why there are no token frequencies. ``left_out``: the reason by benchmark. ``dead_runs``: those
-    that were found and marked failed.
+    ``runs``: the runs that were needed, by what they made. ``passes``, ``not_run``: by pair, the counts of its pass, or
+    why there was none. ``failed``: the error where some pairs met a fault and the others are done. ``not_made``: why
+    what only some detectors need was not made. ``left_out``: the reason by benchmark. ``dead_runs``: those that were
+    found and marked failed.
     """
 
     model: ModelEntry
@@ -78,7 +77,7 @@ class AuditOutcome:
     passes: dict[str, PassCounts] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
     failed: PairsFailedError | None = None
-    not_counted: AuditError | None = None
+    not_made: dict[str, Exception] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     dead_runs: list[str] = field(default_factory=list)
 

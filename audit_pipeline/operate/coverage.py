@@ -1,20 +1,14 @@
-"""The state of every model on every benchmark: the planner's word on each pair, as a table.
-
-What belongs here: the facts of all pairs, read from the tables of the warehouse that is being built, and the rows of
-coverage. What does not: what follows from the facts (plan.py), building the warehouse, which is handed this
-(warehouse/build.py, stages/warehouse.py), how the report lays it out (report/).
+"""The state of every model on every benchmark: what the plan of all pairs says of each, as a table.
 
 The pairs are those of the configuration, and those of any run, so that every pair that any view, report or page of the
-UI shows has its row. What the planner calls missing is missing where the pair is to be audited. Where it is audited on
-request only, it is done by whatever was asked of it, or not requested; where only one of both is of a control, it is
-not applicable. Models are taken as they were seen last (seen_models.py): nothing is loaded for a warehouse.
+UI shows has its row. What is missing is missing where the pair is to be audited. Where it is audited on request only,
+it is done by whatever was asked of it, or not requested; where only one of both is of a control, it is not applicable.
+Models are taken as they were seen last (seen_models.py): nothing is loaded for a warehouse.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +16,15 @@ import duckdb
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.catalogue.contracts import COVERAGE, DOCUMENT_MEMORISATION, RUN_TABLES, Pair
-from audit_pipeline.catalogue.ledger import PairOutcome
+from audit_pipeline.catalogue.contracts import COVERAGE, Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError
-from audit_pipeline.models.config import ModelEntry, load_models
-from audit_pipeline.operate.facts import BenchmarkFacts, PairFacts, PairState, PlanRequest, Situation, WrittenRows
-from audit_pipeline.operate.plan import find_extraction_failure, find_extraction_reason, is_as_configured, state_of
-from audit_pipeline.operate.seen_models import SeenModels, Sighting, collect_seen_models
-from audit_pipeline.operate.situation import CODE, read_situation, written_from_run
+from audit_pipeline.models.config import load_models
+from audit_pipeline.operate.freshness import PairState, Plan, judge_pair, plan
+from audit_pipeline.operate.seen_models import see_models
+from audit_pipeline.operate.situation import Scope, Situation
+from audit_pipeline.operate.stage import Product
+from audit_pipeline.operate.stages.registry import OF_MODELS, PAIR, STAGES
 from audit_pipeline.warehouse.fill import Judgement
 
 _PAIRS = """
@@ -53,95 +47,92 @@ FROM (
 ) LEFT JOIN configured USING (model, benchmark) LEFT JOIN worked USING (model, benchmark)
 ORDER BY model, benchmark
 """
-_WRITTEN = """
-SELECT runs."table", runs.model, runs.benchmark, runs.run_id, runs.code_version, runs.data_version,
-    runs.benchmark_digest, runs.finished_at, runs.model_fingerprint, runs.tokenizer_fingerprint,
-    max_by(lineage.upstream_data_versions, lineage.finished_at) AS upstream
-FROM runs LEFT JOIN lineage
-    ON lineage."table" = runs."table" AND lineage."partition" = runs."partition" AND lineage.run_id = runs.run_id
-WHERE runs.is_current AND runs.model IS NOT NULL AND runs."table" IN ('scores', 'evaluations', 'document_memorisation')
-GROUP BY ALL
-"""
-_OUTCOMES = """
-SELECT * FROM outcomes
-QUALIFY row_number() OVER (PARTITION BY model, benchmark ORDER BY recorded_at DESC, run_id DESC) = 1
-"""
-_SIGHTINGS = """
-SELECT split_part("partition", '|', 2) AS model, model_fingerprint AS fingerprint,
-    tokenizer_fingerprint AS tokenizer, max(finished_at) AS at
-FROM lineage WHERE model_fingerprint IS NOT NULL GROUP BY ALL
-"""
-# A file that counts now is the one that the last entry of its table and pair explains.
-_DAMAGED = """
-WITH last AS (
-    SELECT "table", "partition", max_by(run_id, (finished_at, run_id)) AS run_id FROM lineage
-    WHERE "table" IN (SELECT unnest($tables)) GROUP BY ALL
-)
-SELECT split_part("partition", '|', 2) AS model, split_part("partition", '|', 1) AS benchmark, list("table") AS damaged
-FROM last SEMI JOIN files_gone USING ("table", "partition", run_id) GROUP BY ALL
-"""
-
-
-@dataclass(frozen=True)
-class Present:
-    """What there is beside the tables: the benchmarks of the configuration, and its models by name."""
-
-    situation: Situation
-    models: Mapping[str, ModelEntry]
+_OF_BENCHMARKS = tuple(stage for stage in STAGES if stage.dimensions == ("benchmark",) and not stage.is_on_request)
+_OF_PAIRS = tuple(stage for stage in OF_MODELS if stage.dimensions == PAIR)
 
 
 def judge(folder: Path, paths: DataPaths) -> Judgement:
-    """What the planner makes of what the configuration in ``folder`` asks for and of what the data folder holds."""
-    present = _read_configuration(folder, paths)
-    up_to_date = {name: is_as_configured(benchmark) for name, benchmark in present.situation.benchmarks.items()}
-    return Judgement(up_to_date, lambda connection: build_coverage_table(connection, present, paths))
+    """What the plan makes of what the configuration in ``folder`` asks for and of what the data folder holds."""
+    specs, entries = _read_or_nothing(load_benchmarks, folder), _read_or_nothing(load_models, folder)
+    situation = Situation(paths, specs, entries, see_models(entries, paths), config=folder)
+    up_to_date = {name: is_built_as_configured(name, situation) for name in specs}
+    return Judgement(up_to_date, lambda connection: build_coverage_table(connection, situation))
 
 
-def _read_configuration(folder: Path, paths: DataPaths) -> Present:
+def _read_or_nothing(load: Any, folder: Path) -> Mapping[str, Any]:
     """A file of the configuration that cannot be read, which is named where its rows are read, asks for nothing."""
     try:
-        specs = load_benchmarks(folder)
-        situation = read_situation(PlanRequest(benchmarks=tuple(specs)), paths, specs=specs.values(), config=folder)
+        return dict(load(folder))
     except AuditError:
-        situation = Situation(code=CODE)
-    try:
-        models: Mapping[str, ModelEntry] = load_models(folder)
-    except AuditError:
-        models = {}
-    return Present(situation, models)
+        return {}
 
 
-def build_coverage_table(connection: duckdb.DuckDBPyConnection, present: Present, paths: DataPaths) -> pa.Table:
-    """The rows of the table coverage, from the tables that are filled already."""
+def is_built_as_configured(benchmark: str, situation: Situation) -> bool | None:
+    """Whether a benchmark is built as its entry and its sources are; None where it is not built, or it is not known."""
+    facts = situation.facts_of(Product("benchmark", benchmark))
+    wanted = facts.inputs.get("entry")
+    return None if facts.recorded is None or wanted is None else facts.recorded["entry"] == wanted
+
+
+def build_coverage_table(connection: duckdb.DuckDBPyConnection, situation: Situation) -> pa.Table:
+    """The rows of the table coverage, of the pairs in the tables that are filled already."""
     pairs = _query_rows(connection, _PAIRS)
-    situation = _read_situation_of_pairs(connection, map(_pair_from_row, pairs), present, paths)
-    rows = [_build_row(row, situation, present.models.get(row["model"])) for row in pairs]
+    gone = {
+        tuple(row.values()) for row in _query_rows(connection, 'SELECT "table", "partition", run_id FROM files_gone')
+    }
+
+    def is_whole(table: str, partition: str) -> bool:
+        entries = situation.ledger.of(table, partition)
+        return not entries or (table, partition, entries[-1].run_id) not in gone
+
+    situation.is_whole = is_whole
+    scope = Scope(pairs=tuple(_pair_from_row(row) for row in pairs))
+    made = situation.plan(scope, (*_OF_BENCHMARKS, *_OF_PAIRS))
+    rows = [_build_row(row, made, situation) for row in pairs]
     return pa.Table.from_pylist(rows, schema=COVERAGE.schema)
 
 
-def _state_of_row(row: Mapping[str, Any], situation: Situation, entry: ModelEntry | None) -> PairState:
+def _judge_row(row: Mapping[str, Any], made: Plan, situation: Situation) -> PairState:
+    """The state of a pair that anybody asks for, or that was audited on request."""
     pair = _pair_from_row(row)
-    state = state_of(pair, situation)
-    if state.status != "missing":
-        return state
-    of_model = None if entry is None or entry.control is None else entry.control.name
-    of_benchmark = situation.benchmarks[pair.benchmark].control
-    if row["is_configured"] and of_model != of_benchmark:
+    state = judge_pair(_OF_PAIRS, made, situation.facts_of, pair)
+    if state.status == "done" and (reason := _explain_benchmark(pair.benchmark, situation)) is not None:
+        return PairState("stale", reason)
+    return state if state.status != "missing" else _judge_missing(row, pair, state, situation)
+
+
+def _judge_missing(row: Mapping[str, Any], pair: Pair, state: PairState, situation: Situation) -> PairState:
+    spec = situation.specs.get(pair.benchmark)
+    if row["is_configured"] and situation.control_of(pair.model) != (None if spec is None else spec.control):
         return PairState("not_applicable", "a control's texts are asked of its own models, and those of nothing else")
-    if row["is_due"] or situation.audits[pair].scores is not None:
+    found = {stage: situation.facts_of(Product(stage.name, pair.partition)) for stage in _OF_PAIRS}
+    if row["is_due"] or any(facts.recorded is not None for stage, facts in found.items() if not stage.concludes):
         return state
-    audit = situation.audits[pair]
-    if (failure := find_extraction_failure(audit)) is not None:
-        return PairState(failure.status, failure.reason, failure)
+    for facts in found.values():
+        if facts.failure is not None:
+            return PairState(facts.failure.status, facts.failure.reason, facts.failure)
     if not row["has_rows"]:
         return PairState("not_requested", "audited on request only")
-    doubt = None if audit.extraction is None else find_extraction_reason(pair, situation)
-    return PairState("done") if doubt is None else PairState("stale", doubt)
+    # What was asked of it is current or not; what was not asked is not missing.
+    asked = {stage.name: [pair.partition] for stage, facts in found.items() if facts.recorded is not None}
+    steps = plan(_OF_PAIRS, asked, situation.facts_of).steps
+    return PairState("stale", steps[0].because) if steps else PairState("done")
 
 
-def _build_row(row: Mapping[str, Any], situation: Situation, entry: ModelEntry | None) -> Mapping[str, object]:
-    state, audit = _state_of_row(row, situation, entry), situation.audits[_pair_from_row(row)]
-    found = audit.evaluations or audit.extraction
+def _explain_benchmark(benchmark: str, situation: Situation) -> str | None:
+    """Why what is made of a benchmark is not what its pairs should rest on; None where it is, or it is not known."""
+    if benchmark not in situation.specs:
+        return "the benchmark is no longer in the configuration" if situation.specs else None
+    wanted = {stage.name: [benchmark] for stage in _OF_BENCHMARKS}
+    return next((step.because for step in plan(_OF_BENCHMARKS, wanted, situation.facts_of).steps), None)
+
+
+def _build_row(row: Mapping[str, Any], made: Plan, situation: Situation) -> Mapping[str, object]:
+    pair = _pair_from_row(row)
+    state = _judge_row(row, made, situation)
+    concluding = (situation.latest(stage.key, pair.partition) for stage in _OF_PAIRS if stage.concludes)
+    found = next((entry for entry in concluding if entry is not None), None)
+    outcome = situation.latest_outcome(pair)
     return {
         "model": row["model"],
         "benchmark": row["benchmark"],
@@ -150,86 +141,15 @@ def _build_row(row: Mapping[str, Any], situation: Situation, entry: ModelEntry |
         "reason": state.reason,
         "has_results": row["has_results"],
         "stage": None if state.outcome is None else state.outcome.stage,
-        "last_audited_at": None if found is None else found.at,
-        "outcome_at": None if audit.outcome is None else audit.outcome.at,
+        "last_audited_at": None if found is None else found.finished_at,
+        "outcome_at": None if outcome is None else outcome.at,
         "run_id": state.outcome.run_id if state.outcome is not None else None if found is None else found.run_id,
     }
-
-
-def _read_situation_of_pairs(
-    connection: duckdb.DuckDBPyConnection, pairs: Iterable[Pair], present: Present, paths: DataPaths
-) -> Situation:
-    pairs = list(pairs)
-    benchmarks = _read_benchmark_facts(connection, {pair.benchmark for pair in pairs}, present)
-    seen = _read_seen_models(connection, present, paths)
-    found = {(row["table"], _pair_from_row(row)): _written_from_row(row) for row in _query_rows(connection, _WRITTEN)}
-    outcomes = {_pair_from_row(row): _outcome_from_row(row) for row in _query_rows(connection, _OUTCOMES)}
-    damaged = {
-        _pair_from_row(row): tuple(sorted(row["damaged"]))
-        for row in _query_rows(connection, _DAMAGED, tables=list(RUN_TABLES))
-    }
-    audits = {
-        pair: PairFacts(
-            seen.conventions(pair.model, benchmarks.get(pair.benchmark, BenchmarkFacts(None, None)).built),
-            found.get(("scores", pair)),
-            found.get(("evaluations", pair)),
-            found.get((DOCUMENT_MEMORISATION.name, pair)),
-            outcomes.get(pair),
-            damaged.get(pair, ()),
-        )
-        for pair in pairs
-    }
-    return replace(present.situation, benchmarks=benchmarks, audits=audits)
-
-
-def _read_benchmark_facts(
-    connection: duckdb.DuckDBPyConnection, names: Iterable[str], present: Present
-) -> Mapping[str, BenchmarkFacts]:
-    """Those of the configuration, and those of ``names`` that are no longer, or not readably, in it.
-
-    Only where the configuration names any is another one removed: an unreadable file names none.
-    """
-    named = {row["benchmark"] for row in _query_rows(connection, "SELECT benchmark FROM configured_benchmarks")}
-    built = {
-        row["benchmark"]: row["digest"]
-        for row in _query_rows(connection, "SELECT benchmark, max(digest) AS digest FROM benchmarks GROUP BY benchmark")
-    }
-    others = {
-        name: BenchmarkFacts(None, built.get(name), is_removed=bool(named) and name not in named) for name in names
-    }
-    return {**others, **present.situation.benchmarks}
-
-
-def _read_seen_models(connection: duckdb.DuckDBPyConnection, present: Present, paths: DataPaths) -> SeenModels:
-    cards = [json.loads(row["card"]) for row in _query_rows(connection, "SELECT card FROM models")]
-    return collect_seen_models(
-        cards, [Sighting(**row) for row in _query_rows(connection, _SIGHTINGS)], present.models, paths
-    )
-
-
-def _written_from_row(row: Mapping[str, Any]) -> WrittenRows:
-    return written_from_run(
-        row["run_id"],
-        row["finished_at"],
-        row["code_version"],
-        row["data_version"],
-        row["benchmark_digest"],
-        row["model_fingerprint"],
-        row["tokenizer_fingerprint"],
-        json.loads(row["upstream"] or "{}"),
-        _pair_from_row(row),
-    )
-
-
-def _outcome_from_row(row: Mapping[str, Any]) -> PairOutcome:
-    return PairOutcome(
-        _pair_from_row(row), row["stage"], row["status"], row["reason"], row["run_id"], row["recorded_at"]
-    )
 
 
 def _pair_from_row(row: Mapping[str, Any]) -> Pair:
     return Pair(row["benchmark"], row["model"])
 
 
-def _query_rows(connection: duckdb.DuckDBPyConnection, query: str, **parameters: object) -> list[dict[str, Any]]:
-    return list(connection.sql(query, params=parameters or None).to_arrow_table().to_pylist())
+def _query_rows(connection: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
+    return list(connection.sql(query).to_arrow_table().to_pylist())

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit_pipeline.catalogue.paths import DataPaths, require_writable
+from audit_pipeline.errors import AuditError
 from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest
 from audit_pipeline.operate.options import ScoreOptions
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from audit_pipeline.fetch.stream import TextStream
     from audit_pipeline.models.config import ModelEntry
+    from audit_pipeline.operate.freshness import Plan
     from audit_pipeline.scoring.file import FileScores, ProgressListener
     from audit_pipeline.scoring.known_texts import Side
     from audit_pipeline.scoring.session import Selection
@@ -36,12 +38,10 @@ def run_audit(
 
     Raises what a user can act on; a pair that met a fault does not stop the others, and is named in the outcome.
     """
-    from audit_pipeline.operate.situation import plan_audit_quickly  # noqa: PLC0415
-
-    entry, options, paths = request.model, request.options, DataPaths.from_environment()
-    if options.is_plain and plan_audit_quickly(entry, request.benchmarks, paths, publish=options.publish) == ():
+    paths = DataPaths.from_environment()
+    if _is_done(request, paths):
         on_step(request.done_in_words)
-        return AuditOutcome(entry, request.benchmarks)
+        return AuditOutcome(request.model, request.benchmarks)
     require_writable(paths.root)
 
     loaded = definitions()
@@ -51,6 +51,34 @@ def run_audit(
     if not outcome.runs and not outcome.failed and not outcome.left_out:
         on_step(request.done_in_words)
     return outcome
+
+
+def plan_quickly(request: AuditRequest, paths: DataPaths) -> Plan | None:
+    """What is to be done for the request, told without a heavy package and without writing.
+
+    None where it is not known, of a model whose tokenizer is not kept, or whose server has to be asked first whether it
+    is still the same, or where something cannot be had: the audit itself then says what is wrong.
+    """
+    from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenizer  # noqa: PLC0415
+    from audit_pipeline.operate.situation import plan_audit  # noqa: PLC0415
+
+    entry = request.model
+    try:
+        if not entry.host.is_here or not is_tokenizer_kept(entry, paths):
+            return None
+        made = plan_audit(request, load_tokenizer(entry, paths), paths)
+    except AuditError:
+        return None
+    return None if made.problems else made
+
+
+def _is_done(request: AuditRequest, paths: DataPaths) -> bool:
+    from audit_pipeline.operate.publication import explain_unpublished  # noqa: PLC0415
+
+    made = plan_quickly(request, paths) if request.options.is_plain else None
+    if made is None or made.steps:
+        return False
+    return not request.options.publish or explain_unpublished([request.model.name], paths) is None
 
 
 @dataclass(frozen=True)

@@ -1,405 +1,270 @@
-"""What there is: the facts that the planner is told, read from the data folder and the configuration.
+"""What there is: everything that stages ask to tell what a product would be made of now, and what it was made of.
 
-What belongs here: reading, for every kind of product, the version that it should have and the one that is there; and
-keeping with warehouse and report what they were made with besides the findings (the configuration, the code, whether
-texts are quoted). What does not: comparing them (plan.py), the same facts of pairs read from the tables of a warehouse
-that is being built (coverage.py), and what Dagster is busy with (operate/dagster/sensors.py).
+Each fact is read once, and only where a stage asks for it. Models are those that a caller has loaded, or as they were
+seen last (seen_models.py): of the others it is not known how they would be run now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
-import duckdb
-
-from audit_pipeline.benchmarks.build import compute_wanted_digest, read_built_digest, read_source_version
+from audit_pipeline.benchmarks.build import read_built_digest, read_source_version
 from audit_pipeline.benchmarks.config import BenchmarkSpec
-from audit_pipeline.catalogue.bucket_folder import refresh_warehouse
-from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, PLANS, RUN_TABLES, Pair
-from audit_pipeline.catalogue.files import read_json_if_whole, write_json
-from audit_pipeline.catalogue.integrity import digest_of_files
-from audit_pipeline.catalogue.ledger import find_latest_outcome, is_latest_file_whole, read_latest_run
-from audit_pipeline.catalogue.paths import DataPaths, config_dir, model_page_path, texts_are_quoted
-from audit_pipeline.catalogue.versions import code_digest, package_versions
-from audit_pipeline.controls.config import load_controls
-from audit_pipeline.controls.versions import compute_wanted_version, read_trained_version
-from audit_pipeline.errors import AuditError, ConfigError, DataError
+from audit_pipeline.catalogue.contracts import EVALUATIONS, Pair, digest
+from audit_pipeline.catalogue.ledger import (
+    Entry,
+    Ledger,
+    PairOutcome,
+    is_latest_file_whole,
+    read_latest_run,
+    read_ledger,
+)
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.config.entries import Entries
+from audit_pipeline.controls.config import ControlEntry, load_controls
+from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.tokenized_model import KnownModel, TokenizedModel, is_tokenizer_kept, load_tokenizer
-from audit_pipeline.operate import facts
-from audit_pipeline.operate.facts import PlannedStep, PlanRequest, Situation
-from audit_pipeline.operate.plan import find_benchmark_problems, plan
-from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, find_split_versions, read_split_facts
-from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION
-from audit_pipeline.operate.stages.extraction import find_search_version
-from audit_pipeline.operate.stages.scores import SCORES_VERSION, statistics_version
-from audit_pipeline.references.config import ReferenceEntry
-from audit_pipeline.references.frequencies import corpus_from_entry, find_countable_corpus, read_corpus_digests
-from audit_pipeline.scoring.needs.registry import is_extra
+from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.operate.audit_request import AuditRequest
+from audit_pipeline.operate.freshness import Facts, Plan, pair_of, plan
+from audit_pipeline.operate.seen_models import SeenModel
+from audit_pipeline.operate.stage import UNKNOWN, Inputs, Product, Stage
+from audit_pipeline.operate.stages.registry import OF_MODELS, PAIR, STAGES, get_stage
+from audit_pipeline.operate.stages.settings import StageEntry, is_asked_for, load_stage_entries
 from audit_pipeline.scoring.session import find_current_upstream
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
-from audit_pipeline.sources.store import read_settings_digest
-from audit_pipeline.warehouse.query import open_read_only
 
 
-def note_published(paths: DataPaths, *, include_text: bool) -> None:
-    """Keep what warehouse and report, which have just been written, were made with."""
-    write_json(paths.published, compute_current_inputs(paths, include_text=include_text))
+@dataclass(frozen=True)
+class Scope:
+    """What is to be up to date, each with all that it is made of.
+
+    ``pairs``: by default every model on every benchmark. ``again``: by a stage's name, why its products are made
+    whatever is there. ``is_weekly``: with what entries say that the weekly audit makes.
+    """
+
+    benchmarks: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    sources: tuple[str, ...] = ()
+    controls: tuple[str, ...] = ()
+    again: Mapping[str, str] = field(default_factory=dict)
+    is_weekly: bool = False
+
+    @classmethod
+    def of_models(cls, benchmarks: Iterable[str], models: Iterable[str]) -> Scope:
+        """Every model on every benchmark."""
+        benchmarks, models = tuple(benchmarks), tuple(models)
+        return cls(benchmarks, models, tuple(Pair(benchmark, model) for model in models for benchmark in benchmarks))
 
 
-def read_published_inputs(paths: DataPaths) -> Mapping[str, object] | None:
-    """What warehouse and report were made with, each part by its name; None where it was not kept."""
-    return read_json_if_whole(paths.published)
+@dataclass
+class Situation:
+    """The configuration, the models and the data folder as they are; see the module's words.
+
+    ``specs`` and ``entries``: the benchmarks and models that are asked about, by name. ``ask_hub``: rows of the hub are
+    looked at there. ``config``: the folder of the configuration, by default the workspace's. ``is_whole``: whether the
+    latest file of a table's partition is as it was written.
+    """
+
+    paths: DataPaths
+    specs: Mapping[str, BenchmarkSpec] = field(default_factory=dict)
+    entries: Mapping[str, ModelEntry] = field(default_factory=dict)
+    models: Mapping[str, TokenizedModel | SeenModel] = field(default_factory=dict)
+    ask_hub: bool = False
+    config: Path | None = None
+    is_whole: Callable[[str, str], bool] | None = None
+    _built: dict[str, str | None] = field(default_factory=dict)
+    _versions: dict[str, str] = field(default_factory=dict)
+    _extras: dict[str, Mapping[str, str] | None] = field(default_factory=dict)
+    _latest: dict[tuple[str, str], Entry | None] = field(default_factory=dict)
+    _facts: dict[Product, Facts] = field(default_factory=dict)
+
+    @cached_property
+    def source_settings(self) -> SourceSettings:
+        return load_source_settings(self.config)
+
+    @cached_property
+    def controls(self) -> Entries[ControlEntry]:
+        return load_controls(self.config)
+
+    @cached_property
+    def stage_entries(self) -> Entries[StageEntry]:
+        """What config/stages.yaml asks for."""
+        return load_stage_entries(self.config)
+
+    def version_of_settings(self, stage: str) -> str | None:
+        """The version of the options that config/stages.yaml gives a stage; None where it gives none."""
+        entry = self.stage_entries.get(stage)
+        return None if entry is None or not entry.options else digest(dict(entry.options))
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        return read_ledger(self.paths)
+
+    @cached_property
+    def _outcomes(self) -> Mapping[tuple[Pair, str], PairOutcome]:
+        """The outcome of every pair at each stage that was recorded last."""
+        return {(outcome.pair, outcome.stage): outcome for outcome in self.ledger.outcomes}
+
+    def latest_outcome(self, pair: Pair) -> PairOutcome | None:
+        """The outcome recorded last for a pair, whatever was found since; None where every run could do it."""
+        outcomes = (outcome for (of, _), outcome in self._outcomes.items() if of == pair)
+        return max(outcomes, key=lambda outcome: outcome.at, default=None)
+
+    def built(self, benchmark: str) -> str | None:
+        """The digest of a benchmark as it is built; None where it is not."""
+        if benchmark not in self._built:
+            self._built[benchmark] = read_built_digest(benchmark, self.paths)
+        return self._built[benchmark]
+
+    def version_of_source(self, source: str) -> str:
+        """The version of a source's documents; raises DataError where they are not there."""
+        if source not in self._versions:
+            self._versions[source] = read_source_version(source, self.paths)
+        return self._versions[source]
+
+    def presence(self, stage: str, partition: str) -> dict[str, str | None]:
+        """A product as an input whose version others cover: whether it is there at all."""
+        is_there = self.facts_of(Product(stage, partition)).recorded is not None
+        return {f"{get_stage(stage).key}/{partition}": UNKNOWN if is_there else None}
+
+    def control_of(self, model: str) -> str | None:
+        """The control that a model is of; None for every other model."""
+        entry = self.entries.get(model)
+        return entry.control.name if entry is not None and entry.control is not None else None
+
+    def needs(self, model: str, kind: str) -> Mapping[str, str] | None:
+        """What detectors of a model need of a kind, as ``reference_model``, with versions; None: not known."""
+        known = self.models.get(model)
+        if isinstance(known, TokenizedModel):
+            if model not in self._extras:
+                self._extras[model] = find_current_upstream(known, self.paths)
+            return self._extras[model]
+        return None if known is None else known.needs[kind]
+
+    def latest(self, table: str, partition: str) -> Entry | None:
+        """The ledger's line of the rows that were written last; None where there are none that a whole line
+        explains."""
+        key = table, partition
+        if key not in self._latest:
+            try:
+                self._latest[key] = read_latest_run(self.paths, table, partition)
+            except DataError:
+                self._latest[key] = None
+        return self._latest[key]
+
+    def facts_of(self, product: Product) -> Facts:
+        """What is known of a product."""
+        if product not in self._facts:
+            self._facts[product] = self._read_facts(get_stage(product.stage), product.partition)
+        return self._facts[product]
+
+    def _read_facts(self, stage: Stage, partition: str) -> Facts:
+        failure, damage = self._find_failure(stage, partition), self._find_damage(stage, partition)
+        recorded = (stage.recorded or _make_reader(stage))(partition, self)
+        try:
+            return Facts({"code": stage.code, **stage.inputs(partition, self)}, recorded, None, damage, failure)
+        except AuditError as error:
+            return Facts({}, recorded, str(error), damage, failure)
+
+    def _find_failure(self, stage: Stage, partition: str) -> PairOutcome | None:
+        """Why the last run gave a pair up at this stage, or at the next where nothing but the ledger tells of this one.
+
+        What was made since of the stage, or of what it makes, counts: a run that leaves a pair out makes nothing of it.
+        """
+        if stage.dimensions != PAIR:
+            return None
+        without_files = all(table.file_of(self.paths, partition) is None for table in stage.tables)
+        names = [stage.name, *(one.name for one in STAGES if without_files and stage.name in one.after)]
+        for name in names:
+            outcome = self._outcomes.get((pair_of(partition), name))
+            if outcome is not None:
+                since = [one for one in STAGES if one.name == name or name in one.after]
+                tables = [table.name for one in since for table in one.tables]
+                entries = [entry for table in tables for entry in self.ledger.of(table, partition)]
+                if all(entry.finished_at < outcome.at for entry in entries):
+                    return outcome
+        return None
+
+    def _find_damage(self, stage: Stage, partition: str) -> str | None:
+        is_whole = self.is_whole or (lambda table, of: is_latest_file_whole(self.paths, table, of))
+        tables = [table.name for table in stage.tables if table.append_only]
+        if all(is_whole(table, partition) for table in tables):
+            return None
+        return f"a file of its {stage.name.replace('_', ' ')} is damaged or gone"
+
+    def plan(
+        self,
+        scope: Scope,
+        stages: Iterable[Stage] = STAGES,
+        again: Mapping[str, str] | None = None,
+        left: Mapping[str, str] | None = None,
+    ) -> Plan:
+        """The steps of ``stages`` that bring all that the scope takes up to date (see :func:`freshness.plan`)."""
+        stages = list(stages)
+        wanted = {stage.name: tuple(self.list_partitions(stage, scope)) for stage in stages}
+        return plan(stages, wanted, self.facts_of, scope.again if again is None else again, left)
+
+    def list_partitions(self, stage: Stage, scope: Scope) -> Iterable[str]:
+        """The partitions of a stage that an audit of the scope takes."""
+        if stage.partitions is not None:
+            return stage.partitions(scope, self)
+        if stage.dimensions == PAIR:
+            names = [pair.partition for pair in scope.pairs]
+        else:
+            names = list(scope.benchmarks) if stage.dimensions == ("benchmark",) else []
+        return [name for name in names if not stage.is_on_request or is_asked_for(stage, name, self.stage_entries)]
 
 
-def compute_current_inputs(paths: DataPaths, *, include_text: bool | None = None) -> Mapping[str, object]:
-    """What they would be made with now; texts are quoted as the environment says, unless that is given."""
-    config = config_dir()
+def _make_reader(stage: Stage) -> Callable[[str, Situation], Inputs | None]:
+    def read(partition: str, situation: Situation) -> Inputs | None:
+        entry = situation.latest(stage.key, partition) if stage.tables else None
+        return None if entry is None else inputs_of_entry(entry)
+
+    return read
+
+
+def inputs_of_entry(entry: Entry) -> dict[str, str | None]:
+    """What the ledger says that rows were made of."""
     return {
-        "configuration": digest_of_files(config, sorted(config.glob("*.yaml"))),
-        "code": code_digest(),
-        "packages": dict(package_versions()),
-        "include_text": texts_are_quoted() if include_text is None else include_text,
-        "sealed plans": sum(1 for _ in paths.table(PLANS.name).rglob("*.parquet")),
+        **entry.upstream,
+        "code": entry.code_version,
+        "model": entry.model_fingerprint,
+        "endpoint": entry.model_fingerprint,
+        "tokenizer": entry.tokenizer_fingerprint,
+        "settings": digest(dict(entry.settings)) if entry.settings else None,
     }
 
 
-CODE = {
-    "split_quality": SPLIT_VERSION,
-    "scores": SCORES_VERSION,
-    "evaluations": EVALUATIONS_VERSION,
-}
+def look_at_model(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> Situation:
+    """The situation of a request; ``model``: None where it is not known how it would be run now."""
+    entry = request.model
+    models = {} if model is None else {entry.name: model}
+    return Situation(paths, {spec.name: spec for spec in request.benchmarks}, {entry.name: entry}, models)
 
 
-def read_situation(
-    request: PlanRequest,
-    paths: DataPaths,
-    *,
-    specs: Iterable[BenchmarkSpec] = (),
-    entries: Iterable[ModelEntry] = (),
-    models: Mapping[str, TokenizedModel] | None = None,
-    ask_hub: bool = False,
-    config: Path | None = None,
-) -> Situation:
-    """What there is of all that ``asked`` takes.
-
-    ``specs`` and ``entries`` are the benchmarks and models of it; ``models`` are those of ``entries`` that are loaded:
-    of the others it is not known how they would be run now. ``ask_hub``: rows of the hub are looked at there.
-    ``config``: the folder that sources and controls are configured in, by default the workspace's.
-    Raises ConfigError where a part of the configuration that this takes cannot be read.
-    """
-    specs, models = list(specs), models or {}
-    settings = load_source_settings(config)
-    needs = {entry.name: _read_model_facts(entry, models.get(entry.name), paths) for entry in entries}
-    trained = [*(model.control for model in needs.values()), *(spec.control for spec in specs)]
-    wanted = [name for name in dict.fromkeys((*request.controls, *trained)) if name is not None]
-    controls = {name: _read_control_facts(name, paths, config) for name in wanted}
-    named = (
-        *request.sources,
-        *(source for spec in specs for source in spec.sources),
-        *(source for control in controls.values() for source in control.sources),
-        *(table.source for model in needs.values() if (table := model.frequencies) and table.source),
-    )
-    sources = {name: _read_source_facts(name, paths, settings) for name in dict.fromkeys(named)}
-    benchmarks = _read_benchmark_facts(specs, sources, controls, paths, ask_hub=ask_hub)
-    extras = {name: find_current_upstream(model, paths) for name, model in models.items()}
-    audits = {}
-    for pair in request.pairs:
-        now = facts.Conventions()
-        if pair.model in models and pair.benchmark in benchmarks:
-            now = conventions(
-                models[pair.model], benchmarks[pair.benchmark].built, *split_extra_versions(extras[pair.model])
-            )
-        audits[pair] = _read_pair_facts(pair, now, paths)
-    return Situation(
-        sources=sources,
-        controls=controls,
-        benchmarks=benchmarks,
-        models=needs,
-        audits=audits,
-        published=_read_published_facts(request, paths) if request.publish else facts.PublishedFacts(),
-        code=CODE,
-    )
+def scope_of_request(request: AuditRequest) -> Scope:
+    """The model on the benchmarks of a request, with what its options ask for again."""
+    options = request.options
+    scope = Scope.of_models([spec.name for spec in request.benchmarks], [request.model.name])
+    if options.again:
+        again = {stage.name: "it is asked for again" for stage in OF_MODELS if stage.dimensions == PAIR}
+        return replace(scope, again=again)
+    more = [kind for kind in options.kinds if kind != "base"]
+    if not more:
+        return scope
+    return replace(scope, again={"token_statistics": f"more token statistics are asked for: {', '.join(more)}"})
 
 
-def plan_audit_quickly(
-    entry: ModelEntry, specs: Sequence[BenchmarkSpec], paths: DataPaths, *, publish: bool
-) -> tuple[PlannedStep, ...] | None:
-    """The planner's steps for the model on these benchmarks, told without a heavy package and without writing.
-
-    None where they are not known; the audit itself then says what is wrong, where something is.
-    """
-    model = _load_kept_tokenizer(entry, paths)
-    if model is None:
-        return None
-    request = PlanRequest(pairs=tuple(Pair(spec.name, entry.name) for spec in specs), publish=publish)
-    try:
-        situation = read_situation(request, paths, specs=specs, entries=[entry], models={entry.name: model})
-    except AuditError:
-        return None
-    return None if find_benchmark_problems(situation, situation.benchmarks) else plan(situation, request)
-
-
-def plan_publication(pairs: Iterable[Pair], paths: DataPaths) -> tuple[PlannedStep, ...]:
-    """The step that makes warehouse and report show what was found on ``pairs``; none where they do."""
-    request = PlanRequest(pairs=tuple(pairs), publish=True)
-    return plan(read_situation(request, paths), request)
-
-
-def _load_kept_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel | None:
-    """The model, where reading its tokenizer takes no time and writes nothing; else, or where it is lacking, None.
-
-    None too where its server has to be asked first whether it is still the same model.
-    """
-    if not entry.host.is_here:
-        return None
-    try:
-        return load_tokenizer(entry, paths) if is_tokenizer_kept(entry, paths) else None
-    except AuditError:
-        # Running the model raises what is wrong with it.
-        return None
-
-
-def _read_source_facts(name: str, paths: DataPaths, settings: SourceSettings) -> facts.SourceFacts:
-    if settings.is_broken(name):
-        return facts.SourceFacts(None, None, _explain_broken_source(name, settings))
-    to_be_set = settings.to_be_set_for(name)
-    problem = None if to_be_set is None else f"{name} is not configured: {to_be_set}"
-    return facts.SourceFacts(settings.digest_for(name), read_settings_digest(name, paths), problem)
-
-
-def _explain_broken_source(name: str, settings: SourceSettings) -> str:
-    try:
-        settings.require_usable(name)
-    except ConfigError as error:
-        return str(error)
-    raise TypeError(f"{name} is not broken")
-
-
-def _read_control_facts(name: str, paths: DataPaths, config: Path | None) -> facts.ControlFacts:
-    try:
-        entry = load_controls(config).named(name)
-    except ConfigError as error:
-        return facts.ControlFacts(None, None, problem=str(error))
-    return facts.ControlFacts(compute_wanted_version(entry, paths), read_trained_version(name, paths), entry.sources)
-
-
-def _read_benchmark_facts(
-    specs: Iterable[BenchmarkSpec],
-    sources: Mapping[str, facts.SourceFacts],
-    controls: Mapping[str, facts.ControlFacts],
-    paths: DataPaths,
-    *,
-    ask_hub: bool,
-) -> dict[str, facts.BenchmarkFacts]:
-    """What each benchmark is and would be, by name; each source is read once, however many are drawn from it."""
-    version_of = cache(lambda source: read_source_version(source, paths))
-    found = {}
-    for spec in specs:
-        built, wanted, problem = read_built_digest(spec, paths), None, None
-        made_of = [sources[name].there for name in spec.sources]
-        made_of += [controls[name].there for name in (spec.control,) if name is not None]
-        # Where something that it is made of is not there yet, nothing is wrong: it is not known yet.
-        if None not in made_of:
-            try:
-                wanted = compute_wanted_digest(spec, built, paths, version_of, ask_hub=ask_hub)
-            except AuditError as error:
-                problem = str(error)
-        found[spec.name] = facts.BenchmarkFacts(
-            wanted,
-            built,
-            spec.sources,
-            spec.control,
-            problem,
-            split=_read_split_or_empty(spec.name, paths),
-            extraction=find_search_version(spec),
-            overlaps=_read_overlaps(spec, built, paths),
-        )
-    return found
-
-
-def _read_overlaps(spec: BenchmarkSpec, built: str | None, paths: DataPaths) -> tuple[facts.OverlapFacts, ...]:
-    if not spec.settings.corpora:
-        return ()
-    # Here and not above: most benchmarks name no corpus.
-    from audit_pipeline.operate.stages.overlap import read_overlap_facts  # noqa: PLC0415
-
-    found = []
-    for corpus in spec.settings.corpora:
-        try:
-            found.append(read_overlap_facts(spec.name, built, corpus, paths))
-        except AuditError as error:
-            found.append(facts.OverlapFacts(corpus, "", None, str(error)))
-    return tuple(found)
-
-
-def _read_split_or_empty(benchmark: str, paths: DataPaths) -> facts.SplitFacts:
-    try:
-        return read_split_facts(benchmark, paths)
-    except DataError:
-        # A lineage entry is damaged: the split is assessed again.
-        return facts.SplitFacts()
-
-
-def _read_model_facts(entry: ModelEntry, model: TokenizedModel | None, paths: DataPaths) -> facts.ModelFacts:
-    control = entry.control.name if entry.control is not None else None
-    return facts.ModelFacts(control, None if model is None else _read_frequency_facts(model, paths))
-
-
-def _read_frequency_facts(model: TokenizedModel, paths: DataPaths) -> facts.FrequencyFacts | None:
-    try:
-        corpus = find_countable_corpus(model.entry)
-    except ConfigError:
-        # Counting raises what is wrong with the entry; the audit goes on without.
-        return None
-    if corpus is None:
-        return None
-    counted = read_corpus_digests(corpus.name, model, paths)
-    settings, documents = corpus.settings_digest, _documents_digest(corpus, paths)
-    if counted is None:
-        return facts.FrequencyFacts(corpus.name, settings, None, corpus.package)
-    if documents is None:
-        return facts.FrequencyFacts(corpus.name, settings, counted[0], corpus.package)
-    return facts.FrequencyFacts(corpus.name, f"{settings} {documents}", " ".join(counted), corpus.package)
-
-
-def _documents_digest(corpus: ReferenceEntry, paths: DataPaths) -> str | None:
-    """The digest of the documents of a corpus that is a source; None where they are not there, and of files: their
-    bytes, which may be many, are looked at when they are counted."""
-    if corpus.package is None or not paths.documents(corpus.package).exists():
-        return None
-    try:
-        return corpus_from_entry(corpus, paths).digest
-    except AuditError:
-        return None
-
-
-def _read_pair_facts(pair: Pair, now: facts.Conventions, paths: DataPaths) -> facts.PairFacts:
-    try:
-        outcome = find_latest_outcome(paths, pair)
-    except DataError:
-        # It is named where the warehouse is built; what it says is not known.
-        outcome = None
-    return facts.PairFacts(
-        now,
-        _read_written_rows("scores", pair, paths),
-        _read_written_rows("evaluations", pair, paths),
-        _read_written_rows(DOCUMENT_MEMORISATION.name, pair, paths),
-        outcome,
-        tuple(table for table in RUN_TABLES if not is_latest_file_whole(paths, table, pair.partition)),
-    )
-
-
-def conventions(
-    model: KnownModel, built: str | None, reference: facts.Versions | None, frequencies: facts.Versions | None
-) -> facts.Conventions:
-    """How a model would be run now on a benchmark of that digest, with that reference model and token frequencies."""
-    return facts.Conventions(
-        model.identity.model_fingerprint,
-        model.identity.tokenizer_fingerprint,
-        None if built is None else statistics_version(model, built),
-        reference,
-        frequencies,
-        model.identity.before,
-    )
-
-
-def written_from_run(
-    run_id: str,
-    finished_at: datetime,
-    code_version: str,
-    data_version: str,
-    benchmark_digest: str | None,
-    model_fingerprint: str | None,
-    tokenizer_fingerprint: str | None,
-    upstream: Mapping[str, str],
-    pair: Pair,
-) -> facts.WrittenRows:
-    """What the lineage says of the rows of a pair, as a fact."""
-    reference, frequencies = split_extra_versions({key: upstream[key] for key in upstream if is_extra(key)})
-    statistics = upstream.get(f"token_statistics/{pair.partition}")
-    return facts.WrittenRows(
-        run_id,
-        finished_at,
-        code_version,
-        benchmark_digest,
-        facts.Conventions(model_fingerprint, tokenizer_fingerprint, statistics, reference, frequencies),
-        data_version,
-        upstream.get(f"scores/{pair.partition}"),
-        find_split_versions(pair.benchmark, upstream),
-    )
-
-
-def split_extra_versions(extras: Mapping[str, str] | None) -> tuple[facts.Versions | None, facts.Versions | None]:
-    """The versions of reference models, and those of token frequencies.
-
-    Prefixes are none of them: their texts are covered by the digest of the benchmark that they come from.
-    """
-    if extras is None:
-        return None, None
-    items = sorted(extras.items())
-    return (
-        tuple(item for item in items if item[0].startswith("reference_model/")),
-        tuple(item for item in items if item[0].startswith("token_frequencies/")),
-    )
+def plan_audit(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> Plan:
+    """All that is to be done now, but for warehouse and report."""
+    return look_at_model(request, model, paths).plan(scope_of_request(request), STAGES)
 
 
 def is_evaluated(pair: Pair, paths: DataPaths) -> bool:
     """Whether there are findings of a pair, up to date or not."""
-    return _read_written_rows("evaluations", pair, paths) is not None
-
-
-def _read_written_rows(table: str, pair: Pair, paths: DataPaths) -> facts.WrittenRows | None:
-    try:
-        run = read_latest_run(paths, table, pair.partition)
-    except DataError:
-        return None
-    return written_from_run(
-        run.run_id,
-        run.finished_at,
-        run.code_version,
-        run.data_version,
-        run.benchmark_digest,
-        run.model_fingerprint,
-        run.tokenizer_fingerprint,
-        run.upstream,
-        pair,
-    )
-
-
-def _read_published_facts(request: PlanRequest, paths: DataPaths) -> facts.PublishedFacts:
-    files: Sequence[Path] = (
-        paths.report,
-        paths.published,
-        *(model_page_path(paths.reports, pair.model) for pair in request.pairs),
-    )
-    runs = _published_runs(paths)
-    if runs is None or not all(file.exists() for file in files):
-        return facts.PublishedFacts(compute_current_inputs(paths))
-    made_at = paths.warehouse.stat().st_mtime_ns
-    if paths.published.stat().st_mtime_ns < made_at:
-        # The report was made of an earlier warehouse: it is noted last of all that it was made.
-        return facts.PublishedFacts(compute_current_inputs(paths))
-    return facts.PublishedFacts(
-        compute_current_inputs(paths), read_published_inputs(paths), runs, datetime.fromtimestamp(made_at / 1e9, UTC)
-    )
-
-
-def _published_runs(paths: DataPaths) -> frozenset[str] | None:
-    """The runs whose findings and splits the warehouse holds; None where there is none that can be read."""
-    refresh_warehouse(paths.warehouse)
-    if not paths.warehouse.exists():
-        return None
-    try:
-        with open_read_only(paths.warehouse) as connection:
-            found = connection.execute(
-                "SELECT run_id FROM evaluations UNION SELECT run_id FROM split_quality"
-                " UNION SELECT run_id FROM document_memorisation"
-            ).fetchall()
-    except (DataError, duckdb.Error):
-        # A damaged warehouse is built again.
-        return None
-    return frozenset(run_id for (run_id,) in found)
+    return Situation(paths).latest(EVALUATIONS.name, pair.partition) is not None

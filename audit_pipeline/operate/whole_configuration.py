@@ -22,6 +22,7 @@ from audit_pipeline.errors import AuditError, ConfigError
 from audit_pipeline.models import config as models
 from audit_pipeline.models import watch
 from audit_pipeline.models.config import ModelEntry, is_path_or_hub_id
+from audit_pipeline.operate.stages import settings
 from audit_pipeline.references import config as references
 from audit_pipeline.sources import config as sources
 from audit_pipeline.sources.config import SourceSettings, all_sources
@@ -36,6 +37,7 @@ _READ: tuple[tuple[EntryFile[Any], Callable[[Path], Any]], ...] = (
     (controls.STUDIES_FILE, controls.load_studies),
     (benchmarks.FILE, benchmarks.load_benchmarks),
     (asking.FILE, asking.load_chat_models),
+    (settings.FILE, settings.load_stage_entries),
     (watch.FILE, watch.load_watched),
 )
 """Every file, and how it is read: a new one needs a line here and nothing else."""

@@ -50,7 +50,7 @@ from audit_pipeline.report.number_format import (
     things,
     visible,
 )
-from audit_pipeline.report.page import ReportPage, sections
+from audit_pipeline.report.page import ReportPage, brought_sections, sections
 from audit_pipeline.report.pictures import (
     SHADES,
     SIDE_NAMES,
@@ -96,9 +96,10 @@ Row = Mapping[str, Any]
 def layout_digest() -> str:
     """A digest of the modules, queries, templates and words that make a page: another one, other pages."""
     digest = hashlib.sha256()
-    for path, file in sorted(_iterate_layout_files(resources.files(__package__))):
-        digest.update(path.encode())
-        digest.update(file.read_bytes())
+    for folder in (resources.files(__package__), *brought_sections()):
+        for path, file in sorted(_iterate_layout_files(folder)):
+            digest.update(path.encode())
+            digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
 
 
@@ -190,7 +191,11 @@ def _build_jinja_environment() -> jinja2.Environment:
     """The templates, compiled once for all pages."""
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader(
-            [jinja2.PackageLoader(__package__, "sections"), jinja2.PackageLoader(__package__, "templates")]
+            [
+                jinja2.PackageLoader(__package__, "sections"),
+                jinja2.PackageLoader(__package__, "templates"),
+                *(jinja2.FileSystemLoader(str(folder)) for folder in brought_sections()),
+            ]
         ),
         autoescape=True,
         undefined=jinja2.StrictUndefined,

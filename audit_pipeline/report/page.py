@@ -26,6 +26,7 @@ from typing import Any, Literal, NamedTuple
 import duckdb
 import pyarrow as pa
 
+from audit_pipeline.catalogue.brought import load_brought_stages
 from audit_pipeline.catalogue.contracts import PAIR_STATES
 from audit_pipeline.report import choice
 from audit_pipeline.report.filled_columns import TYPES, fill_columns
@@ -50,7 +51,13 @@ class SectionFiles:
 @cache
 def sections() -> tuple[SectionFiles, ...]:
     """All sections, in the order of the page."""
-    return _read_sections(SECTIONS, "")
+    found = [section for folder in (SECTIONS, *brought_sections()) for section in _read_sections(folder, "")]
+    return tuple(sorted(found, key=lambda section: section.template))
+
+
+def brought_sections() -> list[Traversable]:
+    """The folders of sections that stages of installed packages bring."""
+    return [stage.section for _, stage in load_brought_stages() if getattr(stage, "section", None) is not None]
 
 
 def _read_sections(folder: Traversable, prefix: str) -> tuple[SectionFiles, ...]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import KEYS, RUN_TABLES, TABLES
+from audit_pipeline.catalogue.contracts import KEYS, TABLES
 from audit_pipeline.catalogue.ledger import Entry, file_of
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.sql import (
@@ -81,7 +81,7 @@ def _read_macro(name: str) -> Macro:
 _OF_WAREHOUSE = tuple(table for table in TABLES.values() if table.in_warehouse)
 OF_FILES = tuple(table for table in _OF_WAREHOUSE if table.kept not in ("given", "derived"))
 """Filled from Parquet files."""
-OF_RUNS = tuple(TABLES[name] for name in RUN_TABLES)
+OF_RUNS = tuple(table for table in TABLES.values() if table.append_only)
 """A run adds one file for a benchmark and model to each."""
 DERIVED = tuple(table for table in _OF_WAREHOUSE if table.kept == "derived")
 """Filled from other tables by sql/fills/, in this order, so that views need not read every score."""

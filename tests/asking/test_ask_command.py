@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -12,14 +11,22 @@ from typing import Any
 import dagster as dg
 import pytest
 from chat_server import ChatServer
-from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
+from made_workspace import (
+    Workspace,
+    made_documents,
+    make_workspace,
+    partitions_of_controls,
+    quick_folder,
+    temporal,
+)
 
-import assets.asking
 from audit_pipeline.asking.ladder import WINDOW
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.definitions import defs
-from audit_pipeline.operate.dagster import in_process, weekly
+from audit_pipeline.operate.dagster import weekly
+from audit_pipeline.operate.dagster.instance import open_instance
 from audit_pipeline.operate.dagster.partitions import register
+from audit_pipeline.operate.stages.registry import get_stage
 from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = [pytest.mark.usefixtures("one_thread")]
@@ -181,33 +188,28 @@ def benchmark(workspace: Workspace) -> Workspace:
 def test_the_asset_and_the_weekly_audit(benchmark: Workspace, chat_server: Servers) -> None:
     server, name = chat_server(go_on), f"made_{WINDOW}"
     write_entry(benchmark, server, max_requests=1000)
-    importlib.reload(assets.asking)
-    try:
-        with in_process.open_instance(benchmark.paths) as instance:
-            register(instance, benchmarks=[name])
-            job = defs().resolve_job_def("ask")
-            config = {"ops": {"chat_answers": {"config": {"draws": 0, "passages": 1}}}}
-            result = job.execute_in_process(instance=instance, partition_key=f"{name}|talker", run_config=config)
-            assert result.success
-            asked = len(server.requests)
-            assert asked > 0
-            [check] = result.get_asset_check_evaluations()
-            assert (check.check_name, check.passed) == ("every_request_measured", True)
-            _week(benchmark, instance)
-            assert len(server.requests) == asked, "no entry says that it is asked every week"
-            write_entry(benchmark, server, max_requests=1000, weekly=[name, "unknown"])
-            problems = _week(benchmark, instance).problems
-            assert len(server.requests) > asked
-            assert [one for one in problems if "talker" in one] == [
-                "unknown|talker: weekly names unknown, which is no benchmark of the weekly audit"
-            ]
-            again = len(server.requests)
-            assert _week(benchmark, instance).asked == []
-            assert len(server.requests) == again
-    finally:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.delenv("CORPUS_AUDIT_CONFIG")
-            importlib.reload(assets.asking)
+    with partitions_of_controls(), open_instance(benchmark.paths) as instance:
+        register(instance, benchmarks=[name])
+        job = defs().resolve_job_def("ask")
+        config = {"ops": {"chat_answers": {"config": {"draws": 0, "passages": 1}}}}
+        result = job.execute_in_process(instance=instance, partition_key=f"{name}|talker", run_config=config)
+        assert result.success
+        asked = len(server.requests)
+        assert asked > 0
+        [check] = result.get_asset_check_evaluations()
+        assert (check.check_name, check.passed) == ("every_request_measured", True)
+        _week(benchmark, instance)
+        assert len(server.requests) == asked, "no entry says that it is asked every week"
+        write_entry(benchmark, server, max_requests=1000, weekly=[name, "unknown"])
+        problems = _week(benchmark, instance).problems
+        assert len(server.requests) > asked
+        assert [one for one in problems if "talker" in one] == [
+            "chat_answers of unknown|talker could not be made: weekly names unknown, which is no benchmark of the "
+            "weekly audit"
+        ]
+        again = len(server.requests)
+        assert get_stage("chat_answers").job not in _week(benchmark, instance).made
+        assert len(server.requests) == again
 
 
 def _week(workspace: Workspace, instance: dg.DagsterInstance) -> weekly.WeeklySummary:

@@ -25,9 +25,9 @@ from audit_pipeline.errors import (
     PairsFailedError,
     TransientError,
 )
-from audit_pipeline.operate.dagster import pairs, retries
-from audit_pipeline.operate.dagster.in_process import run_job
+from audit_pipeline.operate.dagster import retries, stage_assets
 from audit_pipeline.operate.dagster.partitions import register
+from audit_pipeline.operate.dagster.run import run_job
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
 RANGE = ("made_8|one", "made_12|two")
@@ -43,7 +43,9 @@ def built(workspace: Workspace, instance: dg.DagsterInstance) -> Workspace:
     workspace.build("made")
     workspace.assess("made")
     register(instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
-    workspace.monkeypatch.setattr(pairs, "with_retries", partial(retries.with_retries, sleep=lambda seconds: None))
+    workspace.monkeypatch.setattr(
+        stage_assets, "with_retries", partial(retries.with_retries, sleep=lambda seconds: None)
+    )
     return workspace
 
 
@@ -51,7 +53,7 @@ def built(workspace: Workspace, instance: dg.DagsterInstance) -> Workspace:
 def fail_with(built: Workspace) -> FailWith:
     """Let the token statistics of one pair raise, so many times; returns a list that grows with each."""
     # The asset calls the stage by the name that its module has of it.
-    module = __import__("assets.token_statistics", fromlist=["run_tokens"])
+    module = __import__("audit_pipeline.operate.stages.scores", fromlist=["run_tokens"])
     run_tokens = module.run_tokens
 
     def faulty(error: Exception, times: int) -> list[int]:
@@ -211,7 +213,7 @@ def test_whatever_the_error_the_pair_failed_in_the_grid_and_on_record(
 
 
 def test_models_yaml_is_read_once_a_run(built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith) -> None:
-    module = __import__("assets.token_statistics", fromlist=["run_tokens"])
+    module = __import__("audit_pipeline.operate.stages.scores", fromlist=["run_tokens"])
     run_tokens = module.run_tokens
 
     def break_it(*arguments: Any, **options: Any) -> Any:

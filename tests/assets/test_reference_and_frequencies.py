@@ -11,12 +11,11 @@ from audit_pipeline.catalogue.contracts import SCORES, Pair
 from audit_pipeline.catalogue.files import read_table
 from audit_pipeline.catalogue.ledger import read_latest_run
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
-from audit_pipeline.operate.dagster.step_runs import Runner, ensure_frequencies
-from audit_pipeline.operate.facts import OF_PAIRS, PlanRequest
-from audit_pipeline.operate.plan import plan, state_of
-from audit_pipeline.operate.situation import read_situation
+from audit_pipeline.operate.dagster.run import Brought, Runner, bring_up_to_date, run_job
+from audit_pipeline.operate.freshness import judge_pair
+from audit_pipeline.operate.situation import Scope, Situation
+from audit_pipeline.operate.stages.registry import OF_MODELS, PAIR
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 PAIRS = [Pair("made_8", "one"), Pair("made_12", "one")]
@@ -44,15 +43,23 @@ def audit(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
 
 
 def reasons(workspace: Workspace) -> set[str | None]:
-    """Why the pairs are to be audited again; the steps agree with it. Empty where they are done."""
-    asked, model = PlanRequest(pairs=tuple(PAIRS)), workspace.model("one")
-    specs = list(load_benchmarks().values())
-    there = read_situation(asked, workspace.paths, specs=specs, entries=[model.entry], models={"one": model})
-    said = {pair: state_of(pair, there).reason for pair in PAIRS if state_of(pair, there).status != "done"}
-    counted_first = "the tokens of sotu|one are counted first"
-    planned = {step.pair: step.because for step in plan(there, asked) if step.kind in OF_PAIRS}
-    assert {pair: why for pair, why in planned.items() if why != counted_first} == said
-    return set(said.values())
+    """Why the pairs are to be audited again; empty where they are done."""
+    of_pairs = [stage for stage in OF_MODELS if stage.dimensions == PAIR]
+    there = look(workspace)
+    made = there.plan(Scope(pairs=tuple(PAIRS)), of_pairs)
+    states = {judge_pair(of_pairs, made, there.facts_of, pair) for pair in PAIRS}
+    return {state.reason for state in states if state.status != "done"}
+
+
+def look(workspace: Workspace) -> Situation:
+    model = workspace.model("one")
+    return Situation(workspace.paths, dict(load_benchmarks()), {"one": model.entry}, {"one": model})
+
+
+def count(workspace: Workspace, definitions: dg.Definitions, instance: dg.DagsterInstance, told: list[str]) -> Brought:
+    """Count what an audit of the model counts."""
+    runner = Runner(definitions.resolve_job_def, instance, workspace.paths, told.append)
+    return bring_up_to_date(Scope(models=("one",)), OF_MODELS, lambda: look(workspace), runner)
 
 
 def statuses(workspace: Workspace, pair: Pair) -> dict[str, set[str]]:
@@ -99,10 +106,9 @@ def test_tokens_are_counted_once_and_a_new_table_makes_the_pairs_stale(
     told: list[str] = []
 
     def ensure() -> dict[str, str]:
-        model = audited_with.model("one")
-        return ensure_frequencies(model, Runner(definitions.resolve_job_def, instance, audited_with.paths, told.append))
+        return count(audited_with, definitions, instance, told).runs
 
-    assert set(ensure()) == {"token_frequencies/sotu"}
+    assert set(ensure()) == {"token_frequencies/sotu|one"}
     assert told == ["counting tokens of sotu for one"]
     assert reasons(audited_with) == {"the token frequencies changed since"}, "dc_pdd has what it needs now"
     audit(definitions, instance)
@@ -112,7 +118,7 @@ def test_tokens_are_counted_once_and_a_new_table_makes_the_pairs_stale(
 
     [table] = audited_with.paths.root.glob("token_frequencies/*/*.parquet")
     table.write_bytes(b"damaged")
-    assert set(ensure()) == {"token_frequencies/sotu"}, "counted again"
+    assert set(ensure()) == {"token_frequencies/sotu|one"}, "counted again"
     assert ensure() == {}
 
 
@@ -122,7 +128,6 @@ def test_a_corpus_that_cannot_be_had_says_so(
     register(instance, models=["one"])
     entry = {"path": "./nowhere", "language": "en", "licence": "CC0-1.0"}
     audited_with.write_config("references", {"references": {"sotu": entry}})
-    runner = Runner(definitions.resolve_job_def, instance, audited_with.paths, lambda what: None)
-    model = audited_with.model("one")
-    with pytest.raises(DataError, match="nowhere"):
-        ensure_frequencies(model, runner)
+    [error] = count(audited_with, definitions, instance, []).errors.values()
+    assert isinstance(error, DataError)
+    assert "nowhere" in str(error)

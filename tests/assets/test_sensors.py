@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
 import dagster as dg
-import psutil
 import pytest
 from made_workspace import SOURCE, Workspace, made_documents, temporal
 
@@ -18,15 +16,15 @@ from audit_pipeline.catalogue.ledger import record_outcome
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError, TransientError
 from audit_pipeline.operate.dagster import sensors
-from audit_pipeline.operate.dagster.in_process import PROCESS_TAG, process_identity, process_tags, run_job
 from audit_pipeline.operate.dagster.resources import AuditData
+from audit_pipeline.operate.dagster.run import run_job
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
 
 
 class Ticking:
-    """A sensor, tick after tick, its requests for partitions carried out as the daemon does."""
+    """A sensor, tick after tick: its requests are carried out as the daemon does, but for the runs themselves."""
 
     def __init__(self, sensor: Any, instance: dg.DagsterInstance) -> None:
         self.sensor = sensor
@@ -39,6 +37,10 @@ class Ticking:
         self.cursor = result.cursor if result.cursor is not None else self.cursor
         for request in result.dynamic_partitions_requests or []:
             self.instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+        for request in result.run_requests or []:
+            job = defs().resolve_job_def(request.job_name or "")
+            tags = {"dagster/run_key": request.run_key or ""}
+            self.instance.create_run_for_job(job, tags=tags, status=dg.DagsterRunStatus.SUCCESS)
         return result
 
     def run(self, result: dg.SensorResult) -> None:
@@ -134,7 +136,10 @@ def test_what_is_not_built_stays_missing_and_the_tick_says_so(
     words = "1 benchmark(s) are not built, their pairs stay missing: made_10; switch on the sensor changed_benchmarks"
     assert words in said(new_models())
     changed.run(changed())
-    assert asked(changed()) == [("audit_pairs", "made_10|one", "made_10|two")]
+    assert asked(changed()) == [
+        ("audit_pairs", "made_10|one", "made_10|one"),
+        ("audit_pairs", "made_10|two", "made_10|two"),
+    ]
     assert said(new_models()) == "nothing new among 2 models"
 
 
@@ -145,7 +150,7 @@ def test_new_models_first_and_no_pair_is_asked_for_twice(
     assert len(asked(models)) == 2
     job = defs().resolve_job_def("audit_pairs")
     running = new_models.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
-    assert (asked(changed()), said(changed())) == ([], f"waiting for run {running.run_id[:8]} of audit_pairs")
+    assert asked(changed()) == []
     audit(built, "made")
     new_models.instance.report_run_canceled(running)
     assert asked(changed()) == []
@@ -154,12 +159,11 @@ def test_new_models_first_and_no_pair_is_asked_for_twice(
 def test_a_run_whose_process_is_gone_is_not_waited_for(built: Workspace, new_models: Ticking) -> None:
     instance = new_models.instance
     run_id = "0d6a1d0e-8a5c-4f0c-9d9b-2f5f7a3f6a11"
-    with subprocess.Popen(["sleep", "0"]) as process:
-        gone = process_identity(psutil.Process(process.pid))
-    tags = {**process_tags(run_id), PROCESS_TAG: gone}
     instance.create_run_for_job(
-        defs().resolve_job_def("build_benchmarks"), run_id=run_id, tags=tags, status=dg.DagsterRunStatus.STARTED
+        defs().resolve_job_def("build_benchmarks"), run_id=run_id, status=dg.DagsterRunStatus.STARTED
     )
+    built.paths.claims.mkdir(parents=True, exist_ok=True)
+    (built.paths.claims / f"{run_id}.alive").touch()
     assert len(asked(new_models())) == 2
     run = instance.get_run_by_id(run_id)
     assert run is not None
@@ -186,11 +190,12 @@ def test_what_the_command_line_has_audited_is_not_asked_for(built: Workspace, ne
 def test_a_pair_that_failed_since_is_asked_for(built: Workspace, new_models: Ticking) -> None:
     built.audit("one", "made")
     record_outcome(built.paths, Pair("made_8", "one"), "scores", "failed", "no reason", "later")
-    assert ("audit_pairs", "made_8|one", "made_12|one") in asked(new_models())
+    assert ("audit_pairs", "made_8|one", "made_8|one") in asked(new_models())
 
 
 def test_another_start_token_or_other_weights_are_another_model(built: Workspace, new_models: Ticking) -> None:
-    new_models()
+    new_models.run(new_models())
+    assert asked(new_models()) == []
     text = (built.config / "models.yaml").read_text()
     built.write_config("models", text.replace("two:", "two:\n    start_token_policy: tokenizer"))
     assert asked(new_models()) == [("audit_pairs", "made_8|two", "made_12|two")]
@@ -260,7 +265,7 @@ def test_what_came_to_be_due_while_an_entry_was_broken_is_asked_for_when_it_is_m
     changed.run(pairs)
     assert asked(changed()) == [], "nothing is asked for twice"
     built.write_config("models", whole)
-    assert asked(changed()) == [("audit_pairs", "made_8|one", "made_12|two")]
+    assert asked(changed()) == [("audit_pairs", "made_8|two", "made_12|two")]
 
 
 def test_a_source_with_a_broken_section_is_told_and_its_benchmarks_stay(built: Workspace, changed: Ticking) -> None:
@@ -286,7 +291,7 @@ def test_an_edited_cutoff_asks_for_exactly_its_benchmark_and_then_its_pairs(
     assert asked(edited) == [("build_benchmarks", "other_16")]
     changed.run(edited)
     pairs = changed()
-    assert asked(pairs) == [("audit_pairs", "other_16|one", "other_16|two")]
+    assert asked(pairs) == [("audit_pairs", f"other_16|{name}", f"other_16|{name}") for name in ("one", "two")]
     audit(built, "other")
     assert asked(changed()) == []
     built.write_benchmarks(

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from audit_pipeline.catalogue import contracts, store
-from audit_pipeline.catalogue.contracts import EXAMPLES, HIGHLIGHTS, KINDS, RUN_TABLES, SCORES, TABLES, Pair, Table
+from audit_pipeline.catalogue.contracts import EXAMPLES, HIGHLIGHTS, KINDS, SCORES, TABLES, Pair, Table
 from audit_pipeline.catalogue.contracts.common import BENCHMARK, MODEL, RUN_ID
 from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
@@ -69,8 +69,9 @@ def test_keys_and_partitions_are_of_columns_that_the_warehouse_has(table: Table)
 
 
 def test_the_tables_that_runs_add_to() -> None:
-    assert {"scores", "highlights", "evaluations", "corpus_tests"} <= {*RUN_TABLES}
-    assert not {"lineage", "outcomes", "documents", "examples", "token_statistics"} & {*RUN_TABLES}
+    of_runs = {table.name for table in TABLES.values() if table.append_only}
+    assert {"scores", "highlights", "evaluations", "corpus_tests"} <= of_runs
+    assert not {"lineage", "outcomes", "documents", "examples", "token_statistics"} & of_runs
 
 
 def test_every_table_of_the_cache_is_a_kind_and_its_bytes_are_known() -> None:

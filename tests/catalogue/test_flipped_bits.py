@@ -27,8 +27,8 @@ from audit_pipeline.catalogue.contracts import (
     CONTROL_STUDIES,
     CONTROL_TEXTS,
     PLANS,
-    RUN_TABLES,
     SCORES,
+    TABLES,
     UNLEARNING,
     Pair,
 )
@@ -294,7 +294,7 @@ def after_a_flip(path: Path, read: Read) -> object:
 def loaded_files(kept: Kept) -> dict[Path, str]:
     """Every file that the warehouse is made of, and SQL for the rows that come of it."""
     paths, found = kept.paths, {}
-    for table in RUN_TABLES:
+    for table in (table.name for table in TABLES.values() if table.append_only):
         for pair in PAIRS:
             file = paths.run_file(table, pair.partition, "run")
             found[file] = f"FROM {table} WHERE benchmark = '{pair.benchmark}'"

@@ -22,13 +22,12 @@ from made_workspace import (
     temporal,
 )
 
-from assets import scores
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.paths import model_page_path
 from audit_pipeline.models.tokenized_model import write_card
-from audit_pipeline.operate import situation
 from audit_pipeline.operate.stages.benchmarks import assess_split
+from audit_pipeline.operate.stages.registry import get_stage
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
@@ -66,8 +65,7 @@ def again(workspace: Workspace, *options: str, because: str) -> list[str]:
 
 @pytest.mark.parametrize("stage", ["scores", pytest.param("evaluations", marks=pytest.mark.slow)])
 def test_other_code_runs_a_pair_again_from_the_stage_that_it_is_of(audited_copy: Workspace, stage: str) -> None:
-    audited_copy.monkeypatch.setattr(scores, f"{stage.upper()}_VERSION", "another")
-    audited_copy.monkeypatch.setitem(situation.CODE, stage, "another")
+    audited_copy.monkeypatch.setitem(get_stage(stage).__dict__, "code", "another")
     what = {"scores": "scores", "evaluations": "evaluates"}[stage]
     assert again(audited_copy, because=f"the code that {what} changed since") == [AUDITED, PUBLISHED]
     for table, runs in (("scores", 2 if stage == "scores" else 1), ("evaluations", 2)):
@@ -133,7 +131,8 @@ def test_a_split_of_an_earlier_version_is_assessed_again_and_coverage_and_dry_ru
     build_warehouse(paths)
     assert coverage(audited_copy) == {"status": "stale", "reason": why}
     # It comes out as it was: nothing that was made of it is made again, and the warehouse holds it.
-    assert again(audited_copy, because=why) == ["• assessing the split of made_8", PUBLISHED]
+    first = "the split of made_8 is assessed first"
+    assert again(audited_copy, because=first) == ["• assessing the split of made_8", PUBLISHED]
     assert coverage(audited_copy) == {"status": "done", "reason": None}
 
 

@@ -169,7 +169,7 @@ def test_a_dry_run_of_what_is_not_built_says_what_is_fetched_and_built_first(wor
     first = answered(workspace.run(*command, "--json"))
     assert (first["not_built"], first["plans"]) == (["made_8"], [])
     steps = [(step["step"], step["what"]) for step in first["first"]]
-    assert steps == [("fetch", "release_notes"), ("build", "made_8")]
+    assert steps == [("documents", "release_notes"), ("benchmark", "made_8")]
     assert first["first"][0]["because"] == "its documents are not there"
     shown = told(workspace.run(*command))
     assert "corpus-audit benchmarks --build made_8" in shown

@@ -24,7 +24,7 @@ from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.operate import situation
 from audit_pipeline.operate.dagster import weekly
-from audit_pipeline.operate.dagster.in_process import open_instance
+from audit_pipeline.operate.dagster.instance import open_instance
 from audit_pipeline.operate.own_files import OwnFiles, ensure_workspace, find_own_workspace, inspect_own_files
 from audit_pipeline.warehouse.query import query_warehouse
 

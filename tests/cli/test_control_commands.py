@@ -62,7 +62,7 @@ def test_all_leaves_out_what_is_on_request_and_a_dry_run_trains_nothing(with_con
     error = error_of(with_control.run("audit", "--model", "tiny", "--benchmark", "known", "--dry-run"))
     assert "do not belong together" in error
     first = answered(with_control.run("audit", "--model", "exposed", "--benchmark", "known", "--dry-run", "--json"))
-    assert ("train", "check") in [(step["step"], step["what"]) for step in first["first"]]
+    assert ("controlled_contamination", "check") in [(step["step"], step["what"]) for step in first["first"]]
     assert not with_control.paths.control_pointer("check").exists()
     lines = told(with_control.run("models")).splitlines()
     assert any(line.split()[:4] == ["exposed", "control", "check:", "exposed"] for line in lines)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from config_problems import problems_of
 
-from audit_pipeline.catalogue.contracts import RUN_TABLES, Pair
+from audit_pipeline.catalogue.contracts import TABLES, Pair
 from audit_pipeline.catalogue.paths import DataPaths, explain_invalid_partition
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.problems import Problem
@@ -168,7 +168,7 @@ def test_the_longest_names_make_folders_that_there_can_be(tmp_path: Path) -> Non
     ]
     assert explain_invalid_partition("benchmark", f"{benchmark}b") is not None
     paths, partition = DataPaths(tmp_path), Pair(benchmark, "m" * 158).partition
-    for table in RUN_TABLES:
+    for table in (table.name for table in TABLES.values() if table.append_only):
         paths.run_file(table, partition, "r").parent.mkdir(parents=True)
 
 

@@ -318,8 +318,8 @@ def test_an_audit_searches_where_it_is_asked_for_and_once(workspace: Workspace) 
 @pytest.mark.slow
 def test_a_run_over_all_pairs_leaves_out_what_is_not_asked_for(workspace: Workspace) -> None:
     from audit_pipeline.definitions import defs
-    from audit_pipeline.operate.dagster.in_process import run_job
     from audit_pipeline.operate.dagster.partitions import register
+    from audit_pipeline.operate.dagster.run import run_job
 
     with dg.DagsterInstance.ephemeral() as instance:
         register(instance, benchmarks=["made_8", "plain_9"], models=["tiny"])

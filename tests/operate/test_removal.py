@@ -331,7 +331,7 @@ def test_a_declaration_is_all_that_a_new_table_needs_to_be_forgotten(
     )
     of_sources = Table("of_sources", "made up", columns=columns, key=("run_id",), per="source", kept="rewritten")
     for table in (of_pairs, of_texts, of_sources):
-        monkeypatch.setitem(TABLES, table.name, table)  # type: ignore[arg-type]
+        monkeypatch.setitem(TABLES._tables, table.name, table)
 
     def write(table: Table, partition: str | Pair, text: str) -> None:
         rows = pa.table({"benchmark": ["made_8"], "text": [text], "run_id": ["run"]})

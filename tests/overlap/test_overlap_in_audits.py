@@ -16,11 +16,10 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP, OVERLAP_SPANS
 from audit_pipeline.catalogue.store import read
 from audit_pipeline.definitions import defs
-from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
-from audit_pipeline.operate.facts import PlannedStep, PlanRequest
-from audit_pipeline.operate.plan import plan
-from audit_pipeline.operate.situation import read_situation
+from audit_pipeline.operate.dagster.run import run_job
+from audit_pipeline.operate.freshness import Step
+from audit_pipeline.operate.situation import Scope, Situation
 
 NAME = "made_40"
 CORPUS = "sotu"
@@ -59,16 +58,15 @@ def searched(workspace: Workspace) -> Workspace:
     return workspace
 
 
-def steps_of(workspace: Workspace) -> list[PlannedStep]:
-    request = PlanRequest(benchmarks=(NAME,))
-    situation = read_situation(request, workspace.paths, specs=list(load_benchmarks().values()))
-    return [step for step in plan(situation, request) if step.kind == "search"]
+def steps_of(workspace: Workspace) -> list[Step]:
+    situation = Situation(workspace.paths, load_benchmarks())
+    return situation.plan(Scope((NAME,))).of(["corpus_overlap"])
 
 
 def test_an_audit_searches_what_has_changed_since(
     searched: Workspace, definitions: dg.Definitions, instance: dg.DagsterInstance
 ) -> None:
-    assert [(step.what, step.because) for step in steps_of(searched)] == [
+    assert [(step.partition, step.because) for step in steps_of(searched)] == [
         (f"{NAME}|{CORPUS}", "its texts have not been looked for in this corpus")
     ]
     register(instance, benchmarks=[NAME])
@@ -85,9 +83,7 @@ def test_an_audit_searches_what_has_changed_since(
     assert {tuple(found_in) for found_in in spans.column("found_in").to_pylist()} == {("copy",)}
     assert steps_of(searched) == []
     (searched.root / "corpus" / "c.jsonl").write_text(json.dumps({"text": "one more"}) + "\n")
-    assert [step.because for step in steps_of(searched)] == [
-        "the texts, the corpus or the code changed since it was searched"
-    ]
+    assert [step.because for step in steps_of(searched)] == [f"the corpus {CORPUS} changed since it was searched"]
 
 
 def test_the_command_keeps_and_publishes_what_it_finds(searched: Workspace) -> None:

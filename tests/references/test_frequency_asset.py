@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from made_workspace import partitions_of_controls, reload_assets
 
-import assets.references
 from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.definitions import defs
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.dagster.metadata import column_schema
-from audit_pipeline.operate.dagster.resources import AuditData, Models
 
 REFERENCES = """
 references:
@@ -35,18 +34,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callabl
     )
     monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(config))
     monkeypatch.setenv("CORPUS_AUDIT_DATA", str(tmp_path / "data"))
-    yield tmp_path
-    monkeypatch.undo()
-    importlib.reload(assets.references)
+    with partitions_of_controls():
+        yield tmp_path
+
+
+def counting_asset() -> dg.AssetsDefinition:
+    return defs().get_assets_def("token_frequencies")
 
 
 def run(folder: Path, first: str, last: str | None = None, *, raises: bool = True) -> dg.ExecuteInProcessResult:
-    module = importlib.reload(assets.references)
-    job = dg.Definitions(
-        assets=[module.token_frequencies],
-        jobs=[dg.define_asset_job("count", [module.token_frequencies])],
-        resources={"data": AuditData(), "models": Models()},
-    ).resolve_job_def("count")
+    job = defs().resolve_job_def("count_tokens")
     tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last} if last else {}
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("model", ["one", "two"])
@@ -68,9 +65,11 @@ def test_models_with_one_tokenizer_share_a_table_and_a_lost_corpus_stops_nothing
     assert seen["here|one"]["tokens"].value > 0
     assert seen["here|two"]["skipped rows"].value == 1
     assert "no such file or folder" in str(seen["lost|one"]["reason"].value)
-    checks = {one.check_name: one for one in result.get_asset_check_evaluations()}
-    assert checks["counts_belong_to_tokenizer"].passed
-    assert not checks["every_row_counted"].passed
+    checks = {(one.check_name, one.partition): one.passed for one in result.get_asset_check_evaluations()}
+    for model in ("one", "two"):
+        assert checks["counts_belong_to_tokenizer", f"here|{model}"]
+        assert not checks["every_row_counted", f"here|{model}"], "a row was skipped"
+        assert not checks["every_pair_ran", f"lost|{model}"], "none could be counted"
     tables = [path.parent.name for path in DataPaths.from_environment().root.rglob("tokenizer=*.parquet")]
     assert tables == ["corpus=here"]
 
@@ -82,13 +81,14 @@ def test_a_single_corpus_that_cannot_be_counted_fails_its_run(folder: Path) -> N
 
 def test_the_module_loads_without_the_file_and_the_error_comes_with_the_run(folder: Path) -> None:
     (folder / "config" / "references.yaml").unlink()
-    module = importlib.reload(assets.references)
-    assert list(module.corpus_partitions.partitions_defs[0].partitions_def.get_partition_keys()) == ["sotu"]
-    assert module.token_frequencies.key == dg.AssetKey("token_frequencies")
+    reload_assets()
+    asset = counting_asset()
+    assert isinstance(asset.partitions_def, dg.MultiPartitionsDefinition)
+    assert list(asset.partitions_def.partitions_defs[0].partitions_def.get_partition_keys()) == ["sotu"]
 
 
 def test_what_the_asset_says_of_itself() -> None:
-    asset = assets.references.token_frequencies
+    asset = counting_asset()
     spec = asset.get_asset_spec()
     assert spec.group_name == "3_model_runs"
     assert spec.metadata["dagster/column_schema"] == column_schema(TOKEN_FREQUENCIES)
@@ -96,4 +96,9 @@ def test_what_the_asset_says_of_itself() -> None:
     assert isinstance(asset.partitions_def, dg.MultiPartitionsDefinition)
     assert [one.name for one in asset.partitions_def.partitions_defs] == ["corpus", "model"]
     assert [dep.asset_key.to_user_string() for dep in spec.deps] == ["documents/sotu"]
-    assert {one.name for one in asset.check_specs} == {"counts_belong_to_tokenizer", "every_row_counted"}
+    assert {one.name for one in asset.check_specs} == {
+        "counts_belong_to_tokenizer",
+        "every_row_counted",
+        "every_pair_ran",
+        "values_in_limits",
+    }

@@ -18,6 +18,7 @@ import yaml
 from ledger_lines import append_line, describe_file, explain_files
 
 from audit_pipeline.catalogue.contracts import (
+    BLIND_SCORES,
     DOCUMENTS,
     EVALUATIONS,
     EXAMPLES,
@@ -34,8 +35,9 @@ from audit_pipeline.catalogue.contracts import (
 )
 from audit_pipeline.catalogue.files import table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.situation import CODE
+from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION
 from audit_pipeline.operate.stages.evaluations import answer_missing
+from audit_pipeline.operate.stages.registry import get_stage
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 
 Row = Mapping[str, object]
@@ -202,8 +204,12 @@ class Folder:
             for measure, part, side, value in given
         ]
         write_table(self.paths.split_quality(benchmark), table_from_rows(rows, SPLIT_QUALITY))
-        columns = {"benchmark_digest": digest(benchmark), **lineage}
-        self.write_lineage("split_quality", benchmark, run_id, DAY, **columns)
+        blind = BLIND_SCORES.file_of(self.paths, benchmark)
+        assert blind is not None
+        write_table(blind, BLIND_SCORES.empty_table())
+        columns = {"benchmark_digest": digest(benchmark), "code_version": SPLIT_VERSION, **lineage}
+        for table in ("blind_scores", "split_quality"):
+            self.write_lineage(table, benchmark, run_id, DAY, **columns)
 
     def rewrite_examples(self, benchmark: str) -> None:
         """The examples as they stand in ``examples`` now, and nothing else."""
@@ -267,7 +273,7 @@ class Folder:
                 pair.partition,
                 run_id,
                 finished,
-                code_version=CODE[name],
+                code_version=get_stage(name).code,
                 model_fingerprint=MODELS[model],
                 tokenizer_fingerprint="t" * 40,
                 benchmark_digest=digest(benchmark),

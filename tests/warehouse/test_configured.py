@@ -13,8 +13,7 @@ from made_workspace import SOURCE, Workspace, made_documents, make_workspace, te
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.operate import situation
-from audit_pipeline.operate.facts import PlanRequest
-from audit_pipeline.operate.plan import is_as_configured
+from audit_pipeline.operate.coverage import is_built_as_configured
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.operate.whole_configuration import load_configuration
 from audit_pipeline.sources.base import Harvest
@@ -131,9 +130,8 @@ def test_what_is_on_request_is_told(made: Workspace) -> None:
 
 
 def up_to_date(made: Workspace) -> dict[str, bool | None]:
-    specs = load_benchmarks()
-    there = situation.read_situation(PlanRequest(benchmarks=tuple(specs)), made.paths, specs=specs.values())
-    return {name: is_as_configured(one) for name, one in there.benchmarks.items()}
+    there = situation.Situation(made.paths, dict(load_benchmarks()))
+    return {name: is_built_as_configured(name, there) for name in there.specs}
 
 
 def test_a_manifest_that_cannot_be_read_leaves_it_open(made: Workspace) -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.operate.situation import CODE
+from audit_pipeline.operate.stages.registry import get_stage
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 
@@ -37,8 +37,8 @@ def test_a_finding_joins_to_its_run_model_benchmark_and_code(warehouse: Path) ->
         " ORDER BY f.benchmark",
     ).to_pylist()
     assert [(row["run_id"], row["code_version"], row["name"], row["design"]) for row in rows] == [
-        ("again-notes", CODE["evaluations"], "tiny-125m", "temporal"),
-        ("run-0-speeches_64", CODE["evaluations"], "tiny-125m", "temporal"),
+        ("again-notes", get_stage("evaluations").code, "tiny-125m", "temporal"),
+        ("run-0-speeches_64", get_stage("evaluations").code, "tiny-125m", "temporal"),
     ]
 
 

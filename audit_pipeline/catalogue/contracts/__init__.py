@@ -7,9 +7,11 @@ store.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from graphlib import TopologicalSorter
 
+from audit_pipeline.catalogue.brought import load_brought_stages
 from audit_pipeline.catalogue.contracts.asking import *
 from audit_pipeline.catalogue.contracts.common import *
 from audit_pipeline.catalogue.contracts.controls import *
@@ -31,11 +33,26 @@ from audit_pipeline.catalogue.table import description_of as description_of
 
 _DECLARED = {value.name: value for value in list(globals().values()) if isinstance(value, Table)}
 
-TABLES: Mapping[str, Table] = {
-    name: _DECLARED[name]
-    for name in TopologicalSorter({table.name: table.made_from for table in _DECLARED.values()}).static_order()
-}
-"""Every table by its name, each after those that it is made from."""
 
-RUN_TABLES = tuple(table.name for table in TABLES.values() if table.append_only)
-"""A run adds one file for a benchmark and model to each, and every row of it joins to one lineage entry."""
+class _Tables(Mapping[str, Table]):
+    """The declared tables, and those of stages that installed packages bring, which are loaded at the first look."""
+
+    @cached_property
+    def _tables(self) -> dict[str, Table]:
+        brought = (table for _, stage in load_brought_stages() for table in getattr(stage, "tables", ()))
+        every = {**{table.name: table for table in brought if isinstance(table, Table)}, **_DECLARED}
+        order = TopologicalSorter({table.name: table.made_from for table in every.values()}).static_order()
+        return {name: every[name] for name in order if name in every}
+
+    def __getitem__(self, name: str) -> Table:
+        return self._tables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+
+TABLES: Mapping[str, Table] = _Tables()
+"""Every table by its name, each after those that it is made from."""

@@ -1,14 +1,15 @@
 """The command `corpus-audit audit`: bring one model on some benchmarks up to date, through Dagster, in this process.
 
-What belongs here: the order in which the planner's steps are carried out, their outcome, what they would cost; the
-weekly audit takes each of its models through the same :func:`audit_model`. What does not: which steps there are
-(operate/plan.py), the work itself (operate/stages/), presentation (cli/).
+What belongs here: the order of the work, its outcome, what it would cost; the weekly audit takes each of its models
+through the same :func:`audit_model`. What does not: which steps there are (freshness.py, the stages), carrying them out
+(run.py), presentation (cli/).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import dagster as dg
 
@@ -16,42 +17,38 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
 from audit_pipeline.benchmarks.days_before_today import ensure_rolled_day, roll_day, utc_today
 from audit_pipeline.catalogue.contracts import OPTIONAL_KINDS, Pair
-from audit_pipeline.catalogue.files import read_json
-from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import load_controls, load_studies
 from audit_pipeline.endpoints.used_endpoints import Endpoints
-from audit_pipeline.errors import AuditError, DataError, NotApplicableError, PairsFailedError
+from audit_pipeline.errors import DataError, NotApplicableError, PairsFailedError
 from audit_pipeline.extraction.search import SearchOptions
 from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_reference_model
 from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest, PassCounts
-from audit_pipeline.operate.dagster import in_process, partitions
+from audit_pipeline.operate.dagster import partitions, run
 from audit_pipeline.operate.dagster.audit_locks import hold_audit_lock
-from audit_pipeline.operate.dagster.step_runs import (
-    Runner,
-    ensure_frequencies,
-    product_name,
-    run_pairs,
-    run_step,
-    run_steps_of_kinds,
-)
-from audit_pipeline.operate.dagster.tags import compute_remaining_limits, tags_of_command
-from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest, Situation
-from audit_pipeline.operate.plan import assume_benchmarks_current, find_benchmark_problems, plan, state_of
-from audit_pipeline.operate.situation import read_situation
+from audit_pipeline.operate.dagster.instance import mark_dead_runs_failed, open_instance
+from audit_pipeline.operate.dagster.run import Brought, Runner, bring_up_to_date
+from audit_pipeline.operate.dagster.tags import tags_of_command
+from audit_pipeline.operate.freshness import Step
+from audit_pipeline.operate.publication import explain_unpublished
+from audit_pipeline.operate.situation import Scope, Situation, look_at_model, plan_audit, scope_of_request
+from audit_pipeline.operate.stages.registry import OF_BENCHMARKS, OF_MODELS, PAIR
 from audit_pipeline.scoring.session import build_audit_session
-from audit_pipeline.token_statistics.cached_texts import Plan, require_kinds
+from audit_pipeline.token_statistics.cached_texts import Plan as PassPlan
+from audit_pipeline.token_statistics.cached_texts import require_kinds
 
 
 @dataclass(frozen=True)
 class DryRun:
     """What an audit would run. ``plans``: by benchmark, what the model would be run on, and why; the reason is empty
-    for what is done. ``first``: what is fetched, trained, built and counted before that. ``not_built``: the benchmarks
-    whose texts are known only then. ``cannot``: those that cannot be built, and why."""
+    for what is done. ``first``: what is made before that. ``not_built``: the benchmarks whose texts are known only
+    then.
+    ``cannot``: those that cannot be built, and why."""
 
-    plans: Mapping[str, tuple[Plan, str]]
-    first: Sequence[PlannedStep]
+    plans: Mapping[str, tuple[PassPlan, str]]
+    first: Sequence[Step]
     not_built: Sequence[str]
     cannot: Mapping[str, str]
 
@@ -62,107 +59,115 @@ def audit(
     paths: DataPaths,
     on_step: Callable[[str], None],
 ) -> AuditOutcome:
-    """Carry out what the planner says is missing: upstream, then the pairs, then warehouse and report.
+    """Bring benchmarks, then the pairs, then warehouse and report up to date.
 
     Raises the AuditError that stopped it; what ran before it stays, and the next call goes on from there.
     """
     entry, options = request.model, request.options
     _require_same_control(entry, request.benchmarks)
     limits, tags = options.limits.require_usable_for(entry), tags_of_command(entry)
-    with hold_audit_lock(paths), in_process.open_instance(paths) as instance:
-        runner = Runner(definitions.resolve_job_def, instance, paths, on_step, options.device, tags, limits)
-        outcome = AuditOutcome(entry, request.benchmarks, dead_runs=in_process.mark_dead_runs_failed(instance))
+    with hold_audit_lock(paths), open_instance(paths) as instance:
+        runner = Runner(definitions.resolve_job_def, instance, paths, on_step, tags, request.resources, limits=limits)
+        outcome = AuditOutcome(entry, request.benchmarks, dead_runs=mark_dead_runs_failed(instance, paths))
         _audit(request, runner, outcome)
         return outcome
 
 
 def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None:
-    entry = request.model
+    entry, options = request.model, request.options
     if entry.control is not None:
-        outcome.runs |= run_steps_of_kinds(PlanRequest(controls=(entry.control.name,)), ("fetch", "train"), runner)
+        load_controls().named(entry.control.name)
+        outcome.runs |= _prepare(Scope(controls=(entry.control.name,)), [], runner).runs
     # The model first, so that one that cannot be loaded costs no download and leaves no partition behind.
     endpoints = Endpoints(runner.limits)
     model = endpoints.load(entry, runner.paths, runner.tell)
     runner = replace(runner, endpoints=endpoints)
-    require_kinds(model, request.options.kinds)
-    refresh = request.options.refresh
-    benchmarks = _resolve_relative_cutoffs(request.benchmarks, runner.paths, runner.tell, refresh=refresh)
+    require_kinds(model, options.kinds)
+    benchmarks = _resolve_relative_cutoffs(request.benchmarks, runner.paths, runner.tell, refresh=options.refresh)
     partitions.register(runner.instance, models=[entry.name])
-    runs, outcome.left_out = _prepare_benchmarks(benchmarks, runner, refresh=refresh, leave_out=request.leave_out)
-    outcome.runs |= runs
+    scope = Scope(tuple(spec.name for spec in benchmarks))
+    if options.refresh:
+        scope = replace(scope, again={"documents": "it is to be fetched again"})
+    prepared = _prepare(scope, benchmarks, runner, leave_out=request.leave_out, ask_hub=options.refresh)
+    outcome.runs |= prepared.runs
+    outcome.left_out = _find_left_out(prepared)
     outcome.benchmarks = [spec for spec in benchmarks if spec.name not in outcome.left_out]
-    # What was to be fetched again is there by now.
-    request = replace(request, benchmarks=outcome.benchmarks, options=replace(request.options, refresh=False))
-    audit_model(request, model, runner, outcome)
-    plain = replace(request.options, again=False, kinds=("base",))
-    if any(step.kind == "publish" for step in _plan_steps(replace(request, options=plain), model, runner.paths)):
-        runner.tell("rebuilding warehouse and report")
-        outcome.runs["publish"] = _publish(runner, include_text=texts_are_quoted())
+    for name, reason in outcome.left_out.items():
+        runner.tell(f"{name} is left out: {reason}")
+    audit_model(replace(request, benchmarks=outcome.benchmarks), model, runner, outcome)
+    if options.publish and explain_unpublished([entry.name], runner.paths) is not None:
+        outcome.runs["publish"] = run.publish(runner)
+
+
+def _prepare(
+    scope: Scope,
+    specs: Sequence[BenchmarkSpec],
+    runner: Runner,
+    *,
+    leave_out: bool = False,
+    ask_hub: bool = False,
+) -> Brought:
+    """Make all that is of benchmarks and not of models. Raises what keeps a benchmark from being made, unless
+    ``leave_out``."""
+    partitions.register(runner.instance, benchmarks=[spec.name for spec in specs])
+    named = {spec.name: spec for spec in specs}
+    look = partial(Situation, runner.paths, named, ask_hub=ask_hub)
+    brought = bring_up_to_date(scope, OF_BENCHMARKS, look, runner)
+    optional = {stage.name for stage in OF_BENCHMARKS if stage.is_optional}
+    for stage in optional:
+        for partition, reason in brought.reasons_of(stage).items():
+            runner.tell(f"{stage} of {partition} is not made: {reason}")
+    if not leave_out:
+        for product, error in brought.errors.items():
+            if product.stage not in optional:
+                raise error
+        for product, problem in brought.problems.items():
+            if product.stage not in optional:
+                raise DataError(problem)
+    return brought
+
+
+def _find_left_out(prepared: Brought) -> dict[str, str]:
+    """The benchmarks that cannot be audited, and why."""
+    of_benchmarks = [stage.name for stage in OF_BENCHMARKS if stage.dimensions == ("benchmark",)]
+    return prepared.reasons_of(*of_benchmarks)
 
 
 def audit_model(request: AuditRequest, model: TokenizedModel, runner: Runner, outcome: AuditOutcome) -> None:
     """Run the model and its detectors on those of the request's benchmarks that are not done, all of them built.
 
-    A pair that meets a fault does not stop the others: ``outcome`` has the error then. Tokens are counted before, where
-    they are to be; if they cannot be counted, one detector is left out.
+    A pair that meets a fault does not stop the others: ``outcome`` has the error then. What only some detectors need,
+    and cannot be made, is told, and they are left out.
     """
-    try:
-        outcome.runs |= ensure_frequencies(model, runner)
-    except AuditError as error:
-        runner.tell(f"dc_pdd is not computed, there are no token frequencies: {error}")
-        outcome.not_counted = error
-    steps = plan_pair_steps(request, model, runner.paths)
-    if not steps:
-        return
     options = request.options
+    scope = scope_of_request(request)
     config: dict[str, object] = {kind: kind in options.kinds for kind in OPTIONAL_KINDS}
     if options.logits_budget_gb is not None:
         config["logits_budget_gb"] = options.logits_budget_gb
-    benchmarks = dict.fromkeys(step.pair.benchmark for step in steps)
-    runner.tell(f"auditing {request.model.name} on {', '.join(benchmarks)}")
-    try:
-        outcome.runs |= run_pairs(steps, runner, resources=request.resources, config=config)
-    except PairsFailedError as error:
+    look = partial(look_at_model, request, model, runner.paths)
+    pending = {step.pair.benchmark for step in look().plan(scope, OF_MODELS).steps if step.stage.dimensions == PAIR}
+    if pending:
+        runner.tell(
+            f"auditing {request.model.name} on {', '.join(name for name in scope.benchmarks if name in pending)}"
+        )
+    # The documents of a reference corpus, whatever became of those of benchmarks.
+    outcome.runs |= bring_up_to_date(Scope(models=scope.models), OF_BENCHMARKS, look, runner).runs
+    brought = bring_up_to_date(scope, OF_MODELS, look, replace(runner, options={"token_statistics": config}))
+    outcome.runs |= brought.runs
+    for stage in OF_MODELS:
+        for product, error in brought.errors.items():
+            if product.stage == stage.name and stage.is_optional:
+                runner.tell(f"{product} could not be made, detectors that need it are left out: {error}")
+                outcome.not_made[str(product)] = error
+    pairs = {stage.name for stage in OF_MODELS if stage.dimensions == PAIR}
+    failed = list({id(error): error for product, error in brought.errors.items() if product.stage in pairs}.values())
+    if len(failed) == 1 and not isinstance(failed[0], PairsFailedError):
+        raise failed[0]
+    if failed:
         # The others are done: their findings are published before the error is raised.
-        outcome.failed = error
-    for partition in dict.fromkeys(step.what for step in steps if step.kind == "run"):
-        _note_pass(runner.instance, partition, outcome)
-
-
-def _plan_request(request: AuditRequest) -> PlanRequest:
-    """The request as the planner takes it."""
-    options = request.options
-    return PlanRequest(
-        pairs=tuple(Pair(spec.name, request.model.name) for spec in request.benchmarks),
-        refresh=options.refresh,
-        again=options.again,
-        more_statistics=tuple(kind for kind in options.kinds if kind != "base"),
-        publish=options.publish,
-    )
-
-
-def _inspect_situation(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> Situation:
-    models = {} if model is None else {request.model.name: model}
-    situation = read_situation(
-        _plan_request(request), paths, specs=request.benchmarks, entries=[request.model], models=models
-    )
-    return assume_benchmarks_current(situation) if request.as_built else situation
-
-
-def _plan_steps(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> Sequence[PlannedStep]:
-    """What is to be done now."""
-    return plan(_inspect_situation(request, model, paths), _plan_request(request))
-
-
-def plan_pair_steps(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> Sequence[PlannedStep]:
-    """What is to be done now of the pairs themselves."""
-    return [step for step in _plan_steps(request, model, paths) if step.kind in OF_PAIRS]
-
-
-def find_done(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> list[Pair]:
-    """The pairs of the request that are done now."""
-    situation = _inspect_situation(request, model, paths)
-    return [pair for pair in situation.audits if state_of(pair, situation).status == "done"]
+        outcome.failed = PairsFailedError("; ".join(map(str, failed)))
+    for spec in request.benchmarks:
+        _note_pass(runner.instance, Pair(spec.name, request.model.name), brought, outcome)
 
 
 def _require_same_control(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) -> None:
@@ -180,15 +185,14 @@ def run_study_job(
     study_name: str, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
 ) -> str:
     """Run a study of a control, then warehouse and report; returns the run's id."""
-    with hold_audit_lock(paths), in_process.open_instance(paths) as instance:
-        in_process.mark_dead_runs_failed(instance)
+    with hold_audit_lock(paths), open_instance(paths) as instance:
+        mark_dead_runs_failed(instance, paths)
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step)
         control = load_controls().named(load_studies().named(study_name).control)
-        run_steps_of_kinds(PlanRequest(sources=control.sources), ("fetch",), runner)
-        run = runner.run("run_studies", "corpus-audit study", partition_key=study_name)
-        on_step("rebuilding warehouse and report")
-        _publish(runner, include_text=texts_are_quoted())
-        return run
+        _prepare(Scope(sources=control.sources), [], runner)
+        run_id = runner.run("run_studies", "corpus-audit study", partition_key=study_name)
+        run.publish(runner)
+        return run_id
 
 
 def prepare(
@@ -196,10 +200,10 @@ def prepare(
 ) -> None:
     """Fetch sources and build ``benchmarks`` where that is needed; no model is run."""
     benchmarks = _resolve_relative_cutoffs(benchmarks, paths, on_step)
-    with hold_audit_lock(paths), in_process.open_instance(paths) as instance:
+    with hold_audit_lock(paths), open_instance(paths) as instance:
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step)
-        in_process.mark_dead_runs_failed(instance)
-        _prepare_benchmarks(benchmarks, runner)
+        mark_dead_runs_failed(instance, paths)
+        _prepare(Scope(tuple(spec.name for spec in benchmarks)), benchmarks, runner)
 
 
 def extract(
@@ -222,29 +226,32 @@ def extract(
     if (problem := explain_window_too_long(model, search_options.lengths)) is not None:
         raise DataError(problem)
     load_reference_model(model, paths)
-    with hold_audit_lock(paths), in_process.open_instance(paths) as instance:
-        runner = Runner(definitions.resolve_job_def, instance, paths, on_step, options.device)
-        in_process.mark_dead_runs_failed(instance)
-        partitions.register(instance, models=[entry.name])
-        _prepare_benchmarks(_resolve_relative_cutoffs(request.benchmarks, paths, on_step), runner)
-        on_step(f"searching the documents of {spec.name} with {entry.name}")
-        left = compute_remaining_limits(limits, instance, runner.tags, endpoints)
-        settings = {
-            "prefix": search_options.lengths.prefix,
-            "suffix": search_options.lengths.suffix,
-            "stride": search_options.stride,
-            "grid": search_options.grid,
-        }
-        runner.run(
-            "extract",
-            "corpus-audit extract",
-            partition_key=Pair(spec.name, entry.name).partition,
-            resources={**request.resources, "models": {**request.resources["models"], **left}},
-            ops={"extraction": {"every_pair": True, **settings}},
+    settings = {
+        "every_pair": True,
+        "prefix": search_options.lengths.prefix,
+        "suffix": search_options.lengths.suffix,
+        "stride": search_options.stride,
+        "grid": search_options.grid,
+    }
+    with hold_audit_lock(paths), open_instance(paths) as instance:
+        runner = Runner(
+            definitions.resolve_job_def,
+            instance,
+            paths,
+            on_step,
+            resources=request.resources,
+            limits=limits,
+            endpoints=endpoints,
         )
+        mark_dead_runs_failed(instance, paths)
+        partitions.register(instance, models=[entry.name])
+        benchmarks = _resolve_relative_cutoffs(request.benchmarks, paths, on_step)
+        _prepare(Scope((spec.name,)), benchmarks, runner)
+        on_step(f"searching the documents of {spec.name} with {entry.name}")
+        partition = Pair(spec.name, entry.name).partition
+        runner.run("extract", "corpus-audit extract", partition_key=partition, ops={"extraction": settings})
         if options.publish:
-            on_step("rebuilding warehouse and report")
-            _publish(runner, include_text=texts_are_quoted())
+            run.publish(runner)
 
 
 def publish(
@@ -255,16 +262,9 @@ def publish(
     include_text: bool = True,
 ) -> str:
     """Build warehouse and report, with or without excerpts of the audited texts; returns the run's id."""
-    with in_process.open_instance(paths) as instance:
-        in_process.mark_dead_runs_failed(instance)
-        runner = Runner(definitions.resolve_job_def, instance, paths, on_step)
-        return _publish(runner, include_text=include_text)
-
-
-def _publish(runner: Runner, *, include_text: bool) -> str:
-    quoting = {"include_text": include_text}
-    ops = {"warehouse": quoting, "contamination_report": quoting}
-    return runner.run("publish", "findings or report are out of date", ops=ops)
+    with open_instance(paths) as instance:
+        mark_dead_runs_failed(instance, paths)
+        return run.publish(Runner(definitions.resolve_job_def, instance, paths, on_step), include_text=include_text)
 
 
 def _resolve_relative_cutoffs(
@@ -281,110 +281,21 @@ def _resolve_relative_cutoffs(
     return [settled[spec.name] for spec in benchmarks]
 
 
-def _prepare_benchmarks(
-    benchmarks: Sequence[BenchmarkSpec], runner: Runner, *, refresh: bool = False, leave_out: bool = False
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Fetch, train, build, assess and search corpora where that is needed.
-
-    Returns the runs by what they made, and the reasons of the benchmarks that are left out. Raises the AuditError that
-    keeps a benchmark from being built, unless ``leave_out``.
-    """
-    partitions.register(runner.instance, benchmarks=[spec.name for spec in benchmarks])
-    runs: dict[str, str] = {}
-    left_out: dict[str, str] = {}
-    # One kind after the other, each planned after the one before: what came out as it was changes nothing.
-    for kind in ("fetch", "train", "build", "assess", "search"):
-        specs = [spec for spec in benchmarks if spec.name not in left_out]
-        request = PlanRequest(benchmarks=tuple(spec.name for spec in specs), refresh=refresh and kind == "fetch")
-        situation = read_situation(request, runner.paths, specs=specs, ask_hub=refresh and kind == "build")
-        unbuildable = find_benchmark_problems(situation, request.benchmarks)
-        if kind == "search":
-            tell_unsearched_corpora(situation, runner.tell)
-        if unbuildable and not leave_out:
-            raise DataError(next(iter(unbuildable.values())))
-        _leave_out(unbuildable, left_out, runner)
-        buildable = [spec for spec in specs if spec.name not in unbuildable]
-        failed: dict[str, AuditError] = {}
-        for step in plan(situation, replace(request, benchmarks=tuple(spec.name for spec in buildable))):
-            if step.kind == kind:
-                try:
-                    runs[product_name(step)] = _run_preparation_step(step, buildable, runner)
-                except AuditError as error:
-                    failed[product_name(step)] = error
-                    if not leave_out:
-                        raise
-        faults = {spec.name: fault for spec in buildable if (fault := _find_failed_dependency(spec, failed))}
-        _leave_out(faults, left_out, runner)
-    return runs, left_out
-
-
-def tell_unsearched_corpora(situation: Situation, tell: Callable[[str], None]) -> None:
-    """Say which corpora of benchmarks' entries cannot be searched, and why."""
-    for name, benchmark in situation.benchmarks.items():
-        for overlap in benchmark.overlaps:
-            if overlap.problem is not None:
-                tell(f"{overlap.corpus} is not searched for the texts of {name}: {overlap.problem}")
-
-
-def _leave_out(reasons: Mapping[str, str], left_out: dict[str, str], runner: Runner) -> None:
-    for name, reason in reasons.items():
-        runner.tell(f"{name} is left out: {reason}")
-        left_out[name] = reason
-
-
-def _find_failed_dependency(spec: BenchmarkSpec, errors: Mapping[str, AuditError]) -> str | None:
-    made_of = [f"documents/{source}" for source in spec.sources]
-    made_of += [f"controls/{spec.control}", f"examples/{spec.name}", f"split_quality/{spec.name}"]
-    return next((str(errors[name]) for name in made_of if name in errors), None)
-
-
-def _run_preparation_step(step: PlannedStep, specs: Sequence[BenchmarkSpec], runner: Runner) -> str:
-    """Carry the step out, and tell what was left out of it; returns the run's id."""
-    try:
-        run = run_step(step, runner)
-    except dg.DagsterError:
-        # A blocking check that fails ends the run, which has built the benchmark, with an error that only names it.
-        request = PlanRequest(benchmarks=(step.what,))
-        built = [spec for spec in specs if step.kind == "build" and spec.name == step.what]
-        if built and not any(
-            planned.kind == "build" for planned in plan(read_situation(request, runner.paths, specs=built), request)
-        ):
-            read_built(runner.paths, step.what).require_passed_checks()
-        raise
-    if step.kind == "fetch":
-        _report_missing_parts(step.what, runner.paths, runner.tell)
-    if step.kind == "build":
-        _report_skipped_rows(step.what, runner.paths, runner.tell)
-    return run
-
-
-def _report_missing_parts(name: str, paths: DataPaths, on_step: Callable[[str], None]) -> None:
-    manifest = read_json(paths.source_manifest(name))
-    for item in manifest["missing"]:
-        on_step(f"missing from {name}: {item['part']}: {item['reason']}")
-    if left_out := manifest["left_out"]:
-        on_step(f"left out of {name}: {len(left_out)}, the first {left_out[0]['part']}: {left_out[0]['reason']}")
-
-
-def _report_skipped_rows(benchmark: str, paths: DataPaths, on_step: Callable[[str], None]) -> None:
-    skipped = read_built(paths, benchmark).manifest["skipped"]
-    if skipped["rows"]:
-        first = skipped["first"][0]
-        on_step(f"skipped in {benchmark}: {skipped['rows']} row(s), the first {first['row']}: {first['reason']}")
-
-
-def _note_pass(instance: dg.DagsterInstance, partition: str, outcome: AuditOutcome) -> None:
-    """What the pair's latest materialisation says of its pass."""
-    wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey("token_statistics"), asset_partitions=[partition])
+def _note_pass(instance: dg.DagsterInstance, pair: Pair, brought: Brought, outcome: AuditOutcome) -> None:
+    """What the pair's latest materialisation says of its pass, where the model was to be run."""
+    product = f"token_statistics/{pair.partition}"
+    if product not in brought.runs and product not in map(str, brought.errors):
+        return
+    wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey("token_statistics"), asset_partitions=[pair.partition])
     records = instance.fetch_materializations(wanted, limit=1).records
     if not records or records[0].asset_materialization is None:
-        outcome.not_run[partition] = "its run failed before the model was run"
+        outcome.not_run[pair.partition] = "its run failed before the model was run"
         return
     said = {name: str(entry.value) for name, entry in records[0].asset_materialization.metadata.items()}
     if "texts_computed" in said:
-        outcome.passes[partition] = PassCounts(int(said["texts_from_cache"]), int(said["texts_computed"]))
+        outcome.passes[pair.partition] = PassCounts(int(said["texts_from_cache"]), int(said["texts_computed"]))
     else:
-        outcome.not_run[partition] = said.get("reason", "no reason was given")
+        outcome.not_run[pair.partition] = said.get("reason", "no reason was given")
 
 
 def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> DryRun:
@@ -396,13 +307,15 @@ def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: Dat
     _require_same_control(request.model, request.benchmarks)
     if model is not None:
         require_kinds(model, request.options.kinds)
-    situation = _inspect_situation(request, model, paths)
-    cannot = find_benchmark_problems(situation, situation.benchmarks)
+    made = plan_audit(request, model, paths)
+    cannot = made.problems_of("benchmark")
     if cannot and not request.leave_out:
         raise DataError(next(iter(cannot.values())))
-    steps = plan(situation, _plan_request(request))
-    to_build = {step.what for step in steps if step.kind == "build"}
-    reasons = {step.pair.benchmark: step.because for step in steps if step.kind in OF_PAIRS}
+    # Of what one run makes, the first.
+    runs = {(step.stage.job, step.partition): step for step in reversed(made.steps) if step.stage.dimensions != PAIR}
+    first = [step for step in made.steps if step in runs.values()]
+    to_build = {step.partition for step in first if step.stage.name == "benchmark"}
+    reasons = {step.pair.benchmark: step.because for step in reversed(made.steps) if step.stage.dimensions == PAIR}
     plans = {}
     for spec in request.benchmarks:
         if model is not None and spec.name not in cannot and spec.name not in to_build:
@@ -410,6 +323,5 @@ def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: Dat
             built.require_passed_checks()
             session = build_audit_session(built, model, paths)
             plans[spec.name] = (session.plan(built.texts, request.options.kinds), reasons.get(spec.name, ""))
-    first = [step for step in steps if step.kind in ("fetch", "train", "build", "search", "count")]
     not_built = [spec.name for spec in request.benchmarks if spec.name not in plans and spec.name not in cannot]
     return DryRun(plans, first, not_built, cannot)

@@ -8,7 +8,7 @@ any audit holds its file. The kernel frees the locks of a process that is killed
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,6 +44,29 @@ def hold_removal_lock(paths: DataPaths) -> Iterator[None]:
                 "forget again; nothing was removed"
             )
         yield
+
+
+@contextmanager
+def hold_run_lock(paths: DataPaths, name: str | None, tell: Callable[[str], None]) -> Iterator[None]:
+    """Keep other runs of this machine that take the lock of that name waiting; without a name, none.
+
+    ``tell`` is called once where this has to wait itself. The kernel frees the lock of a run that is killed.
+    """
+    if name is None:
+        yield
+        return
+    paths.claims.mkdir(parents=True, exist_ok=True)
+    # Not *.lock: these are the audits themselves.
+    lock = filelock.FileLock(paths.claims / f"{name}.run")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        tell(f"waiting for another run that holds {name} (Ctrl-C stops waiting)")
+        lock.acquire(poll_interval=0.5)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def has_running_audit(paths: DataPaths) -> bool:

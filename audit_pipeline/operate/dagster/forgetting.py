@@ -20,10 +20,15 @@ from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.hints import did_you_mean, list_family_partitions, resolve_partition
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import load_models
-from audit_pipeline.operate.dagster import in_process
 from audit_pipeline.operate.dagster.audit import publish
 from audit_pipeline.operate.dagster.audit_locks import has_running_audit, hold_removal_lock
-from audit_pipeline.operate.dagster.in_process import dagster_home
+from audit_pipeline.operate.dagster.instance import (
+    UNFINISHED,
+    dagster_home,
+    mark_dead_runs_failed,
+    open_existing_instance,
+    open_instance,
+)
 from audit_pipeline.operate.removal import RemovalTarget, carry_out, find_removal, list_kept_names
 
 _FETCHING_JOB = "refresh_sources"
@@ -57,7 +62,7 @@ def plan_to_forget(named_target: RemovalTarget, paths: DataPaths) -> Forgotten:
     obstacles = ["an audit is at work"] if has_running_audit(paths) else []
     home = dagster_home(paths)
     if (home / "dagster.yaml").exists():
-        with in_process.open_existing_instance(home) as instance:
+        with open_existing_instance(home) as instance:
             partitions = instance.get_dynamic_partitions(named_target.dimension)
             obstacles += find_unfinished_runs(instance)
     target = _resolve_target(named_target, partitions, paths)
@@ -74,8 +79,8 @@ def forget(
 
     Raises AuditError for an unknown name and, with everything as it was, while an audit is at work.
     """
-    with hold_removal_lock(paths), in_process.open_instance(paths) as instance:
-        dead_runs = in_process.mark_dead_runs_failed(instance)
+    with hold_removal_lock(paths), open_instance(paths) as instance:
+        dead_runs = mark_dead_runs_failed(instance, paths)
         refresh(paths.root)
         partitions = instance.get_dynamic_partitions(named_target.dimension)
         target = _resolve_target(named_target, partitions, paths)
@@ -102,7 +107,7 @@ def find_unfinished_runs(instance: dg.DagsterInstance) -> list[str]:
     """The unfinished runs and backfills that may read or write findings, in words: all but fetches of documents."""
     runs = [
         f"run {run.run_id} ({run.job_name}, {run.status.value.lower()})"
-        for run in instance.get_runs(dg.RunsFilter(statuses=in_process.UNFINISHED))
+        for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
         if run.job_name != _FETCHING_JOB
     ]
     backfills = [

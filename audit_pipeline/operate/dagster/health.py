@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from audit_pipeline.catalogue.paths import DataPaths, explain_unwritable
-from audit_pipeline.operate.dagster.in_process import dagster_home, dead_runs, open_existing_instance
+from audit_pipeline.operate.dagster.instance import dagster_home, dead_runs, open_existing_instance
 from audit_pipeline.operate.doctor import DoctorCheck
 
 
@@ -18,7 +18,7 @@ def examine_dagster(paths: DataPaths) -> DoctorCheck:
         return DoctorCheck("Dagster", True, f"{home} is made by the first audit")
     try:
         with open_existing_instance(home) as instance:
-            dead = [run.run_id for run in dead_runs(instance)]
+            dead = [run.run_id for run in dead_runs(instance, paths)]
     except Exception as error:  # noqa: BLE001 - each storage has errors of its own
         words = f"the storage that {home / 'dagster.yaml'} names cannot be opened: {' '.join(str(error).split())[:300]}"
         return DoctorCheck("Dagster", False, words)

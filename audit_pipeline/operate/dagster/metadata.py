@@ -15,7 +15,7 @@ from urllib.parse import quote, urljoin
 import dagster as dg
 
 from audit_pipeline.catalogue.contracts import Table, description_of
-from audit_pipeline.operate.ui_summary import Shown
+from audit_pipeline.operate.stage import Shown
 
 REPORT_URL = "CORPUS_AUDIT_REPORT_URL"
 """In processes of `corpus-audit dev`: where it serves the report."""

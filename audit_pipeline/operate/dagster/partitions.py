@@ -6,18 +6,23 @@ partitions there should be (the command line and the sensors add them from confi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
 
 import dagster as dg
 import sqlalchemy.exc
 
-from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.asking.config import load_chat_models
 from audit_pipeline.catalogue.paths import explain_invalid_partition
+from audit_pipeline.config.entries import Entries
+from audit_pipeline.controls.config import load_controls, load_studies
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.operate.stages.registry import PAIR
+from audit_pipeline.references.config import DEFAULT, load_references
 
 BENCHMARK = "benchmark"
 MODEL = "model"
-CHAT_MODEL = "chat_model"
 
 
 class PairPartitions(dg.MultiPartitionsDefinition):
@@ -33,29 +38,51 @@ class PairPartitions(dg.MultiPartitionsDefinition):
         return {name: value for name, value in tags.items() if not name.startswith("dagster/partition/")}
 
 
-benchmark_partitions = dg.DynamicPartitionsDefinition(name=BENCHMARK)
-model_partitions = dg.DynamicPartitionsDefinition(name=MODEL)
-pair_partitions = PairPartitions({BENCHMARK: benchmark_partitions, MODEL: model_partitions})
-GRID_NOTE = (
-    " The grid shows every known model on every known benchmark, so Missing there also counts pairs that were not "
-    "requested or do not apply; how many pairs are to be audited is shown with `warehouse`."
-)
-"""Of an asset whose partitions are pairs: Dagster knows no grid with holes."""
+def _names_of(load: Callable[[], Entries[Any]], *, always: Sequence[str] = ()) -> Callable[[], list[str]]:
+    """The entries of a file, those that are broken, too; of one that cannot be read those that there ``always`` are.
+
+    So everything else still loads. A run reads the file again, and says what is wrong with it.
+    """
+
+    def names() -> list[str]:
+        try:
+            return list(dict.fromkeys([*always, *load().names]))
+        except ConfigError:
+            return list(always)
+
+    return names
 
 
-def pair_of(partition_key: str) -> Pair:
-    """The pair behind ``benchmark|model`` (dimensions are sorted by name)."""
-    benchmark, _, model = partition_key.partition("|")
-    return Pair(benchmark, model)
+_STATIC: Mapping[str, Callable[[], list[str]]] = {
+    "control": _names_of(load_controls),
+    "study": _names_of(load_studies),
+    "corpus": _names_of(load_references, always=[DEFAULT]),
+    "chat_model": _names_of(load_chat_models),
+}
+"""The dimensions whose names are those of the configuration when it is loaded; all others are dynamic."""
 
 
-def group_by_model(partition_keys: Iterable[str]) -> dict[str, list[Pair]]:
-    """Pairs grouped by model, so that each model is loaded once."""
-    groups: dict[str, list[Pair]] = {}
-    for key in partition_keys:
-        pair = pair_of(key)
-        groups.setdefault(pair.model, []).append(pair)
-    return groups
+@cache
+def read_static_names(dimension: str) -> list[str]:
+    """The names of a dimension that is not dynamic, as the configuration was when they were read first."""
+    return _STATIC[dimension]()
+
+
+def _dimension(name: str) -> dg.PartitionsDefinition[str]:
+    if name in _STATIC:
+        return dg.StaticPartitionsDefinition(read_static_names(name))
+    return dg.DynamicPartitionsDefinition(name=name)
+
+
+@cache
+def partitions_of(dimensions: tuple[str, ...]) -> dg.PartitionsDefinition[str]:
+    """The partitions of a stage with these dimensions."""
+    if len(dimensions) == 1:
+        return _dimension(dimensions[0])
+    return PairPartitions({name: _dimension(name) for name in dimensions})
+
+
+pair_partitions = partitions_of(PAIR)
 
 
 def register(instance: dg.DagsterInstance, *, benchmarks: Sequence[str] = (), models: Sequence[str] = ()) -> None:
@@ -82,13 +109,12 @@ def require_keys(dimension: str, names: Iterable[str]) -> None:
             raise ConfigError(problem)
 
 
-def range_of(instance: dg.DagsterInstance, pairs: Sequence[Pair]) -> tuple[str, str] | None:
-    """First and last key of the range that holds exactly ``pairs``; None where no single range does."""
-    wanted = {pair.partition for pair in pairs}
-    known = pair_partitions.get_partition_keys(dynamic_partitions_store=instance)
-    order = {str(key): number for number, key in enumerate(known)}
-    ordered = sorted(wanted, key=lambda key: order.get(key, -1))
-    first, last = ordered[0], ordered[-1]
+def range_of(
+    instance: dg.DagsterInstance, definition: dg.PartitionsDefinition[str], partitions: Sequence[str]
+) -> tuple[str, str] | None:
+    """First and last key of the range that holds exactly ``partitions``; None where no single range does."""
     with dg.partition_loading_context(dynamic_partitions_store=instance):
-        keys = pair_partitions.get_partition_keys_in_range(dg.PartitionKeyRange(first, last))
-    return (first, last) if set(keys) == wanted else None
+        order = {str(key): number for number, key in enumerate(definition.get_partition_keys())}
+        ordered = sorted(partitions, key=lambda key: order.get(key, -1))
+        keys = definition.get_partition_keys_in_range(dg.PartitionKeyRange(ordered[0], ordered[-1]))
+    return (ordered[0], ordered[-1]) if set(keys) == set(partitions) else None

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import dagster as dg
+import filelock
 from pydantic import Field, PrivateAttr
 
 from audit_pipeline.catalogue.bucket_folder import refresh
@@ -23,7 +24,7 @@ from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.endpoints.used_endpoints import Endpoints
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
-from audit_pipeline.operate.dagster.in_process import process_tags
+from audit_pipeline.operate.dagster.instance import lock_run_file
 from audit_pipeline.operate.dagster.tags import note_spent
 from audit_pipeline.operate.progress import describe, progress_bar
 from audit_pipeline.scoring.backends import HeldModel
@@ -36,13 +37,17 @@ _LOG_SECONDS = 15.0
 
 
 class AuditData(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """The data folder (``CORPUS_AUDIT_DATA`` or data/). Every asset takes it, so every run notes here who runs it."""
+    """The data folder (``CORPUS_AUDIT_DATA`` or data/). Every asset takes it, so every run holds its file from here
+    on."""
+
+    _lock: filelock.FileLock | None = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         make_private(self.paths.root)
         refresh(self.paths.root)
-        if context.instance is not None and context.run is not None:
-            context.instance.add_run_tags(context.run.run_id, process_tags(context.run.run_id))
+        if context.run is not None:
+            # To the end of the process: a resource that is taken back could not be had outside of a run.
+            self._lock = lock_run_file(self.paths, context.run.run_id)
 
     @property
     def paths(self) -> DataPaths:

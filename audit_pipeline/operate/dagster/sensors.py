@@ -1,90 +1,49 @@
 """The sensors: how Dagster is told what follows, and how people are told what happened.
 
-What belongs here: ticks (new models, changed benchmarks, the hub, failed runs, changed findings), what they read of
-Dagster's unfinished runs and ask the planner, and what an alert says of a run. What does not: what lies in the data
-folder (operate/situation.py), what is to be done (operate/plan.py), what is requested for it (planning.py), which
-changes of findings count and how an alert travels (operate/alerts.py), asking the hub, and what becomes a proposal
-(models/watch.py).
+What belongs here: ticks (new models, changed benchmarks, the hub, failed runs, changed findings), and what an alert
+says of a run. What does not: what is out of date (freshness.py), which changes of findings count and how an alert
+travels (operate/alerts.py), asking the hub, and what becomes a proposal (models/watch.py).
+
+A sensor keeps nothing from one tick to the next: it requests what is out of date, under a key of what is to be made, of
+what, and after which findings. Dagster runs no key twice, so what failed is not requested again until something
+changes; what is moved and moved back follows other findings and has another key.
 
 Those on models, benchmarks and the hub are off until a user turns them on. A file of the configuration that cannot be
-read ends the tick with an error that names it: nothing is requested, no partition goes, and the cursor stays. An entry
-that cannot be used is reported, and stops nothing else.
+read ends the tick with an error that names it: nothing is requested and no partition goes. An entry that cannot be used
+is reported, and stops nothing else.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 
-from audit_pipeline.benchmarks.build import read_built_digest
-from audit_pipeline.benchmarks.config import BenchmarkSpec, exclude_on_request
+from audit_pipeline.benchmarks.config import exclude_on_request
 from audit_pipeline.catalogue.bucket_folder import refresh_warehouse
-from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.contracts import Pair, digest
 from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError, to_one_line
-from audit_pipeline.models.config import ModelEntry, exclude_control_models, load_models
-from audit_pipeline.models.fingerprint import entry_version
+from audit_pipeline.models.config import exclude_control_models, load_models
 from audit_pipeline.models.watch import list_candidates, load_watched, proposals_path, propose, write_proposals
 from audit_pipeline.operate.alerts import Alert, WatchedFinding, compare_findings, deliver, read_findings
-from audit_pipeline.operate.dagster import planning
-from audit_pipeline.operate.dagster.in_process import UNFINISHED, mark_dead_runs_failed
+from audit_pipeline.operate.dagster.instance import UNFINISHED, mark_dead_runs_failed
 from audit_pipeline.operate.dagster.jobs import JOBS
 from audit_pipeline.operate.dagster.partitions import BENCHMARK, MODEL, require_keys
-from audit_pipeline.operate.dagster.planning import BrokenEntries, DagsterState, PairRange
 from audit_pipeline.operate.dagster.resources import AuditData
-from audit_pipeline.operate.dagster.step_runs import SPLIT_QUALITY
+from audit_pipeline.operate.dagster.run import group_neighbours
 from audit_pipeline.operate.dagster.tags import REASON_TAG, WEEKLY_TAG
-from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest
-from audit_pipeline.operate.plan import assume_benchmarks_current, plan
-from audit_pipeline.operate.seen_models import collect_seen_models, read_cards, sightings_of
-from audit_pipeline.operate.situation import read_situation
+from audit_pipeline.operate.freshness import Plan, Step
+from audit_pipeline.operate.seen_models import SeenModel, see_models
+from audit_pipeline.operate.situation import Scope, Situation
+from audit_pipeline.operate.stage import AUDIT_PAIRS
+from audit_pipeline.operate.stages.registry import OF_BENCHMARKS, OF_MODELS, PAIR
 from audit_pipeline.operate.whole_configuration import Configuration, load_configuration
 
-_PREPARING_JOBS = ("refresh_sources", "build_benchmarks", "weekly_audit")
-
-
-def model_versions(models: Mapping[str, ModelEntry]) -> dict[str, str]:
-    """The versions of the configured models, by name."""
-    return {name: entry_version(entry) for name, entry in models.items()}
-
-
-def plan_pairs_to_audit(
-    pairs: Collection[Pair], benchmarks: Mapping[str, BenchmarkSpec], models: Mapping[str, ModelEntry], paths: DataPaths
-) -> list[PlannedStep]:
-    """The planner's steps of ``pairs`` on the benchmarks as they are built, with the models as they were seen last: a
-    tick has no time to load them."""
-    if not pairs:
-        return []
-    request = PlanRequest(pairs=tuple(pairs))
-    named = {pair.benchmark for pair in pairs}
-    situation = read_situation(request, paths, specs=[spec for name, spec in benchmarks.items() if name in named])
-    written = [
-        sighting
-        for pair, audit in situation.audits.items()
-        for sighting in sightings_of(pair.model, (audit.scores, audit.evaluations))
-    ]
-    seen = collect_seen_models(read_cards(paths), written, models, paths)
-    audits = {
-        pair: replace(audit, now=seen.conventions(pair.model, situation.benchmarks[pair.benchmark].built))
-        for pair, audit in situation.audits.items()
-    }
-    return [
-        step
-        for step in plan(assume_benchmarks_current(replace(situation, audits=audits)), request)
-        if step.kind in OF_PAIRS
-    ]
-
-
-def _read_dagster_state(instance: dg.DagsterInstance) -> DagsterState:
-    return DagsterState(
-        instance.get_dynamic_partitions(MODEL),
-        instance.get_dynamic_partitions(BENCHMARK),
-        preparing=_find_unfinished(instance, _PREPARING_JOBS),
-        auditing=_find_unfinished(instance, ("audit_pairs",)),
-    )
+_PREPARING_JOBS = (*dict.fromkeys(stage.job.name for stage in OF_BENCHMARKS), "weekly_audit")
+_OF_PAIRS = tuple(stage for stage in OF_MODELS if stage.dimensions == PAIR)
 
 
 def _find_unfinished(instance: dg.DagsterInstance, jobs: Iterable[str]) -> str | None:
@@ -201,88 +160,116 @@ def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) 
 ALERT_SENSORS = [alert_run_failed, alert_finding_changed]
 
 
-def _range_request(pairs: PairRange) -> dg.RunRequest:
-    return dg.RunRequest(
-        run_key=pairs.key,
-        job_name="audit_pairs",
-        tags={
-            "dagster/asset_partition_range_start": pairs.first.partition,
-            "dagster/asset_partition_range_end": pairs.last.partition,
-            REASON_TAG: pairs.why,
-        },
-    )
+def _request_pairs(made: Plan, situation: Situation, order: Sequence[str]) -> Iterator[dg.RunRequest]:
+    """As few runs as hold exactly the pairs of a plan: for each model the ranges of benchmarks that follow one another.
+
+    ``order``: the benchmarks as Dagster has, or will have, them.
+    """
+    steps: dict[Pair, list[Step]] = {}
+    for step in made.steps:
+        steps.setdefault(step.pair, []).append(step)
+    for model in dict.fromkeys(pair.model for pair in steps):
+        for benchmarks in group_neighbours(order, {pair.benchmark for pair in steps if pair.model == model}):
+            pairs = [Pair(benchmark, model) for benchmark in benchmarks]
+            yield dg.RunRequest(
+                run_key=digest([_key_of(step, situation) for pair in pairs for step in steps[pair]])[:32],
+                job_name=AUDIT_PAIRS.name,
+                tags={
+                    "dagster/asset_partition_range_start": pairs[0].partition,
+                    "dagster/asset_partition_range_end": pairs[-1].partition,
+                    REASON_TAG: steps[pairs[0]][0].because,
+                },
+            )
 
 
-def _build_partition_requests(dimension: str, names: tuple[str, ...]) -> list[dg.AddDynamicPartitionsRequest]:
+def _key_of(step: Step, situation: Situation) -> list[object]:
+    """What a step makes, of what, and what it follows."""
+    facts = situation.facts_of(step.product)
+    entries = situation.ledger.of(step.stage.key, step.partition) if step.stage.concludes else ()
+    return [step.stage.name, step.partition, dict(facts.inputs), entries[-1].digest if entries else None]
+
+
+def _drop_requested(requests: Iterable[dg.RunRequest], instance: dg.DagsterInstance) -> list[dg.RunRequest]:
+    """Those that no run has the key of yet: Dagster would run none of the others again."""
+    return [
+        request
+        for request in requests
+        if not instance.get_runs(dg.RunsFilter(tags={"dagster/run_key": request.run_key or ""}), limit=1)
+    ]
+
+
+def _build_partition_requests(dimension: str, names: Sequence[str]) -> list[dg.AddDynamicPartitionsRequest]:
     require_keys(dimension, names)
     return [dg.AddDynamicPartitionsRequest(dimension, list(names))] if names else []
 
 
-def _find_broken_entries(config: Configuration) -> BrokenEntries:
-    """Which names are in the configuration, but cannot be used; what a broken family is drawn from is not known."""
-    return BrokenEntries(
-        config.models.is_broken,
-        config.benchmarks.is_broken,
-        lambda source: bool(config.benchmarks.problems) or config.sources.is_broken(source),
-    )
-
-
-def _mark_dead_runs_failed(context: dg.SensorEvaluationContext) -> None:
-    """A run whose process was killed would be waited for, and would hold its pool, for ever."""
-    for run_id in mark_dead_runs_failed(context.instance):
+def _mark_dead_runs_failed(context: dg.SensorEvaluationContext, paths: DataPaths) -> None:
+    """A run whose process was killed would be waited for for ever."""
+    for run_id in mark_dead_runs_failed(context.instance, paths):
         context.log.warning(f"run {run_id} is marked failed: the process that ran it is gone")
 
 
-def _describe_unbuilt_benchmarks(benchmarks: Sequence[str]) -> list[str]:
-    """Which benchmarks are not built, so that their pairs stay missing, and what builds them."""
-    if not benchmarks:
-        return []
-    return [
-        f"{len(benchmarks)} benchmark(s) are not built, their pairs stay missing: {', '.join(benchmarks)}; "
-        "switch on the sensor changed_benchmarks, which builds them and then audits their pairs"
-    ]
+def _look(config: Configuration, paths: DataPaths) -> Situation:
+    """The configured benchmarks and models, these as they were seen last: a tick has no time to load them.
+
+    One whose entry or files are not those that were loaded last is taken for another model.
+    """
+    entries = exclude_control_models(config.models)
+    seen = {
+        name: model if model.is_current else replace(model, identity=replace(model.identity, model_fingerprint="new"))
+        for name, model in see_models(entries, paths).items()
+    }
+    return Situation(paths, exclude_on_request(config.benchmarks), entries, seen)
 
 
 @dg.sensor(
-    job_name="audit_pairs",
+    job_name=AUDIT_PAIRS.name,
     minimum_interval_seconds=30,
     description="A model that is new in config/models.yaml, or whose entry or files changed, gets a partition and one "
     "run over all benchmarks that are built.",
 )
 def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
     """One tick of the sensor on config/models.yaml."""
-    paths, instance = data.paths, context.instance
-    _mark_dead_runs_failed(context)
+    instance = context.instance
+    _mark_dead_runs_failed(context, data.paths)
     config = load_configuration()
-    specs = exclude_on_request(config.benchmarks)
-    seen = planning.models_state(context.cursor)
-    versions = model_versions(exclude_control_models(config.models))
-    built = {name: read_built_digest(spec, paths) for name, spec in specs.items()}
-    unseen = [name for name in versions if name not in seen]
-    pairs = [Pair(benchmark, model) for model in unseen for benchmark, digest in built.items() if digest is not None]
-    found = planning.plan_new_models(
-        seen,
-        versions,
-        built,
-        plan_pairs_to_audit(pairs, specs, config.models, paths),
-        _read_dagster_state(instance),
-        _find_broken_entries(config),
-    )
-    for problem in config.models.problems:
-        context.log.warning(str(problem))
-    missing = _describe_unbuilt_benchmarks(found.not_built)
-    for words in missing:
+    situation = _look(config, data.paths)
+    registered = {name: instance.get_dynamic_partitions(name) for name in (BENCHMARK, MODEL)}
+    new = [name for name in situation.entries if not _is_known(name, situation, registered[MODEL])]
+    built = [name for name in situation.specs if situation.built(name) is not None]
+    waiting = _find_unfinished(instance, _PREPARING_JOBS) or (None if built else "no benchmark is built yet")
+    requests: list[dg.RunRequest] = []
+    add: list[str] = []
+    if new and waiting is None:
+        scope = Scope.of_models(built, new)
+        add = [name for name in situation.specs if name not in registered[BENCHMARK]]
+        made = situation.plan(scope, _OF_PAIRS)
+        requests = _drop_requested(_request_pairs(made, situation, [*registered[BENCHMARK], *add]), instance)
+    told = [str(problem) for problem in config.models.problems]
+    if missing := [name for name in situation.specs if name not in built]:
+        told.append(
+            f"{len(missing)} benchmark(s) are not built, their pairs stay missing: {', '.join(missing)}; "
+            "switch on the sensor changed_benchmarks, which builds them and then audits their pairs"
+        )
+    for words in told:
         context.log.warning(words)
-    said = [found.waiting or f"nothing new among {len(versions)} models", *missing, *map(str, config.models.problems)]
+    said = [waiting if new and waiting is not None else f"nothing new among {len(situation.entries)} models", *told]
     return dg.SensorResult(
-        run_requests=[_range_request(pairs) for pairs in found.runs],
-        skip_reason=None if found.runs else "; ".join(said)[:2000],
+        run_requests=requests,
+        skip_reason=None if requests else "; ".join(said)[:2000],
         dynamic_partitions_requests=[
-            *_build_partition_requests(BENCHMARK, found.add_benchmarks),
-            *_build_partition_requests(MODEL, found.add_models),
+            *_build_partition_requests(BENCHMARK, add),
+            *_build_partition_requests(
+                MODEL, [name for name in new if waiting is None and name not in registered[MODEL]]
+            ),
         ],
-        cursor=planning.models_cursor(found.seen),
     )
+
+
+def _is_known(model: str, situation: Situation, registered: Sequence[str]) -> bool:
+    """Whether a model has a partition, and is as it was when it was loaded last."""
+    seen = situation.models.get(model)
+    return model in registered and isinstance(seen, SeenModel) and seen.is_current
 
 
 @dg.sensor(
@@ -293,60 +280,56 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
 )
 def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
     """One tick of the sensor on config/benchmarks.yaml and the documents."""
-    paths, instance = data.paths, context.instance
-    _mark_dead_runs_failed(context)
+    instance = context.instance
+    _mark_dead_runs_failed(context, data.paths)
     config = load_configuration()
-    specs = exclude_on_request(config.benchmarks)
-    request = PlanRequest(benchmarks=tuple(specs))
-    situation = read_situation(request, paths, specs=specs.values())
-    seen = planning.benchmarks_state(context.cursor)
-    models = list(exclude_control_models(config.models))
-    changed = [
-        name
-        for name, benchmark in situation.benchmarks.items()
-        if benchmark.as_audited not in (None, seen.audited_version(name))
-    ]
-    pairs = [Pair(benchmark, model) for benchmark in changed for model in models]
-    found = planning.plan_changed_benchmarks(
-        seen,
-        situation,
-        [*plan(situation, request), *plan_pairs_to_audit(pairs, specs, config.models, paths)],
-        models,
-        _read_dagster_state(instance),
-        _find_broken_entries(config),
-    )
-    problems = [*map(str, config.benchmarks.problems), *found.problems]
-    for problem in problems:
-        context.log.warning(problem)
-    requests = [
-        *(
-            dg.RunRequest(
-                run_key=keyed.key,
-                job_name="refresh_sources",
-                asset_selection=[dg.AssetKey(["documents", keyed.step.what])],
-                tags={REASON_TAG: f"{keyed.step.what}: {keyed.step.because}"},
-            )
-            for keyed in found.fetches
-        ),
-        *(
-            dg.RunRequest(
-                run_key=keyed.key,
-                job_name="build_benchmarks",
-                partition_key=keyed.step.what,
-                asset_selection=[SPLIT_QUALITY] if keyed.step.kind == "assess" else None,
-                tags={REASON_TAG: f"{keyed.step.what}: {keyed.step.because}"},
-            )
-            for keyed in found.builds
-        ),
-        *(_range_request(pairs) for pairs in found.pairs),
-    ]
-    said = [found.waiting or f"nothing changed in {len(specs)} benchmarks", *problems]
+    situation = _look(config, data.paths)
+    registered = {name: instance.get_dynamic_partitions(name) for name in (BENCHMARK, MODEL)}
+    new = [name for name in situation.specs if name not in registered[BENCHMARK]]
+    made = situation.plan(Scope(tuple(situation.specs)), OF_BENCHMARKS)
+    problems = [f"{product.partition}: {problem}" for product, problem in made.problems.items()]
+    waiting = _find_unfinished(instance, _PREPARING_JOBS)
+    requests = _drop_requested(_request_preparation(made, situation), instance) if waiting is None else []
+    unfit = {step.partition for step in made.steps} | {product.partition for product in made.problems}
+    models = [name for name in situation.entries if _is_known(name, situation, registered[MODEL])]
+    benchmarks = [name for name in situation.specs if name not in unfit and situation.built(name) is not None]
+    scope = Scope.of_models(benchmarks, models)
+    if waiting is None and not requests:
+        pairs = situation.plan(scope, _OF_PAIRS)
+        requests = _drop_requested(_request_pairs(pairs, situation, [*registered[BENCHMARK], *new]), instance)
+        if requests and (waiting := _find_unfinished(instance, (AUDIT_PAIRS.name,))) is not None:
+            requests = []
+    for words in problems:
+        context.log.warning(words)
+    said = [waiting or f"nothing changed in {len(situation.specs)} benchmarks", *problems]
     return dg.SensorResult(
         run_requests=requests,
-        skip_reason=None if requests else "; ".join(said)[:2000],
-        dynamic_partitions_requests=_build_partition_requests(BENCHMARK, found.add_benchmarks),
-        cursor=planning.benchmarks_cursor(found.seen),
+        skip_reason=None if requests else "; ".join([*said, *map(str, config.benchmarks.problems)])[:2000],
+        dynamic_partitions_requests=_build_partition_requests(BENCHMARK, new),
     )
+
+
+def _request_preparation(made: Plan, situation: Situation) -> Iterator[dg.RunRequest]:
+    """The runs of what waits for no other run; the stages of one job and partition share one."""
+    groups: dict[tuple[str, str], list[Step]] = {}
+    for step in made.steps:
+        groups.setdefault((step.stage.job.name, step.partition), []).append(step)
+    group_of = {f"{step.stage.key}/{step.partition}": group for group, steps in groups.items() for step in steps}
+    for group, steps in groups.items():
+        inputs = [name for step in steps for name in situation.facts_of(step.product).inputs]
+        if any(group_of.get(name, group) != group for name in inputs):
+            continue
+        job, partition = group
+        is_source = steps[0].stage.dimensions == ("source",)
+        yield dg.RunRequest(
+            run_key=digest([_key_of(step, situation) for step in steps])[:32],
+            job_name=job,
+            partition_key=None if is_source else partition,
+            asset_selection=[
+                dg.AssetKey([step.stage.name, partition] if is_source else step.stage.name) for step in steps
+            ],
+            tags={REASON_TAG: f"{partition}: {steps[0].because}"},
+        )
 
 
 SENSORS = [new_models, changed_benchmarks]

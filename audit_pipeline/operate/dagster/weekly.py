@@ -1,100 +1,113 @@
-"""The weekly audit: when it is due, cutoffs move on, sources are fetched again, what has changed is built and audited.
+"""The weekly audit: when it is due, cutoffs move on, sources are fetched again, what has changed is made and audited.
 
-What belongs here: the order in which the planner's steps are carried out, what is reported of them, the job that does
-so, and its schedule, which is off until a user turns it on. What does not: which steps there are (operate/plan.py),
-and what they run (the jobs that the UI and the command line run as well).
+What belongs here: what is reported of the week, the job, and its schedule, which is off until a user turns it on. What
+does not: which steps there are (freshness.py, the stages), and carrying them out (run.py).
 """
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import partial
 
 import dagster as dg
 
-from audit_pipeline.asking.config import load_chat_models
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, exclude_on_request, find_moved_cutoffs, load_benchmarks
 from audit_pipeline.benchmarks.days_before_today import roll_day, utc_today
-from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import read_documents_version
 from audit_pipeline.endpoints.used_endpoints import Endpoints
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, exclude_control_models
-from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest
-from audit_pipeline.operate.dagster import in_process, partitions
-from audit_pipeline.operate.dagster.audit import audit_model, find_done, plan_pair_steps, tell_unsearched_corpora
+from audit_pipeline.operate.dagster import partitions
+from audit_pipeline.operate.dagster.audit import audit_model
+from audit_pipeline.operate.dagster.instance import mark_dead_runs_failed
 from audit_pipeline.operate.dagster.resources import AuditData
-from audit_pipeline.operate.dagster.step_runs import Jobs, Runner, run_step
+from audit_pipeline.operate.dagster.run import Brought, Jobs, Runner, bring_up_to_date
 from audit_pipeline.operate.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
-from audit_pipeline.operate.facts import PlannedStep, PlanRequest
-from audit_pipeline.operate.plan import assume_benchmarks_current, find_benchmark_problems, plan
-from audit_pipeline.operate.situation import read_situation
-from audit_pipeline.operate.stages.asking import needs_asking
+from audit_pipeline.operate.situation import Scope, Situation
+from audit_pipeline.operate.stage import AUDIT_PAIRS, BUILD_BENCHMARKS, REFRESH_SOURCES, Job, Product, Stage
+from audit_pipeline.operate.stages.registry import OF_BENCHMARKS, OF_MODELS, STAGES, get_stage
 from audit_pipeline.operate.whole_configuration import OF_AUDITS, load_configuration
 
 Log = Callable[[str], None]
+_OTHERS = tuple(stage for stage in STAGES if stage not in (*OF_BENCHMARKS, *OF_MODELS))
 
 
 @dataclass
 class WeeklySummary:
-    """The outcome of a weekly audit: what changed, what was audited, and what went wrong, each in words."""
+    """The outcome of a weekly audit: cutoffs that moved, what was made by stage, and what went wrong, each in words."""
 
     rolled: list[str] = field(default_factory=list)
-    fetched: dict[str, bool] = field(default_factory=dict)
-    built: list[str] = field(default_factory=list)
-    not_built: list[str] = field(default_factory=list)
-    assessed: list[str] = field(default_factory=list)
-    audited: dict[str, list[str]] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    changed_sources: list[str] = field(default_factory=list)
+    made: dict[Job, list[str]] = field(default_factory=lambda: {BUILD_BENCHMARKS: [], AUDIT_PAIRS: []})
     problems: list[str] = field(default_factory=list)
 
-    @property
-    def nothing_new(self) -> bool:
-        return not (self.built or self.assessed or self.asked or any([*self.audited.values(), *self.fetched.values()]))
+    def note(self, brought: Brought) -> None:
+        """Take in what was made."""
+        for product in brought.runs:
+            stage, _, partition = product.partition("/")
+            made = self.made.setdefault(get_stage(stage).job, [])
+            if partition not in made:
+                made.append(partition)
 
     @property
     def summary(self) -> str:
         """One line for people."""
-        changed = [name for name, differs in self.fetched.items() if differs]
-        pairs = sum(len(benchmarks) for benchmarks in self.audited.values())
-        if self.nothing_new:
-            what = f"nothing new: {len(self.fetched)} source(s) brought what they had brought before"
+        made = {job: partitions for job, partitions in self.made.items() if job != REFRESH_SOURCES}
+        if self.changed_sources or any(made.values()):
+            what = "; ".join(
+                [
+                    f"sources changed: {', '.join(self.changed_sources) or 'none'}",
+                    *(f"{job.done}: {_list_or_count(job, partitions)}" for job, partitions in made.items()),
+                ]
+            )
         else:
-            built = ", ".join(self.built) or "none"
-            what = f"sources changed: {', '.join(changed) or 'none'}; benchmarks built: {built}; pairs audited: {pairs}"
-            what += f"; splits assessed again: {', '.join(self.assessed)}" if self.assessed else ""
-            what += f"; asked in words: {', '.join(self.asked)}" if self.asked else ""
+            what = (
+                f"nothing new: {len(self.made.get(REFRESH_SOURCES, ()))} source(s) brought what they had brought before"
+            )
         return f"{what}; problems: {len(self.problems)}" if self.problems else what
+
+
+def _list_or_count(job: Job, partitions: Sequence[str]) -> str:
+    return str(len(partitions)) if job == AUDIT_PAIRS else ", ".join(partitions) or "none"
 
 
 def run_week(
     jobs: Jobs, instance: dg.DagsterInstance, paths: DataPaths, today: date, tell: Log, tags: Mapping[str, str]
 ) -> WeeklySummary:
-    """Move relative cutoffs on to ``today``, fetch, build what changed, audit what is not done, and publish.
+    """Move relative cutoffs on to ``today``, fetch, make what changed, audit what is not done, and publish.
 
     Each step is a run of its own, with ``tags``. A source, benchmark or model that fails is among the problems, and
     the rest goes on with what there is; so is an entry of the configuration that cannot be used. Raises ConfigError
     where a file of it cannot be read, and DataError where the day that relative cutoffs count from cannot be.
     """
-    week, runner = WeeklySummary(), Runner(jobs, instance, paths, tell, tags=tags)
-    in_process.mark_dead_runs_failed(instance)
+    week = WeeklySummary()
+    runner = Runner(jobs, instance, paths, tell, tags=tags, survives=Exception)
+    mark_dead_runs_failed(instance, paths)
     _roll_cutoffs(paths, today, week, tell)
     config = load_configuration()
     for name in OF_AUDITS:
         for problem in config.problems_of(name):
             _note(week, tell, str(problem))
-    specs = list(exclude_on_request(config.benchmarks).values())
+    specs = dict(exclude_on_request(config.benchmarks))
     models = exclude_control_models(config.models)
-    partitions.register(instance, benchmarks=[spec.name for spec in specs], models=list(models))
-    _fetch(specs, runner, week)
-    _build(specs, runner, week)
-    fit = _select_fit_benchmarks(specs, paths, week, tell)
-    _assess(fit, runner, week)
-    _audit(fit, models, runner, week)
-    _ask(fit, runner, week)
+    partitions.register(instance, benchmarks=list(specs), models=list(models))
+    scope = Scope(tuple(specs), again={"documents": "it is to be fetched again"}, is_weekly=True)
+    look = partial(Situation, paths, specs, ask_hub=True)
+    before = {source: _read_documents_version(source, paths) for spec in specs.values() for source in spec.sources}
+    brought = bring_up_to_date(scope, OF_BENCHMARKS, look, runner)
+    week.note(brought)
+    week.changed_sources = [name for name, version in before.items() if _read_documents_version(name, paths) != version]
+    _note_problems(brought, OF_BENCHMARKS, week, tell)
+    fit = _select_fit_benchmarks(specs, brought, week, paths, tell)
+    for entry in models.values():
+        _audit_model(entry, fit, runner, week)
+    others = bring_up_to_date(replace(scope, again={}), _OTHERS, look, runner)
+    week.note(others)
+    _note_problems(others, _OTHERS, week, tell)
     # Also where nothing is new: the report says what could not be audited, and when the audit was.
     runner.run("publish", "the weekly audit")
     tell(week.summary)
@@ -116,31 +129,6 @@ def _roll_cutoffs(paths: DataPaths, today: date, week: WeeklySummary, tell: Log)
     tell(f"relative cutoffs are counted from {today} on: {', '.join(week.rolled) or 'none moved'}")
 
 
-def _fetch(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
-    request = PlanRequest(benchmarks=tuple(spec.name for spec in specs), refresh=True)
-    situation = read_situation(request, runner.paths, specs=specs)
-    for source in situation.sources.values():
-        # A broken section was told with the rest of the configuration.
-        if source.wanted is not None and source.problem is not None:
-            runner.tell(source.problem)
-    for step in plan(situation, request):
-        if step.kind != "fetch":
-            continue
-        before = _read_documents_version(step.what, runner.paths)
-        if _try_step(step, f"{step.what} could not be fetched, its earlier documents stay", runner, week):
-            week.fetched[step.what] = _read_documents_version(step.what, runner.paths) != before
-
-
-def _try_step(step: PlannedStep, failure_message: str, runner: Runner, week: WeeklySummary) -> bool:
-    """Run a step and return whether it went well; where it did not, log the ``failure_message``."""
-    try:
-        run_step(step, runner)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the rest goes on
-        _note(week, runner.tell, f"{failure_message}: {error}")
-        return False
-    return True
-
-
 def _read_documents_version(source: str, paths: DataPaths) -> str | None:
     try:
         return read_documents_version(paths, source)
@@ -148,94 +136,45 @@ def _read_documents_version(source: str, paths: DataPaths) -> str | None:
         return None
 
 
-def _build(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
-    request = PlanRequest(benchmarks=tuple(spec.name for spec in specs))
-    situation = read_situation(request, runner.paths, specs=specs, ask_hub=True)
-    for name, problem in find_benchmark_problems(situation, request.benchmarks).items():
-        week.not_built.append(name)
-        _note(week, runner.tell, f"{name}: {problem}")
-    steps = plan(situation, request)
-    not_fetched = {step.what for step in steps if step.kind == "fetch"}
-    for step in steps:
-        # What is made of a source that could not be fetched is left as it is.
-        if step.kind != "build" or not_fetched & set(situation.benchmarks[step.what].sources):
-            continue
-        done = _try_step(step, f"{step.what} could not be built", runner, week)
-        (week.built if done else week.not_built).append(step.what)
+def _note_problems(brought: Brought, stages: Sequence[Stage], week: WeeklySummary, tell: Log) -> None:
+    """Note what could not be made, each reason once: what is made of it has the same."""
+    noted: set[str] = set()
+    for stage in stages:
+        for partition, reason in brought.reasons_of(stage.name).items():
+            is_broken_entry = stage.dimensions == ("source",) and Product(stage.name, partition) in brought.problems
+            if reason not in noted and not is_broken_entry:
+                _note(week, tell, f"{stage.name} of {partition} could not be made: {reason}")
+            noted.add(reason)
 
 
-def _assess(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
-    """Assess the splits of what is built where the build did not (the code that does it changed since, for one), and
-    search the corpora that entries name."""
-    request = PlanRequest(benchmarks=tuple(spec.name for spec in specs))
-    situation = assume_benchmarks_current(read_situation(request, runner.paths, specs=specs))
-    tell_unsearched_corpora(situation, lambda problem: _note(week, runner.tell, problem))
-    for step in plan(situation, request):
-        what = f"the split of {step.what}" if step.kind == "assess" else f"the overlap of {step.what}"
-        if _try_step(step, f"{what} could not be assessed", runner, week):
-            week.assessed.append(step.what)
-
-
-def _audit(
-    specs: Sequence[BenchmarkSpec], models: Mapping[str, ModelEntry], runner: Runner, week: WeeklySummary
-) -> None:
-    for name, entry in models.items():
-        try:
-            _audit_model(Endpoints().load(entry, runner.paths, runner.tell), specs, runner, week)
-        except AuditError as error:
-            _note(week, runner.tell, f"{name}: {error}")
-
-
-def _audit_model(model: TokenizedModel, specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
-    request = AuditRequest(model.entry, specs, as_built=True, terminal=False)
-    pending = {step.pair for step in plan_pair_steps(request, model, runner.paths)}
-    if not pending:
-        return
-    outcome = AuditOutcome(model.entry, specs)
+def _audit_model(entry: ModelEntry, specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
+    outcome = AuditOutcome(entry, specs)
     try:
-        audit_model(request, model, runner, outcome)
-    finally:
-        done = find_done(request, model, runner.paths)
-        week.audited[model.entry.name] = [pair.benchmark for pair in done if pair in pending]
-    # An entry that names no usable corpus is no problem of the week: as without a reference model, the scores say it.
-    if outcome.not_counted is not None and not isinstance(outcome.not_counted, ConfigError):
-        corpus = model.entry.reference_corpus
-        _note(week, runner.tell, f"the tokens of {corpus} could not be counted: {outcome.not_counted}")
-    if outcome.failed is not None:
-        raise outcome.failed
-
-
-def _ask(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
-    """Ask the models whose entries in chat_models.yaml name benchmarks, about what is not answered yet."""
-    try:
-        entries = load_chat_models()
+        model = Endpoints().load(entry, runner.paths, runner.tell)
+        audit_model(AuditRequest(entry, specs, terminal=False), model, runner, outcome)
     except AuditError as error:
-        _note(week, runner.tell, str(error))
-        return
-    for entry in entries.values():
-        for benchmark in entry.weekly:
-            partition = Pair(benchmark, entry.name).partition
-            try:
-                if benchmark not in {spec.name for spec in specs}:
-                    raise ConfigError(f"weekly names {benchmark}, which is no benchmark of the weekly audit")
-                if needs_asking(benchmark, entry, runner.paths):
-                    runner.tell(f"asking {entry.name} about {benchmark}: {entry.sent_to}")
-                    runner.run("ask", "the weekly audit", partition_key=partition)
-                    week.asked.append(partition)
-            except AuditError as error:
-                _note(week, runner.tell, f"{partition}: {error}")
+        _note(week, runner.tell, f"{entry.name}: {error}")
+    week.note(Brought(outcome.runs))
+    # An entry that names no usable corpus is no problem of the week: as without a reference model, the scores say it.
+    for product, reason in outcome.not_made.items():
+        if not isinstance(reason, ConfigError):
+            _note(week, runner.tell, f"{product} could not be made: {reason}")
+    if outcome.failed is not None:
+        _note(week, runner.tell, f"{entry.name}: {outcome.failed}")
 
 
 def _select_fit_benchmarks(
-    specs: Sequence[BenchmarkSpec], paths: DataPaths, week: WeeklySummary, tell: Log
+    specs: Mapping[str, BenchmarkSpec], brought: Brought, week: WeeklySummary, paths: DataPaths, tell: Log
 ) -> list[BenchmarkSpec]:
+    """Those that are built and passed their checks, up to date or not."""
+    told = brought.reasons_of(*(stage.name for stage in OF_BENCHMARKS))
     fit = []
-    for spec in specs:
+    for name, spec in specs.items():
         try:
-            read_built(paths, spec.name).require_passed_checks()
+            read_built(paths, name).require_passed_checks()
         except AuditError as error:
-            if spec.name not in week.not_built:
-                _note(week, tell, f"{spec.name}: {error}")
+            if name not in told:
+                _note(week, tell, f"{name}: {error}")
         else:
             fit.append(spec)
     return fit
@@ -289,10 +228,8 @@ def _report_week(context: dg.OpExecutionContext, week: WeeklySummary) -> None:
         {
             "summary": week.summary,
             "cutoffs moved": week.rolled,
-            "sources changed": [name for name, changed in week.fetched.items() if changed],
-            "benchmarks built": week.built,
-            "audited": week.audited,
-            "asked in words": week.asked,
+            "sources changed": week.changed_sources,
+            **{job.done: made for job, made in week.made.items()},
             "problems": week.problems,
         }
     )

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, Field
 
 from audit_pipeline.asking.chat_client import open_budget
 from audit_pipeline.asking.conclusions import conclude_documents
@@ -21,16 +23,19 @@ from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CHAT_ANSWERS, CHAT_DOCUMENTS, Pair, Rung, digest, text_sha256
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.ledger import Entry, LineageStep, RowOrigin, read_latest_run
-from audit_pipeline.catalogue.paths import DataPaths, explain_invalid_partition
+from audit_pipeline.catalogue.paths import DataPaths, explain_invalid_partition, texts_are_quoted
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.endpoints.budget import Budget, Limits
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.operate.own_files import HELD_OUT, Inventory
+from audit_pipeline.operate.stage import Check, Finding, Inputs, Job, Made, Shown, Stage, StageRun
 from audit_pipeline.operate.stages.extraction import read_benchmark_documents
-from audit_pipeline.operate.ui_summary import Shown
 from audit_pipeline.sources.base import document_id
 from audit_pipeline.sources.local_files import NAME
+
+if TYPE_CHECKING:
+    from audit_pipeline.operate.situation import Scope, Situation
 
 ASKING_VERSION = "1"
 """Of the code that asks, measures and concludes."""
@@ -240,30 +245,6 @@ def ask_pair(
     return replace(report, fault=fault)
 
 
-def ask_about_benchmark(
-    benchmark: str,
-    model: str,
-    paths: DataPaths,
-    run_id: str,
-    *,
-    limits: Limits,
-    keeps_text: bool,
-    tell: Callable[[str], None],
-    **named: Any,
-) -> AskReport:
-    """As :func:`ask_pair`, with benchmark and entry by their names; ``named`` as of :func:`plan_by_names`.
-
-    Raises what ended the asking early.
-    """
-    entry = load_chat_models().named(model)
-    budget = open_budget(entry, limits)
-    plan = plan_by_names(read_texts_of_benchmark(benchmark, paths), entry, paths, **named)
-    report = ask_pair(plan, entry, paths, run_id, budget, keeps_text=keeps_text, tell=tell)
-    if report.fault is not None:
-        raise report.fault
-    return report
-
-
 def keep_outputs(
     texts: AskedTexts, outputs: Iterable[HandedOutput], model: str, paths: DataPaths, run_id: str, *, keeps_text: bool
 ) -> AskReport:
@@ -376,3 +357,77 @@ def summarise_asking(report: AskReport) -> Shown:
         "data_version": report.data_version,
     }
     return Shown(len(report.documents), values, {"what came back": (header, body)} if body else {})
+
+
+class AskingOptions(BaseModel):
+    """How a model is asked, and the most that one run may take; the entry's own limits hold besides."""
+
+    rungs: list[str] = Field(default=[*LADDER], description="how it is asked (docs/ask.md)")
+    headline: str | None = Field(
+        default=None,
+        description="the rung whose numbers answer; null: instruction, or prefix for interface: completions",
+    )
+    draws: int = Field(default=DRAWS, ge=0, description="drawn answers besides the likeliest one")
+    passages: int = Field(default=PASSAGES, ge=1, description="the most passages of a document")
+    max_requests: int | None = Field(default=None, ge=1, description="the most requests; null: as the entry says")
+    max_tokens: int | None = Field(default=None, ge=1, description="the most tokens, of prompts and answers")
+    max_cost: float | None = Field(default=None, gt=0, description="the most that it may cost, by the entry's prices")
+
+
+def _ask(run: StageRun) -> Made:
+    """Ask one model about the documents of one benchmark; raises what ended the asking early."""
+    benchmark, name = run.names
+    options, entry = run.options, load_chat_models().named(name)
+    budget = open_budget(entry, Limits(options.max_tokens, options.max_cost, options.max_requests))
+    asked = plan_by_names(
+        read_texts_of_benchmark(benchmark, run.paths),
+        entry,
+        run.paths,
+        rungs=options.rungs,
+        headline=options.headline,
+        draws=options.draws,
+        passages=options.passages,
+    )
+    report = ask_pair(asked, entry, run.paths, run.run_id, budget, keeps_text=texts_are_quoted(), tell=run.log.info)
+    if report.fault is not None:
+        raise report.fault
+    measured = Finding(not report.unmeasured, shown=Shown(values={"requests without a measure": report.unmeasured}))
+    return Made(report.data_version, summarise_asking(report), {"every_request_measured": measured})
+
+
+def _list_weekly(scope: Scope, situation: Situation) -> Iterable[str]:
+    """What entries of chat_models.yaml say that the weekly audit asks."""
+    if not scope.is_weekly:
+        return []
+    return [f"{benchmark}|{entry.name}" for entry in load_chat_models().values() for benchmark in entry.weekly]
+
+
+def _inputs(partition: str, situation: Situation) -> Inputs:
+    benchmark, _, name = partition.partition("|")
+    if benchmark not in situation.specs:
+        raise ConfigError(f"weekly names {benchmark}, which is no benchmark of the weekly audit")
+    is_due = needs_asking(benchmark, load_chat_models().named(name), situation.paths)
+    return {f"examples/{benchmark}": situation.built(benchmark), "answers": "missing" if is_due else "there"}
+
+
+CHAT_STAGE = Stage(
+    name="chat_answers",
+    description="What a model that answers in words (config/chat_models.yaml) gives of a benchmark's documents, beside "
+    "documents that it cannot have read. It is asked when somebody starts it, and every week where the entry says so; "
+    "what is answered is not asked again.",
+    dimensions=("benchmark", "chat_model"),
+    group="4_findings",
+    job=Job("ask", "Ask models that answer in words about the documents of benchmarks.", "asked in words"),
+    make=_ask,
+    after=("benchmark",),
+    tables=(CHAT_DOCUMENTS, CHAT_ANSWERS),
+    checks={"every_request_measured": Check("No request was refused, filtered or cut: nothing is unknown.")},
+    options=AskingOptions,
+    lock="chat",
+    is_optional=True,
+    told="asking about {}: {}",
+    words={"answers": "requests are not answered, or nothing follows from the answers yet"},
+    partitions=_list_weekly,
+    inputs=_inputs,
+    recorded=lambda partition, situation: {"answers": "there"},
+)

@@ -1,4 +1,4 @@
-"""The stages before a model: documents, benchmarks, and what tells members from non-members without one.
+"""The stages of a benchmark before a model: its examples, and what tells members from non-members without one.
 
 What belongs here: the order of read, compute, record and write, for one partition, and what the UI shows of what was
 written: choosing and rounding a few numbers and small tables. What does not: the computations themselves (sources/,
@@ -8,26 +8,26 @@ and Dagster's own types (operate/dagster/metadata.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pydantic import BaseModel, Field
 
-from audit_pipeline.benchmarks.build import BenchmarkReport
-from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
+from audit_pipeline.benchmarks.build import BenchmarkReport, build, compute_wanted_digest
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
+from audit_pipeline.benchmarks.checks import CHECKS, CheckResult
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.benchmarks.days_before_today import ensure_rolled_day
 from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import BLIND_SCORES, SPLIT_QUALITY
+from audit_pipeline.catalogue.contracts import BLIND_SCORES, EXAMPLES, SPLIT_QUALITY
 from audit_pipeline.catalogue.ledger import LineageStep, find_writing_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.evidence.sides import relabel_for_comparison
 from audit_pipeline.metrics.claims import VERDICT_IN_WORDS
-from audit_pipeline.operate.facts import SplitFacts, Versions
-from audit_pipeline.operate.plan import explain_stale_split
-from audit_pipeline.operate.ui_summary import Body, Shown
+from audit_pipeline.operate.stage import BUILD_BENCHMARKS, Body, Check, Finding, Inputs, Made, Shown, Stage, StageRun
 from audit_pipeline.separability.assessment import (
     MEASURE,
     AssessedSplit,
@@ -36,7 +36,9 @@ from audit_pipeline.separability.assessment import (
 )
 from audit_pipeline.separability.evaluation_texts import select_evaluation_texts
 from audit_pipeline.separability.quality import MOST_PER_SIDE, Quality, measure_split_quality
-from audit_pipeline.sources.store import SourceReport
+
+if TYPE_CHECKING:
+    from audit_pipeline.operate.situation import Situation
 
 SPLIT_VERSION = "3"
 """Of the code that assesses a split: where it is raised, a split is assessed again before it is evaluated on."""
@@ -120,24 +122,19 @@ def assess_split(
     return SplitReport(benchmark, quality, KnownSplit(assessed, versions))
 
 
-def read_split_facts(name: str, paths: DataPaths) -> SplitFacts:
-    """What was assessed last of a benchmark's split; nothing where a table is not there, or of another assessment, or
-    not as it was written. Raises DataError where a lineage entry is damaged."""
+def read_split_inputs(name: str, paths: DataPaths) -> dict[str, str | None] | None:
+    """What was assessed last of a benchmark's split: of which build, by which code, and the versions of its tables.
+
+    None where a table is not there, or of another assessment, or not as it was written.
+    """
     written = {table.name: find_writing_run(paths, table, name) for table in _OF_SPLIT}
-    there = {table: one for table, one in written.items() if one is not None}
-    origins = {(one.benchmark_digest, one.code_version, one.run_id) for one in there.values()}
+    there = {table: entry for table, entry in written.items() if entry is not None}
+    origins = {(entry.benchmark_digest, entry.code_version, entry.run_id) for entry in there.values()}
     if len(there) < len(_OF_SPLIT) or len(origins) > 1:
-        return SplitFacts()
-    ((benchmark, code, run_id),) = origins
-    versions = tuple((f"{table}/{name}", one.data_version) for table, one in there.items())
-    return SplitFacts(benchmark, code, versions, run_id)
-
-
-def find_split_versions(name: str, upstream: Mapping[str, str]) -> Versions | None:
-    """The data versions of a benchmark's assessed split among those of what something was made of; None where they are
-    not all named."""
-    keys = [f"{table.name}/{name}" for table in _OF_SPLIT]
-    return tuple((key, upstream[key]) for key in keys) if upstream.keys() >= {*keys} else None
+        return None
+    ((benchmark, code, _),) = origins
+    versions = {f"{table}/{name}": entry.data_version for table, entry in there.items()}
+    return {f"examples/{name}": benchmark, "code": code, **versions}
 
 
 def read_known_split(benchmark: BuiltBenchmark, paths: DataPaths) -> KnownSplit | None:
@@ -148,12 +145,12 @@ def read_known_split(benchmark: BuiltBenchmark, paths: DataPaths) -> KnownSplit 
     name = benchmark.name
     for table in _OF_SPLIT:
         store.require_intact_partition(paths, table, name, label=f"the {table.name} of {name}")
-    written = read_split_facts(name, paths)
-    if written.versions is None or explain_stale_split(written, benchmark.digest, SPLIT_VERSION) is not None:
+    written = read_split_inputs(name, paths)
+    if written is None or (written[f"examples/{name}"], written["code"]) != (benchmark.digest, SPLIT_VERSION):
         return None
     scores, quality = (store.read(paths, table, name, label=f"the {table.name} of {name}") for table in _OF_SPLIT)
     assessed = assessed_split_from_tables(benchmark.design, benchmark.matched is not None, quality, scores)
-    return KnownSplit(assessed, dict(written.versions))
+    return KnownSplit(assessed, {f"{table.name}/{name}": str(written[f"{table.name}/{name}"]) for table in _OF_SPLIT})
 
 
 def read_or_assess_split(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> KnownSplit:
@@ -170,7 +167,6 @@ def read_or_assess_quality(benchmark: BuiltBenchmark, paths: DataPaths, run_id: 
     return store.read(paths, SPLIT_QUALITY, benchmark.name, label=f"the split_quality of {benchmark.name}")
 
 
-_LEFT_OUT = 50
 _PLOTTED = {
     "near-duplicate pairs between the sides": "near_duplicate_pairs_between",
     "7-gram overlap, mean": "overlap_7_mean",
@@ -179,24 +175,6 @@ _PLOTTED = {
 _OF_SIDES = {"texts", "groups", "uneven_collections", "ngram_overlap_mean", "near_duplicate_pairs", "language_mismatch"}
 
 Rows = Iterable[Mapping[str, Any]]
-
-
-def summarise_documents(report: SourceReport) -> Shown:
-    """Of a fetch: how many documents of each collection there are, and how much did not arrive."""
-    kept = [(name, count, report.kept.get(name, 0)) for name, count in report.by_collection.items()]
-    return Shown(
-        report.documents,
-        {"missing parts": len(report.missing), "left out": len(report.left_out)},
-        {"documents": (("collection", "documents", "kept from earlier"), kept)},
-        paths={"path": report.path},
-    )
-
-
-def summarise_missing(report: SourceReport) -> Shown:
-    """Of a fetch: what did not arrive, and what was left out, with the reasons."""
-    missing = [(item.part, item.reason) for item in report.missing]
-    left_out = [(item.part, item.reason) for item in report.left_out[:_LEFT_OUT]]
-    return Shown(tables={"missing": (("part", "reason"), missing), "left out": (("part", "reason"), left_out)})
 
 
 def summarise_build(report: BenchmarkReport) -> Shown:
@@ -270,3 +248,132 @@ def _format_number(value: float | None) -> str:
 def _format_with_interval(row: Mapping[str, Any], name: str) -> tuple[str, str]:
     low, high = row["ci_low"], row["ci_high"]
     return _format_number(row[name]), "–" if low is None else f"{low:z.3f} to {high:.3f}"
+
+
+def _build(run: StageRun) -> Made:
+    report = build(resolve_spec_to_build(run.partition, run.paths), run.paths, run.run_id, code_version=run.stage.code)
+    for row in report.skipped[:20]:
+        run.log.warning(f"skipped {row.location}: {row.reason}")
+    found = {result.name: _to_finding(result) for result in report.checks}
+    nothing = Finding(True, "nothing to check in this benchmark")
+    return Made(report.digest, summarise_build(report), {name: found.get(name, nothing) for name in CHECKS})
+
+
+def _to_finding(result: CheckResult) -> Finding:
+    return Finding(result.passed, result.what, Shown(values={**result.counts, "offenders": list(result.offenders)}))
+
+
+def _note_skipped(name: str, paths: DataPaths) -> Iterator[str]:
+    built = read_built(paths, name)
+    built.require_passed_checks()
+    skipped = built.manifest["skipped"]
+    if skipped["rows"]:
+        first = skipped["first"][0]
+        yield f"skipped in {name}: {skipped['rows']} row(s), the first {first['row']}: {first['reason']}"
+
+
+def _inputs_of_benchmark(name: str, situation: Situation) -> Inputs:
+    """The digest that it would have if it were built now, which covers its sources and its control."""
+    spec = situation.specs.get(name)
+    if spec is None:
+        return {}
+    inputs: dict[str, str | None] = {}
+    for source in spec.sources:
+        inputs |= situation.presence("documents", source)
+    if spec.control is not None:
+        inputs |= situation.presence("controlled_contamination", spec.control)
+    if None in inputs.values():
+        # Where something that it is made of is not there yet, nothing is wrong: it is not known yet.
+        return inputs
+    version_of, ask_hub = situation.version_of_source, situation.ask_hub
+    wanted = compute_wanted_digest(spec, situation.built(name), situation.paths, version_of, ask_hub=ask_hub)
+    return {**inputs, "entry": wanted}
+
+
+def _recorded_of_benchmark(name: str, situation: Situation) -> Inputs | None:
+    built = situation.built(name)
+    return None if built is None else {"entry": built}
+
+
+BENCHMARK_STAGE = Stage(
+    name="benchmark",
+    description="The texts that models are audited on: members, which the model may have read, and non-members, "
+    "which it cannot have read. Cut into windows of so many words, as many of each project on both "
+    "sides; or a published data set as it is.",
+    dimensions=("benchmark",),
+    group="2_benchmarks",
+    job=BUILD_BENCHMARKS,
+    make=_build,
+    after=("documents", "controlled_contamination"),
+    tables=(EXAMPLES,),
+    checks={name: Check(check.description, not check.blocking, check.blocking) for name, check in CHECKS.items()},
+    kinds=frozenset({"python", "parquet"}),
+    told="building benchmark: {}",
+    first="the benchmark {} is built first",
+    absent="it has not been built",
+    words={"entry": "its entry in the configuration or its sources changed since it was built"},
+    notes=_note_skipped,
+    inputs=_inputs_of_benchmark,
+    recorded=_recorded_of_benchmark,
+)
+
+
+class AssessmentOptions(BaseModel):
+    """How much of a benchmark is read."""
+
+    most_per_side: int = Field(
+        default=MOST_PER_SIDE,
+        ge=1,
+        description="members, and non-members, that are read, drawn at random where there are more; the blind control "
+        "of words reads all",
+    )
+
+
+def _assess(run: StageRun) -> Made:
+    built = read_built(run.paths, run.partition)
+    built.require_passed_checks()
+    report = assess_split(built, run.paths, run.step(), most_per_side=run.options.most_per_side)
+    quality = report.quality
+    was_read = quality.summary["blind_auroc"] is not None
+    finding = Finding(
+        quality.verdict != "separable without a model",
+        VERDICT_IN_WORDS[quality.verdict] if was_read else str(quality.summary["blind_method"]),
+        Shown(
+            values={
+                "verdict": quality.verdict,
+                **({"blind AUROC": quality.summary["blind_auroc"]} if was_read else {}),
+            }
+        ),
+    )
+    return Made(report.data_version, summarise_split(report), {"sides_alike": finding})
+
+
+def _inputs_of_split(name: str, situation: Situation) -> Inputs:
+    return {f"examples/{name}": situation.built(name)}
+
+
+SPLIT_STAGE = Stage(
+    name="split_quality",
+    description="How far the two sides of a benchmark can be told apart without any model: by their words, "
+    "length, dates, language. Where they can, no audit on it says anything about training. It is made "
+    "with every build.",
+    dimensions=("benchmark",),
+    group="2_benchmarks",
+    job=BUILD_BENCHMARKS,
+    make=_assess,
+    after=("benchmark",),
+    code=SPLIT_VERSION,
+    tables=(SPLIT_QUALITY, BLIND_SCORES),
+    checks={"sides_alike": Check("The two sides cannot be separated by their words alone.")},
+    options=AssessmentOptions,
+    kinds=frozenset({"scikitlearn", "parquet"}),
+    told="assessing the split of {}",
+    first="the split of {} is assessed first",
+    absent="the split has not been assessed, or a file of it is damaged or gone",
+    words={
+        "examples": "the split was assessed on another build of the benchmark",
+        "code": "the code that assesses the split changed since",
+    },
+    inputs=_inputs_of_split,
+    recorded=lambda name, situation: read_split_inputs(name, situation.paths),
+)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,21 +18,50 @@ import pyarrow.compute as pc
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import EVALUATIONS, EXAMPLES, PAIR_ANSWERS, SCORES, TABLES, Pair
+from audit_pipeline.catalogue.contracts import (
+    CALIBRATION_CHECKS,
+    CONTAMINATION_RATES,
+    DECISIONS,
+    EVALUATIONS,
+    EXAMPLES,
+    GROUP_TESTS,
+    PAIR_ANSWERS,
+    SCORES,
+    TABLES,
+    Pair,
+)
 from audit_pipeline.catalogue.files import read_json_if_whole, table_from_rows
 from audit_pipeline.catalogue.ledger import LineageStep, RowOrigin, file_of, read_latest_run, read_ledger
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.paths import DataPaths, model_page_path
 from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.evidence.evaluate_options import choose_headline_detector
 from audit_pipeline.evidence.evaluation import Evaluation
 from audit_pipeline.evidence.findings import Findings, compute_findings
 from audit_pipeline.evidence.sides import relabel_for_comparison
 from audit_pipeline.metrics.roc import METRICS
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.operate.freshness import pair_of
+from audit_pipeline.operate.stage import (
+    AUDIT_PAIRS,
+    UNKNOWN,
+    Check,
+    Finding,
+    Inputs,
+    Made,
+    Product,
+    Shown,
+    Stage,
+    StageRun,
+)
 from audit_pipeline.operate.stages.benchmarks import read_or_assess_split
-from audit_pipeline.operate.stages.scores import statistics_version
+from audit_pipeline.operate.stages.scores import GRID_NOTE, statistics_version
 from audit_pipeline.report.pair_answer import AskedPair, Row, Setting, answer_pair
+from audit_pipeline.report.vocabulary import OPPOSITE, Q_LEVEL
 from audit_pipeline.scoring.needs.registry import is_extra
+
+if TYPE_CHECKING:
+    from audit_pipeline.operate.situation import Situation
 
 ANSWERS_VERSION = "2"
 """Of the rules and sentences of answers."""
@@ -249,3 +278,87 @@ def write_findings(
         name: store.write(paths, step, TABLES[name], pair, rows, upstream=upstream, **origin)
         for name, rows in tables.items()
     }
+
+
+def summarise_findings(report: EvaluationReport, paths: DataPaths) -> Shown:
+    """Of a pair's findings: the answer, AUROC of every detector, what the headline detector decided, ROC curves."""
+    found, tables, answer = report.evaluation, report.findings.tables, report.answer
+    aurocs = {
+        row["detector"]: round(row["value"], 4)
+        for row in found.table.to_pylist()
+        if row["metric"] == "auroc" and row["is_default"] and row["value"] is not None
+    }
+    of = ", audited against held-out" if answer["sides"] == "audited against held-out" else ""
+    values = {
+        "answer": f"{answer['headline']} {answer['explanation']}",
+        **({"reason": found.reason} if found.reason else {}),
+        **{f"AUROC {detector}{of}": value for detector, value in aurocs.items()},
+        **summarise_decisions(tables),
+        **{f"rows of {name}": table.num_rows for name, table in tables.items() if name != "evaluations"},
+        "claim level": found.claim_level,
+        "split verdict": found.split_verdict,
+        "data_version": report.data_version,
+    }
+    # Here and not above: it imports matplotlib.
+    from audit_pipeline.report.pair_plots import draw_roc_markdown  # noqa: PLC0415
+
+    picture = draw_roc_markdown(found.columns, found.table, report.pair.partition)
+    pictures = {"ROC curves": picture} if picture else {}
+    return Shown(
+        found.table.num_rows, values, pictures=pictures, page=model_page_path(paths.reports, report.pair.model)
+    )
+
+
+def summarise_decisions(tables: Mapping[str, pa.Table]) -> dict[str, object]:
+    """How many groups stand out by the detector that the thresholds name, or why none is said to."""
+    detector = choose_headline_detector(set(tables["decisions"]["detector"].to_pylist()))
+    tests = [row for row in tables["group_tests"].to_pylist() if row["detector"] == detector]
+    if any(row["direction"] == OPPOSITE for row in tests):
+        return {"direction": "opposite: known members score lower than non-members, so no group is said to stand out"}
+    return {f"groups with q <= {Q_LEVEL}": sum(row["q_bh"] <= Q_LEVEL for row in tests)} if tests else {}
+
+
+def _evaluate(run: StageRun) -> Made:
+    report = evaluate_pair(run.pair, run.models.tokenized(run.pair.model, run.paths), run.paths, run.step())
+    wrong = report.out_of_range
+    finding = Finding(not wrong, shown=Shown(values={"out of range": wrong}))
+    return Made(report.data_version, summarise_findings(report, run.paths), {"metrics_in_range": finding})
+
+
+def _inputs(partition: str, situation: Situation) -> Inputs:
+    scores, split = situation.latest(SCORES.name, partition), f"split_quality/{pair_of(partition).benchmark}"
+    assessed = situation.facts_of(Product("split_quality", pair_of(partition).benchmark)).recorded
+    return {
+        f"scores/{partition}": None if scores is None else scores.data_version,
+        split: UNKNOWN if assessed is None else assessed.get(split),
+    }
+
+
+EVALUATIONS_STAGE = Stage(
+    name="evaluations",
+    description="What the scores allow to say of one model on one benchmark: the answer, how sure it is, and what "
+    "would change it; behind it the numbers with 95% intervals, the control that never sees the "
+    "model, thresholds, and p-values of documents. Earlier findings are kept." + GRID_NOTE,
+    dimensions=("benchmark", "model"),
+    group="4_findings",
+    job=AUDIT_PAIRS,
+    make=_evaluate,
+    after=("benchmark", "split_quality", "scores"),
+    code=EVALUATIONS_VERSION,
+    tables=(EVALUATIONS, DECISIONS, GROUP_TESTS, CONTAMINATION_RATES, CALIBRATION_CHECKS, PAIR_ANSWERS),
+    checks={
+        "metrics_in_range": Check(
+            "Every metric and every end of an interval lies between 0 and 1 (a margin: -1 and 1).", False, True
+        )
+    },
+    kinds=frozenset({"scikitlearn", "parquet"}),
+    late_after_days=92,
+    first="{1} is evaluated on {0} first",
+    absent="scored, not evaluated",
+    words={
+        "scores": "it was scored again since",
+        "split_quality": "the split was assessed again since",
+        "code": "the code that evaluates changed since",
+    },
+    inputs=_inputs,
+)

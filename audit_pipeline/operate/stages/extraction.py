@@ -6,13 +6,15 @@ search and what is concluded (extraction/).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel, Field
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
@@ -23,6 +25,7 @@ from audit_pipeline.catalogue.contracts import (
     EXAMPLES,
     EXTRACTION,
     EXTRACTION_RATES,
+    EXTRACTION_WINDOWS,
     NON_MEMBER,
     Pair,
 )
@@ -42,8 +45,9 @@ from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.metrics.claims import TOO_SHORT
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
-from audit_pipeline.operate.stages.scores import statistics_version
-from audit_pipeline.operate.ui_summary import Shown
+from audit_pipeline.operate.freshness import pair_of
+from audit_pipeline.operate.stage import AUDIT_PAIRS, UNKNOWN, Inputs, Job, Made, Product, Shown, Stage, StageRun
+from audit_pipeline.operate.stages.scores import GRID_NOTE, statistics_version
 from audit_pipeline.report.extraction_words import SearchCounts, describe_extraction
 from audit_pipeline.report.vocabulary import Q_LEVEL
 from audit_pipeline.sources.config import all_sources
@@ -53,6 +57,7 @@ from audit_pipeline.token_statistics.run import Progress
 
 if TYPE_CHECKING:
     from audit_pipeline.extraction.continuations import Given
+    from audit_pipeline.operate.situation import Scope, Situation
 
 EXTRACTION_VERSION = "4"
 """Of the code that searches and concludes: where it is raised, pairs that are done are done again."""
@@ -366,3 +371,98 @@ def summarise_extraction(report: ExtractionReport) -> Shown:
     ]
     header = ("document", "covered at p of at least 0.001", "longest run (characters)", "q (Benjamini-Hochberg)")
     return Shown(len(rows), values, {"what it reproduces": (header, body)} if body else {})
+
+
+class ExtractionOptions(BaseModel):
+    """Which documents are searched, and how."""
+
+    every_pair: bool = Field(
+        default=False,
+        description="search the documents of every pair; else only where the benchmark says extraction: true",
+    )
+    prefix: int | None = Field(
+        default=None, description=f"tokens that the model is given; null: as the benchmark says, else {PREFIX}"
+    )
+    suffix: int | None = Field(
+        default=None, description=f"tokens that it has to give; null: as the benchmark says, else {SUFFIX}"
+    )
+    stride: str | None = Field(
+        default=None,
+        description="where windows begin: coarse-to-fine | tiled | chars:N; null: as the benchmark says, else "
+        f"{COARSE_TO_FINE}",
+    )
+    grid: bool = Field(
+        default=False, description="ask for suffixes at every setting of a grid; else only where the benchmark says so"
+    )
+
+
+def _extract(run: StageRun) -> Made:
+    pair, options = run.pair, run.options
+    settings = settings_of(pair.benchmark)
+    if settings is None and not options.every_pair:
+        reason = {"reason": "the benchmark does not say extraction: true"}
+        return Made(None, Shown(values=reason), status="not_requested")
+    asked = search_options_from_settings(
+        settings or ExtractionSettings(), options.prefix, options.suffix, options.stride, grid=options.grid
+    )
+    model = run.models.load_for_run(pair.model, run.paths, run.log)
+    backend_of = partial(run.models.backend, paths=run.paths, log=run.log)
+    with run.progress(f"documents of {pair.benchmark}, {pair.model}") as tell:
+        report = extract_pair(pair, model, run.paths, backend_of, run.step(build_search_version(asked)), asked, tell)
+    return Made(report.data_version, summarise_extraction(report))
+
+
+def _list_searched(scope: Scope, situation: Situation) -> Iterable[str]:
+    """The pairs of the benchmarks whose entries have their documents searched."""
+    asked = {name for name, spec in situation.specs.items() if spec.settings.extraction is not None}
+    return [pair.partition for pair in scope.pairs if pair.benchmark in asked]
+
+
+def _inputs(partition: str, situation: Situation) -> Inputs:
+    pair = pair_of(partition)
+    spec, model = situation.specs.get(pair.benchmark), situation.models.get(pair.model)
+    identity = None if model is None else model.identity
+    return {
+        f"examples/{pair.benchmark}": situation.built(pair.benchmark),
+        "code": None if spec is None else find_search_version(spec),
+        **(
+            {} if identity is None else {"model" if identity.before is None else "endpoint": identity.model_fingerprint}
+        ),
+        f"token_statistics/{partition}": situation.facts_of(Product("token_statistics", partition)).inputs.get(
+            "settings"
+        )
+        or UNKNOWN,
+    }
+
+
+EXTRACTION_STAGE = Stage(
+    name="extraction",
+    description="The passages of a benchmark's documents that the model gives word for word, and how likely it is "
+    "to do so, beside documents that it cannot have read. Every audit looks for them where the "
+    "benchmark says extraction: true; else the job extract does." + GRID_NOTE,
+    dimensions=("benchmark", "model"),
+    group="4_findings",
+    job=AUDIT_PAIRS,
+    make=_extract,
+    # Behind the findings: what fails here leaves them as they are, and the model is still in memory.
+    after=("benchmark", "evaluations"),
+    code=EXTRACTION_VERSION,
+    tables=(DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS, EXTRACTION_RATES),
+    options=ExtractionOptions,
+    kinds=frozenset({"torch", "transformers", "parquet"}),
+    lock="gpu",
+    alone=Job(
+        "extract",
+        "Search the whole documents of benchmarks for passages that models give word for word.",
+        "documents searched",
+    ),
+    alone_options={"every_pair": True},
+    first="the documents of {0} are searched with {1} first",
+    absent="its documents have not been searched for passages that the model gives",
+    words={
+        "code": "its documents were searched with other settings, or by an earlier version of the code",
+        "token_statistics": "its documents were searched before: the start token or the reference model changed since",
+    },
+    partitions=_list_searched,
+    inputs=_inputs,
+)

@@ -7,23 +7,28 @@ not: the search itself (overlap/).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pydantic import BaseModel, Field
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP, EXAMPLES, digest
+from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP, EXAMPLES, OVERLAP_SPANS
 from audit_pipeline.catalogue.ledger import LineageStep, find_writing_run
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.facts import OverlapFacts
-from audit_pipeline.operate.ui_summary import Shown
+from audit_pipeline.operate.progress import progress_logger
+from audit_pipeline.operate.stage import Check, Finding, Inputs, Job, Made, Shown, Stage, StageRun
 from audit_pipeline.overlap.rules import DEFAULT_RULE, OverlapRule, choose_rule
 from audit_pipeline.overlap.search import SEARCH_VERSION, SearchProgress, SearchResult, search_corpus
 from audit_pipeline.overlap.shards import ShardedCorpus, open_sharded_corpus
 from audit_pipeline.overlap.tables import build_overlap_tables
 from audit_pipeline.references.config import load_references
+
+if TYPE_CHECKING:
+    from audit_pipeline.operate.situation import Scope, Situation
 
 _SHOWN = 10
 
@@ -91,46 +96,6 @@ def search_benchmark(
     return OverlapReport(benchmark, tables[CORPUS_OVERLAP], result, version)
 
 
-def search_named_corpus(
-    benchmark: str,
-    corpus: str,
-    paths: DataPaths,
-    run_id: str,
-    *,
-    rule: str,
-    n: int | None,
-    shards: str | None,
-    processes: int,
-    on_progress: Callable[[SearchProgress], None],
-) -> OverlapReport:
-    """As :func:`search_benchmark`, with the rule, the corpus and its ``shards`` (a pattern) by their names."""
-    opened = open_sharded_corpus(corpus, only=shards)
-    return search_benchmark(
-        benchmark, opened, paths, run_id, choose_rule(rule, n), processes=processes, on_progress=on_progress
-    )
-
-
-def read_overlap_facts(benchmark: str, built: str | None, corpus: str, paths: DataPaths) -> OverlapFacts:
-    """What was searched of a configured corpus for a benchmark, and what an audit would search."""
-    rule = build_overlap_version(choose_rule(DEFAULT_RULE))
-    run = find_writing_run(paths, CORPUS_OVERLAP, f"{benchmark}|{corpus}")
-    there = None
-    if run is not None:
-        # A search by another rule, which a user asked for, stands.
-        stamps = (run.upstream.get(f"examples/{benchmark}"), run.upstream.get(f"corpus/{corpus}"))
-        there = digest(*stamps, str(run.code_version).partition(":")[0])
-    return OverlapFacts(
-        corpus, digest(built, _find_stamp(corpus, {} if run is None else run.upstream), rule.partition(":")[0]), there
-    )
-
-
-def _find_stamp(corpus: str, upstream: Mapping[str, str]) -> str | None:
-    """What lies in the corpus now. A data set of the hub is taken as it was searched: the hub is not asked."""
-    if load_references().named(corpus).hub is not None:
-        return upstream.get(f"corpus/{corpus}")
-    return open_sharded_corpus(corpus).stamp
-
-
 def summarise_overlap(report: OverlapReport) -> Shown:
     """Of a search: how many texts were found, how much of the corpus was read, and the longest passages."""
     rows, result = report.texts.to_pylist(), report.result
@@ -168,3 +133,97 @@ def describe_overlap(result: SearchResult, verdicts: Counter[str], texts: int) -
         f"{verdicts['found']:,} of {texts:,} texts stand in {result.corpus.name} in part or whole, "
         f"{verdicts['common']:,} only with common phrases; {result.documents:,} documents read, {read}"
     )
+
+
+class OverlapOptions(BaseModel):
+    """What is looked for, and how much of the corpus is read."""
+
+    rule: str = Field(
+        default=DEFAULT_RULE, description="gpt-3 | palm | llama-2 | tulu-3: when a text counts as contaminated"
+    )
+    n: int | None = Field(default=None, description="words on end that are looked for; null: as the rule says")
+    shards: str | None = Field(default=None, description="only shards whose names match this pattern; null: all")
+    processes: int = Field(default=1, ge=1, description="how many processes read shards")
+
+
+def _search(run: StageRun) -> Made:
+    benchmark, corpus = run.names
+    options, tell = run.options, progress_logger(run.log)
+    report = search_benchmark(
+        benchmark,
+        open_sharded_corpus(corpus, only=options.shards),
+        run.paths,
+        run.run_id,
+        choose_rule(options.rule, options.n),
+        processes=options.processes,
+        on_progress=lambda progress: tell(f"{corpus}: {progress.in_words}"),
+    )
+    result, contaminated = report.result, report.contaminated
+    read = {"shards read": result.whole_shards, "shards": len(result.corpus.shards)}
+    counted = {"contaminated": contaminated, "texts": report.texts.num_rows}
+    return Made(
+        report.data_version,
+        summarise_overlap(report),
+        {
+            "whole_corpus_read": Finding(result.is_complete, shown=Shown(values=read)),
+            "no_text_contaminated": Finding(not contaminated, shown=Shown(values=counted)),
+        },
+    )
+
+
+def _list_searches(scope: Scope, situation: Situation) -> Iterable[str]:
+    """Every benchmark with the corpora that its entry names."""
+    return [
+        f"{name}|{corpus}"
+        for name in scope.benchmarks
+        if name in situation.specs
+        for corpus in situation.specs[name].settings.corpora
+    ]
+
+
+def _inputs(partition: str, situation: Situation) -> Inputs:
+    benchmark, _, corpus = partition.partition("|")
+    version = build_overlap_version(choose_rule(DEFAULT_RULE)).partition(":")[0]
+    # A data set of the hub is taken as it was searched: the hub is not asked.
+    is_on_hub = load_references(situation.config).named(corpus).hub is not None
+    stamp = None if is_on_hub else open_sharded_corpus(corpus).stamp
+    return {f"examples/{benchmark}": situation.built(benchmark), f"corpus/{corpus}": stamp, "code": version}
+
+
+def _recorded(partition: str, situation: Situation) -> Inputs | None:
+    entry = find_writing_run(situation.paths, CORPUS_OVERLAP, partition)
+    # A search by another rule, which a user asked for, stands.
+    return None if entry is None else {**entry.upstream, "code": str(entry.code_version).partition(":")[0]}
+
+
+OVERLAP_STAGE = Stage(
+    name="corpus_overlap",
+    description="The passages of a benchmark's texts that stand word for word in an open corpus "
+    "(config/references.yaml), and where. Every audit looks for them where the benchmark's entry names corpora; a "
+    "search that is stopped goes on at the next shard.",
+    dimensions=("benchmark", "corpus"),
+    group="2_benchmarks",
+    job=Job("search_corpora", "Look for the texts of benchmarks in open corpora, word for word.", "corpora searched"),
+    make=_search,
+    after=("benchmark",),
+    tables=(CORPUS_OVERLAP, OVERLAP_SPANS),
+    checks={
+        "whole_corpus_read": Check("Every shard was read to its end, every row used: what was not found is not there."),
+        "no_text_contaminated": Check("No text of the benchmark counts as contaminated by the rule."),
+    },
+    options=OverlapOptions,
+    kinds=frozenset({"numpy", "parquet"}),
+    lock="references",
+    is_optional=True,
+    told="looking for the texts of {} in {}",
+    first="the texts of {} are looked for first",
+    absent="its texts have not been looked for in this corpus",
+    words={
+        "examples": "the benchmark was rebuilt since it was searched",
+        "corpus": "the corpus {} changed since it was searched",
+        "code": "the code that searches changed since",
+    },
+    partitions=_list_searches,
+    inputs=_inputs,
+    recorded=_recorded,
+)

@@ -11,12 +11,24 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pydantic import BaseModel, Field, create_model
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import HIGHLIGHTS, KINDS, SCORES, TOKEN_STATISTICS, Kind, Pair, digest
+from audit_pipeline.catalogue.contracts import (
+    HIGHLIGHTS,
+    KINDS,
+    OPTIONAL_KINDS,
+    SCORES,
+    TOKEN_STATISTICS,
+    Kind,
+    Pair,
+    digest,
+)
 from audit_pipeline.catalogue.files import cast_to_columns
 from audit_pipeline.catalogue.ledger import LineageStep, record_entry
 from audit_pipeline.catalogue.paths import DataPaths
@@ -26,11 +38,20 @@ from audit_pipeline.endpoints.client import UnansweredError
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.evidence.sides import ScoreColumn, build_score_columns
 from audit_pipeline.models.tokenized_model import KnownModel, TokenizedModel
+from audit_pipeline.operate.freshness import pair_of
+from audit_pipeline.operate.seen_models import SeenModel
+from audit_pipeline.operate.stage import AUDIT_PAIRS, UNKNOWN, Check, Finding, Inputs, Made, Shown, Stage, StageRun
 from audit_pipeline.scoring.highlights import build_highlights
 from audit_pipeline.scoring.session import PassesSummary, Session, build_audit_session
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
-from audit_pipeline.token_statistics.run import Progress
+from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET, Progress
 from audit_pipeline.token_statistics.tokens import window_and_stride
+
+if TYPE_CHECKING:
+    from audit_pipeline.catalogue.ledger import Entry
+    from audit_pipeline.operate.situation import Situation
+
+_REASONS = 20
 
 
 class OtherModels:
@@ -201,3 +222,210 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lineag
     reasons = Counter(reason for reason in table.column("reason").to_pylist() if reason is not None)
     columns = build_score_columns(table, examples, model=pair.model, benchmark=pair.benchmark)
     return ScoreReport(pair, len(table), Counter(table.column("status").to_pylist()), reasons, version, columns)
+
+
+def _build_pass_options() -> type[BaseModel]:
+    """What is cached of a pass besides the statistics of every token: a switch for each kind on request."""
+    switches: dict[str, Any] = {
+        kind: (bool, Field(default=False, description=f"also {KINDS[kind].on_request}")) for kind in OPTIONAL_KINDS
+    }
+    budget = Field(
+        default=DEFAULT_LOGITS_BUDGET / 1e9, description="the most that the kind 'logits' may add in one partition"
+    )
+    return create_model("PassOptions", **switches, logits_budget_gb=(float, budget))
+
+
+def _run_model(run: StageRun) -> Made:
+    """Bring the cache up to the texts of one pair; a model's pairs share what other models have to be run on."""
+    pair, paths = run.pair, run.paths
+    backend_of = partial(run.models.backend, paths=paths, log=run.log)
+    if "others" not in run.shared:
+        pairs: dict[str, list[Pair]] = {}
+        for each in map(pair_of, run.partitions):
+            pairs.setdefault(each.model, []).append(each)
+        run.shared["others"] = OtherModels(pairs, paths, backend_of, run.log.info)
+    model = run.models.load_for_run(pair.model, paths, run.log)
+    with run.progress(f"other models that detectors of {pair.model} need") as tell:
+        run.shared["others"].run_for(pair.model, model, tell)
+    kinds: list[Kind] = ["base", *(kind for kind in OPTIONAL_KINDS if getattr(run.options, kind))]
+    with run.progress(f"{pair.model} on {pair.benchmark}") as tell:
+        summary = run_tokens(
+            pair,
+            model,
+            paths,
+            partial(backend_of, model),
+            run.step(),
+            kinds=kinds,
+            logits_budget=int(run.options.logits_budget_gb * 1e9),
+            on_progress=tell,
+        )
+    run.log.info(f"{pair.partition}: {summary.in_words}")
+    damaged = list(summary.unreadable_parts)
+    words = f"{len(damaged)} set aside and their texts run again, the first {damaged[0]}" if damaged else None
+    return Made(
+        None,
+        Shown(summary.own.texts, {**summary.numbers, "model_fingerprint": model.identity.model_fingerprint}),
+        {"cache_intact": Finding(not damaged, words, Shown(values={"set aside": damaged}))},
+    )
+
+
+def _inputs_of_statistics(partition: str, situation: Situation) -> Inputs:
+    pair = pair_of(partition)
+    model, built = situation.models.get(pair.model), situation.built(pair.benchmark)
+    inputs: dict[str, str | None] = {f"examples/{pair.benchmark}": built}
+    if (control := situation.control_of(pair.model)) is not None:
+        inputs |= situation.presence("controlled_contamination", control)
+    if model is None:
+        return inputs
+    identity = model.identity
+    return {
+        **inputs,
+        "model" if identity.before is None else "endpoint": identity.model_fingerprint,
+        "tokenizer": identity.tokenizer_fingerprint,
+        "settings": _find_version_now(pair, situation),
+        "reference model": join_versions("reference_model", situation.needs(pair.model, "reference_model")),
+    }
+
+
+def _find_version_now(pair: Pair, situation: Situation) -> str | None:
+    """The version that the pair's token statistics would have now; None where too little is known of the model."""
+    model, built = situation.models.get(pair.model), situation.built(pair.benchmark)
+    if model is None or built is None or (isinstance(model, SeenModel) and not model.is_known):
+        return None
+    return statistics_version(model, built)
+
+
+def _recorded_of_statistics(partition: str, situation: Situation) -> Inputs | None:
+    """What the ledger says of the pass, and the scores' line of the reference models, whose passes are their own.
+
+    Scores that were handed over have no pass: they stand for it.
+    """
+    scores = situation.latest(SCORES.name, partition)
+    passes = situation.ledger.of(TOKEN_STATISTICS.name, partition)
+    entry: Entry | None = passes[-1] if passes else scores
+    if entry is None:
+        return None
+    of_pass = passes[-1].data_version if passes else entry.upstream.get(f"token_statistics/{partition}")
+    return {
+        f"examples/{pair_of(partition).benchmark}": entry.benchmark_digest,
+        "model": entry.model_fingerprint,
+        "endpoint": entry.model_fingerprint,
+        "tokenizer": entry.tokenizer_fingerprint,
+        "settings": of_pass,
+        "reference model": None if scores is None else join_versions("reference_model", scores.upstream),
+    }
+
+
+def join_versions(kind: str, versions: Mapping[str, str] | None) -> str | None:
+    """The versions of what is of a kind, as one; None where they are not known."""
+    if versions is None:
+        return None
+    own = (f"{name}={version}" for name, version in sorted(versions.items()) if name.startswith(f"{kind}/"))
+    return " ".join(own) or "none"
+
+
+GRID_NOTE = (
+    " The grid shows every known model on every known benchmark, so Missing there also counts pairs that were not "
+    "requested or do not apply; how many pairs are to be audited is shown with `warehouse`."
+)
+"""Of an asset whose partitions are pairs: Dagster knows no grid with holes."""
+
+STATISTICS_STAGE = Stage(
+    name="token_statistics",
+    description="What the model makes of every text: it reads each text once, and for every token is kept how "
+    "likely it was, and what was likelier. A text that was read for one benchmark is never read "
+    "again; a run that is stopped goes on where it was." + GRID_NOTE,
+    dimensions=("benchmark", "model"),
+    group="3_model_runs",
+    job=AUDIT_PAIRS,
+    make=_run_model,
+    after=("benchmark",),
+    tables=(TOKEN_STATISTICS,),
+    checks={
+        "cache_intact": Check(
+            "No part file of the cache was damaged; damaged ones are set aside and their texts run again."
+        )
+    },
+    options=_build_pass_options(),
+    kinds=frozenset({"torch", "transformers", "parquet"}),
+    lock="gpu",
+    concludes=False,
+    first="{1} is run on {0} first",
+    absent="never audited",
+    words={
+        "settings": "the start token, the window or the form of the token statistics changed since",
+        "reference model": "the reference model changed since",
+    },
+    inputs=_inputs_of_statistics,
+    recorded=_recorded_of_statistics,
+)
+
+
+def _score(run: StageRun) -> Made:
+    pair = run.pair
+    report = score_pair(pair, run.models.tokenized(pair.model, run.paths), run.paths, run.step())
+    failed = report.by_status.get("failed", 0)
+    reasons = list(report.reasons.items())[:_REASONS]
+    shown = Shown(
+        report.rows,
+        {
+            **{f"scores {status}": count for status, count in sorted(report.by_status.items())},
+            "data_version": report.data_version,
+        },
+        {"reasons": (("reason", "scores"), reasons)} if reasons else {},
+    )
+    finding = Finding(not failed, shown=Shown(values={"scores failed": failed}))
+    return Made(report.data_version, shown, {"no_score_failed": finding})
+
+
+def _inputs_of_scores(partition: str, situation: Situation) -> Inputs:
+    pair = pair_of(partition)
+    entry = situation.entries.get(pair.model)
+    corpus = None if entry is None else entry.reference_corpus
+    return {
+        f"token_statistics/{partition}": _find_version_now(pair, situation) or UNKNOWN,
+        **({f"token_frequencies/{corpus}|{pair.model}": UNKNOWN} if corpus is not None else {}),
+        "token frequencies": join_versions("token_frequencies", situation.needs(pair.model, "token_frequencies")),
+    }
+
+
+def _recorded_of_scores(partition: str, situation: Situation) -> Inputs | None:
+    entry = situation.latest(SCORES.name, partition)
+    if entry is None:
+        return None
+    return {
+        f"token_statistics/{partition}": entry.upstream.get(f"token_statistics/{partition}"),
+        "token frequencies": join_versions("token_frequencies", entry.upstream),
+        "code": entry.code_version,
+    }
+
+
+SCORES_STAGE = Stage(
+    name="scores",
+    description="The score of every text by every detector, at every setting. The higher, the likelier the model "
+    "has read the text. No model is run: scores are computed from the token statistics. Earlier "
+    "scores are kept." + GRID_NOTE,
+    dimensions=("benchmark", "model"),
+    group="4_findings",
+    job=AUDIT_PAIRS,
+    make=_score,
+    after=("benchmark", "token_statistics", "token_frequencies"),
+    code=SCORES_VERSION,
+    tables=(SCORES, HIGHLIGHTS),
+    checks={
+        "no_score_failed": Check(
+            "No detector failed on a text; a text that a detector does not apply to is no failure.", False
+        )
+    },
+    kinds=frozenset({"numpy", "parquet"}),
+    concludes=False,
+    first="{1} is scored on {0} first",
+    absent="run, not scored",
+    words={
+        "token_statistics": "the model was run again since",
+        "token frequencies": "the token frequencies changed since",
+        "code": "the code that scores changed since",
+    },
+    inputs=_inputs_of_scores,
+    recorded=_recorded_of_scores,
+)

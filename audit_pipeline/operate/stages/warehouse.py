@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from audit_pipeline.catalogue.bucket_folder import refresh_warehouse
 from audit_pipeline.catalogue.contracts import PAIR_STATES
+from audit_pipeline.catalogue.ledger import read_ledger
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.operate.coverage import judge
+from audit_pipeline.operate.stage import Shown
 from audit_pipeline.operate.stages.evaluations import answer_missing
-from audit_pipeline.operate.ui_summary import Shown
 from audit_pipeline.warehouse.build import LineageGap, WarehouseReport, build_warehouse_file, read_lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
 
@@ -32,6 +33,8 @@ class RebuiltWarehouse:
     """What a rebuild did, and where rows and lineage entries of the new warehouse do not go together."""
 
     report: WarehouseReport
+    head: str
+    """The digest of the last line of the ledger when the build began."""
     gaps: Sequence[LineageGap]
     states: Mapping[str, int]
     """How many pairs of a model and a benchmark are in each state (table coverage)."""
@@ -54,10 +57,13 @@ def ensure_warehouse(paths: DataPaths) -> Path:
 
 def rebuild_warehouse(paths: DataPaths, *, include_text: bool) -> RebuiltWarehouse:
     """Build the warehouse, with or without excerpts of the texts, and compare its files with the lineage."""
-    report = build_warehouse(paths, include_text=include_text)
+    answer_missing(paths)
+    # Before the build: what is written meanwhile is built next time.
+    head = read_ledger(paths).head
+    report = build_warehouse_file(judge, paths, include_text=include_text)
     with open_read_only(report.path) as connection:
         counted = connection.execute("SELECT status, count(*) FROM coverage GROUP BY ALL").fetchall()
-        return RebuiltWarehouse(report, read_lineage_gaps(connection), dict(counted))
+        return RebuiltWarehouse(report, head, read_lineage_gaps(connection), dict(counted))
 
 
 def summarise_warehouse(warehouse: RebuiltWarehouse) -> Shown:

@@ -11,7 +11,7 @@ import pytest
 from made_workspace import Workspace, make_workspace, quick_folder
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.dagster.in_process import ensure_dagster_home
+from audit_pipeline.operate.dagster.instance import ensure_dagster_home
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def fresh_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def instance(workspace: Workspace, fresh_home: Path) -> Iterator[dg.DagsterInstance]:
-    """Persistent, with pools: an ephemeral one has none."""
+    """As the command line opens it, of the home of the workspace."""
     shutil.copytree(fresh_home, workspace.paths.dagster_home)
     ensure_dagster_home(workspace.paths)
     with dg.DagsterInstance.get() as made:

@@ -1,9 +1,14 @@
-"""Locks of audits and removals: held while their process lives, whatever becomes of it, and by many audits at once."""
+"""Locks of audits, removals and runs: held while their process lives; many audits hold one at once."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,14 +16,20 @@ import pytest
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError
 from audit_pipeline.operate.dagster import audit_locks
-from audit_pipeline.operate.dagster.audit_locks import has_running_audit, hold_audit_lock, hold_removal_lock
+from audit_pipeline.operate.dagster.audit_locks import (
+    has_running_audit,
+    hold_audit_lock,
+    hold_removal_lock,
+    hold_run_lock,
+)
 
-_AUDIT = """
+_HOLD = """
 import sys, time
 from pathlib import Path
-from audit_pipeline.operate.dagster.audit_locks import hold_audit_lock
+from audit_pipeline.operate.dagster.audit_locks import hold_audit_lock, hold_run_lock
 from audit_pipeline.catalogue.paths import DataPaths
-with hold_audit_lock(DataPaths(Path(sys.argv[1]))):
+paths = DataPaths(Path(sys.argv[1]))
+with hold_run_lock(paths, sys.argv[2], print) if sys.argv[2:] else hold_audit_lock(paths):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -44,13 +55,20 @@ def test_audits_share_and_a_removal_is_refused_while_any_is_at_work(tmp_path: Pa
         pass
 
 
-def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
-    paths = DataPaths(tmp_path)
-    with subprocess.Popen([sys.executable, "-c", _AUDIT, str(tmp_path)], stdout=subprocess.PIPE) as process:
+@contextmanager
+def held_elsewhere(tmp_path: Path, *lock: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that holds the lock of an audit, or that of a run."""
+    with subprocess.Popen([sys.executable, "-c", _HOLD, str(tmp_path), *lock], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
-        assert has_running_audit(paths)
+        yield process
         process.kill()
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    with held_elsewhere(tmp_path):
+        assert has_running_audit(paths)
     assert not has_running_audit(paths)
     assert {file.name for file in paths.claims.iterdir()} == {"gate.lock"}
 
@@ -62,3 +80,32 @@ def test_a_removal_keeps_out_audits_and_other_removals(tmp_path: Path, monkeypat
         for hold in (hold_audit_lock, hold_removal_lock):
             with pytest.raises(AuditError, match=r"another process forgets .*nothing was changed"), hold(paths):
                 pass
+
+
+def test_a_run_waits_in_words_and_goes_on_when_the_holder_is_killed(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    told: list[str] = []
+    with held_elsewhere(tmp_path, "gpu") as process:
+
+        def tell(words: str) -> None:
+            told.append(words)
+            process.kill()
+
+        for name in (None, "other"):
+            with hold_run_lock(paths, name, tell):
+                assert told == [], "nobody holds that one"
+        with hold_run_lock(paths, "gpu", tell):
+            assert told == ["waiting for another run that holds gpu (Ctrl-C stops waiting)"]
+    assert not has_running_audit(paths)
+    with hold_run_lock(paths, "gpu", tell):
+        assert len(told) == 1
+
+
+def test_ctrl_c_ends_the_waiting_of_a_run(tmp_path: Path) -> None:
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    with (
+        held_elsewhere(tmp_path, "gpu"),
+        pytest.raises(KeyboardInterrupt),
+        hold_run_lock(DataPaths(tmp_path), "gpu", lambda words: timer.start()),
+    ):
+        pass

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from audit_pipeline.catalogue.contracts import TABLES, Table, description_of
 from audit_pipeline.operate.dagster.metadata import REPORT_URL, column_schema, markdown_table, metadata_of
-from audit_pipeline.operate.ui_summary import Shown
+from audit_pipeline.operate.stage import Shown
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())

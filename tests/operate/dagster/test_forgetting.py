@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from pathlib import Path
 
 import dagster as dg
-import psutil
 import pytest
 from click.testing import Result
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
@@ -28,7 +26,7 @@ from audit_pipeline.operate.dagster import forgetting
 from audit_pipeline.operate.dagster.audit import audit
 from audit_pipeline.operate.dagster.audit_locks import hold_removal_lock
 from audit_pipeline.operate.dagster.forgetting import find_unfinished_runs, forget, plan_to_forget
-from audit_pipeline.operate.dagster.in_process import HOST_TAG, PROCESS_TAG, RUN_TAG, process_identity
+from audit_pipeline.operate.dagster.instance import hold_run_file, lock_run_file
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.options import AuditOptions
 from audit_pipeline.operate.removal import RemovalTarget, list_kept_names
@@ -73,9 +71,7 @@ def audited(workspace: Workspace, partitioned: dg.DagsterInstance) -> Workspace:
 
 def started(instance: dg.DagsterInstance, job: str, tags: dict[str, str], definitions: dg.Definitions) -> str:
     """A run that somebody has requested."""
-    run = instance.create_run_for_job(definitions.resolve_job_def(job), tags=tags)
-    instance.add_run_tags(run.run_id, {RUN_TAG: run.run_id})
-    return run.run_id
+    return instance.create_run_for_job(definitions.resolve_job_def(job), tags=tags).run_id
 
 
 def told(result: Result) -> str:
@@ -198,8 +194,7 @@ def test_a_backfill_that_has_requested_no_run_yet_refuses_it(partitioned: dg.Dag
 def test_it_is_refused_while_a_run_is_unfinished_and_nothing_changes(
     audited: Workspace, instance: dg.DagsterInstance, definitions: dg.Definitions
 ) -> None:
-    tags = {PARTITION: "made_9|tiny", HOST_TAG: "another-machine", PROCESS_TAG: "77@12.34"}
-    run = started(instance, "audit_pairs", tags, definitions)
+    run = started(instance, "audit_pairs", {PARTITION: "made_9|tiny"}, definitions)
     before = files(audited)
     error = error_of(audited.run("forget", "--benchmark", "made_10"))
     assert error == (
@@ -216,19 +211,17 @@ def test_it_is_refused_while_a_run_is_unfinished_and_nothing_changes(
 def test_a_dead_run_of_this_machine_does_not_stop_it(
     audited: Workspace, instance: dg.DagsterInstance, definitions: dg.Definitions
 ) -> None:
-    import socket
-
-    tags = {PARTITION: "made_9|tiny", HOST_TAG: socket.gethostname(), PROCESS_TAG: f"{os.getpid()}@12.34"}
-    run = started(instance, "audit_pairs", tags, definitions)
+    run = started(instance, "audit_pairs", {PARTITION: "made_9|tiny"}, definitions)
+    lock_run_file(audited.paths, run).release()  # type: ignore[union-attr]
     result = audited.run("forget", "--benchmark", "made_9")
     assert told(result)
     assert "marked 1 dead run(s)" in result.stderr
     dead = instance.get_run_by_id(run)
     assert dead is not None
     assert dead.status is dg.DagsterRunStatus.FAILURE
-    living = {**tags, PARTITION: "made_8|tiny", PROCESS_TAG: process_identity(psutil.Process())}
-    started(instance, "audit_pairs", living, definitions)
-    assert "while an audit is unfinished: run" in error_of(audited.run("forget", "--benchmark", "made_8"))
+    living = started(instance, "audit_pairs", {PARTITION: "made_8|tiny"}, definitions)
+    with hold_run_file(audited.paths, living):
+        assert "while an audit is unfinished: run" in error_of(audited.run("forget", "--benchmark", "made_8"))
 
 
 def test_a_run_that_is_requested_between_the_look_and_the_removal_is_seen(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
-
 import dagster as dg
 import pytest
 import yaml
@@ -12,14 +9,7 @@ from made_workspace import Workspace, temporal, tiny_control
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.dagster.health import examine_dagster
-from audit_pipeline.operate.dagster.in_process import (
-    HOST_TAG,
-    PROCESS_TAG,
-    RUN_TAG,
-    dead_runs,
-    ensure_dagster_home,
-    mark_dead_runs_failed,
-)
+from audit_pipeline.operate.dagster.instance import ensure_dagster_home, lock_run_file, mark_dead_runs_failed
 
 
 @dg.job(name="made")
@@ -39,13 +29,15 @@ def test_a_home_that_was_never_made_is_not_made(workspace: Workspace) -> None:
 
 def test_dead_runs_are_named_and_left_for_the_next_audit(workspace: Workspace, instance: dg.DagsterInstance) -> None:
     assert examine_dagster(workspace.paths).ok
-    tags = {HOST_TAG: socket.gethostname(), PROCESS_TAG: f"{os.getpid()}@12.34"}
-    run = instance.create_run_for_job(made_job, tags=tags).run_id
-    instance.add_run_tags(run, {RUN_TAG: run})
+    run = instance.create_run_for_job(made_job).run_id
+    lock = lock_run_file(workspace.paths, run)
+    assert lock is not None
+    assert examine_dagster(workspace.paths).ok, "at work"
+    lock.release()
     finding = examine_dagster(workspace.paths)
     assert (finding.ok, finding.items) == (False, [run])
-    assert [dead.run_id for dead in dead_runs(instance)] == [run]
-    mark_dead_runs_failed(instance)
+    assert [one.status for one in instance.get_runs()] == [dg.DagsterRunStatus.NOT_STARTED]
+    mark_dead_runs_failed(instance, workspace.paths)
     assert examine_dagster(workspace.paths).ok
 
 

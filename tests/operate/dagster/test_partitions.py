@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import dagster as dg
 import pytest
@@ -13,7 +15,9 @@ from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.operate.dagster.partitions import group_by_model, pair_of, pair_partitions, range_of, register
+from audit_pipeline.operate.dagster.partitions import pair_partitions, partitions_of, range_of, register
+from audit_pipeline.operate.dagster.run import group_neighbours
+from audit_pipeline.operate.freshness import pair_of
 
 
 @pytest.fixture
@@ -62,24 +66,29 @@ def test_register_refuses_names_that_keys_could_not_hold(store: dg.DagsterInstan
 @pytest.mark.parametrize("name", ["/data/models/my model", "org/model", "./m.gguf", "модель", "m=1,2 (x)"])
 def test_paths_and_hub_ids_can_be_keys(store: dg.DagsterInstance, name: str) -> None:
     register(store, benchmarks=["b_8", "b_16"], models=[name])
-    pairs = [Pair("b_8", name), Pair("b_16", name)]
-    assert range_of(store, pairs) == (f"b_8|{name}", f"b_16|{name}")
-    assert pair_of(f"b_8|{name}") == pairs[0]
-
-
-def test_pairs_are_grouped_by_model_in_order() -> None:
-    grouped = group_by_model(["b1|m2", "b1|m1", "b2|m2"])
-    assert list(grouped.items()) == [("m2", [Pair("b1", "m2"), Pair("b2", "m2")]), ("m1", [Pair("b1", "m1")])]
-    assert group_by_model([]) == {}
+    pairs = [f"b_8|{name}", f"b_16|{name}"]
+    assert range_of(store, pair_partitions, pairs) == tuple(pairs)
+    assert pair_of(pairs[0]) == Pair("b_8", name)
 
 
 def test_a_range_of_one_model_over_neighbouring_benchmarks(store: dg.DagsterInstance) -> None:
     register(store, benchmarks=["b1", "b2", "b3"], models=["m1", "m2"])
-    assert range_of(store, [Pair("b1", "m1"), Pair("b2", "m1")]) == ("b1|m1", "b2|m1")
-    assert range_of(store, [Pair("b2", "m1"), Pair("b1", "m1")]) == ("b1|m1", "b2|m1"), "in any order"
-    assert range_of(store, [Pair("b2", "m2")]) == ("b2|m2", "b2|m2")
-    assert range_of(store, [Pair("b1", "m1"), Pair("b3", "m1")]) is None, "b2 lies between"
-    assert range_of(store, [Pair("b1", "m1"), Pair("b2", "m2")]) is None
+    range_of_pairs = partial(range_of, store, pair_partitions)
+    assert range_of_pairs(["b1|m1", "b2|m1"]) == ("b1|m1", "b2|m1")
+    assert range_of_pairs(["b2|m1", "b1|m1"]) == ("b1|m1", "b2|m1"), "in any order"
+    assert range_of_pairs(["b2|m2"]) == ("b2|m2", "b2|m2")
+    assert range_of_pairs(["b1|m1", "b3|m1"]) is None, "b2 lies between"
+    assert range_of_pairs(["b1|m1", "b2|m2"]) is None
+    assert range_of(store, partitions_of(("benchmark",)), ["b3", "b2"]) == ("b2", "b3")
+
+
+@given(st.permutations(["a", "b", "c", "d", "e"]), st.sets(st.sampled_from("abcde")))
+def test_neighbours_are_maximal_runs_in_order(order: list[str], wanted: set[str]) -> None:
+    groups = group_neighbours(order, wanted)
+    assert [name for group in groups for name in group] == [name for name in order if name in wanted]
+    places = [[order.index(name) for name in group] for group in groups]
+    assert all(place == list(range(place[0], place[0] + len(place))) for place in places)
+    assert all(after[0] - before[-1] > 1 for before, after in itertools.pairwise(places))
 
 
 @max_examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -88,8 +97,8 @@ def test_a_range_is_given_only_where_it_is_exactly_the_pairs(
     store: dg.DagsterInstance, wanted: set[tuple[int, int]]
 ) -> None:
     register(store, benchmarks=["b1", "b2", "b3"], models=["m1", "m2", "m3"])
-    pairs = [Pair(f"b{benchmark}", f"m{model}") for benchmark, model in wanted]
-    found = range_of(store, pairs)
+    pairs = [f"b{benchmark}|m{model}" for benchmark, model in wanted]
+    found = range_of(store, pair_partitions, pairs)
     rows, columns = ({pair[dimension] for pair in wanted} for dimension in (0, 1))
     # Dagster's range over two dimensions is a rectangle of neighbours.
     filled = len(wanted) == len(rows) * len(columns)
@@ -98,4 +107,4 @@ def test_a_range_is_given_only_where_it_is_exactly_the_pairs(
     if found is not None:
         with dg.partition_loading_context(dynamic_partitions_store=store):
             held = pair_partitions.get_partition_keys_in_range(dg.PartitionKeyRange(*found))
-        assert set(held) == {pair.partition for pair in pairs}
+        assert set(held) == set(pairs)

@@ -32,10 +32,9 @@ from audit_pipeline.controls.build import ensure_control_trained
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.operate.audit_request import AuditRequest
 from audit_pipeline.operate.dagster.audit import plan_dry_run
-from audit_pipeline.operate.facts import PlanRequest
 from audit_pipeline.operate.options import AuditOptions
-from audit_pipeline.operate.plan import find_benchmark_problems, plan
-from audit_pipeline.operate.situation import read_situation
+from audit_pipeline.operate.situation import Scope, Situation
+from audit_pipeline.operate.stages.registry import OF_BENCHMARKS
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import encode, window_and_stride, windows_of
 
@@ -48,17 +47,17 @@ def spec(name: str = "made_8") -> BenchmarkSpec:
 
 
 def steps(workspace: Workspace, *names: str) -> dict[str, dict[str, str]]:
-    """The planner's steps for these benchmarks, or for all of the configuration: by kind, what is made and why."""
+    """The planner's steps for these benchmarks, or for all of the configuration: by stage, what is made and why."""
     specs = [one for name, one in load_benchmarks().items() if name in names or not names]
-    asked = PlanRequest(benchmarks=tuple(one.name for one in specs))
+    situation = Situation(workspace.paths, {one.name: one for one in specs})
     found: dict[str, dict[str, str]] = {}
-    for step in plan(read_situation(asked, workspace.paths, specs=specs), asked):
-        found.setdefault(step.kind, {})[step.what] = step.because
+    for step in situation.plan(Scope(tuple(situation.specs)), OF_BENCHMARKS).steps:
+        found.setdefault(step.stage.name, {})[step.partition] = step.because
     return found
 
 
 def is_stale(workspace: Workspace, name: str = "made_8") -> bool:
-    return name in steps(workspace, name).get("build", {})
+    return name in steps(workspace, name).get("benchmark", {})
 
 
 @pytest.fixture
@@ -194,7 +193,7 @@ def train(workspace: Workspace, **changes: Any) -> None:
 
 
 def stale(workspace: Workspace) -> list[str]:
-    return list(steps(workspace).get("build", {}))
+    return list(steps(workspace).get("benchmark", {}))
 
 
 def test_a_changed_entry_moves_its_own_data_version_and_no_other(every_builder: Workspace) -> None:
@@ -222,9 +221,11 @@ def test_what_a_benchmark_is_made_of_moves_its_data_version_and_no_other(every_b
     every_builder.build("known")
     every_builder.fetch(*made_documents(5, 40), made_document("alder", "more", NEW, made_text("more", 40)))
     found = steps(every_builder)
-    assert found["train"] == {"check": "its entry in the configuration or its documents changed since it was trained"}
+    assert found["controlled_contamination"] == {
+        "check": "its entry in the configuration or its documents changed since it was trained"
+    }
     changed = "its entry in the configuration or its sources changed since it was built"
-    assert found["build"] == {
+    assert found["benchmark"] == {
         **dict.fromkeys(("dated_8", "later_8", "shelf_8"), changed),
         "known_12": "the control check is trained first",
     }
@@ -233,18 +234,18 @@ def test_what_a_benchmark_is_made_of_moves_its_data_version_and_no_other(every_b
 def test_a_source_that_is_gone_is_fetched_first(built: Workspace) -> None:
     built.paths.documents(SOURCE).unlink()
     assert steps(built, "made_8") == {
-        "fetch": {SOURCE: "its documents are not there"},
-        "build": {"made_8": f"the source {SOURCE} is fetched first"},
-        "assess": {"made_8": "the split has not been assessed, or a file of it is damaged or gone"},
+        "documents": {SOURCE: "its documents are not there"},
+        "benchmark": {"made_8": f"the source {SOURCE} is fetched first"},
+        "split_quality": {"made_8": "the split has not been assessed, or a file of it is damaged or gone"},
     }
 
 
 def test_rows_that_are_gone_are_a_problem_and_no_step(workspace: Workspace) -> None:
     workspace.write_benchmarks(theirs={**EVERY_BUILDER["labelled"], "path": "nowhere.jsonl"})
-    asked = PlanRequest(benchmarks=("theirs_8",))
-    there = read_situation(asked, workspace.paths, specs=[spec("theirs_8")])
-    assert plan(there, asked) == ()
-    assert "nowhere.jsonl" in find_benchmark_problems(there, asked.benchmarks)["theirs_8"]
+    situation = Situation(workspace.paths, {"theirs_8": spec("theirs_8")})
+    made = situation.plan(Scope(("theirs_8",)), OF_BENCHMARKS)
+    assert made.steps == ()
+    assert "nowhere.jsonl" in made.problems_of("benchmark")["theirs_8"]
 
 
 def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
@@ -277,4 +278,4 @@ def test_a_dry_run_of_what_is_not_built_names_what_is_built_first(built: Workspa
     model = built.model("tiny")
     found = plan_dry_run(AuditRequest(model.entry, [spec()]), model, built.paths)
     assert (found.plans, found.not_built) == ({}, ["made_8"])
-    assert [(step.kind, step.what) for step in found.first] == [("build", "made_8")]
+    assert [str(step.product) for step in found.first] == ["benchmark/made_8", "split_quality/made_8"]

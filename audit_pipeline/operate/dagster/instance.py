@@ -1,0 +1,135 @@
+"""The Dagster home, and runs whose process is gone.
+
+Dagster may not notice that the process of a run was killed. So every run holds the lock of a file that is named after
+it: the kernel frees it with the process, and before a new run starts here, and at the sensors' ticks, runs whose file
+is free are marked failed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dagster as dg
+import filelock
+
+from audit_pipeline.catalogue.files import write_atomically
+from audit_pipeline.catalogue.paths import DataPaths, explain_unwritable, is_held, make_private
+from audit_pipeline.errors import DataError
+
+_DAGSTER_YAML = """\
+# Written once; yours to change.
+telemetry:
+  enabled: false
+nux:
+  enabled: false
+run_monitoring:
+  enabled: true
+freshness:
+  enabled: true
+"""
+
+UNFINISHED = [
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+def dagster_home(paths: DataPaths) -> Path:
+    """DAGSTER_HOME: what the environment says, else data/dagster_home; it may not be there yet."""
+    return Path(os.environ.get("DAGSTER_HOME") or paths.dagster_home).expanduser().resolve()
+
+
+def ensure_dagster_home(paths: DataPaths) -> Path:
+    """The Dagster home, with a dagster.yaml, made where it is not there, and exported.
+
+    Raises DataError where nothing can be written there.
+    """
+    make_private(paths.root)
+    home = dagster_home(paths)
+    if (why := explain_unwritable(home)) is not None:
+        raise DataError(
+            f"the Dagster home {home} cannot be written ({why}), so nothing was run: set DAGSTER_HOME to a folder of "
+            "yours"
+        )
+    config = home / "dagster.yaml"
+    if not config.exists():
+        with write_atomically(config) as temporary:
+            temporary.write_text(_DAGSTER_YAML, encoding="utf-8")
+    os.environ["DAGSTER_HOME"] = str(home)
+    return home
+
+
+@contextmanager
+def open_instance(paths: DataPaths) -> Iterator[dg.DagsterInstance]:
+    """The instance of the Dagster home, which is made where it is not there."""
+    with open_existing_instance(ensure_dagster_home(paths)) as instance:
+        yield instance
+
+
+@contextmanager
+def open_existing_instance(home: Path) -> Iterator[dg.DagsterInstance]:
+    """The instance of a Dagster home that is there.
+
+    One process after the other opens it: Dagster makes its SQLite databases with the first opening, and two that do so
+    at once leave them unusable.
+    """
+    with filelock.FileLock(home / "opening.lock"):
+        instance = dg.DagsterInstance.from_config(str(home))
+    with instance:
+        yield instance
+
+
+def lock_run_file(paths: DataPaths, run_id: str) -> filelock.FileLock | None:
+    """The lock of a run's file, which this process holds as long as it keeps it; None where it holds it already."""
+    paths.claims.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(_run_file(paths, run_id))
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        return None
+    return lock
+
+
+@contextmanager
+def hold_run_file(paths: DataPaths, run_id: str) -> Iterator[None]:
+    """Hold the file of a run within the block."""
+    lock = lock_run_file(paths, run_id)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+            _run_file(paths, run_id).unlink(missing_ok=True)
+
+
+def _run_file(paths: DataPaths, run_id: str) -> Path:
+    return paths.claims / f"{run_id}.alive"
+
+
+def dead_runs(instance: dg.DagsterInstance, paths: DataPaths) -> list[dg.DagsterRun]:
+    """Unfinished runs on this data folder whose process is gone, however they were started.
+
+    What waits in the queue, and runs of other machines, have no file here.
+    """
+    return [
+        run
+        for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
+        if (file := _run_file(paths, run.run_id)).exists() and not is_held(file)
+    ]
+
+
+def mark_dead_runs_failed(instance: dg.DagsterInstance, paths: DataPaths) -> list[str]:
+    """Mark the runs failed whose process is gone; returns their ids."""
+    dead = dead_runs(instance, paths)
+    for run in dead:
+        instance.report_run_failed(run, "the process that ran it is gone (killed, or the machine went down)")
+    for file in paths.claims.glob("*.alive"):
+        if not is_held(file):
+            file.unlink(missing_ok=True)
+    return [run.run_id for run in dead]

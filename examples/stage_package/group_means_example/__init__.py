@@ -1,0 +1,1 @@
+"""A package of somebody else's, with a stage: what docs/adding-a-stage.md describes."""

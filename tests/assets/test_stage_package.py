@@ -1,0 +1,105 @@
+"""examples/stage_package, installed: its asset, its place in an audit, its table and its section."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from installed_example import STAGE_EXAMPLE, command_with, evaluated_with, install
+from made_workspace import Workspace, made_documents
+
+from audit_pipeline.catalogue.paths import model_page_path
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
+STAGES = "from audit_pipeline.operate.stages.registry import STAGES"
+DEFINITIONS = "from audit_pipeline.definitions import defs\nfrom dagster import AssetKey\nd = defs()"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    return install(tmp_path / "site", example=STAGE_EXAMPLE)
+
+
+@pytest.fixture
+def built(workspace: Workspace) -> Workspace:
+    workspace.fetch(*made_documents(2, 40))
+    workspace.build("made_8")
+    workspace.assess("made_8")
+    workspace.write_config("stages", {"group_means": {"benchmarks": ["made_8"], "fewest_texts": 1}})
+    return workspace
+
+
+def command(site: Path, *arguments: str) -> str:
+    done = command_with(site, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def rows(site: Path, statement: str) -> list[dict[str, object]]:
+    done = command_with(site, "sql", statement, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_its_asset_has_partitions_checks_and_a_place_behind_the_scores(built: Workspace, site: Path) -> None:
+    asset = "d.resolve_assets_def(AssetKey('group_means'))"
+    said = evaluated_with(
+        site,
+        DEFINITIONS,
+        f"[[one.name for one in {asset}.partitions_def.partitions_defs], sorted(c.name for c in {asset}.check_specs), "
+        f"[k.to_user_string() for k in {asset}.dependency_keys], 'group_means' in "
+        "[k.to_user_string() for k in d.resolve_job_def('audit_pairs').asset_layer.selected_asset_keys]]",
+    )
+    checks = ["every_pair_ran", "some_group_compared", "values_in_limits"]
+    assert said == [["benchmark", "model"], checks, ["scores"], True]
+    assert not evaluated_with(None, STAGES, "[one.name for one in STAGES if one.name == 'group_means']")
+
+
+@pytest.mark.slow
+def test_an_audit_makes_it_and_everything_knows_it(built: Workspace, site: Path) -> None:
+    audit = ("audit", "--model", "one", "--benchmark", "made_8")
+    assert "auditing one on made_8" in command(site, *audit)
+    [found] = rows(site, "SELECT count(*) AS n, min(detector) AS detector FROM current_group_means")
+    assert found["n"]
+    assert found["detector"] == "loss"
+    lineage = rows(
+        site, "SELECT asset_key, upstream_data_versions FROM lineage WHERE \"table\" = 'group_means' LIMIT 1"
+    )
+    assert lineage[0]["asset_key"] == "group_means"
+    assert "scores/made_8|one" in str(lineage[0]["upstream_data_versions"])
+    [comment] = rows(site, "SELECT comment FROM duckdb_tables() WHERE table_name = 'group_means'")
+    assert str(comment["comment"]).startswith("the mean score of every group of texts, by one detector")
+    page = model_page_path(built.paths.reports, "one").read_text(encoding="utf-8")
+    assert "Groups with the highest scores" in page
+    assert "everything is up to date" in command(site, *audit)
+
+    # Other options: the same stage is made again, and nothing else.
+    built.write_config("stages", {"group_means": {"fewest_texts": 2}})
+    [plan] = json.loads(command_with(site, *audit, "--dry-run", "--json").stdout)["plans"]
+    assert plan["because"] == "other groups or another detector are asked for since"
+    command(site, *audit)
+    runs = "SELECT count(DISTINCT run_id) AS n FROM {}"
+    assert rows(site, runs.format("group_means")) == [{"n": 2}]
+    assert rows(site, runs.format("scores")) == [{"n": 1}]
+    assert rows(site, "SELECT status FROM coverage WHERE (model, benchmark) = ('one', 'made_8')") == [
+        {"status": "done"}
+    ]
+
+    # A damaged file is named, and made again; what is forgotten is gone.
+    [file, *_] = sorted(built.paths.table("group_means").rglob("*.parquet"))
+    file.write_bytes(b"half")
+    doctor = command_with(site, "doctor", "--deep")
+    assert doctor.returncode != 0
+    assert str(file) in doctor.stdout + doctor.stderr
+    command(site, "forget", "--model", "one", "--yes")
+    assert not list(built.paths.root.rglob("group_means/**/*.parquet"))
+
+
+def test_what_is_wrong_with_its_entry_is_told(built: Workspace, site: Path) -> None:
+    built.write_config("stages", {"group_means": {"fewest_texts": 0}, "group_maens": {}})
+    said = command_with(site, "audit", "--model", "one", "--benchmark", "made_8", "--dry-run")
+    told = said.stdout + said.stderr
+    assert "fewest_texts" in told
+    assert "group_maens" in told
+    assert "did you mean group_means?" in told
