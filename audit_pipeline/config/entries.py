@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -46,9 +48,7 @@ def read_yaml(path: Path, purpose: str) -> YamlFile:
     document.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        documents = parse_yamls_with_source_position(text, str(path))
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        file = _parse_yaml(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError as error:
         raise BrokenFileError(Problem(path, None, f"is missing; {purpose}")) from error
     except yaml.MarkedYAMLError as error:
@@ -57,7 +57,15 @@ def read_yaml(path: Path, purpose: str) -> YamlFile:
         raise BrokenFileError(Problem(path, line, f"cannot be read: it is not readable YAML: {words}")) from error
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise BrokenFileError(Problem(path, None, f"cannot be read: {to_one_line(error)}")) from error
+    return replace(file, value=deepcopy(file.value))
+
+
+@lru_cache(maxsize=64)
+def _parse_yaml(text: str, filename: str) -> YamlFile:
+    """Parse a text once, however often its file is read."""
+    documents = parse_yamls_with_source_position(text, filename)
     value, positions = documents[0] if documents else (None, None)
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
     return YamlFile(value, positions, tuple(_iterate_repeated_keys(root)))
 
 
