@@ -15,14 +15,11 @@ from click.testing import CliRunner, Result
 from made_workspace import made_text, quick_folder
 from tiny_models import SENTENCES, save_model
 
-from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli import check as command
 from audit_pipeline.cli import main
 from audit_pipeline.config.workspace import create_workspace
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.operate import situation
 from audit_pipeline.operate.dagster import weekly
 from audit_pipeline.operate.dagster.instance import open_instance
 from audit_pipeline.operate.own_files import OwnFiles, ensure_workspace, find_own_workspace, inspect_own_files
@@ -184,19 +181,6 @@ def test_a_dry_run_makes_no_workspace_and_offers_the_instrument_check(
     assert "time about" in result.stdout
 
 
-def test_the_instrument_check_is_offered_until_it_was_run(
-    folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Pair] = []
-    shelf(folder, "books", 1)
-    for is_done in (True, False):
-        monkeypatch.setattr(situation, "is_evaluated", lambda pair, paths, done=is_done: asked.append(pair) or done)
-        given = said(check("books", "--model", "tiny", "--dry-run", "--json"))
-        assert asked[0] == Pair("instrument_check_64", "instrument_check_exposed")
-        assert given["instrument_check"]["is_done"] == is_done
-        assert any("corpus-audit control instrument_check" in one for one in given["stronger"]) != is_done
-
-
 def test_short_rows_are_not_said_to_be_searched(folder: Path, check: Check) -> None:
     (folder / "rows.csv").write_text("text\n" + "".join(f"{made_text(str(number), 12)}\n" for number in range(12)))
     given = said(check("rows.csv", "--model", "tiny", "--dry-run", "--json"))
@@ -247,19 +231,6 @@ def test_what_cannot_be_checked_is_one_line_and_nothing_is_made(
     assert result.exit_code == 2, result.output
     assert problem in result.stderr.splitlines()[-1], result.stderr
     assert not (folder / "corpus-audit-check").exists()
-
-
-def test_the_report_is_opened_only_where_somebody_can_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command.sys, "platform", "linux")
-    for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
-    assert not command.has_display()
-    for name, value in (("WAYLAND_DISPLAY", "wayland-0"), ("BROWSER", "w3m")):
-        monkeypatch.setenv(name, value)
-        assert command.has_display()
-        monkeypatch.delenv(name)
-    monkeypatch.setattr(command.sys, "platform", "darwin")
-    assert command.has_display()
 
 
 @pytest.mark.parametrize("switched_on", [True, False])

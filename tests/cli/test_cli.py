@@ -15,11 +15,9 @@ from made_workspace import (
 )
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.cli import main
 from audit_pipeline.detectors.page import format_as_text
 from audit_pipeline.detectors.registry import REGISTRY
-from audit_pipeline.operate import situation
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
@@ -31,11 +29,6 @@ def test_every_command_explains_itself(workspace: Workspace, command: str) -> No
     # The first line of its purpose, in the list of commands too.
     assert (main.commands[command].help or "").split("\n")[0][:20] in shown
     assert command in told(workspace.run("--help"))
-
-
-def test_the_commands_are_those_that_scripts_rely_on() -> None:
-    stable = {"audit", "score", "count", "detectors", "models", "benchmarks", "report", "sql", "doctor", "dev"}
-    assert stable <= set(main.commands)
 
 
 def test_what_should_answer_at_once_needs_no_heavy_package(audited: Workspace) -> None:
@@ -62,11 +55,6 @@ def test_what_there_is(audited: Workspace) -> None:
     members = sum(label == 1 for label in read_built(audited.paths, "made_8").examples.column("label").to_pylist())
     assert built.split()[:7] == ["made_8", "8", "temporal", "dates", "yes", str(members), str(members)]
     assert next(line for line in lines if line.startswith("other_10")).split()[4:7] == ["no", "-", "-"]
-
-
-def test_which_pairs_have_findings(audited: Workspace) -> None:
-    assert situation.is_evaluated(Pair("made_8", "tiny"), audited.paths)
-    assert not situation.is_evaluated(Pair("other_10", "tiny"), audited.paths)
 
 
 @pytest.mark.parametrize("command", ["detectors", "models", "benchmarks"])
@@ -132,17 +120,6 @@ def test_what_the_machine_refuses_is_one_line_too(workspace: Workspace, tmp_path
     assert str(texts) in error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made"))
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        *("audit", "score", "detectors", "models", "benchmarks", "study", "control", "evaluate", "power", "forget"),
-        *("doctor", "sql"),
-    ],
-)
-def test_every_command_with_a_table_answers_in_json(command: str) -> None:
-    assert "--json" in [name for option in main.commands[command].params for name in option.opts]
-
-
 def test_what_there_is_as_json(audited: Workspace) -> None:
     detectors = answered(audited.run("detectors", "--json"))["detectors"]
     assert [row["detector"] for row in detectors] == list(REGISTRY)
@@ -172,15 +149,6 @@ def test_what_was_forgotten_and_examined_as_json(audited_copy: Workspace) -> Non
     audited_copy.write_models(gone={"path": "/nowhere/model"})
     broken = answered(audited_copy.run("doctor", "--json"), code=1)["findings"]
     assert [row["what"] for row in broken if not row["ok"]] != []
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_completion_script_of_a_shell(shell: str) -> None:
-    environment = {"_CORPUS_AUDIT_COMPLETE": f"{shell}_source"}
-    result = CliRunner().invoke(main, [], prog_name="corpus-audit", env=environment)
-    assert result.exit_code == 0, result.output
-    assert f"_CORPUS_AUDIT_COMPLETE={shell}_complete" in result.stdout.replace("env ", "")
-    assert "corpus-audit" in result.stdout
 
 
 def test_commands_and_options_are_completed() -> None:

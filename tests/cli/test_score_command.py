@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -192,22 +189,6 @@ def test_scores_from_the_cache_and_given_ones_need_no_heavy_package(workspace: W
     (tmp_path / "given.csv").write_text(f"score,label\n{rows}", encoding="utf-8")
     done = run_in_a_new_process(score, ["evaluate", "--scores", str(tmp_path / "given.csv")])
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_how_much_there_is_is_said_before_anything_heavy_is_imported(workspace: Workspace, tmp_path: Path) -> None:
-    """The first line of a long file comes at once; importing what runs a model takes seconds."""
-    texts = texts_file(tmp_path, *(f"text {number}" for number in range(3000)))
-    code = (
-        "import sys\n"
-        "from audit_pipeline.cli import main, scoring\n"
-        "def first(what):\n"
-        "    print(what, sorted({'torch', 'transformers', 'dagster'} & set(sys.modules)))\n"
-        "    raise SystemExit\n"
-        "scoring.tell_step = first\n"
-        f"main(['score', '--model', 'tiny', '--texts', {str(texts)!r}, '--out', 'o.parquet'], standalone_mode=False)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert re.fullmatch(r"texts\.jsonl: about (29|30|31)\d\d row\(s\) \[\]", done.stdout.strip().replace(",", ""))
 
 
 def test_a_label_column_that_is_named_has_to_be_there(workspace: Workspace, tmp_path: Path) -> None:

@@ -92,18 +92,6 @@ def test_every_layout_says_infinity_and_whole_numbers_alike(audited: Workspace) 
     assert row == ["inf", '["-Infinity", "NaN"]', str(2**53 + 1), expected["long"], "aa", '{"x": "Infinity"}']
 
 
-def test_sql_keeps_columns_of_one_name_apart(audited: Workspace) -> None:
-    statement = "SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS a"
-    assert told(audited.run("sql", statement)).splitlines()[1].split() == ["1", "2", "3", "4"]
-    assert told(audited.run("sql", statement, "--format", "csv")).splitlines() == ["a,a,a_1,a", "1,2,3,4"]
-    assert json.loads(told(audited.run("sql", statement, "--format", "json"))) == {
-        "a": 1,
-        "a_1": 2,
-        "a_1_1": 3,
-        "a_2": 4,
-    }
-
-
 def test_sql_shows_text_as_it_is_and_obeys_none_of_it(audited: Workspace) -> None:
     shown = told(
         audited.run("sql", "SELECT '[bold]:smile: <script>' AS a, chr(27) || '[31m' AS b, 'é' || chr(10) || 'x' AS c")
@@ -140,9 +128,3 @@ def test_sql_as_one_document(audited: Workspace) -> None:
     refused = audited.run("sql", statement, "--json", "--format", "csv")
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "give either --json or --format csv" in refused.stderr
-
-
-def test_an_error_leaves_standard_output_empty(audited: Workspace) -> None:
-    result = audited.run("sql", "SELEC 1", "--json")
-    assert "the SQL is wrong" in error_of(result)
-    assert result.stdout == ""

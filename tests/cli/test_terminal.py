@@ -260,14 +260,6 @@ def test_help_lists_every_command_once_and_the_exit_codes() -> None:
         assert f"| {code} | {meaning} |" in page
 
 
-def test_quiet_is_of_one_command_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CORPUS_AUDIT_DATA", str(tmp_path))
-    result = CliRunner().invoke(main, ["detectors", "loss", "--quiet"])
-    assert result.exit_code == 0
-    assert "loss" in result.stdout
-    assert not console.is_quiet()
-
-
 SCRIPT = """\
 import sys, time
 from audit_pipeline.operate.console import end_step, say, tell, tell_progress, tell_step
@@ -312,16 +304,6 @@ def test_a_real_terminal_shows_the_seconds_and_colours() -> None:
     assert re.search(r"part 3 of 4 .*0:00:02", shown)
     assert COLOUR.search(shown)
     assert shown.rstrip().endswith("Result")
-
-
-def test_no_color_leaves_colours_out() -> None:
-    shown = at_a_terminal(0.5, NO_COLOR="1")
-    assert "\x1b[1A" in shown, "the step was drawn again"
-    assert not COLOUR.search(shown)
-
-
-def test_a_terminal_that_cannot_move_its_cursor_is_a_pipe() -> None:
-    assert "\x1b[1A" not in at_a_terminal(0.5, TERM="dumb")
 
 
 def test_a_pipe_gets_no_code_at_all() -> None:

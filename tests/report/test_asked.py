@@ -15,9 +15,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.report.ask_words import (
     CLAIM_IN_WORDS,
     AskCounts,
-    RungCounts,
     describe_asking,
-    warn_of_versions,
 )
 from audit_pipeline.report.files import build_reports, json_copy_path
 from audit_pipeline.report.page import read_conclusions
@@ -313,46 +311,9 @@ def test_headlines(counts: AskCounts, claim: str | None, outcome: str, begins: s
     assert words.unanswered_in_words is None
 
 
-@pytest.mark.parametrize(
-    "counts", [COUNTS, NOT_COMPARED, UNASKED, replace(COUNTS, documents=0), replace(COUNTS, not_graded=1)]
-)
-def test_what_other_rungs_brought_is_named(counts: AskCounts) -> None:
-    found = [RungCounts(rung="title", reproduced=1, documents=1), RungCounts(rung="prefix", reproduced=2, documents=9)]
-    headline = describe_asking("M", "B", replace(counts, elsewhere=found)).headline
-    assert headline.endswith(
-        "At the rung title 1 of 1 document is reproduced; that rung was not named beforehand."
-        " At the rung prefix 2 of 9 documents are reproduced; that rung was not named beforehand."
-    )
-
-
 def test_words_of_calibration() -> None:
     few, enough = (
         str(describe_asking("M", "B", replace(COUNTS, compared_with=n)).calibration_in_words) for n in (18, 19)
     )
     assert few.endswith("no p-value can be as small as 0.05: that takes 19; the smallest is 0.053.")
     assert enough.endswith("With 19 held-out documents no p-value is below 0.050.")
-
-
-def test_why_nothing_is_calibrated() -> None:
-    unasked, unanswered, few = (
-        str(describe_asking("M", "B", replace(NOT_COMPARED, held_out_asked=n, held_out=m)).calibration_in_words)
-        for n, m in ((0, 0), (4, 0), (4, 3))
-    )
-    assert unasked.endswith("Name such documents with --held-out.")
-    assert unanswered.startswith("Not calibrated: none of 4 held-out documents has an answer that could be measured")
-    assert few.startswith("Not calibrated: no audited document can be compared with 3 held-out documents")
-    assert "--held-out" not in unanswered + few
-
-
-def test_held_out_documents_beside_what_was_found() -> None:
-    none, unanswered = (
-        describe_asking("M", "B", replace(COUNTS, reproduced=1, held_out_asked=n, held_out=0)).headline for n in (0, 4)
-    )
-    assert "; there are no held-out documents beside them (rung" in none
-    assert "; none of 4 held-out documents has an answer that could be measured (rung" in unanswered
-
-
-def test_versions() -> None:
-    assert warn_of_versions([]) is None
-    assert warn_of_versions(["one"]) is None
-    assert str(warn_of_versions(["one", "two"])).startswith("2 versions answered")

@@ -21,7 +21,6 @@ from audit_pipeline.evidence.evaluate_options import EvaluateOptions
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report import page as report_page
 from audit_pipeline.report.files import build_reports
-from audit_pipeline.report.html import ROOM, Scale
 from audit_pipeline.report.page import SectionFiles, sections
 from audit_pipeline.warehouse.query import query_warehouse
 from tests.warehouse.conftest import DAY, MODELS, Folder
@@ -106,44 +105,6 @@ def test_rates_say_what_they_rest_on(shelved: Folder) -> None:
     of_documents = text[text.index("Open dot: flagged share") :]
     assert "The corrected rate of a document holds where assumed of a group." in of_documents
     assert "so many would be flagged of texts that were never read" in text
-
-
-def test_a_threshold_without_an_aim_names_no_number(shelved: Folder) -> None:
-    rows = [
-        {**row, "rule": "largest_accuracy", "alpha": None} for row in rates("run-shelf") if row["rule"] == "marginal"
-    ]
-    write_rows(shelved, "contamination_rates", Pair(SHELF, MODEL), "run-shelf", rows)
-    text = written(shelved).pages[MODEL].text
-    assert "threshold of the rule “largest accuracy”." in text
-    assert "so many would be flagged" not in text
-
-
-def test_a_dot_at_the_end_of_a_scale_is_whole() -> None:
-    scale = Scale.of([], 0.0, 1.0)
-    places = [float(scale.place(value).rstrip("%")) / 100 for value in (-1.0, 0.0, 0.5, 1.0, 2.0)]
-    assert places == pytest.approx([ROOM, ROOM, 0.5, 1 - ROOM, 1 - ROOM])
-    assert float(scale.width(0.25, 0.75).rstrip("%")) / 100 == pytest.approx(0.5 * (1 - 2 * ROOM))
-
-
-def test_where_labels_are_from_stands_wherever_they_are_shown(audited: Folder) -> None:
-    path = audited.paths.benchmark_manifest("notes_32")
-    manifest = read_json(path)
-    spec = {**manifest["spec"], "builder": "found_in_corpus"}
-    write_json(path, {**manifest, "label_source": "corpus", "spec": spec})
-    found = written(audited)
-    report, text = found.reports[TINY], found.pages[TINY].text
-    for rows, name in ((report.benchmarks, "name"), (report.splits, "benchmark")):
-        assert {row[name]: row.label_source for row in rows} == {"notes_32": "corpus", "speeches_64": None}
-    labels = {answer.benchmark: answer.labels_by for answer in report.answers}
-    assert labels["notes_32"] == "corpus: what a search of all of it found, word for word"
-    # The benchmark, its sheet, its split, its answer.
-    for words in (
-        "label source corpus",
-        "Who says what was read corpus",
-        "label source: corpus;",
-        "Labels: corpus: what a search",
-    ):
-        assert text.count(words) == 1, words
 
 
 def test_no_curves_and_no_texts_of_another_build(audited: Folder) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,9 @@ from hypothesis import strategies as st
 from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report import choice as report_choice
-from audit_pipeline.report import page as report_page
 from audit_pipeline.report.answer_kinds import KINDS
 from audit_pipeline.report.choice import max_sections_per_model, sort_by_importance
 from audit_pipeline.report.files import build_reports
-from audit_pipeline.report.page import sections
-from audit_pipeline.warehouse.query import query_warehouse
 from tests.warehouse.conftest import MODELS, Folder
 
 from .written import Written
@@ -93,20 +88,3 @@ def test_a_report_of_too_many_pairs(audited: Folder, tmp_path: Path, monkeypatch
     assert [(one.benchmark, one.section) for one in mine.answers] == [("notes_32", 1), ("speeches_64", None)]
     assert "Of the 2 benchmarks the 1 that matter most have a section" in cut.pages[TINY].text
     assert cut.pages[TINY].html.count('<article id="finding-') == 1
-
-
-def test_many_gaps_are_counted_and_some_named(audited: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for file in audited.paths.table("evaluations").rglob("*.parquet"):
-        file.write_bytes(file.read_bytes()[:-1] + b"?")
-    build_warehouse(audited.paths)
-    cut = [
-        replace(one, sql=re.sub(r"place <= 50|(?<=- )50\b", lambda at: at[0].replace("50", "2"), one.sql))
-        for one in sections()
-    ]
-    monkeypatch.setattr(report_page, "sections", lambda: tuple(cut))
-    found = Written(build_reports(audited.paths.warehouse, tmp_path))
-    gaps = query_warehouse(audited.paths.warehouse, "FROM lineage_gaps").num_rows
-    assert found.summary.lineage_gaps == gaps > 2
-    html = found.pages["across"].html
-    assert f"<b>{gaps} partitions are not as written: " in html
-    assert f'And {gaps - 2} more: <code>corpus-audit sql "FROM lineage_gaps"</code>' in html

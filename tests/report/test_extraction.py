@@ -21,10 +21,10 @@ from audit_pipeline.metrics.claims import (
     SET_APART_IN_WORDS,
     TOO_SHORT,
 )
-from audit_pipeline.report.extraction_words import SearchCounts, describe_extraction, log10_draws
+from audit_pipeline.report.extraction_words import SearchCounts, log10_draws
 from audit_pipeline.report.files import build_reports, json_copy_path
 from audit_pipeline.report.number_format import draws, share, visible
-from audit_pipeline.report.pictures import SHADES, find_shade, strip_shapes
+from audit_pipeline.report.pictures import strip_shapes
 from tests.warehouse.conftest import DAY, MODELS, Folder
 from tests.warehouse.extracted import Extracted, Window, rate_row, write_extraction
 
@@ -160,26 +160,6 @@ def test_the_map_shows_the_likeliest_suffix_of_every_bin(calibrated: Written) ->
     assert "Hatched: only windows that are set apart" in html
 
 
-def test_a_passage_that_counts_is_shown_before_one_that_is_set_apart() -> None:
-    row = {"log10_p": [-2.9, -3.1, None, None], "set_apart": [0, 1, 2]}
-    assert strip_shapes(row) == [("apart", "M180 0h360v14h-360z"), ("m5", "M0 0h180v14h-180z")]
-    assert strip_shapes({"log10_p": [], "set_apart": []}) == []
-
-
-def test_shades_change_at_the_thresholds() -> None:
-    assert [find_shade(math.log10(p)) for p in (1e-41, 1e-40, 1e-11, 0.0009, 0.001, 0.1, 0.5, 1.0)] == [
-        1,
-        2,
-        3,
-        4,
-        5,
-        6,
-        7,
-        7,
-    ]
-    assert len(SHADES) == 7
-
-
 def test_passages_beside_the_first_choices(calibrated: Written) -> None:
     (found,) = calibrated.reports[TINY].extraction
     best = found.passages[0]
@@ -205,16 +185,6 @@ def test_without_held_out_documents_it_is_not_calibrated(folder: Folder) -> None
     assert "p-value" not in section(found)
     assert not re.search('aria-label="set apart"|hatch', section(found), re.IGNORECASE), "the map has no such place"
     assert SET_APART_IN_WORDS not in text
-
-
-def test_a_model_that_was_not_asked_has_no_section(calibrated: Written) -> None:
-    for name in (SMALL, "across"):
-        assert calibrated.reports[name].extraction == []
-        assert 'id="extraction"' not in calibrated.pages[name].html
-    assert "word for word" not in calibrated.pages[SMALL].text.replace("that the model gives word for word (", "")
-    blocks = re.findall(r'<article class="answer">.*?</article>', calibrated.pages["across"].html, re.DOTALL)
-    told = {(f"model <code>{TINY}</code>" in block, "Found word for word:" in block) for block in blocks}
-    assert told == {(True, True), (False, False)}, "of the model that was asked alone"
 
 
 def test_a_model_that_was_asked_for_nothing_else_has_a_page(folder: Folder) -> None:
@@ -279,28 +249,6 @@ def counts_of(documents: int, reproduced: int, held_out: int, held_out_reproduce
         documents=documents, reproduced=reproduced, held_out=held_out, held_out_reproduced=held_out_reproduced,
         set_apart=0, window=100, reason=TOO_SHORT, **{**usual, **others},
     )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("counted", "headline", "claim"),
-    [
-        (
-            (3, 2, 4, 0),
-            "Found word for word: the model gives passages of 2 of 3 documents, and of 0 of 4 that are held out.",
-            "reproduced",
-        ),
-        (
-            (1, 0, 0, 0),
-            VAIN,
-            "not reproduced",
-        ),
-        ((0, 0, 0, 0), "Too short for extraction: nothing can be concluded, for no document has 100 tokens.", None),
-    ],
-)
-def test_headlines(counted: tuple[int, int, int, int], headline: str, claim: str | None) -> None:
-    words = describe_extraction("M", "B", counts_of(*counted))
-    assert (words.headline, words.claim) == (headline, claim)
-    assert (words.claim_in_words is None) is (claim is None)
 
 
 def test_numbers_of_the_section() -> None:

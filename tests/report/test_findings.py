@@ -102,13 +102,6 @@ def test_numbers_of_audited_against_held_out_texts_say_so(found: tuple[Written, 
     assert [len(curve.fpr) > 10 for curve in section.curves] == [True] * 4
 
 
-def test_what_is_not_resolvable_says_so(found: tuple[Written, Path]) -> None:
-    reports, _ = found
-    section = section_of(reports.reports[MODEL], SHELF)
-    assert all(row.tpr_at_01_fpr.value is None for row in section.detectors)
-    assert section_html(reports.pages[MODEL], section).count("<small>not resolvable</small>") == len(section.detectors)
-
-
 def test_decisions_comparisons_and_checks(found: tuple[Written, Path]) -> None:
     reports, _ = found
     section = section_of(reports.reports[MODEL], "notes_32")

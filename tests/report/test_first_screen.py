@@ -5,12 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from importlib import resources
-from itertools import pairwise
-from typing import get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import PAIR_ANSWERS, Pair
@@ -19,24 +15,15 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.stages.evaluations import answer_missing
 from audit_pipeline.report.answer import build_answer
 from audit_pipeline.report.answer_kinds import KINDS, SIGNS, not_shown
-from audit_pipeline.report.brief import brief_of, overall_brief, page_heading
+from audit_pipeline.report.brief import overall_brief, page_heading
 from audit_pipeline.report.html import SIGN_SHAPES
-from audit_pipeline.report.summary import TestOutcome
-from audit_pipeline.report.vocabulary import SOUND, STATISTICAL, Estimate, PairFindings, ScoreOrigin, ShelfDocuments
+from audit_pipeline.report.vocabulary import SOUND, Estimate, PairFindings
 
 from .four_cases import CASES, MODEL_TITLE, NOTES, NOTES_TITLE, SHELF_TITLE, written_case
 from .made_findings import MODEL, SHELF
 from .written import Page, Written
 
 pytestmark = pytest.mark.usefixtures("quick_audits")
-
-FOUND = {
-    "sound_evidence_of_training",
-    "evidence_of_training",
-    "documents_stand_out",
-    "difference_to_look_at",
-    "difference_within_control",
-}
 SEPARABLE = "separable without a model"
 
 
@@ -147,14 +134,6 @@ def test_documents_stand_under_the_answer(cases: Mapping[str, Written]) -> None:
     assert seen.count("No passages and no runs: nobody asked the model to go on") == 1
 
 
-def test_a_number_stands_once_before_the_sections(cases: Mapping[str, Written]) -> None:
-    for name in (MODEL, "across"):
-        seen = before_sections(cases["books_stand_out"].pages[name].html)
-        assert seen.count("Documents that stand out (q ≤ 0.05)</span>") == 1
-        assert seen.count("<b>4 of 20</b>") == 1
-        assert seen.count("4 of 20 documents stand out") == 1, "the answer"
-
-
 def test_a_kind_of_answer_has_a_shape_a_word_and_a_colour(cases: Mapping[str, Written]) -> None:
     assert set(SIGN_SHAPES) == set(SIGNS)
     assert len({*SIGN_SHAPES.values()}) == len(SIGNS)
@@ -236,21 +215,6 @@ def test_titles_stand_in_front_and_keys_behind(case: str, cases: Mapping[str, Wr
         assert f"In commands: model {answer.model}, benchmark {answer.benchmark}." in said(page)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_everybody_can_read_it(case: str, cases: Mapping[str, Written]) -> None:
-    for page in cases[case].pages.values():
-        levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
-        assert levels[0] == 1
-        assert levels.count(1) == 1
-        assert all(after <= before + 1 for before, after in pairwise(levels)), "no level is left out"
-        pictures = [attributes for _, attributes in page.tags if attributes.get("role") == "img"]
-        assert pictures
-        assert all(one.get("aria-label") for one in pictures)
-        ids = page.having("id")
-        assert len(ids) == len(set(ids))
-        assert {link[1:] for link in page.having("href") if link.startswith("#")} <= set(ids)
-
-
 def test_the_glossary_is_a_page_beside_the_others(cases: Mapping[str, Written]) -> None:
     found = cases["nothing_found"]
     assert 'href="glossary.html"' in found.pages[MODEL].html
@@ -258,60 +222,6 @@ def test_the_glossary_is_a_page_beside_the_others(cases: Mapping[str, Written]) 
     assert "AUROC The probability that a member scores higher than a non-member" in glossary.text
     assert "](" not in glossary.text
     assert glossary.having("href") == []
-
-
-estimates = (
-    st.builds(lambda low, value, high: Estimate(value, low, high), *(st.floats(0, 1) for _ in range(3))) | st.none()
-)
-shelves = st.builds(
-    ShelfDocuments,
-    tested=st.integers(1, 500),
-    standing_out=st.integers(0, 20),
-    detectors=st.integers(1, 4),
-    tests=st.integers(1, 2000),
-    can_stand_out=st.integers(1, 2000),
-    direction=st.sampled_from(["training", "opposite", "none", None]),
-    calibration_groups=st.integers(1, 500),
-    smallest_q=st.floats(0.001, 1),
-)
-OF_TESTS = get_args(TestOutcome)
-outcomes = st.sampled_from(
-    [name for name in KINDS if not name.startswith(("passages_", "asked_")) and name not in OF_TESTS]
-)
-pair_findings = st.builds(
-    PairFindings,
-    sides=st.sampled_from(["labelled", "audited against held-out", "none"]),
-    design=st.sampled_from(["temporal", "exchangeable", "randomised", "selected", "unlabelled", None]),
-    claim_level=st.sampled_from(["screening only", STATISTICAL, SOUND, None]),
-    split_verdict=st.sampled_from([SEPARABLE, "mild shift", "undetermined", None]),
-    auroc=estimates,
-    blind=estimates,
-    documents=shelves | st.none(),
-    warning=st.sampled_from([None, "only 3 + 3 texts"]),
-    origin=st.builds(ScoreOrigin, st.booleans(), st.sampled_from([None, "whoever ran this"])),
-)
-
-
-@given(outcomes, pair_findings)
-def test_nothing_is_surer_than_its_claim_level(outcome: str, found: PairFindings) -> None:
-    brief = brief_of("M", "B", outcome, found)
-    assert brief.question.startswith("We asked whether M was trained on ")
-    for words in (brief.question, brief.how_sure, brief.what_would_change):
-        assert words.endswith("."), words
-        assert "  " not in words
-        assert "prove" not in words
-    if outcome not in FOUND:
-        return
-    sure = brief.how_sure.startswith("Sure")
-    fairly = brief.how_sure.startswith("Fairly sure")
-    if outcome == "documents_stand_out":
-        assert sure is (found.claim_level == SOUND)
-        assert fairly is (found.claim_level == STATISTICAL)
-    else:
-        assert sure is (outcome == "sound_evidence_of_training")
-        assert fairly is (outcome == "evidence_of_training")
-    if sure and found.origin.stated_by:
-        assert "whoever ran this" in brief.how_sure
 
 
 @pytest.mark.parametrize(("fewest", "said"), [(None, False), (2, True), (4, True), (5, False)])

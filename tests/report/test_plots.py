@@ -6,7 +6,6 @@ import base64
 import io
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -163,29 +162,6 @@ def test_roc_curves_tell_their_auroc_and_mark_five_percent() -> None:
     assert "min_k 0.800" in " ".join(shown.split())
     assert "zlib not defined" in " ".join(shown.split())
     assert "5% FPR" in shown
-
-
-def test_the_heaviest_line_is_that_of_the_detector_that_was_named_and_of_no_other() -> None:
-    def widths(curves: list[RocCurve]) -> list[float]:
-        (axes,) = draw_roc_curves(curves).axes
-        return [line.get_linewidth() for line in axes.lines if str(line.get_label()).startswith(("a", "b", "c"))]
-
-    a, b, c = (curve(name) for name in "abc")
-    assert len(set(widths([a, b, c]))) == 1, "nobody named one"
-    drawn = widths([a, replace(b, answers=True), c])
-    assert drawn[1] > drawn[0] == drawn[2]
-
-
-def test_a_curve_of_many_texts_stays_small() -> None:
-    random = np.random.default_rng(2)
-    steps = random.random(20_000) < 0.5
-    many = RocCurve("loss", np.cumsum(steps) / steps.sum(), np.cumsum(~steps) / (~steps).sum(), 0.5)
-    figure = draw_roc_curves([many])
-    drawn = figure.axes[0].lines[-1].get_xydata()
-    assert tuple(drawn[-1]) == (1.0, 1.0)
-    at = np.interp(many.fpr, drawn[:, 0], drawn[:, 1])
-    assert np.abs(at - many.tpr).max() < 0.01
-    assert len(as_svg(figure, "many")) < 40_000
 
 
 def test_the_low_corner_shades_what_cannot_be_resolved() -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.report import page as report_page
-from audit_pipeline.report.page import sections
 from audit_pipeline.report.summary import describe_whole_set_test
 from tests.warehouse.conftest import DAY, MODELS, Folder
 from tests.warehouse.decided import write_rows
@@ -143,18 +140,6 @@ def test_every_test_of_a_set_is_counted(folder: Folder) -> None:
     assert (test.claim_level, test.claim_stated_by) == ("sound test", "whoever ran this")
     assert "sound test, as stated by whoever ran this" in first_screen(found.pages[SMALL])
     assert "a sound test (as stated by whoever ran this) finds training" in first_screen(found.pages[SMALL])
-
-
-def test_tests_that_are_cut_are_counted(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    cut = [replace(one, sql=one.sql.replace("LIMIT 80", "LIMIT 2")) for one in sections()]
-    monkeypatch.setattr(report_page, "sections", lambda: tuple(cut))
-    for place in range(5):
-        write_test(folder, run_id=f"run-{place}", benchmark=f"set {place}", p_value=0.5 / (place + 1))
-    found = written(folder)
-    report = found.reports[TINY]
-    assert [test.benchmark for test in report.corpus_tests] == ["set 4", "set 3"], "the smallest first"
-    assert (report.left_out.corpus_tests, report.first_screen[0].tests) == (3, 5)
-    assert 'And 3 more: corpus-audit sql "FROM current_corpus_tests"' in found.pages[TINY].text
 
 
 def test_a_result_says_no_more_than_its_level() -> None:
