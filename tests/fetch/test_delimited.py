@@ -46,12 +46,6 @@ def test_one_column_stays_one_column(tmp_path: Path) -> None:
     assert [row.reason for row in found.skipped] == ["has 2 fields where the header has 1"]
 
 
-def test_no_row_is_ever_taken_for_a_preamble(tmp_path: Path) -> None:
-    """DuckDB would skip three rows here, as it does for files with a preamble."""
-    content = "text\nhello\nworld\nfoo; bar; baz\n"
-    assert rows_of(tmp_path, content) == [("hello",), ("world",), ("foo; bar; baz",)]
-
-
 def test_a_header_with_several_delimiters_is_settled_by_the_rows_or_refused(tmp_path: Path) -> None:
     even = "text;label, as given\n" + "".join(f"a text {number};1\n" for number in range(5))
     assert rows_of(tmp_path, even)[0] == ("a text 0", "1")
@@ -69,18 +63,6 @@ def test_a_header_of_two_columns_is_never_read_as_one(tmp_path: Path) -> None:
     assert open_rows(tmp_path / "t.csv").columns == ("text", "label")
 
 
-def test_other_quotes_are_taken_only_where_the_usual_one_does_not_fit(tmp_path: Path) -> None:
-    assert rows_of(tmp_path, "text;label\n'a; b';1\n'c d';0\n") == [("a; b", "1"), ("c d", "0")]
-    assert "''' as quote" in str(open_rows(tmp_path / "t.csv").note)
-    assert rows_of(tmp_path, "text;label\n'Twas the night;1\n'Hello,' she said.;0\n'Nevermore.';0\n") == [
-        ("'Twas the night", "1"),
-        ("'Hello,' she said.", "0"),
-        ("'Nevermore.'", "0"),
-    ]
-    escaped = 'text,label\n"a \\"quoted\\" word, and more",1\n"plain",0\n'
-    assert rows_of(tmp_path, escaped) == [('a "quoted" word, and more', "1"), ("plain", "0")]
-
-
 def test_a_tsv_file_may_hold_quotes_as_they_are(tmp_path: Path) -> None:
     lone = 'text\tlabel\n"Hello\t1\nsaid "she"\t0\n'
     assert rows_of(tmp_path, lone, "t.tsv") == [('"Hello', "1"), ('said "she"', "0")]
@@ -88,17 +70,6 @@ def test_a_tsv_file_may_hold_quotes_as_they_are(tmp_path: Path) -> None:
     quoted = 'text\tlabel\n"two\nlines"\t1\n'
     assert rows_of(tmp_path, quoted, "t.tsv") == [("two\nlines", "1")]
     assert rows_of(tmp_path, "text;x\nonly one, column\n", "t.tsv") == [("only one, column",)]
-
-
-def test_a_header_longer_than_what_is_looked_at_first(tmp_path: Path) -> None:
-    long = "x" * 300_000
-    assert rows_of(tmp_path, f"text;{long}\na text;b\n") == [("a text", "b")]
-
-
-def test_a_record_that_is_cut_at_the_end_of_what_is_looked_at_misleads_nobody(tmp_path: Path) -> None:
-    text = "one; two\n'three, four" * 20_000
-    content = delimited([{"text": text, "label": "1"}, {"text": "short", "label": "0"}], ";")
-    assert rows_of(tmp_path, content) == [(text, "1"), ("short", "0")]
 
 
 CELL = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1, max_size=30)

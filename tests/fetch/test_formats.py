@@ -10,10 +10,8 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from made_files import save_dataset, write_rows, written
-from pyarrow import feather
+from made_files import save_dataset, write_rows
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.file_bytes import STANDARD_INPUT
@@ -26,7 +24,6 @@ from audit_pipeline.fetch.formats import (
     read_pieces,
     read_rows,
 )
-from audit_pipeline.fetch.rows import Row, Skipped
 
 ROWS = [
     {"text": "a first text, with a comma; and a semicolon", "label": "1"},
@@ -136,45 +133,6 @@ def test_an_arrow_stream_is_read_and_one_that_is_cut_is_refused(tmp_path: Path) 
         read_rows(path)
 
 
-def test_an_arrow_file_whose_offsets_point_elsewhere_is_refused(tmp_path: Path) -> None:
-    """Arrow itself reads whatever an offset points to: beyond the file's end as well."""
-
-    def offsets(*ends: int) -> bytes:
-        return b"".join(number.to_bytes(4, "little") for number in ends)
-
-    path = tmp_path / "t.arrow"
-    table = pa.table({"text": ["first", "second"]})
-    with pa.ipc.new_file(path, table.schema) as file:
-        file.write_table(table)
-    content = path.read_bytes()
-    assert offsets(0, 5, 11) in content
-    path.write_bytes(content.replace(offsets(0, 5, 11), offsets(0, 5, 1 << 30)))
-    with pytest.raises(DataError, match="is not a readable Arrow file"):
-        read_rows(path)
-
-
-def test_strings_of_an_arrow_file_that_are_not_utf8_cost_their_rows(tmp_path: Path) -> None:
-    strings = pa.array([b"one", b"caf\xe9", None, b"four"], pa.binary()).view(pa.string())
-    feather.write_feather(pa.table({"text": strings}), tmp_path / "t.feather")
-    texts = open_texts(tmp_path / "t.feather")
-    assert [(row.index, row.text) for row in texts] == [(0, "one"), (3, "four")]
-    assert [row.reason for row in texts.skipped.first] == [
-        "invalid UTF-8 at byte 3 of a value",
-        "column 'text' is null",
-    ]
-
-
-def test_a_flipped_bit_of_a_parquet_file_with_checksums_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "t.parquet"
-    table = pa.table({"text": [f"text {number}" for number in range(5000)]})
-    pq.write_table(table, path, write_page_checksum=True, compression="none", use_dictionary=False)
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 4
-    path.write_bytes(content)
-    with pytest.raises(DataError, match="is not a readable Parquet file"):
-        read_rows(path)
-
-
 def test_only_wanted_columns_are_read_where_the_format_keeps_them_apart(tmp_path: Path) -> None:
     rows = [{"id": 1, "text": "a text", "label": 1, "embedding": [0.5] * 3}]
     for name in ("t.parquet", "t.arrow"):
@@ -251,12 +209,3 @@ def test_a_column_is_looked_for_among_the_first_thousand_rows(tmp_path: Path) ->
     assert (named.skipped.count, len(named.skipped.first)) == (1199, 1000)
     with pytest.raises(DataError, match="no column 'body'; the columns are: input"):
         list(open_texts(tmp_path / "c.jsonl", "body"))
-
-
-def test_a_file_that_begins_with_a_thousand_broken_rows_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, "t.jsonl", "{\n" * 1500 + '{"text": "at last"}\n')
-    with pytest.raises(DataError, match="none of its first 1,000 rows can be read"):
-        list(open_texts(path))
-    entries = list(open_rows(path).entries())
-    assert (len(entries), sum(isinstance(entry, Skipped) for entry in entries)) == (1501, 1500)
-    assert isinstance(entries[-1], Row)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable
-
 import httpx2
 import pytest
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
-    HFValidationError,
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
@@ -77,18 +73,3 @@ def test_an_error_of_the_hub_is_told_in_our_words(error: Exception, why: str, pa
         raise error
     assert "\n" not in str(raised.value)
     assert is_transient(raised.value) is passing
-
-
-def test_a_full_disk_is_not_the_hubs_fault_though_it_was_met_before() -> None:
-    full = hidden(OSError(errno.ENOSPC, "No space left on device"), httpx2.ReadError("broke off"))
-    assert fault_of(full) is None
-
-
-@pytest.mark.parametrize("make", [lambda: OSError("disk"), lambda: HFValidationError("bad name")])
-def test_what_the_hub_did_not_say_is_told_as_it_is(make: Callable[[], Exception]) -> None:
-    assert fault_of(make()) is None
-    with (
-        pytest.raises(DataError, match=r"^x/y cannot be fetched: (disk|bad name), or do without$"),
-        hub_faults_as_errors("x/y", None, "or do without", DataError, HubDataUnreachableError),
-    ):
-        raise make()

@@ -80,43 +80,10 @@ def test_an_array_that_is_broken_or_too_deep_is_refused(tmp_path: Path, content:
         read_rows(written(tmp_path, "t.json", content))
 
 
-def test_where_an_array_is_broken_is_said_however_it_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_and_text, "_PIECE", 7)
-    path = written(tmp_path, "t.json", '[{"text": "a"}, {"text": "b"}, {"text" "c"}]')
-    with pytest.raises(DataError, match="Expecting ':' delimiter, in what begins at character 32; write it again"):
-        read_rows(path)
-
-
-def test_an_object_beyond_all_measure_is_refused_before_all_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(json_and_text, "LINE_LIMIT", 100_000)
-    stream = open_rows(written(tmp_path, "t.json", '[{"text": "' + "x" * 2_000_000))
-    asked: list[int] = []
-    read = json_and_text._ArrayReader._read
-    monkeypatch.setattr(json_and_text._ArrayReader, "_read", lambda self, size: (asked.append(size), read(self, size)))
-    with pytest.raises(DataError, match="is not readable JSON: Unterminated string"):
-        list(stream.entries())
-    assert sum(asked) < 500_000
-
-
-def test_an_array_on_one_line_may_be_longer_than_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("file_bytes", "json_and_text"):
-        monkeypatch.setattr(f"audit_pipeline.fetch.{module}.LINE_LIMIT", 1000)
-    rows = [{"text": f"text {number}"} for number in range(1000)]
-    assert rows_of(tmp_path, json.dumps(rows)) == rows
-
-
 def test_empty_arrays_and_files_hold_no_rows(tmp_path: Path) -> None:
     for content in ("[]", " [ \n] ", "", "\n\n"):
         with pytest.raises(DataError, match="the file holds no rows"):
             read_rows(written(tmp_path, "t.json", content))
-
-
-def test_a_large_object_of_columns_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_and_text, "_WHOLE_LIMIT", 20)
-    with pytest.raises(DataError, match=r"none of its 8 rows can be used; .* broken JSON"):
-        read_rows(written(tmp_path, "t.json", json.dumps({"text": ["a" * 30], "label": [1]}, indent=0)))
 
 
 VALUE = st.recursive(

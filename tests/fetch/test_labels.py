@@ -35,14 +35,3 @@ def test_others_are_counted_and_the_first_five_spellings_shown_harmless() -> Non
         "'red \\x1b[31m' (1), '-1' (1), and others; "
         "a label is 1 or member, 0 or non-member, or empty"
     )
-
-
-def test_as_many_spellings_as_are_shown_have_no_others() -> None:
-    reader = LabelReader()
-    for value in "abcdeabcde":
-        reader.read(value)
-    words = reader.in_words("left out")
-    assert words is not None
-    assert words.startswith(
-        "10 label(s) not understood, left out: 'a' (2), 'b' (2), 'c' (2), 'd' (2), 'e' (2); a label"
-    )

@@ -44,17 +44,6 @@ def test_wrong_digest_is_refused_and_leaves_nothing(fake_index: FakeIndex, tmp_p
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_wrong_digest_of_a_newer_version_leaves_the_cached_one_in_use(fake_index: FakeIndex, tmp_path: Path) -> None:
-    fake_index.projects["demo"] = {"demo-1.0.tar.gz": make_archive("demo-1.0", {"a.txt": "a"})}
-    fetch_archive("demo", fake_index.index, tmp_path)
-    fake_index.projects["demo"]["demo-2.0.tar.gz"] = make_archive("demo-2.0", {"a.txt": "b"})
-    fake_index.wrong_digest = {"demo-2.0.tar.gz"}
-    archive = fetch_archive("demo", fake_index.index, tmp_path)
-    assert archive.version == "1.0"
-    assert archive.fault is not None
-    assert "demo-2.0.tar.gz is not the file" in archive.fault
-
-
 def test_a_download_cut_short_is_tried_again_and_then_refused(fake_index: FakeIndex, tmp_path: Path) -> None:
     fake_index.projects["demo"] = {"demo-1.0.tar.gz": make_archive("demo-1.0", {"a.txt": "a" * 5000})}
     fake_index.cut_short = {"demo-1.0.tar.gz"}
@@ -110,12 +99,6 @@ def test_passwords_in_addresses_stay_out_of_messages(fake_index: FakeIndex, tmp_
     assert "hunter2" not in str(caught.value)
 
 
-def test_certificates_that_are_not_there(tmp_path: Path) -> None:
-    index = Index(endpoint="https://127.0.0.1:1/simple/", certificates=str(tmp_path / "absent.pem"), pause=0)
-    with pytest.raises(SourceError, match=r"certificates .* are missing: .*absent\.pem"):
-        fetch_archive("demo", index, tmp_path)
-
-
 def wheels(*names: str) -> dict[str, bytes]:
     return {name: make_wheel({"demo/a.txt": name}) for name in names}
 
@@ -127,14 +110,6 @@ def test_the_newest_wheel_of_a_final_release_that_is_not_yanked(fake_index: Fake
     wheel = fetch_wheel("Demo", fake_index.index, tmp_path)
     assert (wheel.version, wheel.path, wheel.fault) == ("1.10", tmp_path / "demo" / names[1], None)
     assert read_wheel_member(wheel.path, "demo/a.txt") == names[1].encode()
-
-
-def test_a_wheel_for_every_platform_goes_first(fake_index: FakeIndex, tmp_path: Path) -> None:
-    names = ["demo-1.0-cp311-cp311-manylinux_2_17_x86_64.whl", "demo-1.0-py3-none-any.whl"]
-    fake_index.projects["demo"] = wheels(*names)
-    assert fetch_wheel("demo", fake_index.index, tmp_path).path.name == names[1]
-    fake_index.projects["demo"] = wheels(names[0], "demo-1.0-cp310-cp310-win_amd64.whl")
-    assert fetch_wheel("demo", fake_index.index, tmp_path).path.name == "demo-1.0-cp310-cp310-win_amd64.whl"
 
 
 def test_a_given_version_is_asked_for_once(fake_index: FakeIndex, tmp_path: Path) -> None:
@@ -161,11 +136,3 @@ def test_without_the_index_a_cached_wheel_stands_in_and_says_so(fake_index: Fake
     assert wheel.fault.startswith("newer version than 1.0 not looked up: ")
     with pytest.raises(SourceError, match="demo: no usable answer"):
         fetch_wheel("demo", fake_index.index, tmp_path, "2.0")
-
-
-def test_a_wheel_with_a_wrong_digest_is_refused(fake_index: FakeIndex, tmp_path: Path) -> None:
-    fake_index.projects["demo"] = wheels("demo-1.0-py3-none-any.whl")
-    fake_index.wrong_digest = {"demo-1.0-py3-none-any.whl"}
-    with pytest.raises(SourceError, match="is not the file that the index describes"):
-        fetch_wheel("demo", fake_index.index, tmp_path)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

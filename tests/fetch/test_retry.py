@@ -15,7 +15,6 @@ from audit_pipeline.fetch.retry import (
     build_retryer,
     format_public_error,
     is_transient_fault,
-    is_transient_status,
     parse_retry_after,
 )
 
@@ -54,11 +53,6 @@ def test_what_may_pass(error: Exception, passes: bool) -> None:
     around = RuntimeError("cannot be had")
     around.__cause__ = error
     assert is_transient_fault(around) is passes
-
-
-@pytest.mark.parametrize("status", [200, 301, 404])
-def test_no_other_answer_is_another_in_a_moment(status: int) -> None:
-    assert not is_transient_status(status)
 
 
 def test_pauses_double_up_to_the_longest() -> None:

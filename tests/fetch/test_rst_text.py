@@ -39,18 +39,6 @@ def test_inline_markup(markup: str, shown: str) -> None:
     assert rst_to_text(markup) == shown
 
 
-def test_named_references_show_their_words_wherever_their_target_is() -> None:
-    assert rst_to_text("Use Widget_ or `any other`__.\n\n.. _widget: https://example.invalid") == (
-        "Use Widget or any other."
-    )
-
-
-def test_references_show_the_title_of_their_section() -> None:
-    titles = {"whats-new": "What *is* ``new``", "/howto/move": "How to move"}
-    markup = "See :ref:`whats-new`, :ref:`these <whats-new>`, :doc:`/howto/move` and :ref:`nowhere`."
-    assert rst_to_text(markup, titles) == "See What is new, these, How to move and nowhere."
-
-
 PAGE = """\
 .. _page:
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from made_files import written
-from profiles import max_examples
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.formats import open_rows, open_texts, read_rows
@@ -118,32 +114,8 @@ def test_of_a_file_that_is_one_object_nothing_is_taken(tmp_path: Path, content: 
         read_rows(written(tmp_path, "t.json", content))
 
 
-def test_numbers_that_only_python_writes_are_read(tmp_path: Path) -> None:
-    [row] = read_rows(written(tmp_path, "t.jsonl", '{"a": NaN, "b": -Infinity}')).rows
-    assert math.isnan(float(str(row.values["a"])))
-    assert row.values["b"] == -math.inf
-
-
-def test_a_row_of_hardly_any_characters_is_named(tmp_path: Path) -> None:
-    texts = ["\ue000\ue001 \ue002" * 10, "\x7f", "a\ufffdb", "7KH NHHSHU RI WKH ODPS"]
-    found = open_texts(written(tmp_path, "t.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in texts)))
-    assert [row.text for row in found] == texts[1:], "whether letters form words is not asked of rows"
-    assert [row.reason for row in found.skipped.first] == [
-        "column 'text' is for the most part control, private-use or replacement characters"
-    ]
-
-
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=8,
 )
-
-
-@max_examples(60)
-@given(objects=st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), min_size=1, max_size=6))
-def test_objects_whose_keys_stand_once_are_read_as_json_has_them(
-    objects: list[dict[str, object]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path = written(tmp_path_factory.mktemp("json"), "t.jsonl", "".join(f"{json.dumps(one)}\n" for one in objects))
-    assert [dict(row.values) for row in read_rows(path).rows] == objects

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from made_files import save_dataset, write_rows
-from pydantic import ValidationError
 
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.workspace import create_workspace
@@ -183,20 +182,6 @@ def test_several_sets_are_collections_whose_names_never_meet(tmp_path: Path) -> 
         ("one", "a.txt"): "the text of alone/a.txt",
     }
     assert not harvest.missing
-
-
-def test_a_set_that_is_gone_is_missing_and_the_others_are_read(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("here")
-    harvest = harvest_local_files(settings(None, collections={"here": [tmp_path / "a.txt"], "gone": [tmp_path / "b"]}))
-    assert [one.name for one in harvest.documents] == ["a.txt"]
-    assert [(one.collection, one.name) for one in harvest.missing] == [("gone", None)]
-
-
-def test_path_and_collections_exclude_each_other(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match="keep one of them"):
-        settings(tmp_path, collections={"a": [tmp_path]})
-    with pytest.raises(ValidationError):
-        settings(None, collections={"a": []})
 
 
 def test_the_language_is_that_of_each_text_where_it_is_to_be_detected(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 from config_problems import problems_of
 
 from audit_pipeline.catalogue.paths import PROJECT_ROOT
-from audit_pipeline.errors import ConfigError
 from audit_pipeline.sources.config import SourceSettings, all_sources, load_source_settings
 from audit_pipeline.sources.local_files import LocalFilesSettings
 from audit_pipeline.sources.passages import PassagesSettings
@@ -29,11 +28,6 @@ def test_the_shipped_file_says_what_the_defaults_are() -> None:
     # Which passages there are is said by the file alone.
     ready = shipped.for_source("passages").to_be_set, PassagesSettings().to_be_set
     assert ready == (None, "set passages.files in config/sources.yaml")
-
-
-def test_sections_may_be_left_out_or_empty(tmp_path: Path) -> None:
-    for text in ("", "local_files:\n"):
-        assert load(tmp_path, text).for_source("local_files") == LocalFilesSettings()
 
 
 def test_relative_paths_count_from_the_folder_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,8 +61,3 @@ def test_errors_name_file_and_key(tmp_path: Path, text: str, message: str) -> No
     said = problems_of(load_source_settings, tmp_path)
     assert re.search(message, said)
     assert "\n" not in said
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"sources\.yaml is missing"):
-        load_source_settings(tmp_path)

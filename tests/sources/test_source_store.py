@@ -22,7 +22,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import compute_documents_version, read_documents
 from audit_pipeline.connectors.books.source import BooksSettings
 from audit_pipeline.connectors.patents.source import PatentsSettings
-from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 from audit_pipeline.sources.config import all_sources, require_source
 from audit_pipeline.sources.local_files import LocalFilesSettings
@@ -117,15 +117,6 @@ def test_a_whole_missing_collection_is_kept_and_the_version_stays(paths: DataPat
     assert dict(report.kept) == {"b": 2}
 
 
-def test_nothing_arrived_but_something_was_there(paths: DataPaths) -> None:
-    before = first_harvest(paths)
-    missing = tuple(MissingPart(name, "no network", name) for name in "abc")
-    report = store_harvest("demo", Harvest((), missing), paths, step_of("run-2"), DAY_2)
-    assert report.documents == 5
-    assert report.data_version == before.data_version
-    assert set(report.table.column("run_id").to_pylist()) == {"run-1"}
-
-
 def test_nothing_arrived_and_nothing_was_there(paths: DataPaths) -> None:
     missing = tuple(MissingPart(name, "no network", name) for name in "abcde")
     with pytest.raises(SourceError, match=r"demo yielded nothing; a: no network; b: no network; .* \(and 2 more\)"):
@@ -158,11 +149,6 @@ def test_documents_of_one_name_are_named_and_the_first_is_kept(paths: DataPaths)
     )
     assert held(report.table) == {"demo:a:1": ("x", "run-1")}
     assert report.left_out == (LeftOut("demo:a:1", "a second document of this name; the first is kept"),)
-
-
-def test_documents_that_were_never_fetched(paths: DataPaths) -> None:
-    with pytest.raises(DataError, match="the source demo has not been built yet"):
-        read_documents(paths, "demo")
 
 
 NAMES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8, unique=True)
@@ -298,15 +284,3 @@ def test_a_source_read_from_files_is_stale_when_they_change_and_only_then(tmp_pa
     assert read_settings_digest("patents", paths) == given.digest_for("patents")
     page.unlink()
     assert read_settings_digest("patents", paths) != given.digest_for("patents")
-
-
-def test_a_single_file_and_a_file_that_is_not_there_yet(tmp_path: Path, paths: DataPaths) -> None:
-    numbers = tmp_path / "numbers.txt"
-    given = source_settings(patents=PatentsSettings(crawl=numbers, contact="me@example.invalid"))
-    before = given.digest_for("patents")
-    numbers.write_text("CN1\n")
-    written = given.digest_for("patents")
-    assert written != before
-    numbers.write_text("CN1\nCN2\n")
-    assert given.digest_for("patents") not in (before, written)
-    assert source_settings().digest_for("patents") not in (before, written)

@@ -158,10 +158,6 @@ def test_each_folder_may_describe_its_own_and_a_broken_description_keeps_what_wa
     assert broken.missing[0].held("shelf", "b/book.txt")
 
 
-def test_a_folder_that_is_not_there_is_missing(tmp_path: Path) -> None:
-    assert "no such folder" in read(tmp_path / "absent").missing[0].reason
-
-
 # --- the source
 
 

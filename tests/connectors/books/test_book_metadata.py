@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from audit_pipeline.connectors.books.files import Dating, dating_of, read_metadata, years_in
-from audit_pipeline.errors import DataError
 
 
 @pytest.mark.parametrize(
@@ -77,18 +76,3 @@ def test_rows_of_a_metadata_file(tmp_path: Path) -> None:
         ("books.csv:7", "column 'file' is empty"),
         ("books.csv:8 (a.txt)", "described before, at books.csv:2, which holds"),
     ]
-
-
-def test_numbers_in_json_are_keys_and_years(tmp_path: Path) -> None:
-    path = tmp_path / "dates.jsonl"
-    path.write_text(
-        '{"id": 1342, "published": 1813}\n{"id": 5, "published": 1813.5}\n{"id": 6, "title": [1], "published": 1}\n'
-    )
-    entries, left_out = read_metadata(path, "id")
-    assert [(entry.key, entry.dating.published) for entry in entries] == [("1342", date(1813, 12, 31))]
-    assert [item.part for item in left_out] == ["dates.jsonl:2 (5)", "dates.jsonl:3 (6)"]
-
-
-def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file"):
-        read_metadata(tmp_path / "books.csv", "file")

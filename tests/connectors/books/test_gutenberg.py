@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from made_books import Library, impatient_client, library
-from pydantic import ValidationError
 
 from audit_pipeline.connectors.books.files import BookEntry, Dating
 from audit_pipeline.connectors.books.gutenberg import (
@@ -17,7 +16,6 @@ from audit_pipeline.connectors.books.gutenberg import (
     choose_books,
     dating_from_gutenberg_text,
     harvest_gutenberg,
-    list_mirror_addresses,
     read_catalogue,
 )
 from audit_pipeline.connectors.books.source import GutenbergSettings
@@ -123,16 +121,6 @@ def test_listed_numbers_that_are_no_texts_are_named() -> None:
     ]
 
 
-def test_addresses_of_both_layouts() -> None:
-    given = settings(mirror="http://mirror.example/pg/")
-    assert list_mirror_addresses(1342, given) == [
-        "http://mirror.example/pg/cache/epub/1342/pg1342.txt",
-        "http://mirror.example/pg/1/3/4/1342/1342-0.txt",
-        "http://mirror.example/pg/1/3/4/1342/1342.txt",
-    ]
-    assert list_mirror_addresses(7, given)[1] == "http://mirror.example/pg/0/7/7-0.txt"
-
-
 @pytest.mark.parametrize(
     ("original", "dating"),
     [
@@ -210,20 +198,3 @@ def test_without_the_catalogue_all_of_the_collection_is_missing(shelf: Library, 
     got = harvest(shelf, tmp_path)
     assert got.documents == ()
     assert got.missing[0].held("gutenberg", "7")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"files": ["pg{number}.txt"]},
-        {"files": ["all.txt"]},
-        {"files": []},
-        {"seconds_between": 0.5},
-        {"mirror": "ftp://mirror.example"},
-        {"limit": 0},
-        {"collection": "a:b"},
-    ],
-)
-def test_settings_that_make_no_sense(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        settings(**wrong)

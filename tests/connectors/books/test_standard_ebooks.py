@@ -96,10 +96,6 @@ def test_the_colophon_dates_the_work(published: str, dating: Dating | None) -> N
     assert dating_from_colophon(read_epub(se_book(published))) == dating
 
 
-def test_a_book_without_a_colophon_has_no_date() -> None:
-    assert dating_from_colophon(read_epub(epub({"a.xhtml": page("<p>was published in 1871 by</p>")}))) is None
-
-
 def test_a_feed_of_either_kind() -> None:
     given = StandardEbooksSettings()
     base = "https://standardebooks.org/ebooks/ada-miller/the-lamp/downloads"

@@ -98,13 +98,6 @@ def test_other_publications_and_priorities_of_the_timeline_are_not_this_ones() -
     assert patent.keys == ("family:74512345", "application:CN202011084321", "application:PCT/CN2021/123456")
 
 
-def test_grant_dates_in_the_meta_tags_carry_a_scheme() -> None:
-    source = page().replace(
-        '<meta name="DC.date" content="2021-02-09">', '<meta name="DC.date" content="2021-02-11" scheme="issue">'
-    )
-    assert reason(source) == "contradictory publication dates: 2021-02-09 and 2021-02-11"
-
-
 @pytest.mark.parametrize("source", ["", "   ", "<html><body>404</body></html>", "nonsense", "<!-- x -->", "\x00\x01"])
 def test_what_is_no_patent_page(source: str) -> None:
     assert reason(source) == "not the source of a patent page"
@@ -113,12 +106,6 @@ def test_what_is_no_patent_page(source: str) -> None:
 def test_two_numbers_contradict() -> None:
     source = page().replace('content="CN:112345678:A"', 'content="CN:112345679:A"')
     assert reason(source) == "contradictory publication numbers: CN112345678A and CN112345679A"
-
-
-def test_a_page_in_another_charset() -> None:
-    assert parsed(page(charset="GBK").encode("gb18030")).parts["abstract"] == ABSTRACT
-    with pytest.raises(UnusablePatentError, match="wrong charset: its bytes are not utf-8"):
-        parsed(page(charset="utf-8").encode("gb18030"))
 
 
 def test_a_broken_page_gives_what_is_there() -> None:

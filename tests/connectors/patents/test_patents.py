@@ -12,7 +12,6 @@ import jieba
 import pytest
 from ledger_lines import step_of
 from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page
-from pydantic import ValidationError
 
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.config import load_benchmarks
@@ -78,12 +77,6 @@ def test_a_document(tmp_path: Path) -> None:
     assert document.url == "https://patents.google.com/patent/CN112345678A/zh"
 
 
-def test_parts_in_the_order_set(tmp_path: Path) -> None:
-    folder = save(tmp_path / "pages", "a.html", page())
-    (document,) = harvest(tmp_path, pages=folder, parts=["claims", "description"]).documents
-    assert document.text == "\n".join((*CLAIMS, *DESCRIPTION))
-
-
 def test_pages_and_export_together(tmp_path: Path) -> None:
     folder = save(tmp_path / "pages", "a.html", page())
     save(folder, "b.html", page("CN112345678B", published="2022-08-19", family="74512345"))
@@ -143,12 +136,6 @@ def test_cleaning_follows_the_settings(tmp_path: Path) -> None:
     assert reasons(found) == {"5000 characters or fewer": 1}
 
 
-def test_a_claim_that_restates_the_description_is_no_noise(tmp_path: Path) -> None:
-    body = "".join(DESCRIPTION)
-    folder = save(tmp_path / "pages", "a.html", page(claims=(f"1.{body}", f"2.{body}")))
-    assert len(harvest(tmp_path, pages=folder).documents) == 1
-
-
 def test_what_did_not_arrive_keeps_what_was_there(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path / "data")
     now = datetime(2024, 12, 31, tzinfo=UTC)
@@ -183,11 +170,6 @@ def test_windows_of_patentmia_in_jieba_words(tmp_path: Path) -> None:
         assert row["text"] in {one.name: one.text.replace("\n", "") for one in different}[row["document_id"][-12:]]
 
 
-def test_a_list_that_cannot_be_read_is_missing(tmp_path: Path) -> None:
-    found = harvest(tmp_path, crawl=tmp_path / "nowhere.txt", contact="ann@example.org")
-    assert [(item.part, item.collection) for item in found.missing] == [("nowhere.txt", "CN")]
-
-
 def test_what_has_to_be_set(tmp_path: Path) -> None:
     assert "set patents.pages, patents.export or patents.crawl" in str(settings().to_be_set)
     assert "set patents.contact" in str(settings(crawl=tmp_path).to_be_set)
@@ -195,12 +177,3 @@ def test_what_has_to_be_set(tmp_path: Path) -> None:
     assert settings(crawl=tmp_path, contact="ann@example.org").to_be_set is None
     with pytest.raises(SourceError, match="patents has nothing to read: set"):
         patents.harvest(settings(), tmp_path)
-
-
-def test_settings_are_checked() -> None:
-    for bad in (
-        {"countries": ["cn"]}, {"countries": []}, {"countries": ["CN", "CN"]}, {"parts": []}, {"parts": ["title"]},
-        {"parts": ["claims", "claims"]}, {"seconds_between": 0.5}, {"limit": 0}, {"contact": " "}, {"page": "x"},
-    ):  # fmt: skip
-        with pytest.raises(ValidationError):
-            settings(**bad)

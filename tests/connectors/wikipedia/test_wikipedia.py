@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import ValidationError
 
 from audit_pipeline.connectors.wikipedia import harvest as whole
 from audit_pipeline.connectors.wikipedia.data_set import read_dates
@@ -139,19 +138,3 @@ def test_what_has_to_be_set(tmp_path: Path) -> None:
     assert to_be_set(categories=("2023 events",), contact="ann@example.org") == ""
     with pytest.raises(SourceError, match=r"wikipedia\.hub"):
         harvest(WikipediaSettings(), tmp_path)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"event_title": "("},
-        {"depth": -1},
-        {"collection": "a:b"},
-        {"seconds_between": 0},
-        {"unknown": 1},
-        {"part": "all"},
-    ],
-)
-def test_settings_that_make_no_sense(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        WikipediaSettings.model_validate(wrong)

@@ -148,10 +148,6 @@ def test_depth_and_most_pages(server: BadServer, wiki: Wiki, tmp_path: Path) -> 
     assert ("API: 3", "not fetched: most_pages is 1") in {(item.part, item.reason) for item in few.left_out}
 
 
-def test_only_the_lead(server: BadServer, wiki: Wiki, tmp_path: Path) -> None:
-    assert harvested(server, tmp_path, part="lead", depth=0).documents[0].text == "The 2023 Orla floods began."
-
-
 def test_a_second_harvest_asks_for_nothing_while_answers_are_kept(
     server: BadServer, wiki: Wiki, tmp_path: Path
 ) -> None:
@@ -174,16 +170,6 @@ def test_a_busy_server_is_asked_again_after_the_pause_it_wants(server: BadServer
     assert harvest.missing[0].collection == "events"
     assert "not the API's" in harvest.missing[0].reason
     assert [pause for pause in pauses if pause > 1] == [5, 3]
-    assert [one.name for one in harvested(server, tmp_path).documents] == ["1", "2"]
-
-
-def test_faults_in_mid_harvest_lose_nothing(server: BadServer, wiki: Wiki, tmp_path: Path) -> None:
-    turn = iter(range(10_000))
-
-    def flaky(request: Request) -> Answer:
-        return (fault(500), fault(429), wiki(request), wiki(request))[next(turn) % 4]
-
-    server.serve_by("/w/api.php", flaky)
     assert [one.name for one in harvested(server, tmp_path).documents] == ["1", "2"]
 
 
@@ -211,18 +197,6 @@ def test_a_page_that_cannot_be_had_is_missing_by_name(server: BadServer, wiki: W
     assert [page.name for page in harvest.documents] == ["1"]
     (missing,) = harvest.missing
     assert (missing.part, missing.collection, missing.name) == ("API: Velm fair", "events", "2")
-
-
-def test_a_site_that_is_gone_is_left_alone(server: BadServer, wiki: Wiki, tmp_path: Path) -> None:
-    wiki.categories["Category:2023 events"] = [(n, 0, f"2023 event {n}") for n in range(1, 21)]
-
-    def gone(request: Request) -> Answer:
-        return fault(403) if "pageids" in request.query else wiki(request)
-
-    server.serve_by("/w/api.php", gone)
-    harvest = harvested(server, tmp_path)
-    assert {missing.name for missing in harvest.missing} == {str(number) for number in range(1, 21)}
-    assert len([request for request in server.requests if "pageids" in request.query]) == 3
 
 
 @pytest.mark.parametrize("strange", [[], {"query": []}, "<html>"])
