@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.thresholds import ScoredTexts, check_calibration, draw_keys
 
 
@@ -61,11 +60,3 @@ def test_scores_all_alike_flag_nobody_and_the_order_of_rows_is_irrelevant():
     shuffled = given.take(np.random.default_rng(2).permutation(120))
     assert check_calibration(given, splits=20) == check_calibration(shuffled, splits=20)
     assert check_calibration(given, splits=20) != check_calibration(given, splits=20, seed=1)
-
-
-def test_no_texts_and_wrong_settings():
-    assert all(one.reason and one.n_groups == 0 for one in check_calibration(nonmembers([], [])))
-    with pytest.raises(DataError, match="two splits"):
-        check_calibration(nonmembers([1.0], [1]), splits=1)
-    with pytest.raises(ConfigError, match="between 0 and 1"):
-        check_calibration(nonmembers([1.0], [1]), alphas=[2.0])

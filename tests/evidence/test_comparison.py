@@ -10,7 +10,7 @@ from scipy.stats import t
 from audit_pipeline.catalogue.contracts import COMPARISONS
 from audit_pipeline.evidence.evaluation import Comparison, compare_detectors
 from audit_pipeline.evidence.sides import ScoreColumn
-from audit_pipeline.metrics.intervals import NOTHING_VARIES, Interval
+from audit_pipeline.metrics.intervals import Interval
 
 
 def made(n_groups=30, size=2, seed=0, better=1.2, worse=0.4, shared=0.5):
@@ -87,17 +87,6 @@ def test_with_one_text_a_group_it_is_delongs_test():
         parts.append((won.mean(axis=1), won.mean(axis=0)))
     variance = sum((one - other).var(ddof=1) / 30 for one, other in zip(*parts, strict=True))
     assert found.standard_error == pytest.approx(math.sqrt(variance))
-
-
-def test_a_clear_difference_is_seen_and_none_is_not():
-    first, second, labels, groups = made(n_groups=300, size=1)
-    found = compare(first, second, labels, groups)
-    assert found.p_value <= 0.01
-    assert 0 < found.interval.low < found.difference < found.interval.high
-    same = compare(first, 2 * first + 1, labels, groups)
-    assert (same.difference, same.standard_error, same.p_value) == (0.0, None, None)
-    assert same.interval == Interval(None, None)
-    assert same.method.endswith(NOTHING_VARIES)
 
 
 def test_what_detectors_share_cancels():
@@ -186,12 +175,6 @@ def test_every_pair_of_defaults_and_each_against_the_blind_control():
     assert found[0]["method"] == alone.method
 
 
-def test_the_blind_control_is_the_other_wherever_it_stands():
-    first, second, labels, groups = made()
-    found = rows(column("blind_control", second, labels, groups), column("loss", first, labels, groups))
-    assert [(row["detector"], row["other"]) for row in found] == [("loss", "blind_control")]
-
-
 def test_only_texts_that_both_have_scored_count():
     first, second, labels, groups = made()
     without_some = np.arange(len(labels)) % 7 != 0
@@ -212,15 +195,3 @@ def test_a_pair_without_texts_of_both_classes_has_no_row():
     members = labels == 1
     assert rows(column("loss", first, labels, groups, members), column("zlib", second, labels, groups)) == []
     assert rows() == rows(column("loss", first, labels, groups)) == []
-
-
-def test_equal_detectors_are_told_apart_as_seldom_as_stated():
-    generator = np.random.default_rng(17)
-    labels = np.arange(60) % 2
-    groups = [f"{index:02d}" for index in range(60)]
-    rejected = 0
-    for _ in range(300):
-        common = generator.normal(size=60)
-        first, second = (common + generator.normal(size=60) + 1.0 * labels for _ in range(2))
-        rejected += compare(first, second, labels, groups).p_value <= 0.05
-    assert 0.012 <= rejected / 300 <= 0.088  # 5% and three standard errors

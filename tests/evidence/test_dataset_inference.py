@@ -226,14 +226,6 @@ def test_a_feature_that_some_text_lacks_is_left_out_and_named(missing: float) ->
     assert infer((values, held_out, groups)).split_p_values != without.split_p_values
 
 
-def test_many_missing_features_are_named_in_part() -> None:
-    values, held_out, groups = made(4)
-    wide = np.hstack([values, np.full((len(values), 8), math.nan)])
-    found = infer((wide, held_out, groups), names=[*NAMES, *(f"gone {one}" for one in range(8))])
-    assert len(found.left_out) == 8
-    assert found.method.endswith("gone 4 (144 of 144 texts lack it) and 3 more")
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -289,17 +281,6 @@ def test_a_row_of_the_table_of_corpus_tests() -> None:
     assert (
         replace(done, claim_level="sound test").row(model="m", benchmark="b", run_id="r")["claim_level"] == "sound test"
     )
-
-
-def test_what_does_not_fit_together_is_an_error() -> None:
-    values, held_out, groups = made(1)
-    for wrong in ((values[:-1], held_out, groups), (values, held_out[:-1], groups), (values, held_out, groups[:-1])):
-        with pytest.raises(DataError, match="row per text"):
-            infer(wrong)
-    with pytest.raises(DataError, match="column per feature"):
-        infer((values, held_out, groups), names=NAMES[:-1])
-    with pytest.raises(DataError, match="at least one split"):
-        infer((values, held_out, groups), splits=0)
 
 
 def test_a_long_table_of_scores_becomes_a_matrix() -> None:

@@ -11,7 +11,6 @@ from audit_pipeline.catalogue.contracts import EVALUATIONS, EXAMPLES, SCORES
 from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.evaluation import compare_detectors, evaluate
-from audit_pipeline.evidence.sides import build_score_columns
 from audit_pipeline.metrics import roc
 from audit_pipeline.metrics.intervals import measure_auroc_of_scores
 from audit_pipeline.metrics.rates import fpr_at_tpr, tpr_at_fpr
@@ -134,12 +133,6 @@ def test_tprs_have_the_bounds_of_a_share(large):
         assert [rows[metric]["value"] for metric in OF_SCORES[:3]] == [values[metric] for metric in OF_SCORES[:3]]
         assert rows["tpr_at_01_fpr"]["value"] is None  # 120 non-members
     assert rows_of(found, "blind_control")["tpr_at_1_fpr"]["method"].startswith("TF-IDF")
-
-
-def test_the_default_setting_is_marked(small):
-    found = run(*small)
-    marked = {(row["detector"], row["parameters"]) for row in found.table.to_pylist() if row["is_default"]}
-    assert marked == {("min_k", K2), ("blind_control", "{}")}
 
 
 def test_a_small_benchmark_has_no_blind_control(small):
@@ -319,20 +312,6 @@ def test_matched_sides_are_no_mild_shift(large):
         )
 
 
-def test_columns_serve_plots(large):
-    scores, examples = large
-    (column,) = build_score_columns(scores_table(scores), examples_table(examples), model="m", benchmark="b")
-    labels = {row["example_id"]: row["label"] for row in examples}
-    assert sorted(column.members) == sorted(row["score"] for row in scores if labels[row["example_id"]])
-    assert sorted(column.nonmembers) == sorted(row["score"] for row in scores if not labels[row["example_id"]])
-    points = column.roc()
-    assert np.trapezoid(points.tpr, points.fpr) == pytest.approx(compute_metrics(column.scores, column.labels)["auroc"])
-    (one_class,) = build_score_columns(
-        scores_table(scores[1:2]), examples_table(examples), model="m", benchmark="b"
-    )  # fmt: skip
-    assert one_class.roc() is None
-
-
 def test_every_setting_of_the_grid_gets_its_rows(small):
     _, examples = small
     scores = [
@@ -371,33 +350,11 @@ def test_scores_that_do_not_belong_are_refused(small):
             run([score(examples[0]["example_id"], bad)], examples)
 
 
-def test_scores_that_do_not_say_which_setting_is_the_default_are_refused(small):
-    scores, examples = small
-    with pytest.raises(DataError, match="do not say which setting"):
-        run([{**scores[0], "is_default": None}, *scores[1:]], examples)
-
-
-def test_a_blind_control_of_other_texts_is_refused(large):
-    scores, examples = large
-    with pytest.raises(DataError, match="read on other texts"):
-        run(scores, examples, assessed_on=[*examples[:-1], example(500, 1)])
-    with pytest.raises(DataError, match="read on other texts"):
-        run(scores, examples, assessed_on=[*examples, example(500, 1)])
-
-
 def test_a_detector_that_is_not_ours_is_evaluated_like_any(small):
     _, examples = small
     found = run([score(row["example_id"], float(index % 5), "theirs") for index, row in enumerate(examples)], examples)
     assert rows_of(found, "theirs")["auroc"]["value"] is not None
     assert headline(found) == {"theirs {}", "blind_control {}"}
-
-
-def test_examples_that_cannot_be_right_are_refused(small):
-    scores, examples = small
-    with pytest.raises(DataError, match="occurs twice"):
-        run(scores, [*examples, examples[0]])
-    with pytest.raises(DataError, match="neither 1"):
-        run([], [{**examples[0], "label": 2}])
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), st.integers(0, 6), st.booleans()), min_size=2))

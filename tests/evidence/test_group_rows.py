@@ -12,7 +12,6 @@ from audit_pipeline.catalogue.contracts import (
     SCORES,
 )
 from audit_pipeline.detectors import registry
-from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.conformal import ledger_q_values
 from audit_pipeline.evidence.decision_tables import compute_decision_tables
 
@@ -263,34 +262,3 @@ def test_evaluation_never_chooses_a_threshold():
     after = run(pa.Table.from_pylist(changed, schema=SCORES.schema), EXAMPLES_TABLE).decisions
     assert before["threshold"].equals(after["threshold"])
     assert not before["fpr"].equals(after["fpr"])
-
-
-def test_mistakes_in_the_tables_are_named():
-    rows = EXAMPLES_TABLE.to_pylist()
-
-    def examples_with(**changes):
-        return pa.Table.from_pylist([{**rows[0], **changes}, *rows[1:]], schema=EXAMPLES.schema)
-
-    one = SCORES_TABLE.to_pylist()[0]
-
-    def scores_with(*more):
-        return pa.concat_tables([SCORES_TABLE, pa.Table.from_pylist(more, schema=SCORES.schema)])
-
-    for scores, examples, words in (
-        (SCORES_TABLE, examples_with(split="evaluation"), "k000 is in the calibration and in the evaluation split"),
-        (SCORES_TABLE, examples_with(label=3), "neither 1"),
-        (SCORES_TABLE, examples_with(example_id=rows[1]["example_id"]), "occurs twice"),
-        (scores_with(one), EXAMPLES_TABLE, "scores an example twice"),
-        (scores_with({**one, "example_id": "nobody"}), EXAMPLES_TABLE, "not in the benchmark"),
-        (scores_with({**one, "detector": "zlib", "score": float("inf")}), EXAMPLES_TABLE, "not a finite number"),
-        (SCORES_TABLE, EXAMPLES_TABLE.drop_columns(["group"]), "columns missing: group"),
-    ):
-        with pytest.raises(DataError, match=words):
-            run(scores, examples)
-    with pytest.raises(ConfigError, match="between 0 and 1"):
-        run(SCORES_TABLE, EXAMPLES_TABLE, alphas=(5.0,))
-
-
-def test_a_detector_that_is_not_ours_is_decided_like_any_other():
-    rows = run(scores_of(EXAMPLES_TABLE, "someone_elses"), EXAMPLES_TABLE).group_tests.to_pylist()
-    assert {(row["detector"], row["is_default"]) for row in rows} == {("someone_elses", True)}

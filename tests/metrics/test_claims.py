@@ -1,10 +1,7 @@
-import inspect
 from typing import get_args
 
 import pytest
 
-from audit_pipeline.errors import ConfigError
-from audit_pipeline.metrics import claims
 from audit_pipeline.metrics.claims import (
     EXTRACTION_IN_WORDS,
     ClaimLevel,
@@ -65,25 +62,6 @@ def test_an_auroc_below_chance_is_no_mild_shift_of_matched_sides():
 def test_the_table_reaches_every_verdict_and_level():
     assert {row[2] for row in TABLE} == set(get_args(SplitVerdict))
     assert {row[3] for row in TABLE} == set(get_args(ClaimLevel))
-
-
-def test_an_unknown_design_is_named():
-    for function, of in ((split_verdict, MILD), (claim_level, "mild shift")):
-        with pytest.raises(ConfigError, match=r"'random'; use one of temporal, exchangeable, randomised"):
-            function("random", of)
-
-
-def test_every_verdict_and_level_has_one_or_two_sentences():
-    texts = [*claims.VERDICT_IN_WORDS.values(), *claims.CLAIM_IN_WORDS.values()]
-    assert set(claims.VERDICT_IN_WORDS) == set(get_args(SplitVerdict))
-    assert set(claims.CLAIM_IN_WORDS) == set(get_args(ClaimLevel))
-    for text in texts:
-        assert 1 <= text.count(".") <= 2
-        assert text.endswith(".")
-
-
-def test_nothing_is_said_to_be_proven():
-    assert "prove" not in inspect.getsource(claims).lower()
 
 
 def test_a_level_rests_on_somebodys_word_where_nothing_has_read_the_texts():
