@@ -53,13 +53,6 @@ def digests(folder: Path) -> dict[str, str]:
     return {name: compute_benchmark_digest(spec, VERSIONS) for name, spec in load_benchmarks(folder).items()}
 
 
-def test_moving_a_cutoff_moves_the_digests_of_its_family_only(tmp_path: Path) -> None:
-    before = digests(write_config(tmp_path))
-    after = digests(write_config(tmp_path, member_before="2021-01-01"))
-    assert {name for name in before if before[name] != after[name]} == {"notes_32", "notes_64"}
-    assert len(set(before.values())) == 3
-
-
 @pytest.mark.parametrize(("key", "value"), [("words", "[64, 32, 128]"), ("description", "told otherwise")])
 def test_other_lengths_and_descriptions_are_no_part_of_a_digest(tmp_path: Path, key: str, value: str) -> None:
     before = digests(write_config(tmp_path))
@@ -146,16 +139,6 @@ def test_a_build_depends_on_nothing_but_its_inputs(tmp_path: Path) -> None:
     assert more.digest != first.digest
 
 
-def test_documents_are_read_from_the_data_folder(tmp_path: Path) -> None:
-    paths = DataPaths(tmp_path)
-    spec = temporal_spec(sources=["sotu"])
-    with pytest.raises(DataError, match=r"the source sotu has not been built yet"):
-        build(spec, paths, "run")
-    assert not paths.examples(spec.name).exists()
-    write_explained(paths, DOCUMENTS, "sotu", some_documents())
-    assert build(spec, paths, "run").examples.num_rows > 0
-
-
 def test_the_current_digest_follows_the_documents(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     spec = temporal_spec(sources=["sotu"])
@@ -186,16 +169,6 @@ def test_the_current_digest_follows_the_rows_of_one_file_and_reads_them_once(
     file.unlink()
     with pytest.raises(DataError, match=r"rows\.jsonl"):
         compute_current_digest(spec, paths)
-
-
-def test_several_sources_are_one_benchmark(tmp_path: Path) -> None:
-    tables = {
-        "old": documents_table([document(f"old{number}n", OLD, 20) for number in range(3)]),
-        "new": documents_table([document(f"new{number}n", NEW, 20) for number in range(3)]),
-    }
-    report = build(temporal_spec(sources=["old", "new"]), DataPaths(tmp_path), "run", tables.__getitem__)
-    assert set(report.source_versions) == {"old", "new"}
-    assert (report.counts["members"], report.counts["nonmembers"]) == (6, 6)
 
 
 def test_a_failed_build_leaves_the_earlier_one_alone(tmp_path: Path) -> None:
@@ -283,13 +256,3 @@ def test_the_shipped_configuration_builds_from_documents_like_the_real_ones(tmp_
     assert report.counts["by_split"] == {"evaluation": {"members": 100, "nonmembers": 100, "unlabelled": 0}}
     assert {tuple(sides.values()) for sides in report.counts["by_collection"].values()} == {(33, 33, 0), (34, 34, 0)}
     assert report.failed == ()
-
-
-def test_what_a_builder_notes_is_in_the_manifest(tmp_path: Path) -> None:
-    paths = DataPaths(tmp_path)
-    build(temporal_spec(), paths, "run", lambda source: some_documents())
-    assert "matched" not in read_built(paths, "made_10").manifest
-    build(temporal_spec(match={"per_side": 3}), paths, "run", lambda source: some_documents())
-    manifest = read_built(paths, "made_10").manifest
-    assert manifest["spec"]["match"] == {"per_side": 3}
-    assert manifest["matched"]["achieved"]["after"]["n"] == manifest["counts"]["texts"] == 6

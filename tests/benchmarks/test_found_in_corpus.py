@@ -8,18 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_documents import document, documents_table, labelled_spec, shelf_spec, temporal_spec, words_of
+from made_documents import document, documents_table, shelf_spec, words_of
 from made_overlap import FOUND, write_search
-from pydantic import ValidationError
 
 from audit_pipeline.benchmarks import build as building
 from audit_pipeline.benchmarks.build import build, compute_current_digest
 from audit_pipeline.benchmarks.builders.found_in_corpus import FoundInCorpusSettings, label_text
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
-from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP
-from audit_pipeline.catalogue.integrity import DamagedError
-from audit_pipeline.catalogue.ledger import file_of
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ConfigError, DataError
 
@@ -168,14 +164,6 @@ def test_a_search_for_an_earlier_build_of_the_pool_is_not_taken(paths: DataPaths
         build(found_spec(), paths, "run")
 
 
-def test_a_damaged_table_is_named(paths: DataPaths) -> None:
-    file = file_of(paths, CORPUS_OVERLAP, f"{POOL}|{CORPUS}", "")
-    file.write_bytes(file.read_bytes() + b"x")
-    for ask in (lambda: build(found_spec(), paths, "run"), lambda: compute_current_digest(found_spec(), paths)):
-        with pytest.raises(DamagedError, match=f"what {CORPUS} holds of {POOL} is damaged"):
-            ask()
-
-
 def test_one_side_alone_is_an_error_that_counts_the_others(paths: DataPaths) -> None:
     write_search(paths, POOL, CORPUS, lambda row: {"templates": 1} if "copied" in row["text"] else {})
     with pytest.raises(DataError, match=r"0 members and 8 non-members remain \(left out: with phrases .*: 1\)"):
@@ -197,25 +185,6 @@ def test_the_digest_follows_the_search_and_the_pool_and_reads_neither(
     monkeypatch.undo()
     build_pool(paths, near_duplicate_threshold=0.9)
     assert compute_current_digest(found_spec(), paths) != built
-
-
-def test_the_texts_have_the_words_that_the_entry_says(paths: DataPaths) -> None:
-    assert build(found_spec(60), paths, "run").failed == ()
-    with pytest.raises(ConfigError, match=f"the texts of {POOL} have not all 32 words"):
-        build(found_spec(32), paths, "run")
-    with pytest.raises(ConfigError, match="counted by whitespace: set unit to that"):
-        build(found_spec(unit="jieba"), paths, "run")
-    with pytest.raises(ValidationError, match="the one length that the pool's texts have, or any"):
-        FoundInCorpusSettings.model_validate({**found_spec().settings.model_dump(), "words": [32, 64]})
-
-
-def test_where_labels_are_from_is_known_of_every_builder() -> None:
-    assert found_spec().label_source == "corpus"
-    assert temporal_spec().label_source == "dates"
-    assert labelled_spec().label_source == "publisher"
-    assert labelled_spec(design="unlabelled").label_source == "none"
-    assert shelf_spec().label_source == "none"
-    assert shelf_spec(held_out={"groups": ["a"]}, design="temporal").label_source == "configuration"
 
 
 SHELF = """\
@@ -256,9 +225,3 @@ def test_a_pool_is_another_benchmark_of_the_file(tmp_path: Path, pool: str, word
         with pytest.raises(ConfigError, match=words):
             benchmarks.require_not_broken("known")
         assert [problem.line for problem in benchmarks.problems] == [12]
-
-
-def test_a_broken_pool_breaks_nothing_else(tmp_path: Path) -> None:
-    broken = SHELF.replace("seed: 1", "seed: x")
-    (tmp_path / "benchmarks.yaml").write_text(f"benchmarks:\n{broken}{KNOWN.format(pool='shelf_60')}")
-    assert list(load_benchmarks(tmp_path)) == ["known"]

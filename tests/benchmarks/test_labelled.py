@@ -16,7 +16,6 @@ from audit_pipeline.benchmarks.builders import labelled
 from audit_pipeline.benchmarks.checks import run_checks
 from audit_pipeline.benchmarks.config import load_benchmarks, resolve_benchmarks
 from audit_pipeline.benchmarks.rows import LabelledRows, draw_rows
-from audit_pipeline.benchmarks.rows_origin import read_folder_rows
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
@@ -214,13 +213,6 @@ def test_jsonl_csv_and_parquet_parts_give_the_same_benchmark(tmp_path: Path) -> 
 
     assert len({rows.version for rows in read}) == 1
     assert len({rows.texts for rows in read}) == 1
-
-
-def test_parts_are_numbered_through(tmp_path: Path) -> None:
-    parquet_parts(tmp_path, GOOD)
-    file = read_folder_rows(tmp_path, "Rows_length4", "path").file
-    assert [row.index for row in file.rows] == [0, 1, 2]
-    assert [row.values["label"] for row in file.rows] == [1, 0, 0]
 
 
 def test_versions_follow_the_rows(tmp_path: Path) -> None:

@@ -166,20 +166,6 @@ def test_one_side_only_is_an_error(tmp_path: Path) -> None:
         built(lay_out(tmp_path, article("m", 1), torn))
 
 
-def test_one_split_may_hold_all_lengths(tmp_path: Path) -> None:
-    rows = [article(name, label)[length] for name, label, length in (("m", 1, 4), ("n", 0, 8), ("o", 1, 8))]
-    write_jsonl(tmp_path / "all.jsonl", [*rows, {"input": words_of("odd", 5), "label": 1, "id": "odd"}])
-    report = built(tmp_path, split="all")
-    assert [entry.reason for entry in report.skipped] == ["has 5 words, not 4 or 8"]
-    assert report.counts["groups"] == 1
-
-
-def test_at_most_so_many_inputs(tmp_path: Path) -> None:
-    report = built(some(tmp_path), inputs=3)
-    assert report.counts["groups"] == 3
-    assert report.texts_left_out["over inputs"] == 8
-
-
 @pytest.mark.parametrize(
     ("changes", "told"),
     [

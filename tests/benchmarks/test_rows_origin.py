@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from made_documents import labelled_spec, templated_spec, write_jsonl
-from made_files import save_dataset, write_rows
+from made_files import save_dataset
 
 from audit_pipeline.benchmarks.build import is_on_hub
 from audit_pipeline.benchmarks.config import BenchmarkSpec
@@ -19,7 +19,6 @@ from audit_pipeline.benchmarks.rows import require_rows_settings
 from audit_pipeline.benchmarks.rows_origin import OriginRows, read_origin
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.fetch.archives import Archive
-from audit_pipeline.fetch.formats import ROW_SUFFIXES
 
 ROWS = [{"input": "one two", "label": 1}, {"input": "three four", "label": 0}]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -57,12 +56,6 @@ def test_a_split_may_be_a_folder_that_datasets_saved(tmp_path: Path) -> None:
     before = found.provenance
     save_dataset(saved, [*ROWS, ROWS[0]])
     assert read(labelled_spec(4, path=saved)).provenance != before
-
-
-@pytest.mark.parametrize("suffix", ROW_SUFFIXES)
-def test_a_split_may_be_of_any_format(tmp_path: Path, suffix: str) -> None:
-    write_rows(tmp_path / f"Rows_length4{suffix}", ROWS)
-    assert [row["input"] for row in values(read(labelled_spec(4, path=tmp_path)))] == ["one two", "three four"]
 
 
 def test_files_are_read_one_after_another_and_numbered_through(tmp_path: Path) -> None:

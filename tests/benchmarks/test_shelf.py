@@ -88,14 +88,6 @@ def test_nothing_left_and_a_document_twice_are_errors() -> None:
         rows_of([document("a", None), document("a", OLD)])
 
 
-def test_jieba_words() -> None:
-    text = "今天天气很好，我们一起去公园散步。" * 3
-    rows = rows_of([document("zh", None, text=text, language="zh")], words=6, unit="jieba", windows_per_document=9)
-    assert rows
-    assert {row["words"] for row in rows} == {6}
-    assert all(row["text"] in text for row in rows)
-
-
 def test_built_and_checked_without_labels(tmp_path: Path) -> None:
     documents = documents_table([document(name, date(2020, 1, 1), 40) for name in "abc"])
     report = build(shelf_spec(), DataPaths(tmp_path), "run", lambda source: documents)
@@ -103,11 +95,6 @@ def test_built_and_checked_without_labels(tmp_path: Path) -> None:
     assert report.counts["unlabelled"] == report.counts["texts"] == 9
     assert report.manifest["provenance"][0]["kinds of date"] == {"release": 3}
     assert report.manifest["provenance"][0]["licences"] == {"CC0-1.0": 3}
-
-
-def test_any_length_is_not_for_windows() -> None:
-    with pytest.raises(ValidationError, match="words: any is not for this builder"):
-        shelf_spec(words="any")
 
 
 @max_examples(50)

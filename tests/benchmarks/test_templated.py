@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.builders.templated import RowTemplate
-from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
@@ -173,12 +172,3 @@ def test_a_template_stays_in_its_sandbox(template: str, told: str) -> None:
 def test_mistakes_in_the_entry_are_named(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ValidationError, match=told):
         templated_spec(**changes)
-
-
-def test_settings_can_be_hashed() -> None:
-    spec: BenchmarkSpec = templated_spec(
-        where={"answer": True}, label_column="x", label_values={"a": 1}, design="temporal"
-    )
-    assert hash(spec) == hash(
-        templated_spec(where={"answer": True}, label_column="x", label_values={"a": 1}, design="temporal")
-    )

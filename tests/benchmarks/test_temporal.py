@@ -331,8 +331,3 @@ def test_the_pool_is_balanced_and_matched_sides_need_not_be() -> None:
     [balanced] = [check for check in checks if check.name == "balanced"]
     assert "not asked of this benchmark" in balanced.what
     assert balanced.counts["members"] == balanced.counts["nonmembers"] == 9
-
-
-def test_matching_needs_enough_texts_and_says_of_what() -> None:
-    with pytest.raises(DataError, match=r"made_10: matching cannot choose 13 members out of 12"):
-        draw_temporal(topics(), temporal_spec(windows_per_document=1, match={"per_side": 13}), "run")

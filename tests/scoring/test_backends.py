@@ -113,13 +113,3 @@ def test_what_cannot_be_loaded_leaves_none_held(model: TokenizedModel) -> None:
     assert not load.holds
     held.ready(model, load)
     assert len(load.loaded) == 2, "the one before was freed for it"
-
-
-def test_freeing_gives_the_memory_back_and_can_be_repeated(model: TokenizedModel) -> None:
-    held, load = HeldModel(), Loader()
-    held.free()
-    held.ready(model, load)
-    assert load.holds
-    held.free()
-    held.free()
-    assert not load.holds

@@ -72,28 +72,6 @@ def test_the_draws_of_a_seed_stay_what_they_are() -> None:
     ]
 
 
-class Scripted(random.Random):
-    """Gives places from a list, and leaves order alone."""
-
-    def __init__(self, places: Sequence[int]) -> None:
-        super().__init__()
-        self.left = list(places)
-
-    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
-        return self.left.pop(0)
-
-    def shuffle(self, x: object) -> None: ...
-
-
-def test_a_swap_is_lost_after_four_draws_of_its_own_place() -> None:
-    lost = Scripted([1, 1, 1, 1, 1])
-    assert draw_word_orders(3, 0.1, 1, lost) == [[0, 1, 2]]
-    assert lost.left == []
-    at_last = Scripted([1, 1, 1, 1, 2, 9])
-    assert draw_word_orders(3, 0.1, 1, at_last) == [[0, 2, 1]]
-    assert at_last.left == [9]
-
-
 def test_copies_keep_every_blank() -> None:
     text = " two  words "
     assert {"".join(sorted(one)) for one in make_shuffled_copies(text, Copying(0.5, 4, TEXT))} == {

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from audit_pipeline.catalogue.contracts import EXAMPLES, SCORES, Pair, canonical_json, text_sha256
-from audit_pipeline.detectors.registry import REGISTRY, is_default
+from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import SkippedRows
 from audit_pipeline.scoring.given_scores import GivenScores, ScoredTexts, read_given, read_scored_texts
@@ -121,17 +121,6 @@ def test_parameters_are_the_registrys_or_part_of_the_name(tmp_path: Path) -> Non
         ("mine a=1, b=2", "{}"),
         ("mine", "{}"),
     }
-
-
-def test_a_detector_of_ours_is_at_its_default_where_nothing_is_said(tmp_path: Path) -> None:
-    rows = [
-        {"example_id": "a", "score": 1.0, "label": 1, "detector": "min_k", "parameters": None},
-        {"example_id": "a", "score": 1.0, "label": 1, "detector": "infilling", "parameters": '{"k": 0.5}'},
-    ]
-    settings = {row["detector"]: json.loads(row["parameters"]) for row in read(tmp_path, rows).scores.to_pylist()}
-    assert settings["min_k"] == {"k": 0.2}
-    assert settings["infilling"]["k"] == 0.5
-    assert is_default("min_k", canonical_json(settings["min_k"]))
 
 
 @pytest.mark.parametrize("name", REGISTRY)

@@ -61,10 +61,6 @@ def test_a_text_without_blanks_is_cut_by_its_characters() -> None:
     assert len(shown.pieces) == len(shown.tokens) > 100
 
 
-def test_without_a_word_nothing_is_shown() -> None:
-    assert select_excerpt(" \n ", [(0, 3)], np.array([True])).pieces == ()
-
-
 @given(
     st.text(alphabet="ab \n\u4e2d\u6587é", min_size=1, max_size=400),
     st.integers(1, 7),

@@ -29,7 +29,7 @@ from audit_pipeline.scoring.known_texts import (
     read_texts_of_side,
     shots_of_benchmark,
 )
-from audit_pipeline.scoring.needs.provider import BY_ITSELF, UserInputs
+from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.prefixes import GIVEN_AWAY
 from audit_pipeline.scoring.session import Session, build_audit_selection
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -145,14 +145,6 @@ def test_a_text_within_another_is_of_its_document() -> None:
     assert shots.find_revealing_shot(f"before {words(0, 9)} behind") is None
 
 
-def test_rows_of_the_wrong_side_are_refused(tmp_path: Path) -> None:
-    file = write_rows(tmp_path / "known.jsonl", [{"text": "a", "label": 0}, {"text": "b", "label": 1}])
-    with pytest.raises(DataError, match=r"row 1 is labelled 1, and --prefix-texts takes known non-members"):
-        read_texts_of_side(file, NON_MEMBERS, None, "label")
-    file = write_rows(tmp_path / "fine.jsonl", [{"text": "a", "label": 0}, {"text": "b"}])
-    assert read_texts_of_side(file, NON_MEMBERS, None, "label") == ["a", "b"]
-
-
 def test_rows_that_cannot_be_used_are_refused_and_a_text_counts_once(tmp_path: Path) -> None:
     file = written(tmp_path, "known.jsonl", '{"text": "a"}\nbroken\n{"text": ""}\n{"text": "b"}\n')
     with pytest.raises(DataError, match=r"2 row\(s\) cannot be used, the first is known\.jsonl:2: "):
@@ -209,29 +201,6 @@ def test_a_text_given_away_is_not_run_behind_the_prefix(tiny: Tiny, tmp_path: Pa
     session = Session(model, selection, DataPaths(tmp_path), user_inputs=UserInputs(known={NON_MEMBERS: KNOWN}))
     done = session.run([*TEXTS, KNOWN[1]], lambda _: forward).extra["nonmember_prefix"]
     assert done.texts_computed == len(TEXTS)
-
-
-def test_each_text_is_held_against_the_shots_asked_for_and_no_others_once(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[str, int]] = []
-    give_away = Shots.find_revealing_shot
-
-    def counted(shots: Shots, text: str) -> int | None:
-        asked.append((text, len(shots.texts)))
-        return give_away(shots, text)
-
-    monkeypatch.setattr(Shots, "find_revealing_shot", counted)
-    model, forward = tiny("llama")
-    selection = [(get_detector("recall"), [{"shots": shots, "join": "none"} for shots in (1, 2)])]
-    session = Session(model, selection, DataPaths(tmp_path), user_inputs=UserInputs(known={NON_MEMBERS: KNOWN}))
-    for texts in (TEXTS, [*TEXTS, KNOWN[3]]):
-        session.plan(texts)
-        session.describe_extra_costs(texts)
-        session.run(texts, lambda _: forward)
-        scored = session.score(texts, texts)
-        assert {row["status"] for row in scored.to_pylist()} == {"ok"}
-    assert asked == [(text, 2) for text in [*TEXTS, KNOWN[3]]]
 
 
 def test_the_join_changes_the_score_and_stands_in_the_setting(measure: Callable[..., dict]) -> None:
@@ -330,11 +299,6 @@ def test_a_text_without_room_says_what_would_fit(measure: Callable[..., dict]) -
     assert found[TEXTS[1], "recall", label]["status"] == "ok"
 
 
-def test_no_room_for_one_is_said(measure: Callable[..., dict]) -> None:
-    with pytest.raises(ConfigError, match="not even one of the file of --prefix-texts"):
-        measure(TEXTS, ["recall"], nonmembers=[words(number, 40) for number in range(7)])
-
-
 # Audits.
 
 
@@ -362,14 +326,6 @@ def test_an_audit_scores_the_default_alone_and_its_lineage_names_the_prefix(audi
     one, other = session.upstream, changed.upstream
     assert one["prefix/members/7/none"] == other["prefix/members/7/none"]
     assert one["prefix/non-members/7/none"] != other["prefix/non-members/7/none"]
-
-
-def test_too_small_a_calibration_split_and_contexts_are_told(audited: Callable[..., Session]) -> None:
-    rows = [row(f"g{number}", f"t {number}") for number in range(3)]
-    reasons = {need.name: reason for need, reason in audited(rows).missing.items()}
-    assert "the calibration split of b has 3: raise calibration_fraction" in reasons["nonmember_prefix"]
-    assert "has 0: raise calibration_fraction" in reasons["member_prefix"]
-    assert set(audited(rows, in_context=True).missing.values()) == {BY_ITSELF}
 
 
 def test_a_pass_is_planned_and_told(tiny: Tiny, tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.scoring.file import GROUP, ChunkLimits, FileScores, ProgressListener, score_file
 from audit_pipeline.scoring.file_progress import FileProgress
-from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
 from audit_pipeline.token_statistics.tokens import EncodedText, Window
 
@@ -178,28 +177,6 @@ def test_a_cached_file_is_scored_to_the_last_digit_however_it_is_divided(
         assert again.summary.own.texts_from_cache >= 22
 
 
-def test_what_branches_cost_is_told_of_what_has_been_read(score: Score, tmp_path: Path) -> None:
-    said: list[str] = []
-    score(texts_file(tmp_path, 10), ["infilling"], bounds=FEW, listener=ProgressListener(step=said.append))
-    [words] = said
-    assert words.startswith("the first 3 texts, infilling: branches of 5 tokens, about ")
-    said.clear()
-    score(texts_file(tmp_path, 5, "other.jsonl"), ["infilling"], listener=ProgressListener(step=said.append))
-    assert said[0].startswith("infilling: branches of 5 tokens, about ")
-
-
-def test_what_a_file_takes_is_what_its_chunks_take(score: Score, tmp_path: Path, out: Path) -> None:
-    file = texts_file(tmp_path, 10)
-    done = score(file, ["loss", "lowercase"], bounds=FEW)
-    own = done.summary.own
-    assert (own.texts, own.texts_computed, own.texts_from_cache) == (10, 9, 1), "one text stands in two chunks"
-    assert done.summary.extra["lowercase"].texts_computed > 0
-    assert done.written == len(pq.read_table(out)) == 20
-    assert pq.ParquetFile(out).num_row_groups == 4
-    parts = list((tmp_path / "data").rglob("part-*.parquet"))
-    assert len(parts) == 1, "small parts of the chunks are merged at the end"
-
-
 class Interrupted(ForwardPass):
     """A forward pass that is stopped at one of its batches."""
 
@@ -275,24 +252,6 @@ def test_neighbours_are_those_of_the_text_however_the_file_is_divided(score: Sco
     assert pq.read_table(out).equals(whole)
 
 
-def test_the_cache_is_not_read_again_for_every_chunk(
-    score: Score, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = texts_file(tmp_path, 24)
-    score(file, ["loss"], bounds=FEW)
-    read: list[Path] = []
-    real = cache_module.open_parquet
-
-    def counted(path: Path, **how: Any) -> pq.ParquetFile:
-        read.append(path)
-        return real(path, **how)
-
-    monkeypatch.setattr(cache_module, "open_parquet", counted)
-    score(file, ["loss"], bounds=FEW, backend_of=never)
-    assert len(set(read)) == 1
-    assert len(read) <= 1 + 8, "once to look through it, and once per chunk for its rows"
-
-
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(score: Score, tmp_path: Path) -> None:
     """Four times the rows: what Python holds at most is the same but for a few bytes per text."""
@@ -308,17 +267,6 @@ def test_memory_does_not_grow_with_the_file(score: Score, tmp_path: Path) -> Non
         finally:
             tracemalloc.stop()
     assert peaks[1] < peaks[0] + 4500 * 60
-
-
-def test_progress_of_a_file_counts_cached_texts_and_ends_at_all_of_them(score: Score, tmp_path: Path) -> None:
-    file = texts_file(tmp_path, 20)
-    score(written(tmp_path, "half.jsonl", "".join(file.read_text().splitlines(keepends=True)[:10])), ["lowercase"])
-    told: list[FileProgress] = []
-    score(file, ["lowercase"], bounds=ChunkLimits(texts=4), listener=ProgressListener(progress=told.append))
-    done = [progress.texts_done for progress in told]
-    assert done == sorted(done)
-    assert told[0].texts_done == 4
-    assert told[-1] == FileProgress(20, 20, estimated=False)
 
 
 # Labels.
@@ -341,33 +289,6 @@ def test_labels_of_a_csv_are_read_however_they_are_spelt(
     done = score(path, ["loss"], label_column="side")
     assert done.labelled.labels.known == {side: labels.count(side) for side in (1, 0)}
     assert pq.read_table(out).column("status").to_pylist() == ["ok"] * 4, "a label changes no score"
-
-
-def test_labels_that_nobody_understands_are_counted_over_all_chunks(score: Score, tmp_path: Path) -> None:
-    labels = ["yes", "1", "no", "0", "yes", "", "maybe not\x1b"]
-    file = write_rows(tmp_path / "t.jsonl", [{"text": f"text {n}", "label": one} for n, one in enumerate(labels)])
-    told = score(file, ["loss"], bounds=FEW).labelled.labels.in_words("taken as unknown")
-    assert told is not None
-    assert told.startswith(
-        "4 label(s) not understood, taken as unknown: 'yes' (2), 'no' (1), 'maybe not\\x1b' (1); a label"
-    )
-
-
-def test_labels_of_other_files_and_of_none(score: Score, tmp_path: Path) -> None:
-    rows = [{"text": "a text", "label": 1}, {"text": "b text", "label": False}, {"text": "c text", "label": None}]
-    path = write_rows(tmp_path / "t.jsonl", [*rows, {"text": "d text"}])
-    labelled = score(path, ["loss"]).labelled
-    assert (labelled.labels.known, labelled.has_column, labelled.problem) == ({1: 1, 0: 1}, True, None)
-    without = score(path, ["loss"], label_column="no such column").labelled
-    assert (without.labels.known, without.has_column, without.problem) == ({1: 0, 0: 0}, False, None)
-
-
-def test_parquet_and_a_named_column(score: Score, tmp_path: Path, out: Path) -> None:
-    path = tmp_path / "t.parquet"
-    pq.write_table(pa.table({"id": [7, 8], "body": ["one text", None], "text": ["not this", "nor this"]}), path)
-    done = score(path, ["zlib"], text_column="body")
-    assert pq.read_table(out).column("example_index").to_pylist() == [0]
-    assert [row.reason for row in done.skipped.first] == ["column 'body' is null"]
 
 
 def test_a_file_without_a_usable_row_writes_nothing(score: Score, tmp_path: Path, out: Path) -> None:

@@ -21,7 +21,7 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.references.count import count_to_file
 from audit_pipeline.scoring.needs.provider import UserInputs
-from audit_pipeline.scoring.needs.registry import PROVIDERS, is_extra
+from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode
@@ -180,15 +180,6 @@ def test_a_reference_model_that_is_named_and_cannot_be_had(tiny: Tiny, tmp_path:
         _ = Session(model, select(["reference"]), DataPaths(tmp_path), user_inputs=UserInputs()).missing
 
 
-def test_what_the_scores_come_from_is_kept(world: Callable[[str], World], tiny: Tiny) -> None:
-    upstream = world("one").session(EVERY).upstream
-    identity = tiny("gpt2")[0].identity
-    assert list(upstream.values()) == [f"{identity.model_fingerprint}/{identity.tokenizer_fingerprint}"]
-    assert all(map(is_extra, upstream))
-    assert is_extra("token_frequencies/sotu|abc")
-    assert not is_extra("examples/made_8")
-
-
 def test_every_need_has_its_provider_and_every_provider_its_detector() -> None:
     assert set(PROVIDERS) == {need.name for one in REGISTRY.values() for need in (*one.needs, *one.wishes)}
     for name, provider in PROVIDERS.items():
@@ -209,19 +200,6 @@ def test_what_it_costs_is_told_before(tmp_path: Path) -> None:
     assert session.held_per_text == 1 + 9 + round(sum(kinds.values()) / 36)
     longer = world.session(select(["infilling"], overrides={"infilling": {"m": 100}}))
     assert longer.held_per_text == 1 + round((4 + 8 * 100 * 0.6) / 36)
-
-
-def test_a_plan_counts_what_a_run_then_runs(world: Callable[[str], World], tiny: Tiny) -> None:
-    one = world("one")
-    selection = select(["loss", "lowercase", "infilling"], overrides={"infilling": {"m": 4}})
-    planned = one.session(selection).plan(TEXTS)
-    summary = one.session(selection).run(TEXTS, lambda model: tiny("llama")[1])
-    assert (planned.texts, planned.cached_texts) == (len(TEXTS), 0)
-    assert planned.tokens_to_run == sum(part.tokens_computed for part in summary.all)
-    assert planned.passes == sum(part.passes for part in summary.all)
-    assert planned.branch_tokens > 0
-    after = one.session(selection).plan(TEXTS)
-    assert (after.tokens_to_run, after.passes, after.bytes_to_write) == (0, 0, {})
 
 
 def test_a_text_behind_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Tiny, tmp_path: Path) -> None:

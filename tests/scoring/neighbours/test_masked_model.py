@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 
@@ -149,10 +148,6 @@ def test_fewer_neighbours_are_the_first_of_more(proposer, n, more, seed):
     assert few == many[:n]
 
 
-def test_another_seed_masks_other_words(proposer):
-    assert proposer.propose(TEXTS[1:2], 8, 0) != proposer.propose(TEXTS[1:2], 8, 1)
-
-
 def test_capitals_are_kept(proposer):
     [neighbours] = proposer.propose(["Harbour CAT boats"], 30, 0)
     for one in neighbours:
@@ -252,17 +247,6 @@ def test_weights_in_a_format_that_can_run_code_are_refused(tmp_path):
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
     with pytest.raises(ModelError, match="pickled weights"):
         proposer_of(pickled, tmp_path).cost(["the boats"], 1)
-
-
-def test_the_swap_score_of_a_certain_word_is_a_number(folder, tmp_path):
-    sure = proposer_of(folder, tmp_path)
-    text = "the boats"
-    own = sure._tokenizer("boats", add_special_tokens=False)["input_ids"][0]
-    with torch.no_grad():
-        sure._model.cls.predictions.bias[own] = 1e4
-    [neighbours] = sure.propose([text], 5, 0)
-    assert len(neighbours) == 5
-    assert all(math.isfinite(swap.score) for batch in [sure._words(text)] for swap in _swaps(sure, *batch))
 
 
 def _swaps(proposer, ids, words):
