@@ -42,12 +42,6 @@ def test_limits_go_with_a_reference_model_behind_an_interface(monkeypatch: pytes
         Limits(max_cost=1.0).require_usable_for(here)
 
 
-def test_what_is_left_is_never_less_than_nothing() -> None:
-    assert Limits(10, 1.0).less(4, 0.25) == Limits(6, 0.75)
-    assert Limits(10, 1.0).less(14, 2.5) == Limits(0, 0.0)
-    assert Limits().less(4, 1.0) == Limits()
-
-
 def endpoint(**given: Any) -> Endpoint:
     found = entry(**given).endpoint
     assert found is not None
@@ -72,17 +66,6 @@ def test_all_endpoints_share_a_limit_and_each_keeps_to_its_own() -> None:
     budget.reserve(Usage(5))
     assert (endpoints.tokens, endpoints.cost) == (100, 0.0)
     assert endpoints.sent == {own.described: 75, reference.described: 25}
-
-
-def test_all_endpoints_share_a_limit_in_money() -> None:
-    dear, cheap = endpoint(price_per_million=1e6), endpoint(model="cheap", price_per_million=1e5, max_cost=1.0)
-    endpoints = Endpoints(Limits(max_cost=5.0))
-    endpoints.budget(dear).reserve(Usage(4))
-    endpoints.budget(cheap).reserve(Usage(10))
-    with pytest.raises(BudgetError, match=r"5\.0000 of 5\.0000 are used.* raise --max-cost"):
-        endpoints.budget(dear).reserve(Usage(1))
-    with pytest.raises(BudgetError, match=r"priceless behind .* has no price"):
-        endpoints.budget(endpoint(model="priceless"))
 
 
 def test_what_earlier_runs_of_a_command_sent_counts_for_the_entrys_limit() -> None:
@@ -127,19 +110,6 @@ def test_the_sum_never_exceeds_a_limit(requests: list[int], most: int, price: fl
     for tokens in refused:
         with pytest.raises(BudgetError):
             budget.reserve(Usage(tokens))
-
-
-def test_what_is_kept_back_is_left_for_what_follows() -> None:
-    budget = Budget(Limits(100))
-    with budget.reserve_for_later(30):
-        budget.reserve(Usage(70))
-        with pytest.raises(
-            BudgetError, match="70 of 100 are used, 30 tokens are kept for checking the model, and with the next"
-        ):
-            budget.reserve(Usage(1))
-    budget.reserve(Usage(30))
-    with pytest.raises(BudgetError), budget.reserve_for_later(1):
-        pytest.fail("there is nothing left")
 
 
 def test_what_endpoints_share_counts_what_each_has_sent_and_keeps_back() -> None:

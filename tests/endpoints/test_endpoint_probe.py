@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ from bad_server import fault
 from fake_endpoint import FakeEndpoint, Json
 from tiny_models import tokenized, twin_statistics
 
-from audit_pipeline.endpoints.budget import Budget, Limits
 from audit_pipeline.endpoints.endpoint_client import EndpointClient
 from audit_pipeline.endpoints.probe import probe_endpoint
-from audit_pipeline.errors import BudgetError, ModelError, TransientError
+from audit_pipeline.errors import ModelError, TransientError
 from audit_pipeline.models.probe_texts import TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 
@@ -224,11 +222,6 @@ def test_log_probabilities_of_the_next_place_are_refused(server: FakeEndpoint, b
         probe_endpoint(model, asking(model))
 
 
-def test_llama_cpp_never_gives_the_first_token(behind: Entry) -> None:
-    with pytest.raises(ValueError, match="goes with start_token_policy: tokenizer"):
-        behind("llama_cpp", {"start_token_policy": "always"})
-
-
 @pytest.mark.parametrize("dialect", ["vllm", "completions"])
 def test_the_largest_number_of_best_tokens_is_told(
     dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking
@@ -251,27 +244,6 @@ def test_a_window_that_the_server_has_no_room_for(server: FakeEndpoint, behind: 
     model = behind(entry={"window": 99})
     probe_endpoint(model, asking(model))
     assert max(len(body["prompt"][0]) for body in server.bodies()) == 99
-
-
-def test_special_tokens_that_the_server_reads_as_text(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
-    model = behind("llama_cpp")
-    encode = server.model.tokenizer.encode
-
-    class AsText:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(model.tokenizer, name)
-
-        def encode(self, texts: list[str], *, add_special_tokens: bool) -> Any:
-            return encode(texts, add_special_tokens=add_special_tokens, special_as_text=True)
-
-    server.model = replace(server.model, tokenizer=AsText())  # type: ignore[arg-type]
-    with pytest.raises(ModelError, match="reads a text that spells </s> otherwise"):
-        probe_endpoint(model, asking(model))
-
-
-def test_moments_go_with_the_20_best(behind: Entry) -> None:
-    with pytest.raises(ValueError, match="answers have the 20 best tokens"):
-        behind(moments=True, top_logprobs=40)
 
 
 def test_moments_need_the_plugin(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
@@ -305,15 +277,6 @@ def test_moments_that_are_not_those_of_the_whole_vocabulary(
         probe_endpoint(model, asking(model))
 
 
-def test_moments_are_taken_on_trust_where_no_whole_distribution_is_given(
-    server: FakeEndpoint, behind: Entry, asking: Asking
-) -> None:
-    server.plugin, server.best, told = True, 22, list[str]()
-    model = behind(moments=True)
-    probe_endpoint(model, asking(model, tell=told.append))
-    assert "cannot be checked" in told[-1]
-
-
 def test_a_server_that_is_away_or_busy(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
     model = behind("completions")
     server.next = [fault(503)] * 9
@@ -328,11 +291,3 @@ def test_a_model_that_the_server_does_not_have(behind: Entry, asking: Asking) ->
     model = behind(**{"model": "huge"})
     with pytest.raises(ModelError, match="The model `huge` does not exist"):
         probe_endpoint(model, asking(model))
-
-
-def test_the_probe_counts_too(server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path) -> None:
-    model, budget = behind(), Budget()
-    probe_endpoint(model, asking(model, budget))
-    assert budget.tokens == sum(len(body["prompt"][0]) + 1 for body in server.bodies())
-    with pytest.raises(BudgetError):
-        probe_endpoint(model, asking(model, Budget(Limits(max_tokens=50))))

@@ -217,19 +217,6 @@ def test_a_server_that_cuts_all_strings_otherwise_ends_the_run(
         compute(model, [LONG], DataPaths(tmp_path), lambda: ready)
 
 
-def test_a_window_that_no_string_means_is_left_out_by_name(
-    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
-) -> None:
-    """A later window of this text begins within a character."""
-    server.takes, told = (str,), list[str]()
-    texts = ["漢字 " * 30, SENTENCES[0]]
-    model = behind("completions", {"window": 50, "stride": 16})
-    run(model, asking(model, tell=told.append), tmp_path, texts)
-    assert rows_of(model, tmp_path, texts=texts).keys() == {text_sha256(SENTENCES[0])}
-    assert f"{text_sha256(texts[0])} is left out: no string means the tokens of a window" in told[-2]
-    assert told[-1].endswith("no row was made for the texts left out: 1")
-
-
 def test_llama_cpp_scores_from_the_second_token_on_behind_the_servers_start_token(
     server: FakeEndpoint, behind: Entry, asking: Asking, in_process: InProcess, tmp_path: Path
 ) -> None:
@@ -255,13 +242,6 @@ def test_llama_cpp_where_the_tokenizer_puts_the_start_token_in_front_too(
         run(model, asking(model), tmp_path / "remote")
     ours, theirs = rows_of(model, tmp_path / "remote"), in_process(loaded=starting, **policy)
     assert_same(ours, theirs, GIVEN["llama_cpp"], skipped=1)
-
-
-def test_llama_cpp_leaves_out_a_text_that_spells_the_start_token(behind: Entry, asking: Asking, tmp_path: Path) -> None:
-    model, told, texts = behind("llama_cpp"), list[str](), ["It says <s>", SENTENCES[0]]
-    run(model, asking(model, tell=told.append), tmp_path, texts)
-    assert rows_of(model, tmp_path, texts=texts).keys() == {text_sha256(SENTENCES[0])}
-    assert "a text that spells it cannot be scored" in told[-2]
 
 
 @pytest.mark.parametrize("which", ["counting", "starting"])

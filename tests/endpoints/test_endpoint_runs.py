@@ -19,15 +19,14 @@ from audit_pipeline.endpoints import backend
 from audit_pipeline.endpoints.backend import EndpointBackend
 from audit_pipeline.endpoints.budget import Budget, Limits
 from audit_pipeline.endpoints.endpoint_client import EndpointClient
-from audit_pipeline.endpoints.exchange import Prompt
-from audit_pipeline.endpoints.probe import Check, ProbeResult, probe_endpoint
+from audit_pipeline.endpoints.probe import ProbeResult, probe_endpoint
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.models.probe_texts import TEXTS as PROBE_TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import compute
-from audit_pipeline.token_statistics.tokens import Window, encode
+from audit_pipeline.token_statistics.tokens import encode
 
 Entry = Callable[..., TokenizedModel]
 Asking = Callable[..., EndpointClient]
@@ -185,28 +184,6 @@ def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
     assert kept == {one["text_sha256"]: one["logprob"] for one in anew if one["text_sha256"] in kept}
 
 
-def test_a_model_that_changes_with_the_last_text_is_noticed(
-    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path, probed: ProbeResult
-) -> None:
-    model = behind(concurrency=1)
-    server.bend = another_from(len(TEXTS), server)
-    with pytest.raises(ModelError, match="changed while it was asked"):
-        compute(model, TEXTS, DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), probed))
-    assert texts_with_rows(model, tmp_path) == 0
-
-
-def test_checks_are_less_than_a_twentieth_of_what_is_sent(behind: Entry, asking: Asking, probed: ProbeResult) -> None:
-    model = behind()
-    check = Check(model, asking(model), probed)
-    prompt = Prompt("", (0,) * 99, 99)
-    many = iter([(Window(0, 0, 99, 0, has_start_token=True), prompt)] * 10_000)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, "_SECONDS", 0.0)
-        part = sum(one.cost for _, one in backend._take_until_check(many, check.cost))
-    assert check.cost / (part + check.cost) < 0.05
-    assert part < 30 * check.cost
-
-
 def bent(change: Callable[[dict[str, Any], list[Any], Json], None]) -> Callable[[Json, Json], Json]:
     """A server that changes the choice, and its entries, of every answer."""
 
@@ -273,12 +250,3 @@ def test_an_answer_that_is_none_gives_no_row(
         compute(model, TEXTS[:2], DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), probed))
     assert "\n" not in str(error.value)
     assert read_statistics(model, TEXTS, DataPaths(tmp_path)).num_rows == 0
-
-
-def test_real_probes_between_runs_leave_rows_alone(
-    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
-) -> None:
-    model = behind()
-    first = probe_endpoint(model, asking(model))
-    compute(model, TEXTS, DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), first))
-    assert probe_endpoint(model, asking(model)) == first

@@ -90,8 +90,13 @@ def score(
     return found
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("placeholder", PLACEHOLDERS, ids=str)
+@pytest.mark.parametrize(
+    ("placeholder", "dialect"),
+    [
+        *((placeholder, "vllm") for placeholder in PLACEHOLDERS),
+        *((placeholder, dialect) for placeholder in (-9999, None) for dialect in DIALECTS[1:]),
+    ],
+)
 def test_a_text_with_a_placeholder_is_not_scored(
     placeholder: float | None, dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
 ) -> None:
@@ -108,8 +113,10 @@ def test_a_text_with_a_placeholder_is_not_scored(
     assert len(server.requests) == asked
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("low", [-98.0, -99.5, -100.25, -998.5])
+@pytest.mark.parametrize(
+    ("low", "dialect"),
+    [*((low, "vllm") for low in (-98.0, -99.5, -100.25)), *((-998.5, dialect) for dialect in DIALECTS)],
+)
 def test_a_low_log_probability_is_one(
     low: float, dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
 ) -> None:
@@ -145,7 +152,7 @@ def test_a_text_at_a_floor_is_not_scored(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("placeholder", [-9999.0, math.nan, None])
+@pytest.mark.parametrize("placeholder", [-9999.0, None])
 def test_a_placeholder_in_the_probes_texts_is_one_line(
     placeholder: float | None, dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import transformers
 from tiny_models import tokenized
-from transformers import BertConfig, BertForMaskedLM, T5Config, T5ForConditionalGeneration
+from transformers import BertConfig, BertForMaskedLM
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.weights import load_weights
@@ -110,11 +110,6 @@ def test_an_encoder_predicts_no_next_token(other: Callable[[Any], Path], refused
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     message = refused(other(BertForMaskedLM(BertConfig(vocab_size=400, **sizes))))
     assert "(bert) does not predict the next token of a text: take a decoder-only model" in message
-
-
-def test_nor_does_an_encoder_with_a_decoder(other: Callable[[Any], Path], refused: Refused) -> None:
-    config = T5Config(vocab_size=400, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2)
-    assert "(t5) does not predict the next token" in refused(other(T5ForConditionalGeneration(config)))
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from audit_pipeline.models.endpoint_history import (
     read_history,
     record_probe,
 )
-from audit_pipeline.models.fingerprint import entry_version, fingerprints_before
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides, write_card
+from audit_pipeline.models.fingerprint import fingerprints_before
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.models.weights import load_weights
 
 SEEN = Probe(((-1.0, -2.0), (-3.0,)), 0.0, "vllm-1")
@@ -96,11 +96,6 @@ def test_a_model_lasts_until_another_one_is_seen_and_earlier_names_are_kept() ->
     # A model that comes back gets a third name: it cannot be told from a new one.
     fourth = add_probe(third, SEEN)
     assert len(set(fourth.names)) == 3
-
-
-def test_an_address_has_no_fragment() -> None:
-    with pytest.raises(ValidationError, match="url has a part after a '#'"):
-        endpoint(url="https://host/v1#key")
 
 
 def test_what_changes_no_row_changes_no_fingerprint() -> None:
@@ -206,11 +201,6 @@ def test_without_a_config_the_window_is_asked_for(tokenizer_alone: Path, tmp_pat
     assert (model.context_length, model.vocab_size) == (77, 500)
 
 
-def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"neither a tokenizer.json nor a .gguf file"):
-        locating.locate(entry(tmp_path))
-
-
 def test_of_the_hub_no_weights_are_fetched(tokenizer_alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     requested: list[list[str]] = []
 
@@ -232,18 +222,3 @@ def test_of_the_hub_no_weights_are_fetched(tokenizer_alone: Path, monkeypatch: p
 def test_what_is_said_of_weights_is_refused(said: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match=f"{next(iter(said))}: said of weights on this machine"):
         entry(tmp_path, **said)
-
-
-def test_the_command_line_cannot_say_it_either(tmp_path: Path) -> None:
-    served = entry(tmp_path)
-    assert with_overrides(served, start_token_policy="tokenizer").start_token_policy == "tokenizer"
-    with pytest.raises(ModelError, match=r"served: .*dtype: said of weights on this machine"):
-        with_overrides(served, dtype="float16")
-
-
-def test_the_version_that_sensors_look_at_changes_with_what_is_asked_and_not_with_prices(tmp_path: Path) -> None:
-    def version(**changes: Any) -> str:
-        return entry_version(entry(tmp_path, endpoint=endpoint(**changes)))
-
-    assert version() == version(key_env="KEY", price_per_million=3.0, max_tokens=7, concurrency=1)
-    assert len({version(), version(model="n"), version(revision="2"), version(url="https://other/v1")}) == 4

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_models import SENTENCES, save_tokenizer, tokenized
+from tiny_models import SENTENCES, tokenized
 from transformers import AutoTokenizer
 
 from audit_pipeline.catalogue.paths import DataPaths
@@ -70,17 +70,6 @@ def test_a_kept_tokenizer_encodes_as_transformers_does(
         assert [encoding.special_tokens_mask for encoding in ours] == theirs["special_tokens_mask"]
 
 
-def test_a_tokenizer_that_pads_or_cuts_is_kept_without(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
-    folder = tmp_path / "m"
-    shutil.copytree(tiny_folder("llama"), folder)
-    tokenizer = save_tokenizer(folder)
-    tokenizer.backend_tokenizer.enable_truncation(3)
-    tokenizer.backend_tokenizer.enable_padding(length=50)
-    tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
-    [encoded] = tokenized(folder, tmp_path / "data").tokenizer.encode([SENTENCES[0]], add_special_tokens=False)
-    assert 3 < len(encoded.ids) < 50
-
-
 def test_every_altered_byte_of_a_kept_tokenizer_is_noticed(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     entry = ModelEntry(name="m", path=tiny_folder("llama"))
@@ -133,21 +122,6 @@ def test_converted_weights_that_changed_are_made_again(a_gguf: TokenizedModel) -
     load_weights(a_gguf, "cpu", messages.append)
     assert any("converting" in line for line in messages)
     assert file.read_bytes() == whole
-
-
-def test_another_dtype_is_converted_apart(a_gguf: TokenizedModel, tmp_path: Path) -> None:
-    entry = a_gguf.entry.model_copy(update={"dtype": "bfloat16"})
-    assert load_tokenizer(entry, DataPaths(tmp_path / "data")).weights_folder != a_gguf.weights_folder
-
-
-def test_weights_are_not_kept_where_the_disk_has_no_room(
-    a_gguf: TokenizedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(weights, "_LEFT_FREE", 1 << 60)
-    messages: list[str] = []
-    load_weights(a_gguf, "cpu", messages.append)
-    assert any("are not kept" in line for line in messages)
-    assert not a_gguf.weights_folder.exists()
 
 
 def test_the_check_at_loading_is_made_once_a_machine(

@@ -44,11 +44,6 @@ def test_the_example_of_a_model_behind_an_interface_is_one(tmp_path: Path) -> No
     assert endpoint.dialect == "vllm"
 
 
-def test_entries_keep_the_files_order(tmp_path: Path) -> None:
-    names = list(load_models(written(tmp_path, "models:\n  zeta: {hub: a/b}\n  alpha: {path: /x}\n")))
-    assert names == ["zeta", "alpha"]
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -92,20 +87,6 @@ def test_a_wrong_entry_is_named_in_one_line(tmp_path: Path, content: str, words:
     assert "models.yaml" in message
     for word in words:
         assert word in message
-
-
-def test_a_missing_or_binary_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"models\.yaml is missing"):
-        load_models(tmp_path)
-    (tmp_path / "models.yaml").write_bytes(b"\xff\xfe\x00models")
-    with pytest.raises(ConfigError, match="cannot be read: 'utf-8' codec"):
-        load_models(tmp_path)
-
-
-def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "models.yaml").mkdir()
-    with pytest.raises(ConfigError, match=r"models\.yaml cannot be read: .*directory"):
-        load_models(tmp_path)
 
 
 MODELS = Entries(

@@ -17,7 +17,6 @@ from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models import config_json
-from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.models.weights import compute_weight_bytes, count_parameters, load_weights
 from audit_pipeline.token_statistics.loading import load_forward_pass
 
@@ -156,9 +155,3 @@ def test_what_stays_packed_takes_its_own_bytes(tmp_path: Path) -> None:
     assert compute_weight_bytes(model, "cpu") == 4 * count_parameters(model)
     files = sum(weight.nbytes for weight in load_file(tmp_path / "model" / "model.safetensors").values())
     assert compute_weight_bytes(model, "cuda") == files < compute_weight_bytes(model, "cpu")
-
-
-def test_a_plain_models_card_names_no_format(tmp_path: Path) -> None:
-    model, paths = tokenized(save_model(tmp_path / "model"), tmp_path / "data"), DataPaths(tmp_path / "data")
-    write_card(model, paths)
-    assert read_json(paths.model_card(model.identity.model_fingerprint))["weights_format"] is None

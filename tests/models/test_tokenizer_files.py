@@ -17,9 +17,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.build import _prepare_tokenizer
 from audit_pipeline.errors import ModelError, OtherTokenizerWarning
-from audit_pipeline.models import kept_files
 from audit_pipeline.models.config import Endpoint, ModelEntry
-from audit_pipeline.models.kept_files import kept_tokenizer_folder
 from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.models.tokenizer_files import read_tokenizer_files
 from audit_pipeline.token_statistics.tokens import encode
@@ -299,17 +297,6 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
     (folder / "tokenizer.json").write_text(whole[: len(whole) // 2])
     with pytest.raises(ModelError, match=r"^the tokenizer or config of m cannot be read.*tokenizer\.json"):
         tokenized(folder, tmp_path / "data")
-
-
-def test_what_an_earlier_version_kept_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = DataPaths(tmp_path / "data")
-    folder = save_folder(tmp_path / "m", train_byte_level(), bos_token="<s>")
-    before = kept_tokenizer_folder(tokenized(folder, paths.root).identity, paths)
-    monkeypatch.setattr(kept_files, "_FORM", kept_files._FORM + 1)
-    after = kept_tokenizer_folder(tokenized(folder, paths.root).identity, paths)
-    assert before != after
-    assert before.is_dir()
-    assert after.is_dir()
 
 
 def test_a_control_is_trained_with_the_file(tmp_path: Path) -> None:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from datetime import date
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from bad_server import Answer, fault
+from bad_server import fault
 from hub_server import TOKEN, HubServer
-from huggingface_hub import HfApi, ModelInfo, get_session
+from huggingface_hub import HfApi, ModelInfo
 
 from audit_pipeline.errors import ConfigError, ModelError, TransientError
 from audit_pipeline.models import watch
 from audit_pipeline.models.config import FILE, ModelEntry, load_models
 from audit_pipeline.models.watch import (
     find_obstacle,
-    format_proposals,
     list_candidates,
     load_watched,
     proposals_path,
@@ -142,39 +137,6 @@ def test_a_refusing_hub_is_not(hub: HubServer, status: int, told: str) -> None:
         list_candidates(COLLECTION, api_of(hub))
 
 
-def test_a_hub_that_is_not_there_is_a_passing_fault_and_soon_told() -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
-        port = server.server_address[1]
-    for name in ("maker", COLLECTION):
-        with pytest.raises(TransientError, match=r"the hub cannot be reached, .*\(.+\); try again later"):
-            list_candidates(name, HfApi(endpoint=f"http://127.0.0.1:{port}", token=False))
-
-
-def test_a_silent_hub_is_a_passing_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_TIMEOUT", 0.2)
-    before, begun = get_session().timeout, time.monotonic()
-    # It listens and never answers, and goes away in the end, so that the test ends whatever the code does.
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        end = threading.Timer(20, silent.close)
-        end.start()
-        api = HfApi(endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}", token=False)
-        for name in ("maker", COLLECTION):
-            with pytest.raises(TransientError, match="the hub cannot be reached"):
-                list_candidates(name, api)
-        end.cancel()
-    assert time.monotonic() - begun < 10
-    assert get_session().timeout == before
-
-
-@pytest.mark.parametrize("body", [b"<html>sign in</html>", b"[5]", b'[{"sha": "x"}]', b'{"slug": 5}'])
-def test_an_answer_in_another_language_is_named(hub: HubServer, body: bytes) -> None:
-    hub.fail("/api/", Answer(body, "application/json"), times=9)
-    for name in ("maker", COLLECTION):
-        with pytest.raises(ModelError, match="check that HF_ENDPOINT is the hub's address") as error:
-            list_candidates(name, api_of(hub))
-        assert "\n" not in str(error.value)
-
-
 def made(hub: str, files: tuple[str, ...] = FILES) -> ModelInfo:
     return ModelInfo(
         id=hub, sha=COMMIT, created_at="2026-10-01T00:00:00.000Z", siblings=[{"rfilename": f} for f in files]
@@ -201,11 +163,6 @@ def test_names_that_are_taken_get_their_owner_in_front() -> None:
         "only": "d/only",
     }
     assert proposals.refused == {"c/base": "another entry has the name c/base"}
-
-
-def test_the_order_of_the_listing_changes_nothing() -> None:
-    models = [made("b/y"), made("a/x"), made("c/z", PICKLED), made("A/w")]
-    assert format_proposals(propose(models, {})) == format_proposals(propose(models[::-1], {}))
 
 
 def test_the_file_has_the_form_of_models_yaml_and_is_written_where_it_changes(tmp_path: Path) -> None:
@@ -250,7 +207,3 @@ def test_watch_yaml_is_optional_and_checked(tmp_path: Path) -> None:
         file.write_text(content, encoding="utf-8")
         with pytest.raises(ConfigError, match=r"watch\.yaml"):
             load_watched(tmp_path)
-
-
-def test_the_shipped_file_watches_nothing() -> None:
-    assert load_watched(Path(__file__).parent.parent.parent / "config").named("hub") == ()

@@ -20,8 +20,6 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics import forward as forward_module
 from audit_pipeline.token_statistics.branches import (
-    PLACES_A_TOKEN,
-    PREFIX_A_TOKEN,
     Branches,
     Ints,
     assign_rows,
@@ -184,21 +182,6 @@ def test_no_room_for_a_batch_of_branches_halves_it(tiny: Tiny, monkeypatch: pyte
     monkeypatch.setattr(forward_module, "build_layout", lambda *given: (_ for _ in ()).throw(torch.OutOfMemoryError))
     with pytest.raises(torch.OutOfMemoryError):
         forward.run_branches(expected.encoded, expected.windows, expected.argmax, 3)
-
-
-def test_the_mask_of_a_batch_does_not_grow_with_the_texts() -> None:
-    # 40 branches of 10 tokens in each of 8 windows, the last ones far behind.
-    ids = np.zeros((8, 50_010), dtype=np.int64)
-    window = np.repeat(np.arange(8), 40)
-    start = np.tile(np.arange(40) * 1_000 + 10_000, 8)
-    branches = Branches(ids, window, start, start, np.full(320, 10), np.ones(320, dtype=np.int64))
-    rows = assign_rows(branches, 100)
-    budget = 1_000
-    for chosen in iterate_row_batches(branches, rows, budget):
-        height = len(set(rows[chosen].tolist()))
-        prefix = int(branches.start[chosen].max())
-        assert height == 1 or height * 100 * (prefix + 100) <= PLACES_A_TOKEN * budget
-        assert height == 1 or height * prefix <= PREFIX_A_TOKEN * budget
 
 
 def test_where_the_check_fails_branches_are_run_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,6 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics import shared_prefix
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.local_pass import LoadCheck
 from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, plan_prefixed, read_prefixed
 from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, Window, encode, encode_prefix, put_after
 
@@ -242,12 +241,6 @@ def test_a_text_without_room_has_no_row_whatever_was_run_with_more_room(
         == sum(length < max(lengths) for length in lengths)
         < len(TEXTS)
     )
-
-
-def test_the_check_is_remembered(tiny: Load) -> None:
-    _, forward = tiny("llama")
-    known = LoadCheck(onednn=False, split=True, equal_lengths=False, packed=True, shared_prefix=False)
-    assert not ForwardPass(forward.model, forward.vocab_size, known).shared_prefix
 
 
 @pytest.mark.parametrize("policy", ["always", "tokenizer"])

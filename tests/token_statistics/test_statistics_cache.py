@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.catalogue.integrity import file_sha256
-from audit_pipeline.errors import DataError
 from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics.cache import PartCache
 
@@ -91,21 +90,6 @@ def test_rows_are_pending_until_enough_bytes(tmp_path: Path) -> None:
     assert len(parts(tmp_path)) == 2
 
 
-def test_rows_are_pending_until_enough_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr(cache_module.time, "monotonic", lambda: now)
-    cache = open_cache(tmp_path, flush_bytes=1 << 40, flush_seconds=10.0)
-    now = 109.9
-    cache.add(row("a"))
-    assert known(cache) == set()
-    now = 110.0
-    cache.add(row("b"))
-    assert known(cache) == {"a", "b"}
-    now = 119.0
-    cache.add(row("c"))
-    assert known(cache) == {"a", "b"}
-
-
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the parts that are read from now on, in order."""
@@ -147,23 +131,6 @@ def test_only_parts_that_hold_a_wanted_row_are_read(tmp_path: Path, reads: list[
     assert cache.read(["e"]).column("key").to_pylist() == ["e"], "a part that nobody has looked through may hold it"
     cache.compact()
     assert sorted(cache.read(["bb", "e"]).column("key").to_pylist()) == ["bb", "e"]
-
-
-def test_the_different_values_of_a_column_are_read_once_a_part(tmp_path: Path, reads: list[str]) -> None:
-    write_parts(tmp_path, [["a", "bb"], ["ccc"]])
-    cache = open_cache(tmp_path)
-    assert cache.values_of("key") == {"a", "bb", "ccc"}
-    assert cache.values_of("key") == {"a", "bb", "ccc"}
-    assert len(reads) == 2
-    cache.add(row("d"))
-    cache.flush()
-    assert cache.values_of("key") == {"a", "bb", "ccc", "d"}
-
-
-def test_reading_takes_only_what_is_asked_for(tmp_path: Path) -> None:
-    write_parts(tmp_path, [["a", "bb"], ["ccc"]])
-    found = open_cache(tmp_path).read(["bb", "ccc", "ccc", "nowhere"])
-    assert sorted(found.column("key").to_pylist()) == ["bb", "ccc"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "garbage"])
@@ -239,35 +206,6 @@ def test_a_part_is_named_after_its_bytes_and_a_flipped_bit_sets_it_aside(tmp_pat
     assert cache.read(["a", "bb"]).column("key").to_pylist() == ["a"]
     assert cache.unreadable == [broken.with_suffix(".unreadable")]
     assert parts(tmp_path) == [whole]
-
-
-def test_a_part_of_another_layout_is_refused_in_one_line(tmp_path: Path) -> None:
-    write_parts(tmp_path, [["a"]])
-    wider = SCHEMA.append(pa.field("more", pa.int32(), nullable=False))
-    with pytest.raises(DataError, match="was made by another version of Corpus Audit: start a new folder"):
-        PartCache(tmp_path, wider).read(["a"])
-    [part] = parts(tmp_path)
-    part.rename(part.with_name("part-1-0a1b2c3d.parquet"))
-    with pytest.raises(DataError, match="was made by another version of Corpus Audit: start a new folder"):
-        stored(tmp_path)
-
-
-def test_one_part_is_not_rewritten(tmp_path: Path) -> None:
-    write_parts(tmp_path, [["a", "b"]])
-    [before] = parts(tmp_path)
-    stat = before.stat()
-    open_cache(tmp_path).compact()
-    assert parts(tmp_path) == [before]
-    assert (before.stat().st_mtime_ns, before.stat().st_ino) == (stat.st_mtime_ns, stat.st_ino)
-
-
-def test_large_parts_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_parts(tmp_path, [["a"], ["b"], [f"k{i}" for i in range(2000)]])
-    large = max(parts(tmp_path), key=lambda path: path.stat().st_size)
-    monkeypatch.setattr(cache_module, "_SMALL_PART_BYTES", large.stat().st_size)
-    open_cache(tmp_path).compact()
-    assert large.exists()
-    assert len(parts(tmp_path)) == 2
 
 
 def test_a_crash_between_merging_and_removing_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,11 +90,6 @@ def test_flat_distributions_have_no_spread() -> None:
     assert flat["rank"].tolist() == [0, 0, 0]
 
 
-def test_a_large_vocabulary_in_a_nearly_flat_state() -> None:
-    generator = torch.Generator().manual_seed(1)
-    assert_like_twin(torch.randn(4, 50_000, generator=generator) * 0.01, [0, 1, 2, 49_999])
-
-
 def test_ties_share_the_better_rank() -> None:
     logits = torch.tensor([[1.0, 3.0, 3.0, 2.0, 1.0]] * 5)
     assert reduce(logits, [0, 1, 2, 3, 4])["rank"].tolist() == [3, 0, 0, 2, 3]
@@ -106,13 +101,6 @@ def test_half_precision_is_reduced_in_float32(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(2)
     logits = (torch.randn(40, 500, generator=generator) * 6).to(dtype)
     assert_like_twin(logits, torch.randint(500, (40,), generator=generator).tolist())
-
-
-def test_logits_are_left_as_they_were() -> None:
-    logits = torch.randn(40, 50, generator=torch.Generator().manual_seed(3))
-    before = logits.clone()
-    reduce(logits, [0] * 40, "topk")
-    assert torch.equal(logits, before)
 
 
 def test_pieces_of_rows_make_no_difference() -> None:
@@ -155,12 +143,6 @@ def test_topk_mass_and_collision_are_those_of_the_plain_formula() -> None:
         p = np.sort(torch.softmax(logits.double(), -1).numpy(), axis=1)
         np.testing.assert_allclose(ours["log_mass_40"].numpy(), np.log(p[:, -40:].sum(axis=1)), atol=2e-5)
         np.testing.assert_allclose(ours["log_sum_p2"].numpy(), np.log((p**2).sum(axis=1)), atol=2e-5)
-
-
-def test_a_vocabulary_of_fewer_tokens_than_are_asked_for() -> None:
-    ours = reduce(torch.tensor([[0.0, 1.0, -torch.inf]]), [0], "topk", "log_mass_40")
-    assert ours["topk_id"].tolist() == [[1, 0, 2]]
-    assert ours["log_mass_40"].item() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_only_what_is_wanted_is_there() -> None:

@@ -178,11 +178,6 @@ def test_the_plan_says_what_the_run_does(llama: tuple[TokenizedModel, Counting],
     assert plan(model, texts, paths, kinds).texts_to_run == 0
 
 
-def test_progress_before_anything_is_known() -> None:
-    start = Progress(0, 4, 0, 100, 0.0)
-    assert start.tokens_per_second == 0.0
-
-
 def test_odd_texts(tiny_folder: Callable[[str], Path], llama: tuple[TokenizedModel, Counting], tmp_path: Path) -> None:
     _, forward = llama
     odd = ["", "a", "!", "🙂🙂🙂", " ", "!!!!", "<script>alert(1)</script>", "\0", "\u200b"]
@@ -204,14 +199,6 @@ def test_odd_texts(tiny_folder: Callable[[str], Path], llama: tuple[TokenizedMod
     assert [len(rows[text]["logprob"]) for text in ("", "a", "!", " ", "!!!!")] == [0, 0, 0, 0, 3]
     assert compute(plain, odd, DataPaths(tmp_path), never).texts_from_cache == len(odd)
     assert len(read_statistics(always, odd, DataPaths(tmp_path))) == len(odd)
-
-
-def test_nothing_to_do(llama: tuple[TokenizedModel, Counting], paths: DataPaths) -> None:
-    model, _ = llama
-    summary = compute(model, [], paths, never)
-    assert (summary.texts, summary.texts_computed, summary.passes) == (0, 0, 0)
-    assert read_statistics(model, [], paths).num_rows == 0
-    assert compute(model, [""], paths, never).texts_without_tokens == 1
 
 
 def test_a_hundred_thousand_words(tiny_folder: Callable[[str], Path], tiny: Load, paths: DataPaths) -> None:
