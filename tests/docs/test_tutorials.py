@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tutorial_pages import NAMES, PAGES, do, missing_lines, steps
+from tutorial_pages import NAMES, PAGES, do, steps
 
 
 @pytest.mark.tutorial
@@ -63,13 +63,3 @@ def test_a_page_is_done_step_by_step(tmp_path: Path) -> None:
 def test_a_page_that_says_something_else_fails(before: str, after: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=told):
         do(PAGE.replace(before, after), tmp_path)
-
-
-def test_a_mark_without_a_block_is_refused() -> None:
-    with pytest.raises(ValueError, match="a mark stands"):
-        steps("<!-- run -->\n\n    corpus-audit\n")
-
-
-def test_lines_are_looked_for_in_their_order() -> None:
-    assert missing_lines("b\na", "a\nb") == ["a"]
-    assert missing_lines("a  b", "x\na b\n") == []

@@ -38,8 +38,16 @@ def pushed(built: Workspace, cli: Callable[..., Any], tmp_path: Path) -> Callabl
 def test_what_is_pushed_builds_the_same_benchmark(
     hub: HubServer, built: Workspace, pushed: Callable[..., Any], told: Callable[..., Any], tmp_path: Path
 ) -> None:
+    there = hub.add("dataset", NAME, {".gitattributes": b"", "README.md": b"", "data/old.parquet": b""})
     done = pushed(HF_TOKEN=TOKEN)
     assert done.returncode == 0, done.stderr
+    files = there.commits[there.refs["main"]]
+    assert sorted(files) == [
+        ".gitattributes",
+        "README.md",
+        *(f"data/made_{words}/{split}.parquet" for words in (12, 16) for split in ("calibration", "evaluation")),
+    ], "the files of an earlier push are replaced"
+    assert b"pretty_name: 'made" in files["README.md"]
     answer = json.loads(done.stdout)
     digests = {row["benchmark"]: row["content_digest"] for row in answer["exported"]}
     assert answer["address"] == f"{hub.url}/datasets/{NAME}"
@@ -53,20 +61,6 @@ def test_what_is_pushed_builds_the_same_benchmark(
     own = {"CORPUS_AUDIT_CONFIG": str(built.config), "HF_TOKEN": TOKEN}
     again = told("building.py", *(f"again_{words}" for words in (12, 16)), **own)
     assert [one["content_digest"] for one in again] == [digests["made_12"], digests["made_16"]]
-
-
-def test_another_push_replaces_the_files_of_the_first(hub: HubServer, pushed: Callable[..., Any]) -> None:
-    before = {".gitattributes": b"", "README.md": b"", "data/old.parquet": b""}
-    there = hub.add("dataset", NAME, before)
-    done = pushed(HF_TOKEN=TOKEN)
-    assert done.returncode == 0, done.stderr
-    files = there.commits[there.refs["main"]]
-    assert sorted(files) == [
-        ".gitattributes",
-        "README.md",
-        *(f"data/made_{words}/{split}.parquet" for words in (12, 16) for split in ("calibration", "evaluation")),
-    ]
-    assert b"pretty_name: 'made" in files["README.md"]
 
 
 @pytest.mark.slow

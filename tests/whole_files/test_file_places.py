@@ -123,12 +123,6 @@ def test_chapters_of_a_book_are_found_by_number_and_heading(tmp_path: Path) -> N
     assert describe_place(whole.text, whole.text.index("Then"), whole.places) == f"{labels[0]}, paragraph 3"
 
 
-def test_a_book_of_nothing_but_matter_has_places_too(tmp_path: Path) -> None:
-    pages = {"cover.xhtml": page("<img src='c.png'/>"), "copyright.xhtml": page("<p>All rights reserved.</p>")}
-    whole = read(tmp_path, "a.epub", epub(pages))
-    assert split_at(whole.text, whole.places) == [("chapter 1 (OPS/copyright.xhtml)", "All rights reserved.")]
-
-
 PARTS = [
     "*** START OF THE PROJECT GUTENBERG EBOOK THE LAMP ***",
     "*** END OF THE PROJECT GUTENBERG EBOOK THE LAMP ***",

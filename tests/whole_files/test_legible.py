@@ -143,18 +143,7 @@ def test_letters_of_a_short_text_are_not_judged_but_characters_are() -> None:
     assert explain_illegible("\ue000\ue001\ue002") is not None
 
 
-def test_a_few_strange_characters_do_no_harm() -> None:
-    for strange in ("\uf0b7", "\ufffd", "\x0c", "\x00", "Ã©"):
-        assert explain_illegible("".join(f"{sentence}{strange}" for sentence in [SENTENCES["en"]] * 8)) is None
-
-
 @max_examples(100)
 @given(st.lists(st.sampled_from(sorted(SENTENCES)), min_size=1, max_size=12))
 def test_sentences_of_several_languages_are_spared(languages: list[str]) -> None:
     assert explain_illegible("".join(SENTENCES[language] for language in languages)) is None
-
-
-def test_of_a_long_text_samples_are_judged() -> None:
-    long = SENTENCES["en"] * 2000
-    assert explain_illegible(long) is None
-    assert NO_WORDS in str(explain_illegible(shifted(-29)(long)))

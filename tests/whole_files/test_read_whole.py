@@ -20,7 +20,7 @@ from audit_pipeline.whole_files.document import (
     read_whole,
     usable_title,
 )
-from audit_pipeline.whole_files.pdf import join_paragraphs, remove_running_heads
+from audit_pipeline.whole_files.pdf import join_paragraphs
 from audit_pipeline.whole_files.places import NO_LINES
 
 FULL = "The lamps were lit before the carriage came down the long hill to"
@@ -50,11 +50,6 @@ def test_a_page_is_read_without_what_stands_around_it(tmp_path: Path) -> None:
         b"<main><h1>One</h1><p>Two &amp;\n three.</p><script>no()</script></main><p>Imprint</p></body></html>",
     )
     assert whole == WholeDocument("One\n\nTwo & three.", "The lamp", places=NO_LINES)
-
-
-def test_a_page_without_a_main_element_is_its_body_in_the_encoding_that_it_declares(tmp_path: Path) -> None:
-    page = '<meta charset="windows-1252"><body><p>Caf\u00e9 \u201cLampe\u201d</p><p>Zwei</p></body>'
-    assert read(tmp_path, "a.htm", page.encode("windows-1252")).text == "Café “Lampe”\n\nZwei"
 
 
 @pytest.mark.parametrize(
@@ -176,16 +171,6 @@ def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path: Path, name: str, c
         read(tmp_path, name, content)
     assert str(tmp_path / name) in str(raised.value)
     assert not isinstance(raised.value, NoTextError)
-
-
-def test_a_file_that_is_gone_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"gone\.pdf: cannot be read"):
-        read_whole(tmp_path / "gone.pdf")
-
-
-def test_few_pages_keep_their_heads_and_lose_their_numbers() -> None:
-    pages = [["Lamps", "One.", "1"], ["Lamps", "Two.", "- 2 -"], ["Lamps", "Three.", "iii"]]
-    assert remove_running_heads(pages) == [["Lamps", "One."], ["Lamps", "Two."], ["Lamps", "Three."]]
 
 
 WORDS = st.lists(st.text("abcdefg", min_size=1, max_size=9), min_size=1, max_size=12).map(" ".join)
