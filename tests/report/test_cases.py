@@ -214,9 +214,10 @@ def with_a_limit_of_one(section: SectionFiles) -> SectionFiles:
     )
 
 
-def test_what_is_cut_is_counted(warehouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Written(build_reports(warehouse, tmp_path / "whole"))
-    report = whole.reports[TINY]
+def test_what_is_cut_is_counted(
+    warehouse: Path, reports: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = reports.reports[TINY]
     assert report.left_out.costs == report.changes[0].more_findings == 0
     monkeypatch.setattr(report_page, "sections", lambda: tuple(with_a_limit_of_one(one) for one in sections()))
     cut = Written(build_reports(warehouse, tmp_path / "cut"))
@@ -234,7 +235,7 @@ def test_what_is_cut_is_counted(warehouse: Path, tmp_path: Path, monkeypatch: py
     assert f"one of the {less.changes[0].more_findings} that are left out here" in text
     assert f"By stage (1 of {len(report.costs)})" in text
     across = cut.reports["across"]
-    assert across.left_out.timeline == len(whole.reports["across"].timeline) - 1
+    assert across.left_out.timeline == len(reports.reports["across"].timeline) - 1
 
 
 def test_documents_that_stand_out_are_compared_with_the_evaluation_before(shelved: Folder) -> None:

@@ -17,6 +17,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.report.attempt_words import describe_absence, describe_attempts, describe_dose, describe_plan
 from audit_pipeline.report.error_rates import OF_DETECTORS, OF_SEARCHES, describe_error_rates
 from audit_pipeline.report.extraction_words import compare_words
+from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.number_format import amount
 from audit_pipeline.report.page import read_conclusions
 from tests.warehouse.conftest import DAY, MODELS, Folder
@@ -30,7 +31,7 @@ from tests.warehouse.extracted import (
     write_plan,
 )
 
-from .written import Written, reports_of, written
+from .written import Written, written
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -182,10 +183,8 @@ def test_a_passage_side_by_side_with_what_it_costs(found: Written) -> None:
 
 
 def test_a_report_without_text_gives_nothing_that_the_model_gives(found: Written, tmp_path: Path) -> None:
-    folder = Folder(DataPaths(tmp_path / "data"))
-    write_exhibit(folder)
-    written(folder)
-    plain = reports_of(folder, include_text=False)
+    warehouse = DataPaths(found.summary.path.parent.parent).warehouse
+    plain = Written(build_reports(warehouse, tmp_path, include_text=False))
     (passage, _) = plain.reports[TINY].extraction[0].passages
     assert (passage.original, passage.given, passage.words_in_common) == ([], [], 2)
     assert "twice" in section(found, "extraction")
