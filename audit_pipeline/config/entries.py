@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import yaml
 from dagster_shared.yaml_utils import parse_yamls_with_source_position
@@ -20,25 +20,16 @@ from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryE
 from audit_pipeline.errors import ConfigError, to_one_line
 
 _MERGE = "tag:yaml.org,2002:merge"
-
-
-class RepeatedKey(NamedTuple):
-    """A key that its mapping has twice: the keys and places that lead to it, and the line of the second."""
-
-    path: tuple[str, ...]
-    line: int
-
-    def to_fault(self) -> Fault:
-        return Fault((), f"key '{self.path[-1]}' occurs twice", self.line)
+Repeated = tuple[tuple[str, ...], Fault]
 
 
 @dataclass(frozen=True)
 class YamlFile:
-    """The value of a file, dates as texts; the lines of all its keys; and the keys that occur twice."""
+    """The value of a file, dates as texts; the lines of all its keys; and the keys that occur twice, by their path."""
 
     value: Any
     positions: SourcePositionTree | None
-    repeated_keys: Sequence[RepeatedKey]
+    repeated_keys: Sequence[Repeated]
 
 
 def read_yaml(path: Path, purpose: str) -> YamlFile:
@@ -69,7 +60,7 @@ def _parse_yaml(text: str, filename: str) -> YamlFile:
     return YamlFile(value, positions, tuple(_iterate_repeated_keys(root)))
 
 
-def _iterate_repeated_keys(node: yaml.Node | None, path: tuple[str, ...] = ()) -> Iterator[RepeatedKey]:
+def _iterate_repeated_keys(node: yaml.Node | None, path: tuple[str, ...] = ()) -> Iterator[Repeated]:
     """Yield the keys below ``node`` that are twice in their mapping: a copied entry that was not renamed would vanish.
 
     What is merged (<<) belongs to the entry that it is merged from.
@@ -82,7 +73,7 @@ def _iterate_repeated_keys(node: yaml.Node | None, path: tuple[str, ...] = ()) -
         names: set[str] = set()
         for name, key, value in own:
             if name in names:
-                yield RepeatedKey((*path, name), key.start_mark.line + 1)
+                yield (*path, name), Fault((), f"key '{name}' occurs twice", key.start_mark.line + 1)
             names.add(name)
             yield from _iterate_repeated_keys(value, (*path, name))
 
@@ -219,10 +210,10 @@ class EntryFile(Generic[E]):
         content, positions = self._find_entries(path, file)
         repeated: dict[str, list[Fault]] = defaultdict(list)
         depth = 0 if self.key is None else 1
-        for key in file.repeated_keys:
-            if len(key.path) <= depth:
-                raise BrokenFileError(Problem(path, key.line, f"key '{key.path[-1]}' occurs twice"))
-            repeated[key.path[depth]].append(key.to_fault())
+        for keys, fault in file.repeated_keys:
+            if len(keys) <= depth:
+                raise BrokenFileError(Problem(path, fault.line, fault.words))
+            repeated[keys[depth]].append(fault)
         given: dict[str, object] = {}
         good: dict[str, E] = {}
         faults: dict[str, Sequence[Fault]] = {}
