@@ -280,15 +280,6 @@ def test_columns_say_document_group_and_day(tmp_path: Path) -> None:
         read_labelled(labelled_spec(4, path=tmp_path, exact_words=False, group_column="isbn"))
 
 
-def test_versions_follow_groups_only_where_they_are_asked_for(tmp_path: Path) -> None:
-    def version(book: str, **changes: Any) -> str:
-        write_jsonl(tmp_path, [{**row, "book": book} for row in GOOD])
-        return read_labelled(labelled_spec(4, path=tmp_path, **changes)).version
-
-    assert version("A") == version("B")
-    assert version("A", group_column="book") != version("B", group_column="book")
-
-
 def test_words_that_stand_for_labels(tmp_path: Path) -> None:
     values = ("member", "nonmember", None, "", 1)
     rows = [{"input": words_of(f"{name}x", 4), "label": value} for name, value in zip("abcde", values, strict=True)]

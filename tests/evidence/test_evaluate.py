@@ -350,13 +350,6 @@ def test_scores_that_do_not_belong_are_refused(small):
             run([score(examples[0]["example_id"], bad)], examples)
 
 
-def test_a_detector_that_is_not_ours_is_evaluated_like_any(small):
-    _, examples = small
-    found = run([score(row["example_id"], float(index % 5), "theirs") for index, row in enumerate(examples)], examples)
-    assert rows_of(found, "theirs")["auroc"]["value"] is not None
-    assert headline(found) == {"theirs {}", "blind_control {}"}
-
-
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), st.integers(0, 6), st.booleans()), min_size=2))
 @max_examples(60)
 def test_no_interval_of_a_pair_has_two_equal_ends_and_each_holds_its_value(rows):

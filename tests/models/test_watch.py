@@ -14,7 +14,6 @@ from hub_server import TOKEN, HubServer
 from huggingface_hub import HfApi, ModelInfo
 
 from audit_pipeline.errors import ConfigError, ModelError, TransientError
-from audit_pipeline.models import watch
 from audit_pipeline.models.config import FILE, ModelEntry, load_models
 from audit_pipeline.models.watch import (
     find_obstacle,
@@ -76,15 +75,6 @@ def test_an_owners_models_become_entries(hub: HubServer) -> None:
     assert urlsplit(hub.requests[-1].path).path == "/api/models"
     assert (query["author"], query["pipeline_tag"], query["sort"]) == (["maker"], ["text-generation"], ["createdAt"])
     assert "siblings" in query["expand"]
-
-
-def test_all_pages_are_read_up_to_the_limit(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(7):
-        on_hub(hub, f"maker/m{number}")
-    hub.page = 3
-    assert [info.id for info in list_candidates("maker", api_of(hub))] == [f"maker/m{number}" for number in range(7)]
-    monkeypatch.setattr(watch, "NEWEST", 4)
-    assert [info.id for info in list_candidates("maker", api_of(hub))] == [f"maker/m{number}" for number in range(4)]
 
 
 @pytest.mark.parametrize("token", [False, TOKEN])

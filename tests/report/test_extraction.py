@@ -222,27 +222,6 @@ def test_hostile_titles_and_pieces_are_text(calibrated: Written) -> None:
     assert "&lt;/ins&gt;" in quoted
 
 
-def test_a_long_shelf_of_a_benchmark_that_was_built_anew(folder: Folder) -> None:
-    shelf = [
-        Extracted(f"source:shelf:{place}", [Window(200, 400, 0.01, strength=1)], (1 / (place + 2), 0, 0, 0, 0))
-        for place in range(160)
-    ]
-    extract(audited(folder), *shelf)
-    manifest = folder.paths.benchmark_manifest("notes_32")
-    write_json(manifest, {**read_json(manifest), "digest": "another"})
-    found = written(folder)
-    (row,) = found.reports[TINY].extraction
-    assert (len(row.reproduced_documents), row.left_out.reproduced_documents) == (150, 10)
-    assert (len(row.map), len(row.passages)) == (20, 10)
-    html = section(found)
-    assert html.index("source:shelf:19") < html.index("130 more documents") < html.index("source:shelf:20<")
-    assert "And 10 more:" in html
-    assert row.is_current is False
-    assert "The benchmark was built anew since" in html
-    # Of one shade each: what a strip weighs does not depend on how long the document is.
-    assert len(html) < 200_000
-
-
 def counts_of(documents: int, reproduced: int, held_out: int, held_out_reproduced: int, **others: Any) -> SearchCounts:
     usual: dict[str, Any] = {"without_window": 0, "stand_out": 0, "grid": False, "asked": False}
     return SearchCounts(

@@ -14,7 +14,7 @@ from audit_pipeline.catalogue.ledger import read_latest_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.stages.evaluations import answer_missing
 from audit_pipeline.report.answer import build_answer
-from audit_pipeline.report.answer_kinds import KINDS, SIGNS, not_shown
+from audit_pipeline.report.answer_kinds import KINDS, SIGNS
 from audit_pipeline.report.brief import overall_brief, page_heading
 from audit_pipeline.report.html import SIGN_SHAPES
 from audit_pipeline.report.vocabulary import SOUND, Estimate, PairFindings
@@ -180,15 +180,6 @@ def test_one_page_to_print_has_answer_limits_and_digests(case: str, cases: Mappi
         assert answer.benchmark in sheet
 
 
-def test_what_an_answer_does_not_show_goes_by_its_kind() -> None:
-    of_kinds = [not_shown([sign]) for sign in SIGNS]
-    assert len({*map(tuple, of_kinds)}) == len(SIGNS)
-    assert {sentences[-1] for sentences in of_kinds} == {
-        "Whether a use was lawful. This page reports a measurement of a model."
-    }
-    assert any("How the text got into the model" in sentence for sentence in not_shown(["no conclusion", "found"]))
-
-
 @pytest.mark.parametrize(
     ("models", "benchmarks", "own", "told"),
     [
@@ -251,17 +242,6 @@ def test_all_answers_together() -> None:
     assert told.question == "We asked whether 2 models were trained on texts of “A”."
     assert told.how_sure.startswith("No answer from scores is more than a screening")
     assert overall_brief(["M"], ["A"], [], 1).how_sure.startswith("That the model gives passages word for word is seen")
-
-
-def test_a_search_that_was_made_is_not_advised() -> None:
-    found = {"outcome": "no_document_stands_out", "claim_level": "screening only"}
-    for searched, told in (
-        ([False], "more texts or a search for passages that the model gives word for word (corpus-audit extract) may"),
-        ([True, False], "more texts or a search for passages"),
-        ([True, True], "Where nothing stands out, more texts may find something."),
-    ):
-        answers = [{**found, "searched": one} for one in searched]
-        assert told in overall_brief(["M"], ["A"], answers, 0).what_would_change
 
 
 def luminance(colour: str) -> float:

@@ -125,14 +125,6 @@ def test_nothing_arrived_and_nothing_was_there(paths: DataPaths) -> None:
     assert not paths.source_manifest("demo").exists()
 
 
-def test_an_empty_harvest_leaves_the_earlier_file_alone(paths: DataPaths) -> None:
-    first_harvest(paths)
-    before = paths.documents("demo").read_bytes()
-    with pytest.raises(SourceError, match="no document was found"):
-        store_harvest("demo", Harvest(()), paths, step_of("run-2"), DAY_2)
-    assert paths.documents("demo").read_bytes() == before
-
-
 def test_broken_earlier_documents_do_not_stop_a_harvest(paths: DataPaths) -> None:
     first_harvest(paths)
     paths.documents("demo").write_bytes(b"broken")
