@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import get_args
 
 import psutil
 import requests
@@ -40,13 +41,14 @@ from browser import Browser, NotSeenError, browser
 from instance_state import Backfill, Instance, Run
 from live_workspace import LiveWorkspace, make
 
-from audit_pipeline.operate.dagster.jobs import GROUPS, REPORTS
+from audit_pipeline.operate.dagster.jobs import REPORTS
+from audit_pipeline.operate.stage import Group
 
 SENSORS = ("new_models", "changed_benchmarks", "publish_what_is_new", "alert_run_failed", "alert_finding_changed")
 SCHEDULE = "weekly_audit"
 BENCHMARKS = ("made_8", "made_12", "made_16")
 MODELS = ("tiny-a", "tiny-b")
-GRAPH = f"/asset-groups?expanded={','.join(f'global@global:{group}' for group in GROUPS)}"
+GRAPH = f"/asset-groups?expanded={','.join(f'global@global:{group}' for group in get_args(Group))}"
 GRAPH_SIZE = (2400, 2300)
 LOCATION = "/locations/__repository__@corpus_audit"
 AUDITED = ("token_statistics", "scores", "evaluations")
@@ -144,7 +146,7 @@ class Drive:
 
     def look_at_graph(self) -> None:
         """The groups by themselves, in the order of the flow, and then with every asset in them."""
-        self.page.open("/asset-groups", *GROUPS)
+        self.page.open("/asset-groups", *get_args(Group))
         self.page.until(lambda: "fetching statuses" not in self.page.text, "the state of every group")
         self.picture("ui_groups")
         # What lies outside of the window is not drawn.
@@ -171,7 +173,7 @@ class Drive:
         shutil.rmtree(self.workspace.data / "token_statistics")
         # Not from the page of the job audit_pairs: of a backfill that is launched there, Dagster's daemon tags every
         # run with the dimensions of the first partition of all, and a run computes that one alone.
-        page.open("/asset-groups", *GROUPS)
+        page.open("/asset-groups", *get_args(Group))
         page.enter("//*[contains(@class, 'CodeMirror')]", " or ".join(f'key:"{asset}"' for asset in AUDITED))
         page.until(lambda: REPORTS not in page.text, "the graph of three assets")
         page.press("Materialize all…")
