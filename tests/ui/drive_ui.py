@@ -41,6 +41,9 @@ from browser import Browser, NotSeenError, browser
 from instance_state import Backfill, Instance, Run
 from live_workspace import LiveWorkspace, make
 
+from audit_pipeline.catalogue.files import read_json_if_whole
+from audit_pipeline.catalogue.ledger import read_ledger
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.dagster.jobs import REPORTS
 from audit_pipeline.operate.stage import Group
 
@@ -340,13 +343,10 @@ class Drive:
         return True
 
     def _is_published(self) -> bool:
-        data = self.workspace.data
-        published = [data / "audit.duckdb", data / "reports" / "contamination_report.html"]
-        if not all(file.exists() for file in published):
-            return False
-        evaluated = max((file.stat().st_mtime for file in (data / "evaluations").rglob("*.parquet")), default=0.0)
-        warehouse, report = (file.stat().st_mtime for file in published)
-        return bool(evaluated < warehouse < report)
+        """Whether the report is of a warehouse that was built from the whole ledger."""
+        paths = DataPaths(self.workspace.data)
+        made = read_json_if_whole(paths.published) or {}
+        return "code" in made and made.get("results") == read_ledger(paths).head
 
     def pairs_in_warehouse(self, model: str = "%") -> int:
         """How many pairs the leaderboard holds, asked as users ask."""

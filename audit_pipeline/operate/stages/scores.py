@@ -260,12 +260,14 @@ def _run_model(run: StageRun) -> Made:
             on_progress=tell,
         )
     run.log.info(f"{pair.partition}: {summary.in_words}")
-    damaged = list(summary.unreadable_parts)
+    # Of the run: the UI shows a check as it was for the last pair, whichever it was that met the damaged part.
+    damaged: list[str] = run.shared.setdefault("set aside", [])
+    damaged += summary.unreadable_parts
     words = f"{len(damaged)} set aside and their texts run again, the first {damaged[0]}" if damaged else None
     return Made(
         None,
         Shown(summary.own.texts, {**summary.numbers, "model_fingerprint": model.identity.model_fingerprint}),
-        {"cache_intact": Finding(not damaged, words, Shown(values={"set aside": damaged}))},
+        {"cache_intact": Finding(not damaged, words, Shown(values={"set aside": list(damaged)}))},
     )
 
 
