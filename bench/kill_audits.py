@@ -202,9 +202,9 @@ class Kills:
         if done.returncode != 0:
             moment.problems.append(f"the next audit ended with {done.returncode}: {done.stderr.strip()[-300:]}")
             return
-        line = next(line for line in done.stderr.splitlines() if "texts from the cache" in line)
-        words = line.rpartition(":")[2].split()
-        moment.from_cache, moment.computed = int(words[0]), int(words[5])
+        # Nothing is said of a pass that was done before the kill.
+        said = [line.rpartition(":")[2].split() for line in done.stderr.splitlines() if "texts from the cache" in line]
+        moment.from_cache, moment.computed = (int(said[0][0]), int(said[0][5])) if said else (self.texts, 0)
 
     def undisturbed(self) -> float:
         """How long an audit takes from its first line to its end."""

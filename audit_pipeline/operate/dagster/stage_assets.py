@@ -201,6 +201,7 @@ class _MadePartitions:
     made: dict[str, Made] = field(default_factory=dict)
     left_out: dict[str, tuple[PairStatus, str, str]] = field(default_factory=dict)
     """Status, stage and reason."""
+    order: list[str] = field(default_factory=list)
 
     @property
     def failed(self) -> dict[str, str]:
@@ -255,6 +256,7 @@ def _make_each(
             except Exception as error:  # noqa: BLE001 - whatever it is, it is told
                 # Whatever it is, it is recorded and fails the run in the end.
                 result.left_out[partition] = _leave_out(stage, run, error, is_alone=len(partitions) == 1)
+        result.order.append(partition)
         context.add_asset_metadata(result.metadata_of(partition), partition_key=partition)
     return result
 
@@ -330,8 +332,11 @@ def _iterate_results(stage: Stage, context: dg.AssetExecutionContext, made: _Mad
 def _iterate_check_evaluations(
     stage: Stage, context: dg.AssetExecutionContext, made: _MadePartitions
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The result of each check for each partition as it was materialised last, which is when it counts as current."""
-    for partition in map(str, context.partition_keys):
+    """The result of each check for each partition as it was materialised last, which is when it counts as current.
+
+    In the order in which they were made: the UI shows the last.
+    """
+    for partition in made.order:
         target = _latest_materialisation(context, partition)
         for name, check in checks_of(stage).items():
             result = _to_check_result(check, made.finding_of(name, partition))
