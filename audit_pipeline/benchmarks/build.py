@@ -2,7 +2,7 @@
 
 What belongs here: the rim, which calls a builder to read and to draw, and writes the result; which digest a benchmark
 should have, which one the built one has, and whether that needs the network. What does not: how examples are chosen
-(builders/), what must be true of them (checks.py), and comparing the digests (operate/plan.py).
+(builders/), what must be true of them (checks.py), and comparing the digests (operate/freshness.py).
 """
 
 from __future__ import annotations

@@ -138,7 +138,8 @@ def _is_searched(entry: ModelEntry, spec: BenchmarkSpec) -> bool:
     from audit_pipeline.operate.requests import plan_quickly
 
     made = plan_quickly(AuditRequest(entry, [spec], AuditOptions(publish=False)), DataPaths.from_environment())
-    return made is not None and not made.of(("documents", "benchmark", "extraction"))
+    before = ("documents", "benchmark", "extraction")
+    return made is not None and not made.of(before) and not any(map(made.problems_of, before))
 
 
 def show_famous_texts(outcome: AuditOutcome) -> None:

@@ -1,8 +1,8 @@
 """An audit as it is asked for, and its outcome.
 
 What belongs here: the model, the benchmarks and the options of one audit, found by the names that a user gave, and what
-came of each pair. What does not: which options there are (options.py), which steps an audit takes (plan.py), carrying
-them out (requests.py, dagster/audit.py).
+came of each pair. What does not: which options there are (options.py), which steps an audit takes (freshness.py),
+carrying them out (requests.py, dagster/audit.py).
 """
 
 from __future__ import annotations

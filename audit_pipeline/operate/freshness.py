@@ -115,6 +115,9 @@ def plan(
         for partition in dict.fromkeys(wanted.get(stage.name, ())):
             product, key = Product(stage.name, partition), f"{stage.key}/{partition}"
             facts = facts_of(product)
+            if key in (left or {}) and facts.problem is None and _explain(stage, facts, first) is None:
+                # What is there holds: it only could not be made again.
+                continue
             problem = (left or {}).get(key) or facts.problem or _find_obstacle(facts.inputs, by_key, first, blocked)
             if problem is not None:
                 problems[product] = problem
@@ -146,10 +149,10 @@ def _explain(stage: Stage, facts: Facts, first: Mapping[str, str]) -> str | None
     """Why a product is to be made; None where it is current."""
     if facts.failure is not None:
         return facts.failure.reason
-    if facts.recorded is None:
-        return stage.absent
     if facts.damage is not None:
         return facts.damage
+    if facts.recorded is None:
+        return stage.absent
     for name, version in facts.inputs.items():
         if name in first:
             return first[name]

@@ -1,8 +1,8 @@
 """Carrying out what a user asks for, from the command line or from Python: an audit, or scores of their own texts.
 
 What belongs here: what follows from the options, and carrying it out. What does not: which options there are
-(options.py), showing results (cli/, corpus_audit/), which steps an audit takes (plan.py), and the order of read, run
-and score (scoring/file.py).
+(options.py), showing results (cli/, corpus_audit/), which steps an audit takes (freshness.py), and the order of read,
+run and score (scoring/file.py).
 
 Heavy packages are imported where they are needed, so that an audit with nothing to do, or a wrong name, is answered at
 once.
@@ -57,7 +57,7 @@ def plan_quickly(request: AuditRequest, paths: DataPaths) -> Plan | None:
     """What is to be done for the request, told without a heavy package and without writing.
 
     None where it is not known, of a model whose tokenizer is not kept, or whose server has to be asked first whether it
-    is still the same, or where something cannot be had: the audit itself then says what is wrong.
+    is still the same: the audit itself then says what is wrong.
     """
     from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenizer  # noqa: PLC0415
     from audit_pipeline.operate.situation import plan_audit  # noqa: PLC0415
@@ -66,17 +66,16 @@ def plan_quickly(request: AuditRequest, paths: DataPaths) -> Plan | None:
     try:
         if not entry.host.is_here or not is_tokenizer_kept(entry, paths):
             return None
-        made = plan_audit(request, load_tokenizer(entry, paths), paths)
+        return plan_audit(request, load_tokenizer(entry, paths), paths)
     except AuditError:
         return None
-    return None if made.problems else made
 
 
 def _is_done(request: AuditRequest, paths: DataPaths) -> bool:
     from audit_pipeline.operate.publication import explain_unpublished  # noqa: PLC0415
 
     made = plan_quickly(request, paths) if request.options.is_plain else None
-    if made is None or made.steps:
+    if made is None or made.steps or made.problems:
         return False
     return not request.options.publish or explain_unpublished([request.model.name], paths) is None
 

@@ -167,7 +167,9 @@ class Situation:
         failure, damage = self._find_failure(stage, partition), self._find_damage(stage, partition)
         recorded = (stage.recorded or _make_reader(stage))(partition, self)
         try:
-            return Facts({"code": stage.code, **stage.inputs(partition, self)}, recorded, None, damage, failure)
+            settings = {"settings": self.version_of_settings(stage.name)} if stage.is_on_request else {}
+            inputs = {"code": stage.code, **settings, **stage.inputs(partition, self)}
+            return Facts(inputs, recorded, None, damage, failure)
         except AuditError as error:
             return Facts({}, recorded, str(error), damage, failure)
 

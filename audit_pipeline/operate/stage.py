@@ -150,7 +150,7 @@ class StageRun:
         that the stage's inputs have. Raises DataError where a value is beyond the limits of its column.
         """
         filled = rows if isinstance(rows, pa.Table) else table_from_rows(list(rows), table)
-        settings = None if self.options is None else self.options.model_dump()
+        settings = None if self.options is None else self.options.model_dump(mode="json")
         return store.write(self.paths, self.step(), table, self.partition, filled, upstream=upstream, settings=settings)
 
     @property
@@ -176,8 +176,8 @@ class Stage:
 
     What is up to date: ``partitions`` names those that an audit takes (by default all of its dimensions, of the stages
     that ``config/stages.yaml`` asks for where ``is_on_request``), ``inputs`` what a partition would be made of now, and
-    ``recorded`` what it was made of (by default what the ledger says). The version of the code is always among
-    the inputs. ``words`` is what is said of an input that
+    ``recorded`` what it was made of (by default what the ledger says). The version of the code is always among the
+    inputs, that of the options in config/stages.yaml where it is on request. ``words`` is what is said of an input that
     changed, by its name or the first part of it; ``absent`` of a product that is not there; ``first`` of what waits for
     it. ``inputs`` raises the AuditError of what keeps it from being made.
 

@@ -150,7 +150,7 @@ def state(workspace: Workspace) -> list[Any]:
 def test_another_model_behind_the_address_makes_the_pair_stale(workspace: Workspace, server: FakeEndpoint) -> None:
     done(workspace.run(*AUDIT))
     server.bend = heated
-    why = "the model behind the endpoint changed since"
+    why = "the model's entry, or what is behind its endpoint, changed since"
     # Whoever runs it next notices.
     file = workspace.root / "texts.csv"
     file.write_text("text\nsome words that nobody has read\n", encoding="utf-8")

@@ -59,7 +59,7 @@ def test_another_build_of_a_benchmark_and_scores_that_are_not_an_audit(live: Aud
     live.folder.paths.run_file("evaluations", "speeches_64|tiny-125m", "run-0-speeches_64").unlink()
     assert live.changed() == {
         **{(model, "notes_32"): ("stale", "the benchmark was rebuilt since") for model in MODELS},
-        ("tiny-125m", "speeches_64"): ("missing", "scored, not evaluated"),
+        ("tiny-125m", "speeches_64"): ("missing", "a file of its evaluations is damaged or gone"),
     }
 
 

@@ -129,7 +129,9 @@ def _prepare(
 
 def _find_left_out(prepared: Brought) -> dict[str, str]:
     """The benchmarks that cannot be audited, and why."""
-    of_benchmarks = [stage.name for stage in OF_BENCHMARKS if stage.dimensions == ("benchmark",)]
+    of_benchmarks = [
+        stage.name for stage in OF_BENCHMARKS if stage.dimensions == ("benchmark",) and not stage.is_optional
+    ]
     return prepared.reasons_of(*of_benchmarks)
 
 
@@ -151,7 +153,10 @@ def audit_model(request: AuditRequest, model: TokenizedModel, runner: Runner, ou
             f"auditing {request.model.name} on {', '.join(name for name in scope.benchmarks if name in pending)}"
         )
     # The documents of a reference corpus, whatever became of those of benchmarks.
-    outcome.runs |= bring_up_to_date(Scope(models=scope.models), OF_BENCHMARKS, look, runner).runs
+    corpora = bring_up_to_date(Scope(models=scope.models), OF_BENCHMARKS, look, runner)
+    outcome.runs |= corpora.runs
+    for product, fault in corpora.errors.items():
+        runner.tell(f"{product} could not be made: {fault}")
     brought = bring_up_to_date(scope, OF_MODELS, look, replace(runner, options={"token_statistics": config}))
     outcome.runs |= brought.runs
     for stage in OF_MODELS:

@@ -127,9 +127,16 @@ def dead_runs(instance: dg.DagsterInstance, paths: DataPaths) -> list[dg.Dagster
 def mark_dead_runs_failed(instance: dg.DagsterInstance, paths: DataPaths) -> list[str]:
     """Mark the runs failed whose process is gone; returns their ids."""
     dead = dead_runs(instance, paths)
+    marked = []
     for run in dead:
-        instance.report_run_failed(run, "the process that ran it is gone (killed, or the machine went down)")
+        # It may have come to its end since it was listed.
+        now = instance.get_run_by_id(run.run_id)
+        if now is not None and not now.is_finished:
+            instance.report_run_failed(now, "the process that ran it is gone (killed, or the machine went down)")
+            marked.append(run.run_id)
     for file in paths.claims.glob("*.alive"):
-        if not is_held(file):
+        # A run of another Dagster home is for that to mark.
+        known = instance.get_run_by_id(file.stem)
+        if known is not None and known.is_finished and not is_held(file):
             file.unlink(missing_ok=True)
-    return [run.run_id for run in dead]
+    return marked

@@ -13,6 +13,7 @@ read ends the tick with an error that names it: nothing is requested and no part
 is reported, and stops nothing else.
 """
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.models.config import exclude_control_models, load_models
+from audit_pipeline.models.fingerprint import entry_version
 from audit_pipeline.models.watch import list_candidates, load_watched, proposals_path, propose, write_proposals
 from audit_pipeline.operate.alerts import Alert, WatchedFinding, compare_findings, deliver, read_findings
 from audit_pipeline.operate.dagster.instance import UNFINISHED, mark_dead_runs_failed
@@ -183,10 +185,13 @@ def _request_pairs(made: Plan, situation: Situation, order: Sequence[str]) -> It
 
 
 def _key_of(step: Step, situation: Situation) -> list[object]:
-    """What a step makes, of what, and what it follows."""
-    facts = situation.facts_of(step.product)
-    entries = situation.ledger.of(step.stage.key, step.partition) if step.stage.concludes else ()
-    return [step.stage.name, step.partition, dict(facts.inputs), entries[-1].digest if entries else None]
+    """What a step makes, of what, and how often that came out differently or was forgotten before."""
+    facts, ledger = situation.facts_of(step.product), situation.ledger
+    versions = [entry.data_version for entry in ledger.of(step.stage.key, step.partition)]
+    changes = sum(version != after for version, after in itertools.pairwise(versions))
+    entry = situation.entries.get(step.pair.model)
+    model = None if entry is None else entry_version(entry)
+    return [step.stage.name, step.partition, dict(facts.inputs), model, len(versions[:1]), changes, ledger.forgotten]
 
 
 def _drop_requested(requests: Iterable[dg.RunRequest], instance: dg.DagsterInstance) -> list[dg.RunRequest]:
@@ -301,6 +306,8 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
             requests = []
     for words in problems:
         context.log.warning(words)
+    if made.steps and not requests:
+        problems += [f"{step.product}: was asked for and did not come about, see its run" for step in made.steps]
     said = [waiting or f"nothing changed in {len(situation.specs)} benchmarks", *problems]
     return dg.SensorResult(
         run_requests=requests,

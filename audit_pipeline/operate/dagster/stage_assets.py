@@ -7,6 +7,7 @@ as failed.
 """
 
 import logging
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -37,9 +38,13 @@ EVERY_PAIR_RAN, VALUES_IN_LIMITS = "every_pair_ran", "values_in_limits"
 
 def build_stage_assets() -> list[dg.AssetsDefinition]:
     """The assets of all stages; of the stage of documents one a source."""
-    assets = [_build_asset(stage) for stage in STAGES if stage.dimensions != ("source",)]
-    for stage in (stage for stage in STAGES if stage.dimensions == ("source",)):
-        assets += [_build_source_asset(stage, source) for source in all_sources().values()]
+    with warnings.catch_warnings():
+        # Some of what is used here may change in a later version of Dagster: nothing that a user can act on.
+        for category in (dg.BetaWarning, dg.PreviewWarning):
+            warnings.simplefilter("ignore", category)
+        assets = [_build_asset(stage) for stage in STAGES if stage.dimensions != ("source",)]
+        for stage in (stage for stage in STAGES if stage.dimensions == ("source",)):
+            assets += [_build_source_asset(stage, source) for source in all_sources().values()]
     return assets
 
 
@@ -270,7 +275,7 @@ def _leave_out(stage: Stage, run: StageRun, error: Exception, *, is_alone: bool)
     applies = not isinstance(error, NotApplicableError)
     status: PairStatus = "failed" if applies and not (stage.is_optional and not is_alone) else "not_applicable"
     reason = to_one_line(error) or "an unexpected error without a message; the log of the run has more"
-    if stage.dimensions == PAIR:
+    if stage.dimensions == PAIR and not stage.is_optional:
         record_outcome(run.paths, run.pair, stage.name, status, reason, run.run_id)
     if is_alone and status == "failed":
         if isinstance(error, AuditError):
@@ -307,9 +312,13 @@ def _find_earlier_outcome(
     repeats_the_end = run.parent_run_id is not None and order[0] not in (run.step_keys_to_execute or order)
     if outcome is None and repeats_the_end and run.parent_run_id is not None:
         outcome = find_run_outcome(paths, pair_of(partition), run.parent_run_id)
-    if outcome is None or order.index(outcome.stage) >= order.index(stage.name):
-        return None
-    return outcome
+    return outcome if outcome is not None and _follows(stage, outcome.stage) else None
+
+
+def _follows(stage: Stage, other: str) -> bool:
+    """Whether a stage is made of another one, or of what is made of it."""
+    above = [name.partition("/")[0] for name in stage.after]
+    return other in above or any(_follows(get_stage(name), other) for name in above)
 
 
 def _iterate_results(stage: Stage, context: dg.AssetExecutionContext, made: _MadePartitions) -> Iterator[Any]:

@@ -105,9 +105,12 @@ def run_week(
     fit = _select_fit_benchmarks(specs, brought, week, paths, tell)
     for entry in models.values():
         _audit_model(entry, fit, runner, week)
-    others = bring_up_to_date(replace(scope, again={}), _OTHERS, look, runner)
-    week.note(others)
-    _note_problems(others, _OTHERS, week, tell)
+    try:
+        others = bring_up_to_date(replace(scope, again={}), _OTHERS, look, runner)
+        week.note(others)
+        _note_problems(others, _OTHERS, week, tell)
+    except AuditError as error:
+        _note(week, tell, str(error))
     # Also where nothing is new: the report says what could not be audited, and when the audit was.
     runner.run("publish", "the weekly audit")
     tell(week.summary)
@@ -144,7 +147,7 @@ def _note_problems(brought: Brought, stages: Sequence[Stage], week: WeeklySummar
             is_broken_entry = stage.dimensions == ("source",) and Product(stage.name, partition) in brought.problems
             if reason not in noted and not is_broken_entry:
                 _note(week, tell, f"{stage.name} of {partition} could not be made: {reason}")
-            noted.add(reason)
+                noted.add(reason)
 
 
 def _audit_model(entry: ModelEntry, specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
@@ -152,7 +155,7 @@ def _audit_model(entry: ModelEntry, specs: Sequence[BenchmarkSpec], runner: Runn
     try:
         model = Endpoints().load(entry, runner.paths, runner.tell)
         audit_model(AuditRequest(entry, specs, terminal=False), model, runner, outcome)
-    except AuditError as error:
+    except runner.survives as error:
         _note(week, runner.tell, f"{entry.name}: {error}")
     week.note(Brought(outcome.runs))
     # An entry that names no usable corpus is no problem of the week: as without a reference model, the scores say it.

@@ -46,7 +46,7 @@ from audit_pipeline.metrics.claims import TOO_SHORT
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
 from audit_pipeline.operate.freshness import pair_of
-from audit_pipeline.operate.stage import AUDIT_PAIRS, UNKNOWN, Inputs, Job, Made, Product, Shown, Stage, StageRun
+from audit_pipeline.operate.stage import AUDIT_PAIRS, Inputs, Job, Made, Product, Shown, Stage, StageRun
 from audit_pipeline.operate.stages.scores import GRID_NOTE, statistics_version
 from audit_pipeline.report.extraction_words import SearchCounts, describe_extraction
 from audit_pipeline.report.vocabulary import Q_LEVEL
@@ -421,17 +421,27 @@ def _list_searched(scope: Scope, situation: Situation) -> Iterable[str]:
 def _inputs(partition: str, situation: Situation) -> Inputs:
     pair = pair_of(partition)
     spec, model = situation.specs.get(pair.benchmark), situation.models.get(pair.model)
-    identity = None if model is None else model.identity
+    fingerprint = None if model is None else model.identity.model_fingerprint
     return {
         f"examples/{pair.benchmark}": situation.built(pair.benchmark),
         "code": None if spec is None else find_search_version(spec),
-        **(
-            {} if identity is None else {"model" if identity.before is None else "endpoint": identity.model_fingerprint}
-        ),
-        f"token_statistics/{partition}": situation.facts_of(Product("token_statistics", partition)).inputs.get(
-            "settings"
-        )
-        or UNKNOWN,
+        "model" if model is None or model.identity.before is None else "endpoint": fingerprint,
+        # Not under the name of the pass of the texts, which a search of documents does not wait for.
+        "statistics": situation.facts_of(Product("token_statistics", partition)).inputs.get("settings"),
+        **(situation.needs(pair.model, "reference_model") or {}),
+    }
+
+
+def _recorded(partition: str, situation: Situation) -> Inputs | None:
+    entry = situation.latest(DOCUMENT_MEMORISATION.name, partition)
+    if entry is None:
+        return None
+    return {
+        **entry.upstream,
+        "code": entry.code_version,
+        "model": entry.model_fingerprint,
+        "endpoint": entry.model_fingerprint,
+        "statistics": entry.upstream.get(f"token_statistics/{partition}"),
     }
 
 
@@ -461,8 +471,10 @@ EXTRACTION_STAGE = Stage(
     absent="its documents have not been searched for passages that the model gives",
     words={
         "code": "its documents were searched with other settings, or by an earlier version of the code",
-        "token_statistics": "its documents were searched before: the start token or the reference model changed since",
+        "statistics": "its documents were searched before: the start token or the window changed since",
+        "reference_model": "its documents were searched before: the reference model changed since",
     },
     partitions=_list_searched,
     inputs=_inputs,
+    recorded=_recorded,
 )

@@ -36,7 +36,7 @@ def _build_stage_entry(name: str, fields: Any, folder: Path) -> StageEntry:
     benchmarks = validate_as(_Benchmarks, {key: given.pop(key) for key in ("benchmarks",) if key in given}).benchmarks
     options = on_request[name].options
     chosen = validate_as(_Benchmarks if options is None else options, given)
-    return StageEntry(benchmarks, {} if options is None else chosen.model_dump())
+    return StageEntry(benchmarks, {} if options is None else chosen.model_dump(mode="json"))
 
 
 FILE = EntryFile("stages.yaml", None, "stage", "it says what audits make besides", _build_stage_entry, is_optional=True)

@@ -74,10 +74,7 @@ def _compare_groups(run: StageRun) -> Made:
 
 def _inputs(partition: str, situation: object) -> Inputs:
     scores = situation.latest(SCORES.name, partition)  # type: ignore[attr-defined]
-    return {
-        f"scores/{partition}": None if scores is None else scores.data_version,
-        "settings": situation.version_of_settings("group_means"),  # type: ignore[attr-defined]
-    }
+    return {f"scores/{partition}": None if scores is None else scores.data_version}
 
 
 GROUP_MEANS = Stage(
