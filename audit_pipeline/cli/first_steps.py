@@ -138,8 +138,7 @@ def _is_searched(entry: ModelEntry, spec: BenchmarkSpec) -> bool:
     from audit_pipeline.operate.requests import plan_quickly
 
     made = plan_quickly(AuditRequest(entry, [spec], AuditOptions(publish=False)), DataPaths.from_environment())
-    before = ("documents", "benchmark", "extraction")
-    return made is not None and not made.of(before) and not any(map(made.problems_of, before))
+    return made is not None and not made.problems and not made.of(("documents", "benchmark", "extraction"))
 
 
 def show_famous_texts(outcome: AuditOutcome) -> None:

@@ -228,7 +228,6 @@ class Drive:
         self.require_each_model_loaded_once([run], _pairs(MODELS))
         check = self.instance.check("token_statistics", "cache_intact")
         require(check is not None and check.run_id == run.id and not check.passed, f"cache_intact says {check}")
-        # The UI shows the check of one pair: what had been set aside when it was run.
         named = [Path(name).stem for name in check.said["set aside"]] if check is not None else []
         require(bool(named) and {*named} <= {part.stem for part in parts}, f"cache_intact names {named}, not {parts}")
         said = f"{len(named)} set aside and their texts run again"
