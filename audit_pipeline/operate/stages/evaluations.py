@@ -20,7 +20,9 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import (
     CALIBRATION_CHECKS,
+    COMPARISONS,
     CONTAMINATION_RATES,
+    CORPUS_TESTS,
     DECISIONS,
     EVALUATIONS,
     EXAMPLES,
@@ -345,7 +347,16 @@ EVALUATIONS_STAGE = Stage(
     make=_evaluate,
     after=("benchmark", "split_quality", "scores"),
     code=EVALUATIONS_VERSION,
-    tables=(EVALUATIONS, DECISIONS, GROUP_TESTS, CONTAMINATION_RATES, CALIBRATION_CHECKS, PAIR_ANSWERS),
+    tables=(
+        EVALUATIONS,
+        DECISIONS,
+        GROUP_TESTS,
+        CONTAMINATION_RATES,
+        CALIBRATION_CHECKS,
+        COMPARISONS,
+        CORPUS_TESTS,
+        PAIR_ANSWERS,
+    ),
     checks={
         "metrics_in_range": Check(
             "Every metric and every end of an interval lies between 0 and 1 (a margin: -1 and 1).", False, True

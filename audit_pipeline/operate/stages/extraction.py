@@ -24,6 +24,7 @@ from audit_pipeline.catalogue.contracts import (
     DOCUMENT_MEMORISATION,
     EXAMPLES,
     EXTRACTION,
+    EXTRACTION_GRID,
     EXTRACTION_RATES,
     EXTRACTION_WINDOWS,
     NON_MEMBER,
@@ -457,7 +458,7 @@ EXTRACTION_STAGE = Stage(
     # Behind the findings: what fails here leaves them as they are, and the model is still in memory.
     after=("benchmark", "evaluations"),
     code=EXTRACTION_VERSION,
-    tables=(DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS, EXTRACTION_RATES),
+    tables=(DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS, EXTRACTION_RATES, EXTRACTION_GRID),
     options=ExtractionOptions,
     kinds=frozenset({"torch", "transformers", "parquet"}),
     lock="gpu",
