@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-
-import duckdb
+from pathlib import Path
 
 from audit_pipeline.catalogue.bucket_folder import refresh_warehouse
 from audit_pipeline.catalogue.files import read_json_if_whole, write_json
@@ -12,8 +11,6 @@ from audit_pipeline.catalogue.integrity import digest_of_files
 from audit_pipeline.catalogue.ledger import read_ledger
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, model_page_path, texts_are_quoted
 from audit_pipeline.catalogue.versions import code_digest, package_versions
-from audit_pipeline.errors import DataError
-from audit_pipeline.warehouse.query import open_read_only
 
 RESULTS = "results"
 """The digest of the last line of the ledger."""
@@ -35,19 +32,17 @@ def explain_unpublished(models: Iterable[str], paths: DataPaths) -> str | None:
     refresh_warehouse(paths.warehouse)
     pages = [paths.warehouse, paths.report, *(model_page_path(paths.reports, model) for model in models)]
     made = read_json_if_whole(paths.published)
-    if made is None or not all(page.exists() for page in pages) or not _can_be_read(paths):
+    if made is None or not all(page.exists() for page in pages) or not _is_database(paths.warehouse):
         return "they are not there"
     now = {**_compute_inputs(paths, texts_are_quoted()), RESULTS: read_ledger(paths).head}
     changed = [name for name in now if now[name] != made.get(name)]
     return f"{', '.join(changed)} changed since they were made" if changed else None
 
 
-def _can_be_read(paths: DataPaths) -> bool:
-    try:
-        with open_read_only(paths.warehouse):
-            return True
-    except (DataError, duckdb.Error):
-        return False
+def _is_database(warehouse: Path) -> bool:
+    """Whether the file begins as DuckDB's do."""
+    with warehouse.open("rb") as file:
+        return file.read(12)[8:] == b"DUCK"
 
 
 def _compute_inputs(paths: DataPaths, include_text: bool) -> Mapping[str, object]:

@@ -92,7 +92,7 @@ def test_an_audit_makes_it_and_everything_knows_it(built: Workspace, site: Path)
     doctor = command_with(site, "doctor", "--deep")
     assert doctor.returncode != 0
     assert str(file) in doctor.stdout + doctor.stderr
-    command(site, "forget", "--model", "one", "--yes")
+    command(site, "forget", "--model", "one")
     assert not list(built.paths.root.rglob("group_means/**/*.parquet"))
 
 
