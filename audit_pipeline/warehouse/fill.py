@@ -45,7 +45,7 @@ from audit_pipeline.warehouse.table_files import (
 )
 
 _ATTEMPTS = 3
-STORAGE_VERSION = "v1.1.0"
+STORAGE_VERSION = "v1.3.0"
 """The oldest DuckDB that opens the file: other programs come with older versions than ours (docs/sql.md names them)."""
 
 

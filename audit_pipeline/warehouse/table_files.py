@@ -24,14 +24,13 @@ from audit_pipeline.catalogue.contracts import (
     MODELS,
     OUTCOMES,
     TABLES,
-    TOKEN_STATISTICS,
     canonical_json,
 )
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.integrity import FileIdentity, file_identity, file_sha256
 from audit_pipeline.catalogue.ledger import Entry, Ledger
 from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
-from audit_pipeline.catalogue.sql import build_column_expressions, quote_identifier, quote_literal
+from audit_pipeline.catalogue.sql import build_column_expressions, build_key_sql, quote_identifier, quote_literal
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.errors import AuditError
 from audit_pipeline.token_statistics.cache import digest_in_name
@@ -149,29 +148,20 @@ def _compute_digest(path: Path) -> str | None:
 
 
 def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> None:
-    """Insert the rows of Parquet files, all in one go."""
+    """Insert the rows of Parquet files, all in one go; of a text in two parts of a model's cache, the first.
+
+    Disjoint workers and a compaction can leave such parts.
+    """
     if not files:
         return
     listed = ", ".join(quote_literal(glob.escape(str(file))) for file in files)
     filled = ", ".join(f"{sql} AS {quote_identifier(name)}" for name, sql in build_column_expressions(table).items())
+    options = "hive_partitioning = false, union_by_name = false, file_row_number = true"
+    rows = f"SELECT {filled}, filename, file_row_number FROM read_parquet([{listed}], {options})"  # noqa: S608 - declared names
+    first = f"row_number() OVER (PARTITION BY {build_key_sql(table)} ORDER BY filename, file_row_number) = 1"
     connection.execute(
-        f"INSERT INTO {table.name} BY NAME SELECT {filled} "  # noqa: S608 - declared names
-        f"FROM read_parquet([{listed}], hive_partitioning = false, union_by_name = false)"
-    )
-    if table.name == TOKEN_STATISTICS.name:
-        _remove_duplicate_rows(connection)
-
-
-def _remove_duplicate_rows(connection: duckdb.DuckDBPyConnection) -> None:
-    """Delete all but the first row of a text that is in two part files of a model's cache.
-
-    Disjoint workers and a compaction can leave such files.
-    """
-    connection.execute(
-        "DELETE FROM token_statistics USING (SELECT model_fingerprint, key, min(rowid) AS first FROM token_statistics"
-        " GROUP BY ALL HAVING count(*) > 1) AS twice"
-        " WHERE token_statistics.model_fingerprint = twice.model_fingerprint AND token_statistics.key = twice.key"
-        " AND token_statistics.rowid > twice.first"
+        f"INSERT INTO {table.name} BY NAME SELECT * EXCLUDE (filename, file_row_number) FROM ({rows})"  # noqa: S608 - declared names
+        + (f" QUALIFY {first}" if table.kept == "cache" else "")
     )
 
 
