@@ -134,9 +134,9 @@ def warehouse() -> duckdb.DuckDBPyConnection:
     >>> warehouse().sql("SELECT model, benchmark, detector, auroc FROM leaderboard").df()
     """
     from audit_pipeline.catalogue.paths import DataPaths  # noqa: PLC0415
-    from audit_pipeline.warehouse.query import connect_read_only  # noqa: PLC0415
+    from audit_pipeline.warehouse.query import open_read_only  # noqa: PLC0415
 
-    return connect_read_only(DataPaths.from_environment().warehouse)
+    return open_read_only(DataPaths.from_environment().warehouse)
 
 
 def report(*, show: bool = False, text: bool | None = None, verbose: bool = False) -> Path:

@@ -15,7 +15,7 @@ from audit_pipeline.catalogue.files import read_parquet
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.ledger import START, LineageStep, format_line, list_segments, parse_lines, read_ledger
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.warehouse.table_files import build_lineage_row
+from audit_pipeline.warehouse.given_rows import build_lineage_row
 
 Fields = Mapping[str, Any]
 

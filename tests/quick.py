@@ -23,7 +23,7 @@ from audit_pipeline.catalogue.table import Table
 from audit_pipeline.detectors.registry import Overrides
 from audit_pipeline.report import pair_plots, pictures
 from audit_pipeline.scoring import session
-from audit_pipeline.warehouse import fill
+from audit_pipeline.warehouse import build
 
 _PLOTS = {"draw_score_histograms", "draw_roc_curves", "draw_low_fpr_roc"}
 FEW_DETECTORS = ("loss", "min_k_plus_plus")
@@ -65,7 +65,7 @@ def few_detectors() -> Iterator[None]:
 def schemas_made_once(folder: Path) -> Iterator[None]:
     """Builds of the warehouse begin with a copy of an empty one: making it is half of a tiny build."""
     templates: dict[tuple[str, ...], Path] = {}
-    create = fill.create_database
+    create = build.create_database
 
     def copy_template(file: Path, tables: Sequence[Table]) -> None:
         statements = tuple(map(build_create_table_sql, tables))
@@ -75,7 +75,7 @@ def schemas_made_once(folder: Path) -> Iterator[None]:
         shutil.copyfile(templates[statements], file)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fill, "create_database", copy_template)
+        patch.setattr(build, "create_database", copy_template)
         yield
 
 

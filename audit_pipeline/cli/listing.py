@@ -127,7 +127,7 @@ def models(is_long: bool) -> None:
     They stand in config/models.yaml.
     """
     from audit_pipeline.models.config import FILE_NAME
-    from audit_pipeline.warehouse.configuration_rows import format_model_origin
+    from audit_pipeline.warehouse.given_rows import format_model_origin
 
     config = load_whole_configuration()
     tell_problems(config.problems_except_unreadable(FILE_NAME))

@@ -150,5 +150,5 @@ def export(name: str, out: Path) -> None:
     """Write a table or view of the warehouse to a file."""
     from audit_pipeline.warehouse.export import export as export_rows
 
-    written = export_rows(_find_warehouse(), name, out)
-    say(f"{written.rows:,} rows of {name} in {out}")
+    rows = export_rows(_find_warehouse(), name, out)
+    say(f"{rows:,} rows of {name} in {out}")

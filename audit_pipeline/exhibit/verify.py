@@ -55,7 +55,7 @@ from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import EncodedText
-from audit_pipeline.warehouse.table_files import verify_files
+from audit_pipeline.warehouse.verified_files import verify_files
 
 TOLERANCE = {"float32": 1e-4, "float16": 0.012, "bfloat16": 0.12}
 """How far the log-probabilities of a pass on another machine may be from the packed ones, the mean over all tokens in

@@ -25,7 +25,7 @@ from audit_pipeline.operate.seen_models import see_models
 from audit_pipeline.operate.situation import Scope, Situation
 from audit_pipeline.operate.stage import Product
 from audit_pipeline.operate.stages.registry import OF_MODELS, PAIR, STAGES
-from audit_pipeline.warehouse.fill import Judgement
+from audit_pipeline.warehouse.build import Judgement
 
 _PAIRS = """
 WITH configured AS (

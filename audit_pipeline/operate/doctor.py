@@ -37,7 +37,7 @@ from audit_pipeline.catalogue.paths import (
 )
 from audit_pipeline.catalogue.store import list_cache_folders
 from audit_pipeline.catalogue.versions import package_versions
-from audit_pipeline.errors import AuditError
+from audit_pipeline.errors import AuditError, to_one_line
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import find_unnoticed_changes, identify
 from audit_pipeline.models.kept_files import list_kept_folders, read_intact_manifest
@@ -46,7 +46,7 @@ from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokeni
 from audit_pipeline.models.weights import default_device
 from audit_pipeline.operate.whole_configuration import FILES, load_configuration
 from audit_pipeline.token_statistics.cache import find_damaged_parts, list_parts, set_aside
-from audit_pipeline.warehouse.query import error_to_one_line, find_block_damage, open_read_only
+from audit_pipeline.warehouse.query import find_block_damage, open_read_only
 
 _DISTRIBUTION = "corpus-audit"
 _LOW_DISK_BYTES = 2 << 30
@@ -279,7 +279,7 @@ def _check_warehouse(warehouse: Path, *, deep: bool) -> DoctorCheck:
             (count,) = connection.execute("SELECT count(*) FROM evaluations").fetchone() or (0,)
         problem = find_block_damage(warehouse) if deep else None
     except (AuditError, duckdb.Error) as error:
-        problem = error_to_one_line(error)
+        problem = to_one_line(error)
     if problem is not None:
         return DoctorCheck("warehouse", False, f"{warehouse}: {problem}; build it again: corpus-audit report")
     return DoctorCheck("warehouse", True, f"{warehouse}, {count} evaluations")

@@ -26,7 +26,7 @@ from audit_pipeline.catalogue.bucket_folder import remove
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.files import write_atomically
 from audit_pipeline.catalogue.paths import MODEL_PAGE, model_page_path
-from audit_pipeline.errors import DataError
+from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.report.html import layout_digest, render, render_glossary
 from audit_pipeline.report.page import (
     ReportPage,
@@ -38,7 +38,7 @@ from audit_pipeline.report.page import (
     read_page_across_models,
     read_site,
 )
-from audit_pipeline.warehouse.query import error_to_one_line, open_read_only
+from audit_pipeline.warehouse.query import open_read_only
 
 SCHEMA_VERSION = "3"
 ACROSS = "contamination_report.html"
@@ -99,7 +99,7 @@ def _open_warehouse(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             yield connection
         except (duckdb.CatalogException, duckdb.BinderException) as error:
             raise DataError(
-                f"the warehouse {warehouse} lacks what the report shows ({error_to_one_line(error)}): it was "
+                f"the warehouse {warehouse} lacks what the report shows ({to_one_line(error)}): it was "
                 "built by another"
                 " version; build it again: corpus-audit report"
             ) from error

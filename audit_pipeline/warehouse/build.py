@@ -1,33 +1,64 @@
-"""Builds data/audit.duckdb and swaps it in; says where its rows and the lineage do not go together.
-
-What belongs here: one build at a time, in a folder of its own, taking the old one's place. What does not: filling the
-file (fill.py), the tables' definitions (schema.py), reading the finished warehouse (query.py).
-"""
+"""Builds data/audit.duckdb from the ledger, the files that it explains, the documents and the configuration, and swaps
+it in; says where its rows and the lineage do not go together."""
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 
 from audit_pipeline.catalogue.bucket_folder import publish_warehouse, refresh
+from audit_pipeline.catalogue.contracts import COVERAGE
+from audit_pipeline.catalogue.duckdb_connections import hide_progress_bar, open_in_memory
 from audit_pipeline.catalogue.ledger import read_ledger
 from audit_pipeline.catalogue.locks import hold_lock
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, make_private
-from audit_pipeline.errors import DataError
-from audit_pipeline.warehouse.fill import Filled, Judge, Site, fill_warehouse
-from audit_pipeline.warehouse.query import error_to_one_line
+from audit_pipeline.catalogue.sql import build_column_expressions, build_key_sql, quote_identifier, quote_literal
+from audit_pipeline.catalogue.table import Table
+from audit_pipeline.errors import DataError, to_one_line
+from audit_pipeline.warehouse.given_rows import UpToDate, insert_rows, load_given_rows, load_ledger
+from audit_pipeline.warehouse.schema import check_keys, create_schema, fill_derived_tables, list_tables
+from audit_pipeline.warehouse.verified_files import UnreadableFile, verify_files
 
 LOCK_SECONDS = 600.0
 """How long a build waits for another one to end."""
+STORAGE_VERSION = "v1.3.0"
+"""The oldest DuckDB that opens the file: other programs come with older versions than ours (docs/sql.md names them)."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The planner's judgement of the data folder."""
+
+    up_to_date: UpToDate
+    coverage: Callable[[duckdb.DuckDBPyConnection], pa.Table]
+    """The rows of that table, read from the others when they are filled."""
+
+
+Judge = Callable[[Path, DataPaths], Judgement]
+"""What judges, by the configuration in a folder, what a data folder holds (operate/coverage.py)."""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What was filled: rows and rows too many by table, how many Parquet files were loaded, the files that were left
+    out, and those among them that no line of the ledger explains."""
+
+    rows: Mapping[str, int]
+    doubled: Mapping[str, int]
+    files: int
+    left_out: tuple[UnreadableFile, ...]
+    unexplained: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
@@ -61,53 +92,105 @@ def build_warehouse_file(
     have the old file open keep their snapshot. After any error the old warehouse is still there.
     ``include_text=False`` leaves the excerpts out. ``config`` is the folder of the configuration where it is not the
     usual one; a file of it that cannot be read is named in the report, and its table stays empty. Raises DataError
-    where another build does not end in time, or where the file cannot be written.
+    where another build does not end in time, where the file cannot be written, or where a run writes a file that is
+    read again and again.
     """
     started = time.monotonic()
     make_private(paths.root)
-    with _one_build_at_a_time(paths.warehouse), _building_folder(paths.warehouse) as folder:
+    with _building_folder(paths.warehouse) as folder:
         new = folder / paths.warehouse.name
         try:
             ledger = read_ledger(paths)
             version = f"{len(ledger.lines):06}-{ledger.forgotten:06}"
-            filled = fill_warehouse(Site(paths, new, judge, config or config_dir()), include_text=include_text)
+            filled = _fill_file(new, judge, paths, config or config_dir(), list_tables(include_text=include_text))
             size = new.stat().st_size
             moved_wal = publish_warehouse(new, paths.warehouse, version, lambda: _swap_in(new, paths.warehouse))
         except (duckdb.Error, OSError) as error:
             raise DataError(
-                f"the warehouse could not be built, the earlier one is unchanged: {error_to_one_line(error)} "
+                f"the warehouse could not be built, the earlier one is unchanged: {to_one_line(error)} "
                 f"(is the disk full, or {paths.root} not writable?)"
             ) from error
     return WarehouseReport(paths.warehouse, filled, moved_wal, size, time.monotonic() - started)
 
 
 def read_lineage_gaps(connection: duckdb.DuckDBPyConnection) -> list[LineageGap]:
-    """Every lineage entry whose file is not there, or was left out; none is as it should be."""
-    found = connection.sql("FROM lineage_gaps").fetchall()
-    return [LineageGap(*row) for row in found]
-
-
-@contextmanager
-def _one_build_at_a_time(warehouse: Path) -> Iterator[None]:
-    with hold_lock(warehouse.with_name(f"{warehouse.name}.lock"), LOCK_SECONDS):
-        refresh(warehouse.parent)
-        yield
+    """Return every lineage entry whose file is not there, or was left out; none is as it should be."""
+    return [LineageGap(*row) for row in connection.sql("FROM lineage_gaps").fetchall()]
 
 
 @contextmanager
 def _building_folder(warehouse: Path) -> Iterator[Path]:
-    """A folder beside the warehouse that holds everything a build writes; the leftovers of killed builds go first."""
-    for left_over in warehouse.parent.glob(f"{warehouse.name}.*.building"):
-        shutil.rmtree(left_over)
-    with tempfile.TemporaryDirectory(prefix=f"{warehouse.name}.", suffix=".building", dir=warehouse.parent) as folder:
-        yield Path(folder)
+    """A folder beside the warehouse that holds everything a build writes, one build at a time; the leftovers of killed
+    builds go first."""
+    with hold_lock(warehouse.with_name(f"{warehouse.name}.lock"), LOCK_SECONDS):
+        refresh(warehouse.parent)
+        for left_over in warehouse.parent.glob(f"{warehouse.name}.*.building"):
+            shutil.rmtree(left_over)
+        with tempfile.TemporaryDirectory(".building", f"{warehouse.name}.", warehouse.parent) as folder:
+            yield Path(folder)
+
+
+def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: Sequence[Table]) -> Filled:
+    """Fill a new file; again where a run replaced a file while it was read, so that no row is of another file than its
+    entry."""
+    for _ in range(3):
+        create_database(new, tables)
+        # Files after the ledger: whatever file is there that no line explains was there before.
+        ledger = read_ledger(paths)
+        files = verify_files(paths, ledger)
+        with duckdb.connect(str(new)) as connection:
+            hide_progress_bar(connection)
+            judgement = judge(config, paths)
+            load_ledger(connection, ledger)
+            for table in tables:
+                if table.name in files.by_table:
+                    load_parquet(connection, table, files.by_table[table.name])
+            left_out = [*files.left_out, *load_given_rows(connection, paths, config, judgement.up_to_date)]
+            reasons = {file.path: file.reason for file in left_out}
+            fill_derived_tables(connection, files.explained, files.missing, ledger.entries, reasons, paths)
+            insert_rows(connection, COVERAGE, judgement.coverage(connection))
+            doubled = check_keys(connection, tables)
+            rows = {table.name: len(connection.table(table.name)) for table in tables}
+            connection.execute("CHECKPOINT")
+        replaced = files.find_replaced_file()
+        if replaced is None:
+            loaded, by_path = sum(map(len, files.by_table.values())), sorted(left_out, key=lambda file: file.path)
+            return Filled(rows, doubled, loaded, tuple(by_path), tuple(files.unexplained))
+        new.unlink()
+    raise DataError(f"{replaced} is being written again and again: build the warehouse when the run that does it ends")
+
+
+def create_database(file: Path, tables: Sequence[Table]) -> None:
+    """Make the empty tables, views and macros, in a file that DuckDB from STORAGE_VERSION on opens."""
+    with open_in_memory() as connection:
+        connection.execute(f"ATTACH {quote_literal(str(file))} AS made (STORAGE_VERSION '{STORAGE_VERSION}')")
+        connection.execute("USE made")
+        create_schema(connection, tables)
+
+
+def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> None:
+    """Insert the rows of Parquet files, all in one go; of a text in two parts of a model's cache, the first.
+
+    Disjoint workers and a compaction can leave such parts.
+    """
+    listed = ", ".join(quote_literal(glob.escape(str(file))) for file in files)
+    filled = ", ".join(f"{sql} AS {quote_identifier(name)}" for name, sql in build_column_expressions(table).items())
+    options = "hive_partitioning = false, union_by_name = false, file_row_number = true"
+    rows = f"SELECT {filled}, filename, file_row_number FROM read_parquet([{listed}], {options})"  # noqa: S608 - declared names
+    first = f"row_number() OVER (PARTITION BY {build_key_sql(table)} ORDER BY filename, file_row_number) = 1"
+    connection.execute(
+        f"INSERT INTO {table.name} BY NAME SELECT * EXCLUDE (filename, file_row_number) FROM ({rows})"  # noqa: S608 - declared names
+        + (f" QUALIFY {first}" if table.kept == "cache" else "")
+    )
 
 
 def _swap_in(new_file: Path, warehouse: Path) -> Path | None:
     """Move the finished file into place; a .wal of the old one would make it unreadable, and goes aside."""
     with new_file.open("rb+") as written:
         os.fsync(written.fileno())
-    moved = _move_wal_aside(warehouse)
+    wal, aside = warehouse.with_name(f"{warehouse.name}.wal"), None
+    if wal.exists():
+        aside = wal.replace(wal.with_name(f"{wal.name}.{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.aside"))
     new_file.replace(warehouse)
     if os.name == "posix":
         folder = os.open(warehouse.parent, os.O_RDONLY)
@@ -115,13 +198,4 @@ def _swap_in(new_file: Path, warehouse: Path) -> Path | None:
             os.fsync(folder)
         finally:
             os.close(folder)
-    return moved
-
-
-def _move_wal_aside(warehouse: Path) -> Path | None:
-    wal = warehouse.with_name(f"{warehouse.name}.wal")
-    if not wal.exists():
-        return None
-    aside = wal.with_name(f"{wal.name}.{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.aside")
-    wal.replace(aside)
     return aside

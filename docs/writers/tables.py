@@ -13,7 +13,7 @@ import duckdb
 from audit_pipeline.catalogue.sql import sql_type
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.detectors.page import escape_markdown, format_markdown_table
-from audit_pipeline.warehouse.schema import MACROS, VIEWS, create_tables, create_views, list_tables
+from audit_pipeline.warehouse.schema import MACROS, VIEWS, create_schema, list_tables
 
 _HEAD = """\
 # Tables, views and macros
@@ -32,8 +32,7 @@ def tables_page() -> str:
     """The page, read from an empty warehouse that is made for it."""
     declared = list_tables(include_text=True)
     with duckdb.connect() as connection:
-        create_tables(connection, declared)
-        create_views(connection)
+        create_schema(connection, declared)
         comments = dict(
             connection.execute(
                 "SELECT view_name, comment FROM duckdb_views() WHERE NOT internal"

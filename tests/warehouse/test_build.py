@@ -28,7 +28,7 @@ from audit_pipeline.catalogue.sql import EXCERPT, EXCERPT_WORDS, quote_literal
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.warehouse import build, fill
+from audit_pipeline.warehouse import build
 from audit_pipeline.warehouse.build import read_lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 from audit_pipeline.warehouse.schema import VIEWS, list_tables
@@ -343,7 +343,7 @@ def test_a_file_that_a_run_replaces_while_it_is_read_is_read_again(
     audited: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, times = with_digest(audited, "examples", "notes_32", "run-examples"), []
-    load = fill.load_parquet
+    load = build.load_parquet
 
     def while_a_run_writes(connection: duckdb.DuckDBPyConnection, table: Table, files: list[Path]) -> object:
         if table.name == "examples" and len(times) < most:
@@ -353,7 +353,7 @@ def test_a_file_that_a_run_replaces_while_it_is_read_is_read_again(
             with_digest(audited, "examples", "notes_32", "run-examples")
         return load(connection, table, files)
 
-    monkeypatch.setattr(fill, "load_parquet", while_a_run_writes)
+    monkeypatch.setattr(build, "load_parquet", while_a_run_writes)
     most = 1
     report = build_warehouse(audited.paths)
     assert report.filled.left_out == ()

@@ -1,7 +1,7 @@
 """The tables that the warehouse alone has: of JSON documents, of the configuration, and derived from other tables.
 
 What belongs here: their declarations, in the order in which they are filled. What does not: filling them
-(warehouse/table_files.py, warehouse/sql/fills/).
+(warehouse/given_rows.py, warehouse/sql/fills/).
 """
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: contamination_rates, group_tests
 CREATE VIEW book_contamination AS
 WITH titles AS (
     SELECT examples.benchmark, examples."group", any_value(documents.title) AS title

@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: leaderboard_history
 CREATE VIEW changes_since_last_audit AS
 SELECT * FROM changes_since(NULL);
 

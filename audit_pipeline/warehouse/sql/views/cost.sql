@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: evaluations, lineage
 CREATE VIEW cost AS
 WITH tokenizers AS (
     SELECT tokenizer_fingerprint, string_agg(DISTINCT name, ', ' ORDER BY name) AS models

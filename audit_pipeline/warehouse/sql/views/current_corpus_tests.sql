@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: corpus_tests
 CREATE VIEW current_corpus_tests AS
 WITH dated AS (
     SELECT tested.*, runs."partition", runs.asset_key, runs.finished_at

@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: unlearning
 CREATE VIEW current_unlearning AS
 WITH dated AS (
     SELECT compared.*, runs.finished_at

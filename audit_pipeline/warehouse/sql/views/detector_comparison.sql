@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: comparisons
 CREATE VIEW detector_comparison AS
 WITH measured AS (
     SELECT model, benchmark, detector, parameters, value AS auroc FROM current_evaluations WHERE metric = 'auroc'

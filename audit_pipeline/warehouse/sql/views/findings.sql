@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: evaluations, lineage
 CREATE VIEW findings AS
 SELECT evaluated.*, lineage.asset_key, lineage.code_version, lineage.data_version, lineage.upstream_data_versions,
     lineage.model_fingerprint, lineage.tokenizer_fingerprint, lineage.benchmark_digest, lineage.started_at,

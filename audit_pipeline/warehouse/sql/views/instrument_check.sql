@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: leaderboard_history
 CREATE VIEW instrument_check AS
 SELECT controls.control, leaderboard.benchmark, leaderboard.detector, leaderboard.parameters,
     max(auroc) FILTER (role = 'exposed') AS exposed_auroc,

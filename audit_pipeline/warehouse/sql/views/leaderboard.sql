@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: leaderboard_history
 CREATE VIEW leaderboard AS
 SELECT * EXCLUDE (finished_at, is_latest, is_control) FROM leaderboard_history
 WHERE is_latest AND NOT is_control

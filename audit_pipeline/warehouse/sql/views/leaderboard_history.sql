@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: evaluations, lineage
 CREATE VIEW leaderboard_history AS
 WITH headline AS (
     SELECT model, benchmark, detector, parameters,

@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: files_gone
 CREATE VIEW lineage_gaps AS
 SELECT "table", "partition", run_id, left_out IS NOT NULL AS is_left_out,
     CASE WHEN left_out IS NOT NULL THEN 'a damaged file: its rows are left out'

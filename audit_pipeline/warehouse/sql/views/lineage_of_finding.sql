@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: evaluations, lineage
 CREATE VIEW lineage_of_finding AS
 WITH RECURSIVE chain AS (
     SELECT model, benchmark, run_id, is_current, 0 AS step,

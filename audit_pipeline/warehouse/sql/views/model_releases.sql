@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: configured_models
 CREATE VIEW model_releases AS
 WITH cards AS (
     SELECT name AS model, TRY_CAST(release_date AS DATE) AS release_date,

@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: leaderboard_history, configured_models
 CREATE VIEW model_timeline AS
 WITH dated AS (
     SELECT board.*, released.release_date, released.training_cutoff, runs.benchmark_digest

@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: evaluations
 CREATE VIEW multiplicity_ledger AS
 WITH pairs AS (
     SELECT benchmark, model, count(DISTINCT run_id) FILTER ("table" = 'scores') AS runs_so_far,

@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: coverage
 CREATE VIEW not_audited AS
 SELECT * FROM coverage WHERE status IN ('failed', 'stale', 'missing')
 ORDER BY list_position(['failed', 'stale', 'missing'], status), model, benchmark;

@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: leaderboard_history
 CREATE VIEW older_model_control AS
 WITH texts AS (
     -- The earliest day on which any text that the AUROC is of can have existed; null where one has no date. A shelf's is

@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: corpus_overlap, lineage
 CREATE VIEW overlap_summary AS
 SELECT found.benchmark, found.corpus, count(*) AS texts, count(*) FILTER (verdict = 'found') AS found,
     count(*) FILTER (verdict = 'common') AS common, count(*) FILTER (verdict = 'not found') AS not_found,

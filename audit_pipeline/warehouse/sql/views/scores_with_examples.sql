@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: scores, examples
 CREATE VIEW scores_with_examples AS
 SELECT scored.*, examples.label, examples.split, examples.published, examples.language, examples.collection,
     examples."group", examples.words, examples.document_id, examples.excerpt

@@ -1,3 +1,4 @@
+-- Columns without a comment are those of: split_quality, lineage
 CREATE VIEW split_summary AS
 SELECT quality.benchmark, max(split_verdict) AS split_verdict,
     max(part) FILTER (measure = 'worst_blind_auroc') AS worst_control,

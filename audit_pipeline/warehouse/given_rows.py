@@ -1,0 +1,201 @@
+"""The rows of the tables that no Parquet file holds: of the ledger, of JSON documents and of the configuration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS_FILE
+from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.catalogue.contracts import (
+    BENCHMARKS,
+    CONFIGURED_BENCHMARKS,
+    CONFIGURED_MODELS,
+    LINEAGE,
+    MODELS,
+    OUTCOMES,
+    canonical_json,
+)
+from audit_pipeline.catalogue.files import read_json
+from audit_pipeline.catalogue.ledger import Entry, Ledger
+from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
+from audit_pipeline.catalogue.table import Table
+from audit_pipeline.config.problems import Problem
+from audit_pipeline.errors import AuditError, DataError, to_one_line
+from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
+from audit_pipeline.models.config import ModelEntry, load_models
+from audit_pipeline.warehouse.verified_files import UnreadableFile
+
+Row = Mapping[str, object]
+UpToDate = Mapping[str, bool | None]
+"""By benchmark, whether it is built as its entry says; None, or none there: unknown."""
+
+
+def insert_rows(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> None:
+    """Insert rows that were made for the table, as they are."""
+    connection.register("given", rows)
+    connection.execute(f"INSERT INTO {table.name} BY NAME FROM given")
+    connection.unregister("given")
+
+
+def load_ledger(connection: duckdb.DuckDBPyConnection, ledger: Ledger) -> None:
+    """Insert the entries and outcomes of the ledger; of an entry that its run wrote again, the last."""
+    last = {(entry.table, entry.partition, entry.run_id): entry for entry in ledger.entries}
+    insert_rows(connection, LINEAGE, pa.Table.from_pylist(list(map(build_lineage_row, last.values())), LINEAGE.schema))
+    outcomes = [{**vars(outcome), **vars(outcome.pair)} for outcome in ledger.outcomes]
+    rows = pa.Table.from_pylist(outcomes, OUTCOMES.schema).rename_columns({"at": "recorded_at"})
+    insert_rows(connection, OUTCOMES, rows)
+
+
+def build_lineage_row(entry: Entry) -> Row:
+    """Return an entry as a row of the table lineage."""
+    return {
+        **{name: getattr(entry, name) for name in LINEAGE.names if hasattr(entry, name)},
+        "upstream_data_versions": canonical_json(entry.upstream),
+        "package_versions": canonical_json(entry.packages),
+        "settings": canonical_json(entry.settings) if entry.settings else None,
+        "row_sha256": entry.digest,
+        "previous_sha256": entry.previous,
+    }
+
+
+def load_given_rows(
+    connection: duckdb.DuckDBPyConnection, paths: DataPaths, config: Path, up_to_date: UpToDate
+) -> Iterator[UnreadableFile]:
+    """Insert a row for every card of a model, manifest of a benchmark and entry of the configuration; yield what of
+    them cannot be read."""
+    cards = sorted(set(paths.model_card("any").parent.glob("*.json")) - {paths.digest_cache})
+    yield from _load_documents(
+        connection,
+        MODELS,
+        cards,
+        lambda file, card: {**card, "fingerprint": card.get("fingerprint") or file.stem, "card": card},
+    )
+    yield from _load_documents(connection, BENCHMARKS, _list_manifests(paths), _build_benchmark_row)
+    for table, file, read in (
+        (CONFIGURED_MODELS, MODELS_FILE, partial(_read_models, config)),
+        (CONFIGURED_BENCHMARKS, BENCHMARKS_FILE, partial(_read_benchmarks, config, paths, up_to_date)),
+    ):
+        try:
+            rows, problems = read()
+        except (AuditError, OSError) as error:
+            yield UnreadableFile(config / file, to_one_line(error))
+            continue
+        for row in rows:
+            _insert_row(connection, table, row)
+        yield from (UnreadableFile(problem.path, str(problem)) for problem in problems)
+
+
+def _load_documents(
+    connection: duckdb.DuckDBPyConnection,
+    table: Table,
+    files: Iterable[Path],
+    build_row: Callable[[Path, Mapping[str, Any]], Row],
+) -> Iterator[UnreadableFile]:
+    for file in files:
+        try:
+            document = read_json(file)
+            if not isinstance(document, Mapping):
+                raise ValueError("not a JSON object")
+            _insert_row(connection, table, build_row(file, document))
+        except (OSError, ValueError, duckdb.ConstraintException) as error:
+            yield UnreadableFile(file, to_one_line(error))
+
+
+def _insert_row(connection: duckdb.DuckDBPyConnection, table: Table, row: Row) -> None:
+    """Insert a row; a value that does not fit its column is null there."""
+    relation = connection.table(table.name)
+    values = ", ".join(f"TRY_CAST(? AS {sql_type})" for sql_type in relation.types)
+    cells = [_to_cell(row.get(name)) for name in relation.columns]
+    connection.execute(f"INSERT INTO {table.name} VALUES ({values})", cells)  # noqa: S608 - a declared name
+
+
+def _to_cell(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return value.isoformat() if isinstance(value, date) else json.dumps(value, ensure_ascii=False)
+
+
+def _build_benchmark_row(file: Path, manifest: Mapping[str, Any]) -> Row:
+    spec = manifest.get("spec")
+    spec = spec if isinstance(spec, Mapping) else {}
+    return {
+        **{"design": spec.get("design"), "words": spec.get("words"), **manifest},
+        "benchmark": manifest.get("benchmark") or _benchmark_of(file),
+        "manifest": manifest,
+    }
+
+
+def _list_manifests(paths: DataPaths) -> list[Path]:
+    manifest = paths.benchmark_manifest("any")
+    return sorted(manifest.parent.parent.glob(f"*/{manifest.name}"))
+
+
+def _benchmark_of(manifest: Path) -> str:
+    return name_from_path_segment(manifest.parent.name.removeprefix("benchmark="))
+
+
+def _read_models(folder: Path) -> tuple[list[Row], Iterable[Problem]]:
+    """Return one row per model of models.yaml; raises ConfigError where the file cannot be read."""
+    models = load_models(folder)
+    rows: list[Row] = [
+        {**vars(entry), "origin": format_model_origin(entry), "on_request": entry.control is not None}
+        for entry in models.values()
+    ]
+    rows += [
+        {"name": name, "origin": "unknown: its entry cannot be used", "on_request": False}
+        for name in models.names
+        if models.is_broken(name)
+    ]
+    return rows, models.problems
+
+
+def _read_benchmarks(folder: Path, paths: DataPaths, up_to_date: UpToDate) -> tuple[list[Row], Iterable[Problem]]:
+    """Return one row per benchmark of benchmarks.yaml, of a broken entry as it was built, where it was.
+
+    Raises AuditError where the file cannot be read.
+    """
+    specs = load_benchmarks(folder)
+    rows: list[Row] = [
+        {
+            "benchmark": name,
+            "title": spec.title,
+            "family": spec.family,
+            "words": spec.words,
+            "design": spec.design,
+            "description": spec.settings.description,
+            "is_up_to_date": up_to_date.get(name),
+            "on_request": spec.settings.on_request,
+        }
+        for name, spec in specs.items()
+    ]
+    for name in filter(specs.is_broken, map(_benchmark_of, _list_manifests(paths))):
+        try:
+            manifest = read_built(paths, name).manifest
+            built = {key: manifest[key] for key in ("family", "words", "design", "description")}
+            on_request = bool(manifest["spec"].get("on_request", False))
+        except (DataError, KeyError, AttributeError):
+            # Named among the files that cannot be read.
+            continue
+        rows.append({"benchmark": name, **built, "on_request": on_request})
+    return rows, specs.problems
+
+
+def format_model_origin(entry: ModelEntry) -> str:
+    """Where an entry says that its model is, in words."""
+    files = f"path {entry.path}"
+    if entry.package is not None:
+        files = f"package {entry.package.distribution}: {entry.package.file}"
+    elif entry.hub is not None:
+        files = f"hub {entry.hub}" if entry.revision is None else f"hub {entry.hub} at {entry.revision}"
+    elif entry.control is not None:
+        files = f"control {entry.control.name}: {entry.control.role}"
+    return entry.host.origin(files)
