@@ -151,8 +151,6 @@ def fill_derived_tables(
     connection.register("missing_files", pa.Table.from_pylist(missing, schema=_MISSING))
     for table in DERIVED:
         connection.execute(_read_sql("fills", table.name))
-    connection.unregister("loaded_files")
-    connection.unregister("missing_files")
 
 
 def check_keys(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> Mapping[str, int]:
