@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,26 +78,24 @@ def verify_files(paths: DataPaths, ledger: Ledger) -> VerifiedFiles:
             entries.setdefault(entry.table, {}).setdefault(file, []).append(entry)
     cache = paths.token_statistics("base", "any").parent
     refresh(cache)
-    with ThreadPoolExecutor(2) as pool:
-        for table in TABLES.values():
-            if not table.in_warehouse or not (table.has_files or table.kept == "cache"):
-                continue
-            of_table = entries.get(table.name, {})
-            files = sorted((cache if table.kept == "cache" else paths.table(table.name)).glob("*/*.parquet"))
-            for path, examined in zip(files, pool.map(_examine, files), strict=True):
-                if examined is not None:
-                    found.add(table, path, *examined, of_table.get(path, ()))
-            found.missing += [of_table[path][-1] for path in sorted(of_table.keys() - {*files})]
+    for table in TABLES.values():
+        if not table.in_warehouse or not (table.has_files or table.kept == "cache"):
+            continue
+        of_table = entries.get(table.name, {})
+        files = sorted((cache if table.kept == "cache" else paths.table(table.name)).glob("*/*.parquet"))
+        for path in files:
+            if (identity := _read_identity(path)) is not None:
+                found.add(table, path, identity, _compute_digest(path), of_table.get(path, ()))
+        found.missing += [of_table[path][-1] for path in sorted(of_table.keys() - {*files})]
     return found
 
 
-def _examine(path: Path) -> tuple[FileIdentity, str] | None:
-    """The identity of a file and the sha256 of its bytes, empty where they cannot be read; None where it is gone."""
-    identity = _read_identity(path)
+def _compute_digest(path: Path) -> str:
+    """The sha256 of a file as it is read now; empty where it cannot be read."""
     try:
-        return identity and (identity, file_sha256(path))
+        return file_sha256(path)
     except OSError:
-        return identity and (identity, "")
+        return ""
 
 
 def _read_identity(path: Path) -> FileIdentity | None:
