@@ -75,7 +75,7 @@ def test_an_audit_searches_what_has_changed_since(
     events = [record.event_log_entry.dagster_event for record in records]
     found = [event.asset_check_evaluation_data for event in events if event is not None]
     checks = {evaluation.check_name: evaluation.passed for evaluation in found}
-    assert checks == {"whole_corpus_read": True, "no_text_contaminated": False}
+    assert checks == {"whole_corpus_read": True, "no_text_contaminated": False, "every_pair_ran": True}
     rows = read(searched.paths, CORPUS_OVERLAP, f"{NAME}|{CORPUS}", label="it").to_pylist()
     assert [row["verdict"] for row in rows].count("found") >= 1
     assert rows[0]["longest"] == rows[0]["words"]

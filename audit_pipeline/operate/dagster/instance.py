@@ -8,6 +8,7 @@ is free are marked failed.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,9 @@ run_monitoring:
 freshness:
   enabled: true
 """
+
+_LOOK_SECONDS = 30.0
+_MAKING_SECONDS = 0.5
 
 UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,
@@ -86,13 +90,15 @@ def open_existing_instance(home: Path) -> Iterator[dg.DagsterInstance]:
 
 
 def lock_run_file(paths: DataPaths, run_id: str) -> filelock.FileLock | None:
-    """The lock of a run's file, which this process holds as long as it keeps it; None where it holds it already."""
+    """The lock of a run's file, which this process holds as long as it keeps it; None where it holds it already.
+
+    Whoever looks whether the file is held holds it for a moment, so this waits.
+    """
     paths.claims.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(_run_file(paths, run_id))
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
+    lock = filelock.FileLock(_run_file(paths, run_id), is_singleton=True, thread_local=False)
+    if lock.is_locked:
         return None
+    lock.acquire(timeout=_LOOK_SECONDS)
     return lock
 
 
@@ -115,13 +121,18 @@ def _run_file(paths: DataPaths, run_id: str) -> Path:
 def dead_runs(instance: dg.DagsterInstance, paths: DataPaths) -> list[dg.DagsterRun]:
     """Unfinished runs on this data folder whose process is gone, however they were started.
 
-    What waits in the queue, and runs of other machines, have no file here.
+    What waits in the queue has no file yet. A file that is free is looked at twice: a process makes it before it holds
+    it.
     """
-    return [
-        run
-        for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
-        if (file := _run_file(paths, run.run_id)).exists() and not is_held(file)
-    ]
+    unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
+    free = [run for run in unfinished if _is_free(_run_file(paths, run.run_id))]
+    if free:
+        time.sleep(_MAKING_SECONDS)
+    return [run for run in free if _is_free(_run_file(paths, run.run_id))]
+
+
+def _is_free(file: Path) -> bool:
+    return file.exists() and not is_held(file)
 
 
 def mark_dead_runs_failed(instance: dg.DagsterInstance, paths: DataPaths) -> list[str]:

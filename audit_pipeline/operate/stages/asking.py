@@ -378,6 +378,7 @@ def _ask(run: StageRun) -> Made:
     """Ask one model about the documents of one benchmark; raises what ended the asking early."""
     benchmark, name = run.names
     options, entry = run.options, load_chat_models().named(name)
+    run.log.info(f"{name}: {entry.sent_to}")
     budget = open_budget(entry, Limits(options.max_tokens, options.max_cost, options.max_requests))
     asked = plan_by_names(
         read_texts_of_benchmark(benchmark, run.paths),

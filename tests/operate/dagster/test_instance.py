@@ -9,9 +9,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import dagster as dg
+import filelock
 import psutil
 import pytest
 import yaml
@@ -148,6 +149,37 @@ def test_runs_without_a_file_and_of_this_process_are_left_alone(
     assert left_behind(workspace.paths) == []
     assert mark_dead_runs_failed(instance, workspace.paths) == []
     assert {status(instance, run) for run in runs} == {dg.DagsterRunStatus.STARTED}
+
+
+def test_a_run_that_is_about_to_hold_its_file_is_alive(
+    instance: dg.DagsterInstance, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is there before it is held."""
+    run, claims = started_run(instance), workspace.paths.claims
+    claims.mkdir(parents=True, exist_ok=True)
+    (claims / f"{run}.alive").touch()
+    with ExitStack() as held:
+        monkeypatch.setattr(time, "sleep", lambda seconds: held.enter_context(hold_run_file(workspace.paths, run)))
+        assert dead_runs(instance, workspace.paths) == []
+        assert status(instance, run) is dg.DagsterRunStatus.STARTED
+
+
+def test_a_run_holds_its_file_also_where_somebody_looks_at_that_moment(
+    instance: dg.DagsterInstance, workspace: Workspace
+) -> None:
+    run, paths = started_run(instance), workspace.paths
+    paths.claims.mkdir(parents=True, exist_ok=True)
+    looking = filelock.FileLock(paths.claims / f"{run}.alive")
+    looking.acquire()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(lock_run_file, paths, run)
+        time.sleep(0.2)
+        assert not waiting.done()
+        looking.release()
+        lock = waiting.result()
+    assert lock is not None
+    assert lock.is_locked
+    lock.release()
 
 
 def test_a_finished_run_stays_as_it_ended_whatever_became_of_its_process(
