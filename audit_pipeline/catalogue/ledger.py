@@ -349,12 +349,6 @@ def find_run_outcome(paths: DataPaths, pair: Pair, run_id: str) -> PairOutcome |
     return next((outcome for outcome in outcomes if (outcome.pair, outcome.run_id) == (pair, run_id)), None)
 
 
-def find_latest_outcome(paths: DataPaths, pair: Pair) -> PairOutcome | None:
-    """The outcome recorded last for the pair, whatever was found since; None where every run could do it."""
-    outcomes = reversed(read_ledger(paths).outcomes)
-    return next((outcome for outcome in outcomes if outcome.pair == pair), None)
-
-
 def _clean_reason(reason: str) -> str:
     """``reason`` without line breaks and without characters that a terminal would obey or Parquet cannot hold."""
     flat = " ".join(reason.split()) or "no reason was given"

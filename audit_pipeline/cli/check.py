@@ -291,11 +291,11 @@ def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> Passa
 
 def _is_instrument_checked() -> bool | None:
     """Whether the instrument check was run with the data in use; None where the configuration has none."""
-    from audit_pipeline.operate.situation import is_evaluated
+    from audit_pipeline.operate.situation import Situation
 
     pairs = pairs_of_control(load_whole_configuration(), INSTRUMENT_CHECK)
-    paths = DataPaths.from_environment()
-    return all(is_evaluated(pair, paths) for pair in pairs) if pairs else None
+    situation = Situation(DataPaths.from_environment())
+    return all(situation.latest("evaluations", pair.partition) for pair in pairs) if pairs else None
 
 
 def _prepare_and_say_work(tokenized: TokenizedModel, families: list[str], options: RunOptions) -> list[BenchmarkSpec]:

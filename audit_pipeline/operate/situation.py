@@ -13,7 +13,7 @@ from pathlib import Path
 
 from audit_pipeline.benchmarks.build import read_built_digest, read_source_version
 from audit_pipeline.benchmarks.config import BenchmarkSpec
-from audit_pipeline.catalogue.contracts import EVALUATIONS, Pair, digest
+from audit_pipeline.catalogue.contracts import Pair, digest
 from audit_pipeline.catalogue.ledger import (
     Entry,
     Ledger,
@@ -33,6 +33,7 @@ from audit_pipeline.operate.freshness import Facts, Plan, pair_of, plan
 from audit_pipeline.operate.seen_models import SeenModel
 from audit_pipeline.operate.stage import UNKNOWN, Inputs, Product, Stage
 from audit_pipeline.operate.stages.registry import OF_MODELS, PAIR, STAGES, get_stage
+from audit_pipeline.operate.stages.scores import STATISTICS_STAGE
 from audit_pipeline.operate.stages.settings import StageEntry, is_asked_for, load_stage_entries
 from audit_pipeline.scoring.session import find_current_upstream
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
@@ -259,14 +260,9 @@ def scope_of_request(request: AuditRequest) -> Scope:
     more = [kind for kind in options.kinds if kind != "base"]
     if not more:
         return scope
-    return replace(scope, again={"token_statistics": f"more token statistics are asked for: {', '.join(more)}"})
+    return replace(scope, again={STATISTICS_STAGE.name: f"more token statistics are asked for: {', '.join(more)}"})
 
 
 def plan_audit(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> Plan:
     """All that is to be done now, but for warehouse and report."""
     return look_at_model(request, model, paths).plan(scope_of_request(request), STAGES)
-
-
-def is_evaluated(pair: Pair, paths: DataPaths) -> bool:
-    """Whether there are findings of a pair, up to date or not."""
-    return Situation(paths).latest(EVALUATIONS.name, pair.partition) is not None

@@ -27,7 +27,7 @@ from made_workspace import (
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.control_files import read_control
-from audit_pipeline.catalogue.ledger import find_latest_outcome, read_latest_run
+from audit_pipeline.catalogue.ledger import read_latest_run
 from audit_pipeline.catalogue.store import compute_documents_version, read_documents
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.versions import compute_control_version
@@ -200,7 +200,7 @@ def test_pairs_that_do_not_belong_are_not_applicable_and_cost_no_pass(
     loads = count_loads(prepared.monkeypatch)
     for pair, reason in reasons.items():
         run_job(job, instance, partition_key=pair.partition)
-        outcome = find_latest_outcome(prepared.paths, pair)
+        outcome = Situation(prepared.paths).latest_outcome(pair)
         assert outcome is not None
         assert (outcome.status, outcome.stage, outcome.reason) == ("not_applicable", "token_statistics", reason)
         with pytest.raises(DataError, match="there are no scores"):

@@ -11,7 +11,6 @@ import pytest
 from made_workspace import Workspace, count_loads, made_documents
 
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.ledger import find_latest_outcome
 from audit_pipeline.definitions import defs
 from audit_pipeline.endpoints.client import RefusedError, UnansweredError
 from audit_pipeline.endpoints.exchange import BadAnswerError
@@ -28,6 +27,7 @@ from audit_pipeline.errors import (
 from audit_pipeline.operate.dagster import retries, stage_assets
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.dagster.run import run_job
+from audit_pipeline.operate.situation import Situation
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
 RANGE = ("made_8|one", "made_12|two")
@@ -113,7 +113,7 @@ def test_the_others_are_done_the_run_fails_for_the_one_and_it_can_be_run_again(
         assert broken.severity is dg.AssetCheckSeverity.ERROR
         assert broken.metadata["failed"].value == 1
         assert "the device fell off the bus" in broken.description
-    outcome = find_latest_outcome(built.paths, BROKEN)
+    outcome = Situation(built.paths).latest_outcome(BROKEN)
     assert outcome is not None
     assert (outcome.status, outcome.stage, outcome.run_id) == ("failed", "token_statistics", run.run_id)
 
@@ -161,7 +161,7 @@ def test_a_transient_fault_is_tried_again_and_leaves_no_trace(
     audit(instance, partition_key=BROKEN.partition)
     assert met == [0, 1, 2]
     assert status(instance, "token_statistics", BROKEN)["status"] == "done"
-    assert find_latest_outcome(built.paths, BROKEN) is None
+    assert Situation(built.paths).latest_outcome(BROKEN) is None
 
 
 def test_a_pair_that_does_not_apply_fails_no_run_in_a_range_or_alone(
@@ -174,7 +174,7 @@ def test_a_pair_that_does_not_apply_fails_no_run_in_a_range_or_alone(
         assert len(met) == runs, "it is not tried again"
         assert done(instance, "evaluations") == set(OF_ONE)
         said = status(instance, "evaluations", BROKEN)
-        outcome = find_latest_outcome(built.paths, BROKEN)
+        outcome = Situation(built.paths).latest_outcome(BROKEN)
         assert outcome is not None
         expected = ("not_applicable", "the benchmark is of a control")
         assert (said["status"], said["reason"]) == (outcome.status, outcome.reason) == expected
@@ -199,7 +199,7 @@ def test_whatever_the_error_the_pair_failed_in_the_grid_and_on_record(
         with pytest.raises(type(error), match=str(error)):
             audit(instance, partition_key=BROKEN.partition)
         assert len(met) == (retries.RETRY_POLICY.attempts if error is errors[-1] else 1), error
-        outcome = find_latest_outcome(built.paths, BROKEN)
+        outcome = Situation(built.paths).latest_outcome(BROKEN)
         assert outcome is not None
         assert (outcome.status, outcome.reason) == ("failed", str(error))
     assert done(instance, "evaluations") == set()
@@ -207,7 +207,7 @@ def test_whatever_the_error_the_pair_failed_in_the_grid_and_on_record(
     with pytest.raises(PairsFailedError, match=r"1 of 2 pairs failed.*no model at /nowhere"):
         audit(instance, partition_range=OF_ONE)
     assert done(instance, "evaluations") == {"made_8|one"}
-    outcome = find_latest_outcome(built.paths, BROKEN)
+    outcome = Situation(built.paths).latest_outcome(BROKEN)
     assert outcome is not None
     assert (outcome.status, outcome.reason) == ("failed", "no model at /nowhere")
 
@@ -223,7 +223,7 @@ def test_models_yaml_is_read_once_a_run(built: Workspace, instance: dg.DagsterIn
     built.monkeypatch.setattr(module, "run_tokens", break_it)
     audit(instance, partition_range=("made_8|one", "made_8|two"))
     assert done(instance, "evaluations") == {"made_8|one", "made_8|two"}
-    assert find_latest_outcome(built.paths, Pair("made_8", "two")) is None
+    assert Situation(built.paths).latest_outcome(Pair("made_8", "two")) is None
 
 
 def test_the_last_stage_alone_does_not_pass_old_scores_off_as_new(

@@ -1,15 +1,16 @@
 """The command `corpus-audit audit`: bring one model on some benchmarks up to date, through Dagster, in this process.
 
-What belongs here: the order of the work, its outcome, what it would cost; the weekly audit takes each of its models
-through the same :func:`audit_model`. What does not: which steps there are (freshness.py, the stages), carrying them out
-(run.py), presentation (cli/).
+The weekly audit takes each of its models through the same :func:`audit_model`. Which steps there are say freshness.py
+and the stages; run.py carries them out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import dagster as dg
 
@@ -34,7 +35,12 @@ from audit_pipeline.operate.dagster.tags import tags_of_command
 from audit_pipeline.operate.freshness import Step
 from audit_pipeline.operate.publication import explain_unpublished
 from audit_pipeline.operate.situation import Scope, Situation, look_at_model, plan_audit, scope_of_request
+from audit_pipeline.operate.stage import Product
+from audit_pipeline.operate.stages.benchmarks import BENCHMARK_STAGE
+from audit_pipeline.operate.stages.documents import FETCHED_AGAIN
+from audit_pipeline.operate.stages.extraction import EXTRACTION_STAGE
 from audit_pipeline.operate.stages.registry import OF_BENCHMARKS, OF_MODELS, PAIR
+from audit_pipeline.operate.stages.scores import STATISTICS_STAGE
 from audit_pipeline.scoring.session import build_audit_session
 from audit_pipeline.token_statistics.cached_texts import Plan as PassPlan
 from audit_pipeline.token_statistics.cached_texts import require_kinds
@@ -44,8 +50,7 @@ from audit_pipeline.token_statistics.cached_texts import require_kinds
 class DryRun:
     """What an audit would run. ``plans``: by benchmark, what the model would be run on, and why; the reason is empty
     for what is done. ``first``: what is made before that. ``not_built``: the benchmarks whose texts are known only
-    then.
-    ``cannot``: those that cannot be built, and why."""
+    then. ``cannot``: those that cannot be built, and why."""
 
     plans: Mapping[str, tuple[PassPlan, str]]
     first: Sequence[Step]
@@ -66,11 +71,21 @@ def audit(
     entry, options = request.model, request.options
     _require_same_control(entry, request.benchmarks)
     limits, tags = options.limits.require_usable_for(entry), tags_of_command(entry)
-    with hold_audit_lock(paths), open_instance(paths) as instance:
-        runner = Runner(definitions.resolve_job_def, instance, paths, on_step, tags, request.resources, limits=limits)
-        outcome = AuditOutcome(entry, request.benchmarks, dead_runs=mark_dead_runs_failed(instance, paths))
+    settings = {"tags": tags, "resources": request.resources, "limits": limits}
+    with _open_runner(definitions, paths, on_step, **settings) as (runner, dead_runs):
+        outcome = AuditOutcome(entry, request.benchmarks, dead_runs=dead_runs)
         _audit(request, runner, outcome)
         return outcome
+
+
+@contextmanager
+def _open_runner(
+    definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None], **settings: Any
+) -> Iterator[tuple[Runner, list[str]]]:
+    """What runs a command's jobs while it holds the lock of audits; and the runs that were marked failed before."""
+    with hold_audit_lock(paths), open_instance(paths) as instance:
+        dead_runs = mark_dead_runs_failed(instance, paths)
+        yield Runner(definitions.resolve_job_def, instance, paths, on_step, **settings), dead_runs
 
 
 def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None:
@@ -87,10 +102,11 @@ def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None
     partitions.register(runner.instance, models=[entry.name])
     scope = Scope(tuple(spec.name for spec in benchmarks))
     if options.refresh:
-        scope = replace(scope, again={"documents": "it is to be fetched again"})
+        scope = replace(scope, again=FETCHED_AGAIN)
     prepared = _prepare(scope, benchmarks, runner, leave_out=request.leave_out, ask_hub=options.refresh)
     outcome.runs |= prepared.runs
-    outcome.left_out = _find_left_out(prepared)
+    required = [stage for stage in OF_BENCHMARKS if stage.dimensions == ("benchmark",) and not stage.is_optional]
+    outcome.left_out = prepared.reasons_of(*(stage.name for stage in required))
     outcome.benchmarks = [spec for spec in benchmarks if spec.name not in outcome.left_out]
     for name, reason in outcome.left_out.items():
         runner.tell(f"{name} is left out: {reason}")
@@ -127,14 +143,6 @@ def _prepare(
     return brought
 
 
-def _find_left_out(prepared: Brought) -> dict[str, str]:
-    """The benchmarks that cannot be audited, and why."""
-    of_benchmarks = [
-        stage.name for stage in OF_BENCHMARKS if stage.dimensions == ("benchmark",) and not stage.is_optional
-    ]
-    return prepared.reasons_of(*of_benchmarks)
-
-
 def audit_model(request: AuditRequest, model: TokenizedModel, runner: Runner, outcome: AuditOutcome) -> None:
     """Run the model and its detectors on those of the request's benchmarks that are not done, all of them built.
 
@@ -157,7 +165,7 @@ def audit_model(request: AuditRequest, model: TokenizedModel, runner: Runner, ou
     outcome.runs |= corpora.runs
     for product, fault in corpora.errors.items():
         runner.tell(f"{product} could not be made: {fault}")
-    brought = bring_up_to_date(scope, OF_MODELS, look, replace(runner, options={"token_statistics": config}))
+    brought = bring_up_to_date(scope, OF_MODELS, look, replace(runner, options={STATISTICS_STAGE.name: config}))
     outcome.runs |= brought.runs
     for stage in OF_MODELS:
         for product, error in brought.errors.items():
@@ -190,9 +198,7 @@ def run_study_job(
     study_name: str, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
 ) -> str:
     """Run a study of a control, then warehouse and report; returns the run's id."""
-    with hold_audit_lock(paths), open_instance(paths) as instance:
-        mark_dead_runs_failed(instance, paths)
-        runner = Runner(definitions.resolve_job_def, instance, paths, on_step)
+    with _open_runner(definitions, paths, on_step) as (runner, _):
         control = load_controls().named(load_studies().named(study_name).control)
         _prepare(Scope(sources=control.sources), [], runner)
         run_id = runner.run("run_studies", "corpus-audit study", partition_key=study_name)
@@ -205,9 +211,7 @@ def prepare(
 ) -> None:
     """Fetch sources and build ``benchmarks`` where that is needed; no model is run."""
     benchmarks = _resolve_relative_cutoffs(benchmarks, paths, on_step)
-    with hold_audit_lock(paths), open_instance(paths) as instance:
-        runner = Runner(definitions.resolve_job_def, instance, paths, on_step)
-        mark_dead_runs_failed(instance, paths)
+    with _open_runner(definitions, paths, on_step) as (runner, _):
         _prepare(Scope(tuple(spec.name for spec in benchmarks)), benchmarks, runner)
 
 
@@ -238,23 +242,14 @@ def extract(
         "stride": search_options.stride,
         "grid": search_options.grid,
     }
-    with hold_audit_lock(paths), open_instance(paths) as instance:
-        runner = Runner(
-            definitions.resolve_job_def,
-            instance,
-            paths,
-            on_step,
-            resources=request.resources,
-            limits=limits,
-            endpoints=endpoints,
-        )
-        mark_dead_runs_failed(instance, paths)
-        partitions.register(instance, models=[entry.name])
+    own = {"resources": request.resources, "limits": limits, "endpoints": endpoints}
+    with _open_runner(definitions, paths, on_step, **own) as (runner, _):
+        partitions.register(runner.instance, models=[entry.name])
         benchmarks = _resolve_relative_cutoffs(request.benchmarks, paths, on_step)
         _prepare(Scope((spec.name,)), benchmarks, runner)
         on_step(f"searching the documents of {spec.name} with {entry.name}")
         partition = Pair(spec.name, entry.name).partition
-        runner.run("extract", "corpus-audit extract", partition_key=partition, ops={"extraction": settings})
+        runner.run("extract", "corpus-audit extract", partition_key=partition, ops={EXTRACTION_STAGE.name: settings})
         if options.publish:
             run.publish(runner)
 
@@ -288,10 +283,10 @@ def _resolve_relative_cutoffs(
 
 def _note_pass(instance: dg.DagsterInstance, pair: Pair, brought: Brought, outcome: AuditOutcome) -> None:
     """What the pair's latest materialisation says of its pass, where the model was to be run."""
-    product = f"token_statistics/{pair.partition}"
-    if product not in brought.runs and product not in map(str, brought.errors):
+    product = Product(STATISTICS_STAGE.name, pair.partition)
+    if str(product) not in brought.runs and product not in brought.errors:
         return
-    wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey("token_statistics"), asset_partitions=[pair.partition])
+    wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey(product.stage), asset_partitions=[pair.partition])
     records = instance.fetch_materializations(wanted, limit=1).records
     if not records or records[0].asset_materialization is None:
         outcome.not_run[pair.partition] = "its run failed before the model was run"
@@ -313,13 +308,13 @@ def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: Dat
     if model is not None:
         require_kinds(model, request.options.kinds)
     made = plan_audit(request, model, paths)
-    cannot = made.problems_of("benchmark")
+    cannot = made.problems_of(BENCHMARK_STAGE.name)
     if cannot and not request.leave_out:
         raise DataError(next(iter(cannot.values())))
     # Of what one run makes, the first.
     runs = {(step.stage.job, step.partition): step for step in reversed(made.steps) if step.stage.dimensions != PAIR}
     first = [step for step in made.steps if step in runs.values()]
-    to_build = {step.partition for step in first if step.stage.name == "benchmark"}
+    to_build = {step.partition for step in first if step.stage is BENCHMARK_STAGE}
     reasons = {step.pair.benchmark: step.because for step in reversed(made.steps) if step.stage.dimensions == PAIR}
     plans = {}
     for spec in request.benchmarks:

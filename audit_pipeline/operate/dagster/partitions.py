@@ -18,7 +18,6 @@ from audit_pipeline.catalogue.paths import explain_invalid_partition
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.controls.config import load_controls, load_studies
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.operate.stages.registry import PAIR
 from audit_pipeline.references.config import DEFAULT, load_references
 
 BENCHMARK = "benchmark"
@@ -80,9 +79,6 @@ def partitions_of(dimensions: tuple[str, ...]) -> dg.PartitionsDefinition[str]:
     if len(dimensions) == 1:
         return _dimension(dimensions[0])
     return PairPartitions({name: _dimension(name) for name in dimensions})
-
-
-pair_partitions = partitions_of(PAIR)
 
 
 def register(instance: dg.DagsterInstance, *, benchmarks: Sequence[str] = (), models: Sequence[str] = ()) -> None:

@@ -1,8 +1,6 @@
 """The tags that runs of this project carry, and what they say of the texts that a command's runs have sent.
 
-What belongs here: the tags' names; noting with each run what it has sent to models behind interfaces, and what that
-leaves of a command's limits. What does not: the tags that say which process runs a run (instance.py), who sets the
-others, and the limits and keeping to them while texts are sent (endpoints/budget.py).
+Limits are kept while texts are sent (endpoints/budget.py); here is what a command's earlier runs leave of them.
 """
 
 import json

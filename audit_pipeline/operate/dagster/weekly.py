@@ -29,6 +29,7 @@ from audit_pipeline.operate.dagster.run import Brought, Jobs, Runner, bring_up_t
 from audit_pipeline.operate.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
 from audit_pipeline.operate.situation import Scope, Situation
 from audit_pipeline.operate.stage import AUDIT_PAIRS, BUILD_BENCHMARKS, REFRESH_SOURCES, Job, Product, Stage
+from audit_pipeline.operate.stages.documents import FETCHED_AGAIN
 from audit_pipeline.operate.stages.registry import OF_BENCHMARKS, OF_MODELS, STAGES, get_stage
 from audit_pipeline.operate.whole_configuration import OF_AUDITS, load_configuration
 
@@ -95,7 +96,7 @@ def run_week(
     specs = dict(exclude_on_request(config.benchmarks))
     models = exclude_control_models(config.models)
     partitions.register(instance, benchmarks=list(specs), models=list(models))
-    scope = Scope(tuple(specs), again={"documents": "it is to be fetched again"}, is_weekly=True)
+    scope = Scope(tuple(specs), again=FETCHED_AGAIN, is_weekly=True)
     look = partial(Situation, paths, specs, ask_hub=True)
     before = {source: _read_documents_version(source, paths) for spec in specs.values() for source in spec.sources}
     brought = bring_up_to_date(scope, OF_BENCHMARKS, look, runner)

@@ -106,3 +106,5 @@ DOCUMENTS_STAGE = Stage(
     inputs=_inputs,
     recorded=_recorded,
 )
+FETCHED_AGAIN = {DOCUMENTS_STAGE.name: "it is to be fetched again"}
+"""What a scope makes again whatever is there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from importlib.resources import files
 from statistics import mean
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pydantic import BaseModel, Field
@@ -15,6 +16,9 @@ from audit_pipeline.catalogue.contracts import BENCHMARK, MODEL, RUN_ID, SCORES
 from audit_pipeline.catalogue.ledger import read_latest_run
 from audit_pipeline.catalogue.table import Column, Table
 from audit_pipeline.operate.stage import AUDIT_PAIRS, Check, Finding, Inputs, Made, Shown, Stage, StageRun
+
+if TYPE_CHECKING:
+    from audit_pipeline.operate.situation import Situation
 
 TABLE = Table(
     "group_means",
@@ -72,8 +76,8 @@ def _compare_groups(run: StageRun) -> Made:
     return Made(version, Shown(len(rows), {"groups": len(rows)}), {"some_group_compared": finding})
 
 
-def _inputs(partition: str, situation: object) -> Inputs:
-    scores = situation.latest(SCORES.name, partition)  # type: ignore[attr-defined]
+def _inputs(partition: str, situation: Situation) -> Inputs:
+    scores = situation.latest(SCORES.name, partition)
     return {f"scores/{partition}": None if scores is None else scores.data_version}
 
 

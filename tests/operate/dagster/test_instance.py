@@ -151,35 +151,23 @@ def test_runs_without_a_file_and_of_this_process_are_left_alone(
     assert {status(instance, run) for run in runs} == {dg.DagsterRunStatus.STARTED}
 
 
-def test_a_run_that_is_about_to_hold_its_file_is_alive(
+def test_who_looks_at_a_file_and_who_begins_to_hold_it_do_not_disturb_each_other(
     instance: dg.DagsterInstance, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its file is there before it is held."""
-    run, claims = started_run(instance), workspace.paths.claims
-    claims.mkdir(parents=True, exist_ok=True)
-    (claims / f"{run}.alive").touch()
-    with ExitStack() as held:
-        monkeypatch.setattr(time, "sleep", lambda seconds: held.enter_context(hold_run_file(workspace.paths, run)))
-        assert dead_runs(instance, workspace.paths) == []
-        assert status(instance, run) is dg.DagsterRunStatus.STARTED
-
-
-def test_a_run_holds_its_file_also_where_somebody_looks_at_that_moment(
-    instance: dg.DagsterInstance, workspace: Workspace
 ) -> None:
     run, paths = started_run(instance), workspace.paths
     paths.claims.mkdir(parents=True, exist_ok=True)
-    looking = filelock.FileLock(paths.claims / f"{run}.alive")
-    looking.acquire()
-    with ThreadPoolExecutor(1) as threads:
+    with filelock.FileLock(paths.claims / f"{run}.alive") as looking, ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(lock_run_file, paths, run)
-        time.sleep(0.2)
+        time.sleep(0.1)
         assert not waiting.done()
         looking.release()
         lock = waiting.result()
     assert lock is not None
-    assert lock.is_locked
     lock.release()
+    # The file is there before it is held.
+    with ExitStack() as held:
+        monkeypatch.setattr(time, "sleep", lambda seconds: held.enter_context(hold_run_file(paths, run)))
+        assert dead_runs(instance, paths) == []
 
 
 def test_a_finished_run_stays_as_it_ended_whatever_became_of_its_process(

@@ -15,9 +15,12 @@ from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.operate.dagster.partitions import pair_partitions, partitions_of, range_of, register
+from audit_pipeline.operate.dagster.partitions import partitions_of, range_of, register
 from audit_pipeline.operate.dagster.run import group_neighbours
 from audit_pipeline.operate.freshness import pair_of
+from audit_pipeline.operate.stages.registry import PAIR
+
+PAIRS = partitions_of(PAIR)
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ def store() -> Iterator[dg.DagsterInstance]:
 
 
 def keys(store: dg.DagsterInstance) -> list[str]:
-    return [str(key) for key in pair_partitions.get_partition_keys(dynamic_partitions_store=store)]
+    return [str(key) for key in PAIRS.get_partition_keys(dynamic_partitions_store=store)]
 
 
 def test_register_adds_what_is_new_and_keeps_what_is_there(store: dg.DagsterInstance) -> None:
@@ -67,13 +70,13 @@ def test_register_refuses_names_that_keys_could_not_hold(store: dg.DagsterInstan
 def test_paths_and_hub_ids_can_be_keys(store: dg.DagsterInstance, name: str) -> None:
     register(store, benchmarks=["b_8", "b_16"], models=[name])
     pairs = [f"b_8|{name}", f"b_16|{name}"]
-    assert range_of(store, pair_partitions, pairs) == tuple(pairs)
+    assert range_of(store, PAIRS, pairs) == tuple(pairs)
     assert pair_of(pairs[0]) == Pair("b_8", name)
 
 
 def test_a_range_of_one_model_over_neighbouring_benchmarks(store: dg.DagsterInstance) -> None:
     register(store, benchmarks=["b1", "b2", "b3"], models=["m1", "m2"])
-    range_of_pairs = partial(range_of, store, pair_partitions)
+    range_of_pairs = partial(range_of, store, PAIRS)
     assert range_of_pairs(["b1|m1", "b2|m1"]) == ("b1|m1", "b2|m1")
     assert range_of_pairs(["b2|m1", "b1|m1"]) == ("b1|m1", "b2|m1"), "in any order"
     assert range_of_pairs(["b2|m2"]) == ("b2|m2", "b2|m2")
@@ -98,7 +101,7 @@ def test_a_range_is_given_only_where_it_is_exactly_the_pairs(
 ) -> None:
     register(store, benchmarks=["b1", "b2", "b3"], models=["m1", "m2", "m3"])
     pairs = [f"b{benchmark}|m{model}" for benchmark, model in wanted]
-    found = range_of(store, pair_partitions, pairs)
+    found = range_of(store, PAIRS, pairs)
     rows, columns = ({pair[dimension] for pair in wanted} for dimension in (0, 1))
     # Dagster's range over two dimensions is a rectangle of neighbours.
     filled = len(wanted) == len(rows) * len(columns)
@@ -106,5 +109,5 @@ def test_a_range_is_given_only_where_it_is_exactly_the_pairs(
     assert (found is not None) == (filled and together)
     if found is not None:
         with dg.partition_loading_context(dynamic_partitions_store=store):
-            held = pair_partitions.get_partition_keys_in_range(dg.PartitionKeyRange(*found))
+            held = PAIRS.get_partition_keys_in_range(dg.PartitionKeyRange(*found))
         assert set(held) == set(pairs)

@@ -77,49 +77,6 @@ def test_built_of_what_there_is_now_is_fresh_and_not_built_is_stale(built: Works
     assert is_stale(built, "made_16")
 
 
-def test_moving_a_cutoff_stales_that_family_only_and_words_about_it_nothing(built: Workspace) -> None:
-    built.write_benchmarks(made=temporal([8, 16], description="in other words"), other=temporal([8]))
-    assert not is_stale(built)
-    built.build("other_8")
-    built.write_benchmarks(made=temporal([8, 16], member_before=date(2021, 1, 1)), other=temporal([8]))
-    assert is_stale(built)
-    assert is_stale(built, "made_16")
-    assert not is_stale(built, "other_8")
-
-
-def test_other_documents_stale_it_and_the_same_ones_fetched_again_do_not(built: Workspace) -> None:
-    built.fetch(*reversed(made_documents(2, 40)))
-    assert not is_stale(built)
-    built.fetch(*made_documents(2, 40), made_document("alder", "one more", NEW, made_text("more", 40)))
-    assert is_stale(built)
-
-
-def test_labelled_rows_of_a_folder_are_looked_at_every_time(workspace: Workspace) -> None:
-    rows = workspace.config / "rows"
-    rows.mkdir()
-    labelled = {
-        "builder": "labelled",
-        "description": "rows of somebody else",
-        "path": "rows",
-        "split": "Rows",
-        "words": [8],
-        "design": "temporal",
-        "calibration_fraction": 0,
-        "seed": 5,
-    }
-    lines = [json.dumps({"input": made_text(f"row {place}", 8), "label": place % 2}) for place in range(6)]
-    (rows / "Rows.jsonl").write_text("\n".join(lines))
-    workspace.write_benchmarks(theirs=labelled)
-    workspace.build("theirs_8")
-    assert not is_stale(workspace, "theirs_8")
-    (rows / "Rows.jsonl").write_text("\n".join(lines[:-1]))
-    assert is_stale(workspace, "theirs_8")
-    (rows / "Rows.jsonl").write_text("\n".join(lines))
-    assert not is_stale(workspace, "theirs_8")
-    workspace.write_benchmarks(theirs={**labelled, "seed": 6})
-    assert is_stale(workspace, "theirs_8")
-
-
 ROWS = {"description": "made up", "calibration_fraction": 0, "seed": 5, "design": "temporal"}
 EVERY_BUILDER: Mapping[str, Mapping[str, Any]] = {
     "dated": temporal([8]),
@@ -158,6 +115,23 @@ OTHERWISE: Mapping[str, Mapping[str, Any]] = {
     "known": {"near_duplicate_threshold": 0.9},
     "searched": {"share": 0.8},
 }
+
+
+def test_labelled_rows_of_a_folder_are_looked_at_every_time(workspace: Workspace) -> None:
+    rows = workspace.config / "rows"
+    rows.mkdir()
+    labelled = {**EVERY_BUILDER["labelled"], "path": "rows", "split": "Rows"}
+    lines = [json.dumps({"input": made_text(f"row {place}", 8), "label": place % 2}) for place in range(6)]
+    (rows / "Rows.jsonl").write_text("\n".join(lines))
+    workspace.write_benchmarks(theirs=labelled)
+    workspace.build("theirs_8")
+    assert not is_stale(workspace, "theirs_8")
+    (rows / "Rows.jsonl").write_text("\n".join(lines[:-1]))
+    assert is_stale(workspace, "theirs_8")
+    (rows / "Rows.jsonl").write_text("\n".join(lines))
+    assert not is_stale(workspace, "theirs_8")
+    workspace.write_benchmarks(theirs={**labelled, "seed": 6})
+    assert is_stale(workspace, "theirs_8")
 
 
 def write_rows(workspace: Workspace, name: str) -> None:
@@ -205,14 +179,16 @@ def test_a_changed_entry_moves_its_own_data_version_and_no_other(every_builder: 
         assert [resolve_benchmarks(name)[0].family for name in moved] == [family]
         assert stale(every_builder) == moved
     # What only says when it is audited, and of what licence it is, moves nothing.
-    same = {family: {**fields, "on_request": True, "licence": "mine"} for family, fields in EVERY_BUILDER.items()}
+    words = {"on_request": True, "licence": "mine", "description": "in other words"}
+    same = {family: {**fields, **words} for family, fields in EVERY_BUILDER.items()}
     every_builder.write_benchmarks(**same)
     assert digests(every_builder) == before
 
 
 def test_what_a_benchmark_is_made_of_moves_its_data_version_and_no_other(every_builder: Workspace) -> None:
     write_rows(every_builder, "others")
-    assert stale(every_builder) == [], "the same rows, written again"
+    every_builder.fetch(*reversed(made_documents(5, 40)))
+    assert stale(every_builder) == [], "the same rows and documents, written again"
     (every_builder.config / "others.jsonl").write_text(json.dumps({"input": made_text("another", 8)}))
     assert stale(every_builder) == ["sides"]
     every_builder.build("sides")
@@ -272,9 +248,7 @@ def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
 
 
 def test_a_dry_run_of_what_is_not_built_names_what_is_built_first(built: Workspace) -> None:
-    built.fetch(
-        made_document("alder", "a", OLD, made_text("a", 40)), made_document("alder", "b", NEW, made_text("b", 40))
-    )
+    built.fetch(*(made_document("alder", name, day, made_text(name, 40)) for name, day in (("a", OLD), ("b", NEW))))
     model = built.model("tiny")
     found = plan_dry_run(AuditRequest(model.entry, [spec()]), model, built.paths)
     assert (found.plans, found.not_built) == ({}, ["made_8"])
