@@ -188,6 +188,7 @@ def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Seq
         order = f" ORDER BY {place}"
     connection.execute(f"SET preserve_insertion_order = {table.name not in _UNORDERED}")
     connection.execute(f"INSERT INTO {table.name} BY NAME SELECT * EXCLUDE ({place}) FROM ({rows}){order}")  # noqa: S608 - declared names
+    connection.execute("RESET preserve_insertion_order")
 
 
 def _swap_in(new_file: Path, warehouse: Path) -> Path | None:
