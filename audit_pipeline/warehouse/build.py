@@ -172,10 +172,7 @@ def create_database(file: Path, tables: Sequence[Table]) -> None:
 
 
 def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> None:
-    """Insert the rows of Parquet files, all in one go; of a text in two parts of a model's cache, the first.
-
-    Disjoint workers and a compaction can leave such parts.
-    """
+    """Insert the rows of Parquet files, all in one go; of a text in two parts of a model's cache, the first."""
     listed = ", ".join(quote_literal(glob.escape(str(file))) for file in files)
     filled = ", ".join(f"{sql} AS {quote_identifier(name)}" for name, sql in build_column_expressions(table).items())
     options = "hive_partitioning = false, union_by_name = false, file_row_number = true"
