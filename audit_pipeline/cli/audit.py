@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.cli import options as option
 from audit_pipeline.cli.audit_output import audit_pairs, show_audit_outcome
-from audit_pipeline.cli.options import (
-    DETAILS,
-    DEVICE,
-    ENGINE,
-    LIMITS,
-    MODEL,
-    PASSES_KEPT,
-    json_option,
-    keeps,
-    options_of,
-)
 from audit_pipeline.cli.shared import (
     estimate_seconds,
     format_estimated_time,
@@ -39,9 +29,9 @@ if TYPE_CHECKING:
     from audit_pipeline.token_statistics.cached_texts import Plan
 
 
-@keeps(PASSES_KEPT)
+@option.keeps(option.PASSES_KEPT)
 @click.command()
-@MODEL
+@option.MODEL
 @click.option("--benchmark", required=True, help=BENCHMARK.help)
 @click.option(
     "--dry-run",
@@ -49,13 +39,14 @@ if TYPE_CHECKING:
     help="Show what would be fetched and built, the texts, tokens, passes and bytes, and about how long it takes. "
     "Nothing is fetched or run.",
 )
-@options_of(AuditOptions, "refresh", "again")
-@DEVICE
-@options_of(AuditOptions, "kinds", "logits_budget_gb")
-@DETAILS
-@LIMITS
-@json_option
-@ENGINE
+@option.options_of(AuditOptions, "refresh", "again")
+@option.DEVICE
+@option.options_of(AuditOptions, "kinds", "logits_budget_gb")
+@option.DETAILS
+@option.LIMITS
+@option.fail_on("found", "stale")
+@option.json_option
+@option.ENGINE
 def audit(model: str, benchmark: str, dry_run: bool, details: bool, **given: Any) -> None:
     """Audit a model on a benchmark, a family of them, or all.
 
@@ -86,6 +77,8 @@ def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
     tokenized = None if is_untrained else load_tokenizer(entry, paths)
     limits = options.limits.require_usable_for(entry)
     dry = plan_dry_run(request, tokenized, paths)
+    if dry.first or dry.not_built or any(because for _, because in dry.plans.values()):
+        option.note_state("stale")
     for name, problem in dry.cannot.items():
         tell(f"{name} is left out: {problem}")
     _show_preparation_steps(dry.first, dry.not_built, paths)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
+from audit_pipeline.cli.options import note_state
 from audit_pipeline.cli.shared import (
     build_estimate_formatter,
     format_detector_setting,
@@ -37,13 +38,16 @@ def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str
     """What the report's first screen says of a model on a benchmark, in its order: what the scores come to, tests of
     the whole set, and what the model gives word for word. Returns the answer from scores, or None where there is
     none."""
+    from audit_pipeline.report.answer_kinds import kind_of
     from audit_pipeline.report.page import read_conclusions
-    from audit_pipeline.report.summary import sort_by_kind
+    from audit_pipeline.report.summary import is_evidence, sort_by_kind
 
     found = read_conclusions(paths.warehouse, model)
     answer, given = found.answers.get(benchmark), found.word_for_word.get(benchmark)
     tests = [test for test in found.tests if test["benchmark"] == benchmark and _is_test_shown(test)]
     for row in sort_by_kind([row for row in (answer, *tests, given) if row is not None]):
+        if is_evidence(row) if "test" in row else kind_of(row["outcome"]).sign in ("found", "stands out"):
+            note_state("found")
         if row is answer:
             say(escape_control_characters("\n" + "\n".join(filter(None, _iterate_answer_lines(row)))), answers=[row])
         elif row is given:

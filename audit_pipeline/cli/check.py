@@ -15,20 +15,10 @@ import click
 
 from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES
 from audit_pipeline.catalogue.paths import DataPaths, use_workspace
+from audit_pipeline.cli import options as option
 from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_audit_outcome
 from audit_pipeline.cli.controls import pairs_of_control
 from audit_pipeline.cli.exhibit import AUTHORITY, seal_plans
-from audit_pipeline.cli.options import (
-    DETAILS,
-    DEVICE,
-    LIMITS,
-    MODEL,
-    PASSES_KEPT,
-    TEXT_COLUMN,
-    SeveralFiles,
-    json_option,
-    keeps,
-)
 from audit_pipeline.cli.results import open_report_in_browser
 from audit_pipeline.cli.shared import (
     estimate_seconds,
@@ -142,10 +132,10 @@ def _say_possible_conclusions(
 _FILES = click.Path(exists=True, path_type=Path)
 
 
-@keeps(PASSES_KEPT)
-@click.command(cls=SeveralFiles)
+@option.keeps(option.PASSES_KEPT)
+@click.command(cls=option.SeveralFiles)
 @click.argument("files", nargs=-1, required=True, type=_FILES)
-@MODEL
+@option.MODEL
 @click.option(
     "--held-out",
     metavar="FILES…",
@@ -166,7 +156,7 @@ _FILES = click.Path(exists=True, path_type=Path)
     is_flag=True,
     help="Chance alone decided which documents of the collection are held out. What may be claimed depends on it.",
 )
-@TEXT_COLUMN
+@option.TEXT_COLUMN
 @click.option("--title-column", help="Column of the title, in files of rows. Default: the file's name and a number.")
 @click.option("--group-column", help="Column of the book, patent or article that a row is a part of.")
 @click.option("--date-column", help="Column of the date of first publication, as 2024-05-31.")
@@ -184,10 +174,11 @@ _FILES = click.Path(exists=True, path_type=Path)
 )
 @AUTHORITY
 @click.option("--no-open", is_flag=True, help="Do not open the report in a browser.")
-@DEVICE
-@DETAILS
-@LIMITS
-@json_option
+@option.DEVICE
+@option.DETAILS
+@option.LIMITS
+@option.fail_on("found")
+@option.json_option
 def check(
     files: tuple[Path, ...],
     model: str,

@@ -36,7 +36,7 @@ from audit_pipeline.cli import (
     unlearning,
     upkeep,
 )
-from audit_pipeline.cli.options import IF_STOPPED
+from audit_pipeline.cli.options import IF_STOPPED, IS_FAILED
 from audit_pipeline.errors import (
     AuditError,
     LeftOutWarning,
@@ -81,7 +81,10 @@ class _Front(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         with _report_warnings_briefly(), _watch_stop_signals() as read_stop_signal:
             try:
-                return super().invoke(ctx)
+                result = super().invoke(ctx)
+                if ctx.meta.get(IS_FAILED):
+                    ctx.exit(1)
+                return result
             except (BrokenPipeError, click.exceptions.Exit, click.ClickException):
                 # The reader of a pipe has enough, help is printed, an option is wrong: click ends.
                 raise
@@ -168,11 +171,16 @@ def _exit_if_user_can_act(error: Exception) -> None:
     sys.exit(2)
 
 
+_SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "CORPUS_AUDIT"}
 _NOT_KEPT = "This command keeps nothing of its own: run it again."
 
 _EXIT_CODES: Sequence[tuple[str, str]] = (
     ("0", "done; if a text or pair could not be scored, the output says why"),
-    ("1", "`doctor` found something wrong, or a check of `verify` failed; or a fault of the program, with a traceback"),
+    (
+        "1",
+        "what `--fail-on` names is so, `doctor` found something wrong, or a check of `verify` failed; or a fault of "
+        "the program, with a traceback",
+    ),
     ("2", "an error that you can act on: one line says what is wrong and what to do"),
     ("130", "stopped with Ctrl-C; the last line says what is kept and how to go on"),
     ("143", "stopped by SIGTERM, in the same way"),
@@ -199,7 +207,7 @@ _SECTIONS: Mapping[str, Sequence[click.Command]] = {
 }
 
 
-@click.group(cls=_Front, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Front, invoke_without_command=True, context_settings=_SETTINGS)
 @click.version_option(package_name="corpus-audit")
 @click.pass_context
 def main(ctx: click.Context) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
+from audit_pipeline.cli import options as option
 from audit_pipeline.cli.extraction_output import (
     GenerationOptions,
     select_strongest,
@@ -18,18 +19,6 @@ from audit_pipeline.cli.extraction_output import (
     show_grid,
     show_long_runs,
     show_passages,
-)
-from audit_pipeline.cli.options import (
-    DEVICE,
-    ENGINE,
-    LIMITS,
-    MODEL,
-    PASSES_KEPT,
-    TEXT_COLUMN,
-    build,
-    json_option,
-    keeps,
-    options_of,
 )
 from audit_pipeline.cli.shared import (
     estimate_seconds,
@@ -60,9 +49,9 @@ if TYPE_CHECKING:
 _UNLESS_SAID = "Default: as the benchmark's entry says, else {}."
 
 
-@keeps(PASSES_KEPT)
+@option.keeps(option.PASSES_KEPT)
 @click.command()
-@MODEL
+@option.MODEL
 @click.option(
     "--texts",
     "file",
@@ -105,15 +94,15 @@ _UNLESS_SAID = "Default: as the benchmark's entry says, else {}."
     help="The price of a million tokens: what the draws of each passage would cost. Default: as the benchmark's entry "
     "says.",
 )
-@options_of(GenerationOptions)
+@option.options_of(GenerationOptions)
 @click.option("--out", type=FILE, help="A Parquet file to write, one row per window.")
-@TEXT_COLUMN
+@option.TEXT_COLUMN
 @click.option("--no-text", is_flag=True, help="Name places only, quote no text.")
 @click.option("--dry-run", is_flag=True, help="Say how many windows and tokens there are, and about how long it takes.")
-@DEVICE
-@LIMITS
-@json_option
-@ENGINE
+@option.DEVICE
+@option.LIMITS
+@option.json_option
+@option.ENGINE
 def extract(
     model: str,
     file: Path | None,
@@ -138,7 +127,7 @@ def extract(
     computed from one forward pass, without drawing anything. Finished windows are kept: after an interruption, the same
     command continues. docs/extraction.md explains the numbers.
     """
-    options, generation = build(AuditOptions, given), build(GenerationOptions, given)
+    options, generation = option.build(AuditOptions, given), option.build(GenerationOptions, given)
     _require_one_document_source(file, benchmark, document, held_out, reference_model)
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.catalogue.files import require_output

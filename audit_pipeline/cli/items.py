@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.options import json_option
+from audit_pipeline.cli.options import fail_on, json_option, note_state
 from audit_pipeline.cli.shared import resolve_model_option
 from audit_pipeline.operate.console import Columns, is_json_output, say, show_table, tell, tell_skipped
 from audit_pipeline.operate.options import FILE
@@ -41,6 +41,7 @@ _SHOWN = 20
     type=FILE,
     help="Write the clean items to this .json file, as --samples of lm-evaluation-harness takes it.",
 )
+@fail_on("contaminated")
 @json_option
 def items(benchmark: str, corpus: str | None, model: str | None, results: Path | None, clean: Path | None) -> None:
     """Say of every item of a test set whether it stands in a corpus.
@@ -135,6 +136,8 @@ def _show_items(judged: Sequence[Item]) -> None:
     show_table("items", rows, columns)
     if len(shown) > _SHOWN:
         say(f"and {len(shown) - _SHOWN:,} more that are not clean (--json lists all)")
+    if counts["contaminated"]:
+        note_state("contaminated")
     listed = ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in VERDICTS if counts[verdict])
     say(f"{len(judged):,} items: {listed}", counts={verdict: counts[verdict] for verdict in VERDICTS})
 

@@ -103,6 +103,28 @@ def json_option(command: Command) -> Command:
     return run
 
 
+_FAIL_ON = "audit_pipeline.fail_on"
+IS_FAILED = "audit_pipeline.is_failed"
+"""In a context's ``meta``: whether the state that --fail-on names was noted."""
+
+
+def fail_on(*states: str) -> Callable[[Command], Command]:
+    """The option --fail-on: exit code 1 in the end, where the command notes the state that it names."""
+    return click.option(
+        "--fail-on",
+        type=click.Choice(states),
+        expose_value=False,
+        callback=lambda ctx, _, value: ctx.meta.update({_FAIL_ON: value}),
+        help="End with exit code 1 where this is so, for a build; an error is 2 (docs/commands.md).",
+    )
+
+
+def note_state(state: str) -> None:
+    """Note what --fail-on may name."""
+    meta = click.get_current_context().meta
+    meta[IS_FAILED] = meta.get(IS_FAILED, False) or meta.get(_FAIL_ON) == state
+
+
 class SeveralFiles(click.Command):
     """Options that may be given several times take every word up to the next option, as a shell writes out a pattern.
 

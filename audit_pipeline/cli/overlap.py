@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from audit_pipeline.catalogue.paths import texts_are_quoted
-from audit_pipeline.cli.options import SHARDS_KEPT, TEXT_COLUMN, json_option, keeps
+from audit_pipeline.cli.options import SHARDS_KEPT, TEXT_COLUMN, fail_on, json_option, keeps, note_state
 from audit_pipeline.cli.shared import get_writable_paths, load_dagster_definitions
 from audit_pipeline.operate.console import Cell, Row, say, show_table, tell, tell_progress, tell_skipped, tell_step
 from audit_pipeline.operate.options import PATH
@@ -50,6 +51,7 @@ _SHOWN = 10
 @click.option("--processes", type=click.IntRange(min=1), help="Processes that read shards. Default: one a core.")
 @click.option("--out", type=PATH, help="A folder for corpus_overlap.parquet and overlap_spans.parquet, with --texts.")
 @click.option("--no-text", is_flag=True, help="Name places only, quote no text.")
+@fail_on("contaminated")
 @json_option
 def overlap(
     corpus: str,
@@ -147,11 +149,8 @@ def _search_file(
         say(f"Every text and every passage: {out}", out=out)
 
 
-def _progress_of(corpus: str) -> Any:
-    def show(progress: SearchProgress) -> None:
-        tell_progress(f"{corpus}: {progress.in_words}")
-
-    return show
+def _progress_of(corpus: str) -> Callable[[SearchProgress], None]:
+    return lambda progress: tell_progress(f"{corpus}: {progress.in_words}")
 
 
 def _show_found(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quoted: bool) -> None:
@@ -172,7 +171,8 @@ def _show_found(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quote
         hidden = {column.name for column in OVERLAP_SPANS.columns if column.quotes_text}
         passages = [{name: value for name, value in row.items() if name not in hidden} for row in passages]
     show_table("passages", passages, columns)
-    contaminated = sum(bool(row["contaminated"]) for row in rows)
+    if contaminated := sum(bool(row["contaminated"]) for row in rows):
+        note_state("contaminated")
     say(
         describe_overlap(result, verdicts, len(rows)) + ".",
         texts=len(rows),

@@ -10,18 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.options import (
-    DEVICE,
-    ENGINE,
-    LIMITS,
-    MODEL,
-    PASSES_KEPT,
-    SHARDS_KEPT,
-    TEXT_COLUMN,
-    json_option,
-    keeps,
-    options_of,
-)
+from audit_pipeline.cli import options as option
 from audit_pipeline.cli.shared import (
     build_estimate_formatter,
     format_detector_setting,
@@ -46,9 +35,9 @@ if TYPE_CHECKING:
     from audit_pipeline.scoring.file import FileScores
 
 
-@keeps(PASSES_KEPT)
+@option.keeps(option.PASSES_KEPT)
 @click.command()
-@MODEL
+@option.MODEL
 @click.option(
     "--texts",
     "file",
@@ -57,7 +46,7 @@ if TYPE_CHECKING:
     help="A file of rows or lines, a folder that datasets saved, or - for standard input.",
 )
 @click.option("--out", required=True, type=FILE, help="The Parquet file to write.")
-@options_of(ScoreOptions, "detectors", "grid")
+@option.options_of(ScoreOptions, "detectors", "grid")
 @click.option(
     "--set",
     "assignments",
@@ -65,12 +54,12 @@ if TYPE_CHECKING:
     metavar="DETECTOR.PARAMETER=VALUE",
     help="Set a parameter of a detector; repeatable.",
 )
-@options_of(ScoreOptions, "text_column", "label_column", "start_token", "dtype")
-@DEVICE
-@options_of(ScoreOptions, "reference_model", "frequencies", "prefix_texts", "prefix_members", "proposer", "seed")
-@LIMITS
-@json_option
-@ENGINE
+@option.options_of(ScoreOptions, "text_column", "label_column", "start_token", "dtype")
+@option.DEVICE
+@option.options_of(ScoreOptions, "reference_model", "frequencies", "prefix_texts", "prefix_members", "proposer", "seed")
+@option.LIMITS
+@option.json_option
+@option.ENGINE
 def score(file: Path, out: Path, assignments: tuple[str, ...], **given: Any) -> None:
     """Score the texts of a file, without Dagster.
 
@@ -185,7 +174,7 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
     _say_no_control(sum(labelled.labels.known.values()), options, file, out)
 
 
-@keeps(SHARDS_KEPT)
+@option.keeps(option.SHARDS_KEPT)
 @click.command()
 @click.option(
     "--corpus", required=True, type=click.Path(path_type=Path), help="The corpus: a file, or a folder of files."
@@ -196,7 +185,7 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
     help="The model whose tokenizer is used: a name in config/models.yaml, a hub id, or a path.",
 )
 @click.option("--out", required=True, type=FILE, help="The Parquet file to write.")
-@TEXT_COLUMN
+@option.TEXT_COLUMN
 @click.option(
     "--max-tokens-per-document",
     type=click.IntRange(min=1),

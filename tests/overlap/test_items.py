@@ -395,15 +395,14 @@ def test_the_items_of_a_test_set_are_listed_and_counted(built: Workspace) -> Non
     assert "24 items: 6 contaminated, 3 suspect, 15 clean" in shown
     document = answered(built.run("items", "--benchmark", "trees", "--corpus", "web", "--json"))
     assert document["counts"] == {"contaminated": 6, "suspect": 3, "common phrase": 0, "clean": 15, "unknown": 0}
-    assert document["corpus"] == {
-        **{"name": "web", "rule": "gpt-3", "n": 13},
-        **{"shards_read": 1, "shards": 1, "is_complete": True},
-    }
-    assert [one["where"] for one in document["items"]] == ["question and answer"] * 6 + ["question only"] * 3 + [
-        "nothing"
-    ] * 15
+    corpus = {"name": "web", "rule": "gpt-3", "n": 13, "shards_read": 1, "shards": 1, "is_complete": True}
+    where = [item["where"] for item in document["items"]]
+    assert document["corpus"] == corpus
+    assert where == ["question and answer"] * 6 + ["question only"] * 3 + ["nothing"] * 15
     first = document["items"][0]
     assert (first["document_id"], first["covered"], first["documents"]) == ("trees:T/ash1", 1.0, 1)
+    failed = built.run("items", "--benchmark", "trees", "--json", "--fail-on", "contaminated")
+    assert (failed.exit_code, json.loads(failed.stdout)["counts"]) == (1, document["counts"]), "after all of it"
     assert first["first_place"] == "part.jsonl, page0, character 0"
 
 

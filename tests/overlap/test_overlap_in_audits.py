@@ -100,13 +100,16 @@ def test_the_command_keeps_and_publishes_what_it_finds(searched: Workspace) -> N
     assert not CORPUS_OVERLAP.file_of(searched.paths, f"{NAME}|{CORPUS}").exists()  # type: ignore[union-attr]
 
 
-def test_texts_of_a_file(searched: Workspace, tmp_path: Path) -> None:
+def test_texts_of_a_file(searched: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = read_built(searched.paths, NAME).examples.column("text")[0].as_py()
     file = tmp_path / "mine.jsonl"
     file.write_text(json.dumps({"text": text}) + "\n" + json.dumps({"text": "short"}) + "\n")
     corpus = searched.root / "corpus"
-    result = searched.run("overlap", "--corpus", corpus, "--texts", file, "--out", tmp_path / "out", "--no-text")
+    arguments = ("overlap", "--corpus", corpus, "--texts", file, "--out", tmp_path / "out", "--no-text")
+    result = searched.run(*arguments)
     assert result.exit_code == 0, result.output
+    monkeypatch.setenv("CORPUS_AUDIT_OVERLAP_FAIL_ON", "contaminated")
+    assert searched.run(*arguments).exit_code == 1
     assert "1 of 2 texts stand in corpus" in result.stdout
     assert text[:30] not in result.stdout
     rows = pq.read_table(tmp_path / "out" / "corpus_overlap.parquet").to_pylist()
