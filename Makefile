@@ -7,7 +7,7 @@ export NO_MKDOCS_2_WARNING := 1
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all test-tutorials check docs install dev lock clean
+.PHONY: demo test test-all test-tutorials check format docs install dev lock clean
 
 demo: $(STAMP)
 	$(BIN)/corpus-audit demo
@@ -43,6 +43,10 @@ check: $(STAMP)
 	$(BIN)/python bench/count_lines.py
 	$(BIN)/dagster definitions validate -w workspace.yaml
 	$(SITE)
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
 
 # What pages hold of the declarations is written anew (tests hold that it is), then the site is built into site/: a link
 # or an anchor that leads nowhere, and a page that mkdocs.yml does not list, fail it. (With --quiet nothing fails it.)
