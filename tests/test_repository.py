@@ -9,8 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FILES = {
-    *(".dockerignore", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "constraints.txt"),
-    *("mkdocs.yml", "pyproject.toml", "workspace.yaml"),
+    *(".dockerignore", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"),
+    *("Makefile", "README.md", "constraints.txt", "mkdocs.yml", "pyproject.toml", "workspace.yaml"),
 }
 FOLDERS = {
     *(".ci", "assets", "audit_pipeline", "bench", "config", "corpus_audit", "data", "deploy", "docs", "examples"),
