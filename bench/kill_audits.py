@@ -46,6 +46,8 @@ from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import query_warehouse
 
 BENCHMARK = "kills_8"
+OF_A_PASS = ("base", "renyi")
+"""What the model's pass over a text leaves behind, by kind."""
 PATIENCE_SECONDS = 400.0
 """Longer than Dagster's monitoring takes to notice a dead run: a run that takes more waits for ever."""
 
@@ -115,28 +117,32 @@ class Kills:
         return len(read_built(self.paths, BENCHMARK).texts)
 
     def parts(self) -> list[Path]:
-        return sorted(self.paths.table("token_statistics").glob("kind=base/*/part-*.parquet"))
+        return sorted(self.paths.table("token_statistics").glob("kind=*/*/part-*.parquet"))
 
-    def rows(self, before: set[Path], moment: Moment) -> list[str]:
-        """The keys in the parts that came since ``before``; a part that cannot be read to its end is a problem."""
-        keys: list[str] = []
+    def rows(self, before: set[Path], moment: Moment, kind: str) -> list[str]:
+        """The texts in the parts of a kind that came since ``before``; a part that cannot be read to its end is a
+        problem."""
+        texts: list[str] = []
         for part in self.parts():
-            if part not in before:
+            if part not in before and part.parts[-3] == f"kind={kind}":
                 try:
-                    keys += pq.read_table(part, partitioning=None).column("key").to_pylist()
+                    texts += pq.read_table(part, partitioning=None).column("text_sha256").to_pylist()
                 except (pa.ArrowInvalid, OSError) as error:
                     moment.problems.append(f"{part.name} cannot be read: {error}")
-        return keys
+        return texts
 
     def check_after_kill(self, moment: Moment, before: set[Path]) -> None:
-        moment.flushed = len(set(self.rows(before, moment)))
+        # The kinds of a pass are written one after the other: a text is done when it is in all of them.
+        moment.flushed = len(set.intersection(*(set(self.rows(before, moment, kind)) for kind in OF_A_PASS)))
         if self.paths.warehouse.exists():
             self.check_warehouse(moment, "after the kill")
 
     def check_after_next(self, moment: Moment, before: set[Path]) -> None:
-        keys = self.rows(before, moment)
-        if len(set(keys)) != self.texts or len(keys) != self.texts:
-            moment.problems.append(f"{len(keys)} rows of {len(set(keys))} texts on disk, {self.texts} were audited")
+        for kind in OF_A_PASS:
+            texts = self.rows(before, moment, kind)
+            if len(set(texts)) != self.texts or len(texts) != self.texts:
+                words = f"{len(texts)} rows of {kind} of {len(set(texts))} texts on disk, {self.texts} were audited"
+                moment.problems.append(words)
         if moment.computed != self.texts - moment.flushed or moment.from_cache != moment.flushed:
             moment.problems.append(f"{moment.flushed} texts were flushed, {moment.computed} computed again or anew")
         if aside := list(self.paths.table("token_statistics").rglob("*.unreadable")):
