@@ -47,7 +47,7 @@ from audit_pipeline.warehouse.query import query_warehouse
 
 BENCHMARK = "kills_8"
 OF_A_PASS = ("base", "renyi")
-"""What the model's pass over a text leaves behind, by kind."""
+"""The kinds of statistics that a pass over a text writes."""
 PATIENCE_SECONDS = 400.0
 """Longer than Dagster's monitoring takes to notice a dead run: a run that takes more waits for ever."""
 

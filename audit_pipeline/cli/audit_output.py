@@ -35,18 +35,16 @@ _NAMED = 5
 
 
 def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str, Any] | None:
-    """What the report's first screen says of a model on a benchmark, in its order: what the scores come to, tests of
-    the whole set, and what the model gives word for word. Returns the answer from scores, or None where there is
-    none."""
-    from audit_pipeline.report.answer_kinds import kind_of
+    """Say what the report's first screen says of a model on a benchmark, in its order. Returns the answer from scores,
+    or None where there is none."""
     from audit_pipeline.report.page import read_conclusions
-    from audit_pipeline.report.summary import is_evidence, sort_by_kind
+    from audit_pipeline.report.summary import has_found, sort_by_kind
 
     found = read_conclusions(paths.warehouse, model)
     answer, given = found.answers.get(benchmark), found.word_for_word.get(benchmark)
     tests = [test for test in found.tests if test["benchmark"] == benchmark and _is_test_shown(test)]
     for row in sort_by_kind([row for row in (answer, *tests, given) if row is not None]):
-        if is_evidence(row) if "test" in row else kind_of(row["outcome"]).sign in ("found", "stands out"):
+        if has_found(row):
             note_state("found")
         if row is answer:
             say(escape_control_characters("\n" + "\n".join(filter(None, _iterate_answer_lines(row)))), answers=[row])
@@ -190,6 +188,8 @@ def show_audit_outcome(outcome: AuditOutcome, *, details: bool = False) -> None:
     for spec in outcome.benchmarks:
         show_findings(paths, outcome.model.name, spec.name, details=details)
     tell_damaged_files(paths)
+    if outcome.left_out:
+        note_state("stale")
     say(f"\nReport: {paths.report}", report=paths.report)
     if outcome.failed is not None:
         raise outcome.failed

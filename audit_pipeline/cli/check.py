@@ -177,7 +177,7 @@ _FILES = click.Path(exists=True, path_type=Path)
 @option.DEVICE
 @option.DETAILS
 @option.LIMITS
-@option.fail_on("found")
+@option.fail_on("found", "stale")
 @option.json_option
 def check(
     files: tuple[Path, ...],
@@ -283,10 +283,11 @@ def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> Passa
 def _is_instrument_checked() -> bool | None:
     """Whether the instrument check was run with the data in use; None where the configuration has none."""
     from audit_pipeline.operate.situation import Situation
+    from audit_pipeline.operate.stages.evaluations import EVALUATIONS_STAGE
 
     pairs = pairs_of_control(load_whole_configuration(), INSTRUMENT_CHECK)
     situation = Situation(DataPaths.from_environment())
-    return all(situation.latest("evaluations", pair.partition) for pair in pairs) if pairs else None
+    return all(situation.latest(EVALUATIONS_STAGE.key, pair.partition) for pair in pairs) if pairs else None
 
 
 def _prepare_and_say_work(tokenized: TokenizedModel, families: list[str], options: RunOptions) -> list[BenchmarkSpec]:

@@ -24,6 +24,7 @@ from audit_pipeline.operate.freshness import PairState, Plan, judge_pair, plan
 from audit_pipeline.operate.seen_models import see_models
 from audit_pipeline.operate.situation import Scope, Situation
 from audit_pipeline.operate.stage import Product
+from audit_pipeline.operate.stages.benchmarks import BENCHMARK_STAGE
 from audit_pipeline.operate.stages.registry import OF_MODELS, PAIR, STAGES
 from audit_pipeline.warehouse.build import Judgement
 
@@ -69,7 +70,7 @@ def _read_or_nothing(load: Any, folder: Path) -> Mapping[str, Any]:
 
 def is_built_as_configured(benchmark: str, situation: Situation) -> bool | None:
     """Whether a benchmark is built as its entry and its sources are; None where it is not built, or it is not known."""
-    facts = situation.facts_of(Product("benchmark", benchmark))
+    facts = situation.facts_of(Product(BENCHMARK_STAGE.name, benchmark))
     wanted = facts.inputs.get("entry")
     return None if facts.recorded is None or wanted is None else facts.recorded["entry"] == wanted
 

@@ -114,20 +114,20 @@ def is_evidence(test: Row) -> bool:
 
 
 def sort_by_kind(rows: Sequence[Row]) -> list[Row]:
-    """What is said of one model on one benchmark or set, what matters most first: by the place of its kind.
+    """Sort the answer from scores, tests of the whole set and what is given word for word by the place of their kind.
 
-    ``rows``: the answer from scores, tests of the whole set, what is given word for word; of one place as they come,
-    but for evidence of a test, which allows for all detectors and comes before that of one.
+    Evidence of a test, which allows for all detectors, comes before that of one detector.
     """
-    return sorted(rows, key=lambda row: (_find_display_rank(row), not _is_evidence_of_test(row)))
+    return sorted(rows, key=lambda row: (_find_display_rank(row), not ("test" in row and is_evidence(row))))
 
 
-def _is_evidence_of_test(row: Row) -> bool:
-    return "test" in row and is_evidence(row)
+def has_found(row: Row) -> bool:
+    """Whether an answer or a search found something, or documents stand out; of a test: whether it is evidence."""
+    return is_evidence(row) if "test" in row else kind_of(row["outcome"]).sign in ("found", "stands out")
 
 
 def _find_display_rank(row: Row) -> int:
-    return kind_of("evidence_of_training" if _is_evidence_of_test(row) else row["outcome"]).place
+    return kind_of("evidence_of_training" if "test" in row and is_evidence(row) else row["outcome"]).place
 
 
 def summarise_results(

@@ -123,8 +123,8 @@ def read_lineage_gaps(connection: duckdb.DuckDBPyConnection) -> list[LineageGap]
 
 @contextmanager
 def _building_folder(warehouse: Path) -> Iterator[Path]:
-    """A folder beside the warehouse that holds everything a build writes, one build at a time; the leftovers of killed
-    builds go first."""
+    """Give a folder, next to the warehouse, for everything that a build writes; one build at a time. What killed builds
+    left is deleted first."""
     with hold_lock(warehouse.with_name(f"{warehouse.name}.lock"), LOCK_SECONDS):
         refresh(warehouse.parent)
         for left_over in warehouse.parent.glob(f"{warehouse.name}.*.building"):

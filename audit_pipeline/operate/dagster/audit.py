@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import dagster as dg
 
@@ -71,21 +70,20 @@ def audit(
     entry, options = request.model, request.options
     _require_same_control(entry, request.benchmarks)
     limits, tags = options.limits.require_usable_for(entry), tags_of_command(entry)
-    settings = {"tags": tags, "resources": request.resources, "limits": limits}
-    with _open_runner(definitions, paths, on_step, **settings) as (runner, dead_runs):
+    with _open_runner(definitions, paths, on_step) as (runner, dead_runs):
         outcome = AuditOutcome(entry, request.benchmarks, dead_runs=dead_runs)
-        _audit(request, runner, outcome)
+        _audit(request, replace(runner, tags=tags, resources=request.resources, limits=limits), outcome)
         return outcome
 
 
 @contextmanager
 def _open_runner(
-    definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None], **settings: Any
+    definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
 ) -> Iterator[tuple[Runner, list[str]]]:
-    """What runs a command's jobs while it holds the lock of audits; and the runs that were marked failed before."""
+    """Give what runs a command's jobs, and the runs that were marked failed before; hold the lock of audits."""
     with hold_audit_lock(paths), open_instance(paths) as instance:
         dead_runs = mark_dead_runs_failed(instance, paths)
-        yield Runner(definitions.resolve_job_def, instance, paths, on_step, **settings), dead_runs
+        yield Runner(definitions.resolve_job_def, instance, paths, on_step), dead_runs
 
 
 def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None:
@@ -242,8 +240,8 @@ def extract(
         "stride": search_options.stride,
         "grid": search_options.grid,
     }
-    own = {"resources": request.resources, "limits": limits, "endpoints": endpoints}
-    with _open_runner(definitions, paths, on_step, **own) as (runner, _):
+    with _open_runner(definitions, paths, on_step) as (plain, _):
+        runner = replace(plain, resources=request.resources, limits=limits, endpoints=endpoints)
         partitions.register(runner.instance, models=[entry.name])
         benchmarks = _resolve_relative_cutoffs(request.benchmarks, paths, on_step)
         _prepare(Scope((spec.name,)), benchmarks, runner)

@@ -32,8 +32,8 @@ freshness:
   enabled: true
 """
 
-_LOOK_SECONDS = 30.0
-_MAKING_SECONDS = 0.5
+_CHECK_SECONDS, _OPEN_SECONDS = 1.0, 0.5
+"""Longer than a check of a run's file takes, and than a process takes from making the file to holding it."""
 
 UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,
@@ -90,15 +90,18 @@ def open_existing_instance(home: Path) -> Iterator[dg.DagsterInstance]:
 
 
 def lock_run_file(paths: DataPaths, run_id: str) -> filelock.FileLock | None:
-    """The lock of a run's file, which this process holds as long as it keeps it; None where it holds it already.
+    """The lock of a run's file, which this process holds as long as it keeps it; None where the run holds it already.
 
-    Whoever looks whether the file is held holds it for a moment, so this waits.
+    A process that checks whether the file is held holds it for a moment, so this waits.
     """
     paths.claims.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(_run_file(paths, run_id), is_singleton=True, thread_local=False)
     if lock.is_locked:
         return None
-    lock.acquire(timeout=_LOOK_SECONDS)
+    try:
+        lock.acquire(timeout=_CHECK_SECONDS)
+    except filelock.Timeout:
+        return None
     return lock
 
 
@@ -121,18 +124,16 @@ def _run_file(paths: DataPaths, run_id: str) -> Path:
 def dead_runs(instance: dg.DagsterInstance, paths: DataPaths) -> list[dg.DagsterRun]:
     """Unfinished runs on this data folder whose process is gone, however they were started.
 
-    What waits in the queue has no file yet. A file that is free is looked at twice: a process makes it before it holds
-    it.
+    What waits in the queue has no file yet. A free file is checked twice: a process makes it before it holds it.
     """
-    unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
-    free = [run for run in unfinished if _is_free(_run_file(paths, run.run_id))]
+    free = [run for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)) if _is_free(paths, run)]
     if free:
-        time.sleep(_MAKING_SECONDS)
-    return [run for run in free if _is_free(_run_file(paths, run.run_id))]
+        time.sleep(_OPEN_SECONDS)
+    return [run for run in free if _is_free(paths, run)]
 
 
-def _is_free(file: Path) -> bool:
-    return file.exists() and not is_held(file)
+def _is_free(paths: DataPaths, run: dg.DagsterRun) -> bool:
+    return (file := _run_file(paths, run.run_id)).exists() and not is_held(file)
 
 
 def mark_dead_runs_failed(instance: dg.DagsterInstance, paths: DataPaths) -> list[str]:
