@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,3 +62,31 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
         waiting += found - reached
         reached |= found
     assert sorted(str(page.relative_to(ROOT)) for page in pages - reached) == []
+
+
+FILE = re.compile(r"(?<![\w/<*.-])((?:[a-z_]+/)*[a-z_0-9]+\.(?:py|sql|md|yaml))\b")
+ROLE = re.compile(r":(?:func|class|meth|data|attr|mod|exc):`~?(?:\w+\.)*(\w+)`")
+
+
+def test_docstrings_name_only_files_and_names_that_exist() -> None:
+    modules = [path for top in ("audit_pipeline", "assets", "corpus_audit") for path in (ROOT / top).rglob("*.py")]
+    trees = {path.relative_to(ROOT): ast.parse(path.read_text()) for path in modules}
+    nodes = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
+    names = {
+        getattr(node, "name", getattr(node, "id", None))
+        for _, node in nodes
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Name)
+    }
+    kept = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    ends = {"/".join(path.split("/")[-depth:]) for path in kept for depth in range(1, path.count("/") + 2)}
+    texts = [
+        (path, node.value.value)
+        for path, node in nodes
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+    files = {(path, file) for path, text in texts for file in FILE.findall(text)}
+    roles = {(path, name) for path, text in texts for name in ROLE.findall(text)}
+    assert len(files) > 100
+    assert len(roles) > 100
+    assert [(str(path), file) for path, file in sorted(files) if not {file, f"{file}.j2"} & ends] == []
+    assert [(str(path), name) for path, name in sorted(roles) if name not in names] == []

@@ -2,7 +2,7 @@
 
 What belongs here: types and the rules that hold for every detector; the loop over texts and the columns it fills. What
 does not: any one detector (its family's module), the list of them (registry.py), and where scores are written
-(assets/scores.py, the command line).
+(operate/stages/scores.py, the command line).
 """
 
 from __future__ import annotations
