@@ -13,7 +13,7 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.builders.controlled import ControlledSettings, draw_controlled
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, canonical_json
+from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, Pair, canonical_json
 from audit_pipeline.catalogue.control_roles import EXPOSED, Role
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.ledger import LineageStep
@@ -138,14 +138,7 @@ def train_and_measure(
     for name, value in (("model", entry.name), ("benchmark", benchmark), ("run_id", "study")):
         scores = scores.append_column(name, pa.repeat(value, len(scores)))
     split = compute_assessed_split(examples, "randomised", texts[0].language, seed=entry.seed)
-    evaluation = evaluate(
-        scores,
-        examples,
-        split,
-        model=entry.name,
-        benchmark=benchmark,
-        run_id="study",
-    )
+    evaluation = evaluate(scores, examples, split, Pair(benchmark, entry.name), "study")
     return Measured(evaluation, manifest["models"][role])
 
 

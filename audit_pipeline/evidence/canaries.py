@@ -1,8 +1,5 @@
 """Canaries: random texts of which a publisher plants one per set, and the file that keeps the others secret.
 
-What belongs here: drawing the texts and the one that is published, and the file with its seal. What does not: running
-a model over them (scoring/corpus_tests.py) and the test itself (evidence/canary_rank.py).
-
 The file is JSON Lines, one canary per line: set, canary, text, published (1 or 0), sha256 of the text. Beside it stands
 its seal, with the file's sha256: deposited with a notary or a timestamp service before anything is published, it shows
 later that the choice was made before.

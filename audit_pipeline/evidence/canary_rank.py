@@ -1,8 +1,5 @@
 """The rank test of random canaries: the rank of a published canary among those that were never published.
 
-What belongs here: ranks, their exact p-values and the exact p-value of several. What does not: making canaries
-(evidence/canaries.py) and running a model over them (scoring/corpus_tests.py).
-
 A publisher draws 1 + K texts from one distribution, publishes one of them, chosen by chance, and keeps the others
 secret. If the model was not trained on the published one, each of the K + 1 was equally likely to be it: its rank by
 any score is uniform on 1 … K + 1, whatever the model and the texts are. Several sets are drawn independently of each

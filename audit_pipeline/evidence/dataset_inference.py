@@ -1,8 +1,5 @@
 """Dataset inference: is a whole set of texts likelier to have been trained on than texts known not to have been?
 
-What belongs here: the test, from a matrix of detector scores to one p-value. What does not: computing scores
-(detectors/), what a benchmark's design is (benchmarks/), and what may be claimed (claims.py).
-
 Source: Maini et al. 2024, arXiv 2406.06443, section 5.1. A linear model learns on one half which detectors separate the
 audited texts from held-out ones, and is tested on the other half, which it has not seen. So however many detectors
 there are, the p-value needs no correction for them. This version differs from the paper's:
@@ -72,7 +69,6 @@ class DatasetInference:
     ``status`` is ``refused``, ``reason`` says why and there is none of these numbers.
     """
 
-    status: Literal["ok", "refused"]
     reason: str | None
     p_value: float | None
     statistic: float | None
@@ -86,25 +82,9 @@ class DatasetInference:
     detectable_auroc: float | None
     assumption: str = ASSUMPTION
 
-    def row(self, *, model: str, benchmark: str, run_id: str) -> dict[str, object]:
-        """The result as a row of CORPUS_TESTS."""
-        return {
-            "model": model,
-            "benchmark": benchmark,
-            "test": NAME,
-            "status": self.status,
-            "reason": self.reason,
-            "p_value": self.p_value,
-            "statistic": self.statistic,
-            "n": self.n,
-            "n_held_out": self.n_held_out,
-            "assumption": self.assumption,
-            "claim_level": self.claim_level,
-            "method": self.method,
-            "direction": self.direction,
-            "detectable_auroc": self.detectable_auroc,
-            "run_id": run_id,
-        }
+    @property
+    def status(self) -> Literal["ok", "refused"]:
+        return "ok" if self.reason is None else "refused"
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,18 +157,24 @@ def dataset_inference(
     """
     if splits < 1:
         raise DataError(f"dataset inference needs at least one split, not {splits}")
-    complete = np.isfinite(texts.values).all(axis=0)
+    n_lacking = (~np.isfinite(texts.values)).sum(axis=0)
+    complete = n_lacking == 0
+    left_out = tuple(
+        f"{name} ({n} of {len(texts.values)} texts lack it)"
+        for name, n in zip(texts.names, n_lacking.tolist(), strict=True)
+        if n
+    )
     units = _group_texts(texts)
     reason = _explain_refusal(design, units, bool(complete.any()))
     tested = []
     if reason is None:
         ordered = texts.values[units.order][:, complete]
+        audited, held_out = int(units.has_audited.sum()) // 2, int(units.has_held_out.sum()) // 2
+        deviation = math.sqrt((audited + held_out + 1) / (12 * audited * held_out))
         members = None if known_members is None else _select_known_members(*known_members, np.asarray(complete))
         tested = [_test_split(ordered, units, members, np.random.default_rng([seed, split])) for split in range(splits)]
     p_values = [split.directed_p_value for split in tested]
-    left_out = _list_features_left_out(texts)
     return DatasetInference(
-        status="ok" if reason is None else "refused",
         reason=reason,
         p_value=None if reason is not None else combine_p_values(p_values),
         statistic=None if reason is not None else _median_t(tested),
@@ -199,23 +185,8 @@ def dataset_inference(
         claim_level=claim_level,
         method=_format_method(int(complete.sum()), splits, tested, left_out),
         direction=None if reason is not None else _combine_directions(tested),
-        detectable_auroc=None if reason is not None else _find_detectable_auroc(units),
-    )
-
-
-def _find_detectable_auroc(units: _Units) -> float:
-    """Of a test of the smaller halves; twice the median p-value is at most 5% where half of the splits are at 2.5%."""
-    audited, held_out = int(units.has_audited.sum()) // 2, int(units.has_held_out.sum()) // 2
-    return detectable_auroc(math.sqrt((audited + held_out + 1) / (12 * audited * held_out)), LEVEL / 2)
-
-
-def _list_features_left_out(texts: ComparedTexts) -> tuple[str, ...]:
-    """The features that some text lacks, each with how many lack it."""
-    n_lacking = (~np.isfinite(texts.values)).sum(axis=0)
-    return tuple(
-        f"{name} ({int(n)} of {len(texts.values)} texts lack it)"
-        for name, n in zip(texts.names, n_lacking, strict=True)
-        if n
+        # Of a test of the smaller halves; twice the median p-value is at most 5% where half of the splits are at 2.5%.
+        detectable_auroc=None if reason is not None else detectable_auroc(deviation, LEVEL / 2),
     )
 
 
@@ -342,9 +313,12 @@ def _test_split(values: Floats, units: _Units, members: _KnownMembers | None, ge
     regression = RidgeCV(alphas=_PENALTIES).fit(used[fitted], np.where(units.held_out[fitted], 0.0, 1.0))
     outputs = regression.predict(used[~fitted])
     audited = ~units.held_out[~fitted]
-    runs = _has_training_direction(
-        np.abs(regression.coef_), _compare_feature_means(used[fitted], units.held_out[fitted])
-    )
+    weights = np.abs(regression.coef_)
+    is_held_out = units.held_out[fitted]
+    # By how much each feature is higher in audited units than in held-out ones.
+    differences = used[fitted][~is_held_out].mean(axis=0) - used[fitted][is_held_out].mean(axis=0)
+    # By more than the rounding of what cancels.
+    runs = float(weights @ differences) > _CANCELS * float(weights @ np.abs(differences))
     t, p_value = _welch_test(outputs[audited], outputs[~audited])
     return _Split(t, p_value, runs and not against.all(), int(against.sum()))
 
@@ -361,11 +335,6 @@ def _welch_test(audited: Floats, held_out: Floats) -> tuple[float, float]:
         return math.copysign(math.inf, difference), least if difference > 0 else 1.0
     tested = scipy.stats.ttest_ind(audited, held_out, equal_var=False, alternative="greater")
     return float(tested.statistic), max(least, float(tested.pvalue))
-
-
-def _has_training_direction(weights: Floats, differences: Floats) -> bool:
-    """Whether the weighted features are higher in audited units: by more than the rounding of what cancels."""
-    return float(weights @ differences) > _CANCELS * float(weights @ np.abs(differences))
 
 
 def _median_t(split_results: Sequence[_Split]) -> float | None:
@@ -397,11 +366,6 @@ def _select_known_members(values: Floats, groups: Sequence[str], features: Bools
         return None
     _, group = np.unique(np.array(groups, dtype=object)[whole], return_inverse=True)
     return _KnownMembers(values[:, features][whole], group)
-
-
-def _compare_feature_means(means: Floats, held_out: Bools) -> Floats:
-    """By how much each feature is higher in audited units than in held-out ones: [d]."""
-    return np.asarray(means[~held_out].mean(axis=0) - means[held_out].mean(axis=0))
 
 
 def _draw_fitted_groups(units: _Units, generator: np.random.Generator) -> Bools:

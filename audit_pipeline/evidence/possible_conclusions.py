@@ -1,8 +1,4 @@
-"""What can be concluded of documents before anything is run: by how many there are, and what is known of them.
-
-What belongs here: the conditions of each kind of evidence, as sentences: those that are met, and what would meet the
-others. What does not: the evidence itself, and any number of its own: each is asked of the module that refuses by it.
-"""
+"""What can be concluded of documents before anything is run: by how many there are, and what is known of them."""
 
 from __future__ import annotations
 

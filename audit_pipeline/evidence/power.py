@@ -1,8 +1,5 @@
 """How many texts are needed to see a given contamination at a given false-positive rate.
 
-What belongs here: sample sizes and power, as functions of scores at hand or of an AUROC. What does not: the tests and
-thresholds themselves, and asking a user for numbers (cli/).
-
 One false-positive rate serves throughout: of a threshold (a clean text called a member), and of a test of many texts
 (clean texts called contaminated). The effect is the contamination rate: the share of the audited texts that are
 members; 1: all of them. Power is computed for two tests:

@@ -1,8 +1,5 @@
 """The sharded permutation test of an ordered test set: does the model prefer the published order of the items?
 
-What belongs here: drawing orders, and the two p-values from log-likelihoods. What does not: dealing items into shards
-(shards.py), running a model over the shards (scoring/corpus_tests.py).
-
 Source: Oren et al. 2023, arXiv 2310.17623. An order that carries no meaning is as likely as any other one before
 training. A model that was trained on the file as it is published finds that order likelier than others.
 """

@@ -1,8 +1,4 @@
-"""How the items of an ordered test set are dealt into shards, and how many items, shards and orders the test needs.
-
-What belongs here: counting, in plain Python, so that the command's help can say it at once. What does not: drawing
-orders and p-values (sharded_permutation.py).
-"""
+"""How the items of an ordered test set are dealt into shards, and how many items, shards and orders the test needs."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """Thresholds from a calibration split, what they achieve on texts that chose nothing, and whether they keep their word.
 
-What belongs here: the three rules, the draw of one text per group that two of them need, rates at a threshold with
-their intervals, and the check of the rules on non-members that are split at random many times. What does not: p-values
-of groups (conformal.py), shares of members (contamination_rate.py), metrics that need no threshold (metrics/).
-
 A text is called a member where score >= threshold, so the order statistic that a rule picks is stepped over: the
 threshold is the next float above it, and a text tied with it is not called a member.
 

@@ -1,9 +1,4 @@
-"""What may be said: the split verdict, the claim level, both in words, and what "nothing found" has to be able to find.
-
-What belongs here: the evidence rules as functions of the benchmark's design and the blind control's interval, and the
-weakest effect that matters. What does not: computing either, and anything about a detector: no detector's result raises
-a level.
-"""
+"""What may be said: split verdict, claim level, both in words, and what "nothing found" has to be able to find."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""One p-value from several that are not independent.
-
-What belongs here: a rule for p-values of overlapping data that holds whatever their dependence. What does not: Fisher's
-and Stouffer's methods, which take the p-values for independent: on several random splits of the same texts they call a
-tie a finding.
-"""
+"""One p-value from several that are not independent."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """What is known of a benchmark's split without any model: the blind control, read once, and the verdict.
 
-What belongs here: reading the blind control of words on all texts that are evaluated, the verdict by it, and both as
-tables and out of tables. What does not: the classifier (blind_controls.py), the other measures of a split (quality.py),
-and where tables lie (operate/stages/benchmarks.py).
-
 Every evaluation of a benchmark takes blind control and verdict from here, whichever model it is of.
 """
 

@@ -1,10 +1,5 @@
 """Blind controls: how well classifiers that never see the model separate the two sides.
 
-What belongs here: the control of words, which is the one that binds; the folds by group and the classifier that all
-share; the controls beside it, of characters, length and the dates that a text mentions, and their features; AUROC and
-interval of any of them. What does not: what an AUROC says of a benchmark (metrics/claims.py), metrics and intervals in
-general (metrics/), the date of the document itself (`published`), counting terms (term_counts.py).
-
 Of words: TF-IDF of word unigrams and bigrams (character n-grams of one to three where the script has no blanks between
 words), vocabulary and weights learnt on the training folds only. Logistic regression with C = 10 and balanced classes:
 the intercept then does not follow the share of members in the training folds, which differs from fold to fold where

@@ -1,10 +1,4 @@
-"""The texts of one benchmark's evaluation split: in one order, by side, and how the sides are made up.
-
-What belongs here: checking and ordering the examples (all of them, or those with a label, which members are told from
-non-members on), drawing a sample of each side, and counts by side: texts of each collection, of when, how long. What
-does not: whether a difference tells the sides apart (blind_controls.py), scores and their metrics (evidence/), and that
-a balance is kept where it was asked for (benchmarks/checks.py).
-"""
+"""The texts of one benchmark's evaluation split: in one order, by side, and how the sides are made up."""
 
 from __future__ import annotations
 

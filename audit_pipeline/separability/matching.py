@@ -1,9 +1,5 @@
 """Choosing sides that are hard to separate without a model: members and non-members matched on topic and length.
 
-What belongs here: choosing texts out of a pool by what they say, and measuring what that achieved. What does not: the
-blind control that measures it (separability/blind_controls.py), and any model's score: texts chosen by the scores that
-they are to test would test nothing.
-
 After propensity-score matching (Rosenbaum and Rubin 1983). First, in ten rounds, those texts are left out whose side
 is most obvious from their character n-grams (out of fold, learnt again each round, as in AFLite: Le Bras et al. 2020),
 until a tenth more than are wanted are left, or by chance as soon as the sides can hardly be separated. Of these,

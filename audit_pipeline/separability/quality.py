@@ -1,11 +1,4 @@
-"""The quality of a split as one table: how far members and non-members differ in anything but membership.
-
-What belongs here: which measures are read on which texts; putting into rows what is counted of each side by itself
-(counts, dates, lengths, languages) and what needs both sides at once (blind controls, overlap of words,
-near-duplicates); the table of them all, and a short summary. What does not: measuring (evaluation_texts.py,
-blind_controls.py, shared_text.py, languages.py), the verdict (assessment.py), and where the table is written. No
-model's scores are read.
-"""
+"""The quality of a split as one table: how far members and non-members differ in anything but membership."""
 
 from __future__ import annotations
 

@@ -1,11 +1,5 @@
 """What texts have in common: those that are or nearly are each other, and n-grams found on the other side.
 
-What belongs here: near-duplicates (candidate pairs from datasketch's MinHash and locality-sensitive hashing, Broder
-1997; Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, 3.3 and 3.4; confirmed exactly), texts that stand on
-both sides of a labelled set, and the share of a text's n-grams that some text of the other side has too. What does not:
-what that means for a benchmark (quality.py, benchmarks/checks.py), and leaving texts out (scoring/given_scores.py,
-benchmarks/rows.py).
-
 Of a text's sets of hash values, bands of r are compared; a pair of similarity s agrees in one of b bands with
 probability 1 - (1 - s^r)^b. Bands are chosen so that a pair just at the threshold is missed with probability 1e-6 at
 most, a more similar one with less. Every candidate is then compared exactly, so no pair is wrong, and the similarity

@@ -1,7 +1,4 @@
-"""Folds by group with the classes as evenly as possible: scikit-learn's, found faster where there are many groups.
-
-What belongs here: dividing labelled examples into folds. What does not: who learns from them (blind_controls.py).
-"""
+"""Folds by group with the classes as evenly as possible: scikit-learn's, found faster where there are many groups."""
 
 from __future__ import annotations
 

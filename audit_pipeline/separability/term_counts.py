@@ -1,8 +1,5 @@
 """How often each term occurs in each text, counted once for all folds; and its TF-IDF as learnt on some of the texts.
 
-What belongs here: counting terms, and the features of a fold. What does not: what a term is, which texts learn and what
-is learnt (blind_controls.py).
-
 Features are to the last bit those of scikit-learn's TfidfVectorizer (sublinear_tf, max_features) fitted to the training
 texts. It would read every text again in every fold, and hold every term as a Python string; here terms are numbers.
 """

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from profiles import max_examples
 from scipy.stats import t
 
-from audit_pipeline.catalogue.contracts import COMPARISONS
+from audit_pipeline.catalogue.contracts import COMPARISONS, Pair
 from audit_pipeline.evidence.evaluation import Comparison, compare_detectors
 from audit_pipeline.evidence.sides import ScoreColumn
 from audit_pipeline.metrics.intervals import Interval
@@ -37,7 +37,7 @@ def compare(first, second, labels, groups):
     """The one comparison of two detectors' scores of the same texts."""
     labels = np.asarray(labels)
     pair = (column(name, scores, labels, groups) for name, scores in (("first", first), ("second", second)))
-    (row,) = compare_detectors(list(pair), model="m", benchmark="b", run_id="r").to_pylist()
+    (row,) = compare_detectors(list(pair), Pair("b", "m"), "r").to_pylist()
     interval = Interval(row["ci_low"], row["ci_high"])
     return Comparison(row["difference"], row["standard_error"], interval, row["p_value"], row["method"])
 
@@ -141,7 +141,7 @@ def test_without_two_groups_a_side_there_is_a_difference_only():
 
 
 def rows(*columns):
-    table = compare_detectors(columns, model="m", benchmark="b", run_id="r")
+    table = compare_detectors(columns, Pair("b", "m"), "r")
     assert table.schema.equals(COMPARISONS.schema)
     return table.to_pylist()
 

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.catalogue.contracts import EVALUATIONS, EXAMPLES, SCORES
+from audit_pipeline.catalogue.contracts import EVALUATIONS, EXAMPLES, SCORES, Pair
 from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.evaluation import compare_detectors, evaluate
 from audit_pipeline.metrics import roc
-from audit_pipeline.metrics.intervals import measure_auroc_of_scores
-from audit_pipeline.metrics.rates import fpr_at_tpr, tpr_at_fpr
-from audit_pipeline.metrics.roc import METRICS, OF_SCORES, compute_metrics
+from audit_pipeline.metrics.intervals import GroupedSides, measure_auroc_of_scores
+from audit_pipeline.metrics.rates import measure_share
+from audit_pipeline.metrics.roc import METRICS, OF_SCORES, compute_metrics, roc_points
 from audit_pipeline.separability.assessment import compute_assessed_split
 from audit_pipeline.separability.evaluation_texts import select_labelled_examples
 
@@ -59,7 +59,11 @@ def scores_table(rows):
 
 def run(scores, examples, design="temporal", *, matched=False, assessed_on=None):
     split = compute_assessed_split(examples_table(assessed_on or examples), design, "en", matched=matched)
-    return evaluate(scores_table(scores), examples_table(examples), split, model="m", benchmark="b", run_id="r2")
+    return evaluate(scores_table(scores), examples_table(examples), split, Pair("b", "m"), "r2")
+
+
+def measure_named_share(name, scores, labels, groups):
+    return measure_share(METRICS[name], roc_points(scores, labels), GroupedSides(groups, labels))
 
 
 def rows_of(found, detector, parameters="{}"):
@@ -92,7 +96,7 @@ def test_values_and_intervals_are_those_of_the_metric_code(small):
         expected = compute_metrics(values, labels)
         expected_intervals = {
             "auroc": measure_auroc_of_scores(values, labels, groups).interval,
-            "fpr_at_95_tpr": fpr_at_tpr(values, labels, groups, 0.95).interval,
+            "fpr_at_95_tpr": measure_named_share("fpr_at_95_tpr", values, labels, groups).interval,
         }
         for metric, row in rows_of(found, "min_k", parameters).items():
             if metric in expected_intervals:
@@ -123,8 +127,8 @@ def test_tprs_have_the_bounds_of_a_share(large):
     by_detector = {column.detector: column for column in found.columns}
     for detector in ("loss", "blind_control"):
         column, rows = by_detector[detector], rows_of(found, detector)
-        for metric, limit in FPR_LIMITS.items():
-            expected = tpr_at_fpr(column.scores, column.labels, column.groups, limit)
+        for metric in FPR_LIMITS:
+            expected = measure_named_share(metric, column.scores, column.labels, column.groups)
             row = rows[metric]
             assert row["value"] == expected.value
             assert (row["ci_low"], row["ci_high"]) == (expected.interval.low, expected.interval.high)
@@ -360,7 +364,7 @@ def test_no_interval_of_a_pair_has_two_equal_ends_and_each_holds_its_value(rows)
         for place, detector in enumerate(("loss", "zlib"))
     ]
     found = run(scores, examples)
-    compared = compare_detectors(found.columns, model="m", benchmark="b", run_id="r").to_pylist()
+    compared = compare_detectors(found.columns, Pair("b", "m"), "r").to_pylist()
     intervals = [(row["value"], row["ci_low"], row["ci_high"]) for row in found.table.to_pylist()]
     for value, low, high in intervals + [(row["difference"], row["ci_low"], row["ci_high"]) for row in compared]:
         assert (low is None) == (high is None)
