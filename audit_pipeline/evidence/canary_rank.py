@@ -35,7 +35,6 @@ class CanaryRank:
     ``reason`` says why and there is neither p-value nor statistic.
     """
 
-    status: Literal["ok", "refused"]
     reason: str | None
     p_value: float | None
     statistic: float | None
@@ -43,6 +42,10 @@ class CanaryRank:
     n_alternatives: int
     method: str
     assumption: str = ASSUMPTION
+
+    @property
+    def status(self) -> Literal["ok", "refused"]:
+        return "ok" if self.reason is None else "refused"
 
 
 def canary_rank_test(
@@ -60,15 +63,17 @@ def canary_rank_test(
     if scores.ndim != 1 or not len(scores) or len(scores) != len(others):
         raise DataError(f"one published canary for each set is needed: {scores.size} of {len(others)} sets")
     sizes = [len(other) for other in others]
-    method = f"rank of the published canary among {_format_range(sizes)} alternatives"
+    low, high = min(sizes), max(sizes)
+    among = str(low) if low == high else f"{low} to {high}"
+    method = f"rank of the published canary among {among} alternatives"
     if len(sizes) > 1:
         method += f", {len(sizes)} sets: sum of ranks, exact by convolution"
     reason = _explain_refusal(scores, others, alpha)
     if reason is not None:
-        return CanaryRank("refused", reason, None, None, (), sum(sizes), method)
+        return CanaryRank(reason, None, None, (), sum(sizes), method)
     ranks = tuple(rank_of(score, row) for score, row in zip(scores, others, strict=True))
     p_value = rank_sum_p(ranks, sizes)
-    return CanaryRank("ok", None, p_value, float(np.mean(ranks)), ranks, sum(sizes), method)
+    return CanaryRank(None, p_value, float(np.mean(ranks)), ranks, sum(sizes), method)
 
 
 def rank_of(score: float, alternatives: npt.ArrayLike) -> int:
@@ -118,8 +123,3 @@ def _explain_refusal(
             f"{reachable:.3g}; one set needs at least {math.ceil(1 / alpha - 1e-9) - 1} alternatives"
         )
     return None
-
-
-def _format_range(sizes: Sequence[int]) -> str:
-    low, high = min(sizes), max(sizes)
-    return str(low) if low == high else f"{low} to {high}"

@@ -39,9 +39,9 @@ import scipy
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.evidence.conformal import Counts
-from audit_pipeline.evidence.thresholds import Places, ScoredTexts, Threshold, largest_accuracy_threshold
+from audit_pipeline.evidence.thresholds import ScoredTexts, Threshold, largest_accuracy_threshold
 from audit_pipeline.metrics.rates import Rate, clopper_pearson_bounds, difference_interval, grouped_rate
-from audit_pipeline.metrics.roc import Floats
+from audit_pipeline.metrics.roc import Floats, Places
 
 MIN_DIFFERENCE = 0.1
 FOLDS = 10

@@ -14,7 +14,6 @@ from audit_pipeline.catalogue.contracts import (
     CALIBRATION_CHECKS,
     CONTAMINATION_RATES,
     DECISIONS,
-    EXAMPLES,
     GROUP_TESTS,
     MEMBER,
     NON_MEMBER,
@@ -42,6 +41,7 @@ from audit_pipeline.evidence.thresholds import (
 )
 from audit_pipeline.metrics.claims import ClaimLevel
 from audit_pipeline.metrics.rates import Rate
+from audit_pipeline.separability.evaluation_texts import read_examples
 
 ALPHAS = (0.05, 0.01)
 RATE_ALPHA = 0.05
@@ -147,12 +147,7 @@ def compute_decision_tables(
 
 
 def _prepare_examples(examples: pa.Table, seed: int) -> _Examples:
-    names = ("example_id", "label", "split", "group", "collection")
-    held = [name for name in names if name in examples.column_names]
-    table = cast_to_columns(examples.select(held), pa.schema([EXAMPLES.field(name) for name in names]))
-    if pc.count_distinct(table["example_id"]).as_py() != table.num_rows:
-        raise DataError("an example_id occurs twice in the benchmark: build the benchmark again")
-    table = table.sort_by([("group", "ascending"), ("example_id", "ascending")]).combine_chunks()
+    table = read_examples(examples, ("example_id", "label", "split", "group", "collection")).combine_chunks()
     labels = np.asarray(pc.fill_null(table["label"], _UNKNOWN).to_numpy(), dtype=np.int8)
     if not np.isin(labels, (MEMBER, NON_MEMBER, _UNKNOWN)).all():
         raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")

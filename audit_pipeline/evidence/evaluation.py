@@ -41,14 +41,13 @@ _BLIND_NOTE = "the blind control's scores are taken as given, so that the interv
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """AUROC of one detector less that of another on the same texts; the rest is None where ``method`` says why."""
+class Comparison(Measurement):
+    """AUROC of one detector less that of another on the same texts; but for ``value`` all is None where ``method`` says
+    why."""
 
-    difference: float
+    value: float
     standard_error: float | None
-    interval: Interval
     p_value: float | None
-    method: str
 
 
 def compare_aurocs(
@@ -58,16 +57,12 @@ def compare_aurocs(
     difference = first.value - second.value
     scatter = None if sides.problem else sides.compute_scatter(first.parts - second.parts)
     if scatter is None:
-        return Comparison(difference, None, NO_INTERVAL, None, f"{meaning}; {sides.problem or NOTHING_VARIES}")
+        return Comparison(difference, NO_INTERVAL, f"{meaning}; {sides.problem or NOTHING_VARIES}", None, None)
     reach = scatter.reach()
-    return Comparison(
-        difference,
-        scatter.standard_error,
-        Interval(max(-1.0, difference - reach), min(1.0, difference + reach)),
-        scatter.p_value(difference),
-        f"{meaning}; standard error over {sides.n_groups} groups, 95% interval and two-sided p-value by "
-        f"{scatter.description}",
-    )
+    interval = Interval(max(-1.0, difference - reach), min(1.0, difference + reach))
+    how = f"standard error over {sides.n_groups} groups, 95% interval and two-sided p-value by {scatter.description}"
+    p_value = scatter.p_value(difference)
+    return Comparison(difference, interval, f"{meaning}; {how}", scatter.standard_error, p_value)
 
 
 def compare_detectors(columns: Sequence[ScoreColumn], pair: Pair, run_id: str) -> pa.Table:
@@ -109,7 +104,7 @@ def compare_detectors(columns: Sequence[ScoreColumn], pair: Pair, run_id: str) -
                 "n_members": n_members,
                 "n_nonmembers": len(labels) - n_members,
                 "n_groups": sides.n_groups,
-                "difference": result.difference,
+                "difference": result.value,
                 "standard_error": result.standard_error,
                 "ci_low": result.interval.low,
                 "ci_high": result.interval.high,
@@ -222,6 +217,5 @@ def _measure_column(
         }
     if of_control is not None and column.detector != blind.NAME:
         # It never raises a claim level.
-        margin = compare_aurocs(measured, of_control, sides, meaning=MARGIN.meaning)
-        found[MARGIN.name] = Measurement(margin.difference, margin.interval, margin.method)
+        found[MARGIN.name] = compare_aurocs(measured, of_control, sides, meaning=MARGIN.meaning)
     return found

@@ -225,7 +225,6 @@ def power_report_from_scores(
     goal: PowerGoal,
     *,
     draws: int = DRAWS,
-    seed: int = 0,
 ) -> PowerReport:
     """What an audit needs for ``goal``, from the scores at hand of members and of non-members (one per document, [n]).
 
@@ -239,14 +238,7 @@ def power_report_from_scores(
         tpr = float((inside >= threshold_at(roc_points(scores, labels), goal.fpr)).mean())
     resampled = [
         resampled_power(
-            inside,
-            outside,
-            n,
-            goal.n_held_out or n,
-            level=goal.fpr,
-            effect=goal.effect,
-            draws=draws,
-            seed=seed + place,
+            inside, outside, n, goal.n_held_out or n, level=goal.fpr, effect=goal.effect, draws=draws, seed=place
         )
         for place, n in enumerate(goal.sizes)
     ]

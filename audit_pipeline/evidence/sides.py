@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, Pair
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.roc import Floats, RocPoints, explain_undefined, roc_points
+from audit_pipeline.metrics.roc import Bools, Floats, RocPoints, explain_undefined, roc_points
 from audit_pipeline.separability.evaluation_texts import LabelledExamples, select_labelled_examples
 
 IN_WORDS = "audited texts (membership unknown) are compared with held-out texts, the non-members"
@@ -52,7 +52,6 @@ def relabel_against_held_out(examples: pa.Table) -> pa.Table | None:
     return pa.concat_tables(sides)
 
 
-Bools = npt.NDArray[np.bool_]
 Key = tuple[str, str]
 
 

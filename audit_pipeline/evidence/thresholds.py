@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -23,12 +23,10 @@ import scipy
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.metrics.rates import Rate, describe_interval_method, grouped_rate
-from audit_pipeline.metrics.roc import Floats
+from audit_pipeline.metrics.roc import Bools, Floats, Places
 
 Rule = Literal["largest_accuracy", "marginal", "certified"]
 Status = Literal["ok", "refused"]
-Bools = npt.NDArray[np.bool_]
-Places = npt.NDArray[np.intp]
 Keys = npt.NDArray[np.uint64]
 
 RISK = 0.05
@@ -166,11 +164,7 @@ def marginal_threshold(calibration: ScoredTexts, alpha: float) -> Threshold:
     for a text drawn at random from a new group that is exchangeable with the calibration groups. Raises ConfigError
     for an alpha outside (0, 1).
     """
-    drawn = calibration.nonmembers.draw_one_per_group()
-    rank = marginal_rank(len(drawn), alpha)
-    needed = None if rank else min_marginal_groups(alpha)
-    method = f"order statistic {rank} of {len(drawn)} calibration non-members ({_DRAW}): mean FPR at most {alpha:g}"
-    return _threshold_from_rank("marginal", alpha, calibration, drawn, rank, needed, method)
+    return _choose_order_statistic("marginal", alpha, calibration, f"mean FPR at most {alpha:g}")
 
 
 def certified_threshold(calibration: ScoredTexts, alpha: float) -> Threshold:
@@ -184,14 +178,8 @@ def certified_threshold(calibration: ScoredTexts, alpha: float) -> Threshold:
     the false-positive rate of texts drawn at random from new groups, each group once; a single group's own rate may
     be higher. Raises ConfigError for an alpha outside (0, 1).
     """
-    drawn = calibration.nonmembers.draw_one_per_group()
-    rank = certified_rank(len(drawn), alpha)
-    needed = None if rank else min_certified_groups(alpha)
-    method = (
-        f"order statistic {rank} of {len(drawn)} calibration non-members ({_DRAW}): "
-        f"FPR above {alpha:g} in at most {RISK:.0%} of calibrations"
-    )
-    return _threshold_from_rank("certified", alpha, calibration, drawn, rank, needed, method)
+    promise = f"FPR above {alpha:g} in at most {RISK:.0%} of calibrations"
+    return _choose_order_statistic("certified", alpha, calibration, promise)
 
 
 def marginal_rank(n: int, alpha: float) -> int | None:
@@ -248,21 +236,16 @@ def _alpha_to_fraction(alpha: float) -> Fraction:
     return Fraction(str(float(alpha)))
 
 
-def _threshold_from_rank(
-    rule: Rule,
-    alpha: float,
-    calibration: ScoredTexts,
-    drawn_texts: ScoredTexts,
-    rank: int | None,
-    min_groups: int | None,
-    method: str,
-) -> Threshold:
+def _choose_order_statistic(rule: Rule, alpha: float, calibration: ScoredTexts, promise: str) -> Threshold:
+    drawn = calibration.nonmembers.draw_one_per_group()
+    n, (rank_of, needed) = len(drawn), _RANKS[rule]
+    rank = rank_of(n, alpha)
     if rank is None:
-        n = len(drawn_texts)
         has = f"there {'is' if n == 1 else 'are'} {n or 'no'} group{'s' * (n != 1)} of calibration non-members"
-        reason = f"{has} with a score; a {rule} threshold at {alpha:g} needs {min_groups}"
+        reason = f"{has} with a score; a {rule} threshold at {alpha:g} needs {needed(alpha)}"
         return _build_threshold(rule, alpha, calibration, None, reason, f"refused: {reason}")
-    statistic = float(np.partition(drawn_texts.scores, rank - 1)[rank - 1])
+    statistic = float(np.partition(drawn.scores, rank - 1)[rank - 1])
+    method = f"order statistic {rank} of {n} calibration non-members ({_DRAW}): {promise}"
     above = float(np.nextafter(statistic, np.inf))
     return _build_threshold(rule, alpha, calibration, above, None, method, statistic)
 
@@ -289,10 +272,11 @@ SPLITS = 200
 _SLACK = 1e-9
 """Relative: a rate that equals alpha does not exceed it, whatever the rounding of its sum."""
 
-_RULES: tuple[tuple[Rule, Callable[[int, float], int | None], Callable[[float], int]], ...] = (
-    ("marginal", marginal_rank, min_marginal_groups),
-    ("certified", certified_rank, min_certified_groups),
-)
+_RANKS: Mapping[Rule, tuple[Callable[[int, float], int | None], Callable[[float], int]]] = {
+    "marginal": (marginal_rank, min_marginal_groups),
+    "certified": (certified_rank, min_certified_groups),
+}
+"""Of the rules that take an order statistic: which of n, and how many groups they need."""
 
 
 @dataclass(frozen=True)
@@ -327,7 +311,7 @@ def check_calibration(
         raise DataError(f"the calibration check needs at least two splits, not {splits}")
     n_groups = nonmembers.n_groups
     half = n_groups // 2
-    ranks = {(rule, alpha): rank_of(half, alpha) for rule, rank_of, _ in _RULES for alpha in alphas}
+    ranks = {(rule, alpha): rank_of(half, alpha) for rule, (rank_of, _) in _RANKS.items() for alpha in alphas}
     distinct_ranks = sorted({rank for rank in ranks.values() if rank is not None})
     rates = (
         dict(zip(distinct_ranks, _simulate_rates(nonmembers, half, distinct_ranks, splits, seed).T, strict=True))
@@ -335,7 +319,7 @@ def check_calibration(
         else {}
     )
     checks = []
-    for rule, _, needed in _RULES:
+    for rule, (_, needed) in _RANKS.items():
         for alpha in alphas:
             rank = ranks[rule, alpha]
             if rank is None:

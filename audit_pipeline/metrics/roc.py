@@ -18,6 +18,8 @@ from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.intp]
 
 SLACK = 1e-12
 """Relative: a rate that lies exactly on its limit is within it, whatever the rounding of limit times count."""

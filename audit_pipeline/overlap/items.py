@@ -131,7 +131,11 @@ def judge_items(
                 # Beside copies, phrases that stand everywhere say nothing.
                 copies = [span for span in own if not span["is_common"]] or own
                 facts |= {name: found[name] for name in ("covered", "passages", "documents")}
-                facts |= {"where": locate_item(text, border, copies), "first_place": _format_first_place(copies)}
+                facts["where"] = locate_item(text, border, copies)
+                longest = min(copies, key=lambda span: (-span["words"], span["char_start"]), default=None)
+                if longest is not None and longest["found_in"]:
+                    name = longest["urls"][0] or f"{longest['shards'][0]}, {longest['found_in'][0]}"
+                    facts["first_place"] = f"{name}, character {longest['starts'][0]:,}"
                 verdict, reason = _judge_by_corpus(found, facts["where"])
         if evidence is not None:
             sign, words, shown = _judge_by_model(evidence, row, border)
@@ -162,7 +166,11 @@ def locate_item(text: str, border: int, spans: Sequence[Record]) -> Where:
     if near:
         begin = border + len(text[border:]) - len(text[border:].lstrip())
         half = (len(text.rstrip()) - begin) / 2
-        return "question and answer" if _count_covered(near, begin) >= half else "question and part of the answer"
+        covered, place = 0, begin
+        for start, end in sorted((span["char_start"], span["char_end"]) for span in near):
+            covered += max(0, end - max(start, place))
+            place = max(place, end)
+        return "question and answer" if covered >= half else "question and part of the answer"
     if question and answer:
         return "question and answer apart"
     return "question only" if question else "answer only" if answer else "nothing"
@@ -177,24 +185,6 @@ def _is_near(span: Record, other: Record) -> bool:
         for *document, start in places[0]
         for *other_document, other_start in places[1]
     )
-
-
-def _count_covered(spans: Sequence[Record], place: int) -> int:
-    """Characters from ``place`` on that lie in some passage."""
-    count = 0
-    for start, end in sorted((span["char_start"], span["char_end"]) for span in spans):
-        count += max(0, end - max(start, place))
-        place = max(place, end)
-    return count
-
-
-def _format_first_place(spans: Sequence[Record]) -> str | None:
-    """Where the longest passage stands first: the url or the document, and the character there."""
-    span = min(spans, key=lambda span: (-span["words"], span["char_start"]), default=None)
-    if span is None or not span["found_in"]:
-        return None
-    name = span["urls"][0] or f"{span['shards'][0]}, {span['found_in'][0]}"
-    return f"{name}, character {span['starts'][0]:,}"
 
 
 def _judge_by_corpus(found: Record, where: Where) -> tuple[Verdict, str]:

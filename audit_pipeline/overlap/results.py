@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.builders.templated import RowTemplate
@@ -26,6 +25,7 @@ from audit_pipeline.fetch.formats import read_rows
 from audit_pipeline.fetch.rows import Skipped, SkippedRows, build_unusable_file_error
 from audit_pipeline.metrics.intervals import NO_INTERVAL, Interval
 from audit_pipeline.metrics.rates import Rate, difference_interval, grouped_rate
+from audit_pipeline.metrics.roc import Bools, Floats
 from audit_pipeline.overlap.items import Item, Record, Verdict
 
 DIFFERENCE_CAVEAT = (
@@ -45,9 +45,6 @@ _WORDS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0}
 _TASK = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT")
 _PERMUTATIONS = 1999
 _BLOCK = 1 << 20
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 class ItemResult(NamedTuple):
@@ -94,8 +91,10 @@ def read_results(path: Path) -> ResultsFile:
             f"{path}: these are no results that can be read: samples of lm-evaluation-harness have a column doc_id, a "
             f"table needs the columns item and correct; the columns are: {', '.join(columns) or 'none'}"
         )
-    list_measures = _list_harness_measures if is_harness else lambda values: {"correct": values.get("correct")}
-    measures = [list_measures(row.values) for row in file.rows]
+    measures = [
+        _list_harness_measures(row.values) if is_harness else {"correct": row.values.get("correct")}
+        for row in file.rows
+    ]
     measure, *others = _rank_measures(path, measures)
     results: list[ItemResult] = []
     positions: set[int] = set()
@@ -196,9 +195,12 @@ def match_results(file: ResultsFile, examples: pa.Table, manifest: Record) -> Ma
     positions: dict[str, int] = {}
     unmatched = 0
     for result in file.results:
-        name = texts.get(_fill_text(spec, template, result.columns)) or names.get(
-            result.name or parse_name(result.columns.get(spec.get("id_column")))[0]
-        )
+        if template is None:
+            parts = [result.columns.get(spec[name]) for name in ("context_column", "text_column") if spec.get(name)]
+            text = "".join(part for part in parts if isinstance(part, str))
+        else:
+            text = template.fill(result.columns)[0] if result.columns else ""
+        name = texts.get(text) or names.get(result.name or parse_name(result.columns.get(spec.get("id_column")))[0])
         if name is None:
             unmatched += 1
             continue
@@ -220,14 +222,6 @@ def _index_unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     pairs = list(pairs)
     counts = Counter(key for key, _ in pairs)
     return {key: name for key, name in pairs if counts[key] == 1}
-
-
-def _fill_text(spec: Record, template: RowTemplate | None, columns: Mapping[str, object]) -> str:
-    """The text that a benchmark's entry makes of a row's columns; empty where it makes none."""
-    if template is not None:
-        return template.fill(columns)[0] if columns else ""
-    parts = [columns.get(spec[name]) for name in ("context_column", "text_column") if spec.get(name) is not None]
-    return "".join(part for part in parts if isinstance(part, str))
 
 
 def list_clean_positions(

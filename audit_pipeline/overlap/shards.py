@@ -54,11 +54,15 @@ class Shard:
         if self.bytes == 0:
             return
         for row in self._rows():
-            if not isinstance(row, Skipped):
-                yield _document_of(row)
-            elif not row.reason.endswith(EMPTY):
+            if isinstance(row, Skipped):
                 # An empty document holds nothing that would be missed.
-                yield row
+                if not row.reason.endswith(EMPTY):
+                    yield row
+                continue
+            identities = (row.values.get(name) for name in _IDENTITIES)
+            identity = next((value for value in identities if value is not None), row.location)
+            url = row.values.get(_URL)
+            yield CorpusDocument(row.index, _to_cell(identity), None if url is None else _to_cell(url), row.text)
 
     def digest(self) -> str | None:
         """The sha256 of its bytes; of what is not a file here None: its stamp says what it is."""
@@ -166,14 +170,9 @@ def _stamp_of(status: os.stat_result) -> str:
     return f"{status.st_size} {status.st_mtime_ns}"
 
 
-def _document_of(row: TextRow) -> CorpusDocument:
-    identity = next((row.values[name] for name in _IDENTITIES if row.values.get(name) is not None), row.location)
-    # As tables can hold them.
-    identity, url = (
-        None if value is None else str(value)[:_LONGEST_IDENTITY].encode("utf-8", "replace").decode()
-        for value in (identity, row.values.get(_URL))
-    )
-    return CorpusDocument(row.index, str(identity), url, row.text)
+def _to_cell(value: object) -> str:
+    """As tables can hold it."""
+    return str(value)[:_LONGEST_IDENTITY].encode("utf-8", "replace").decode()
 
 
 def _read_whole_text(path: Path, name: str, packed: str) -> Iterator[TextRow | Skipped]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP, OVERLAP_SPANS, OverlapVerdict
@@ -19,8 +18,6 @@ from audit_pipeline.overlap.search import SearchResult
 COMMON_FROM = 100
 """A passage whose every run stands in more documents than this is a common phrase, and no copy."""
 _EXCERPT_WORDS = 25
-
-Flags = npt.NDArray[np.bool_]
 
 
 def build_overlap_tables(
@@ -54,7 +51,11 @@ def _describe_texts(result: SearchResult, passages: Mapping[int, Sequence[Kept]]
     # run, and in a passage that is a copy.
     found_at, copied_at = np.zeros((2, len(index.run_at)), np.bool_)
     found_at[looked_for] = result.passages.documents_of_run[index.run_at[looked_for]] > 0
-    covered_at = _cover(found_at, index.n)
+    steps = np.zeros(len(found_at) + index.n + 1, np.int64)
+    begins = np.flatnonzero(found_at)
+    np.add.at(steps, begins, 1)
+    np.add.at(steps, begins + index.n, -1)
+    covered_at = np.cumsum(steps)[: len(found_at)] > 0
     for kept in result.passages:
         if _count_documents_of_rarest_run(result, kept) <= COMMON_FROM:
             copied_at[kept.first : kept.end] = True
@@ -85,15 +86,6 @@ def _describe_texts(result: SearchResult, passages: Mapping[int, Sequence[Kept]]
             "verdict": verdict,
             "contaminated": rule.is_contaminated(found / runs, share or 0.0) if runs else None,
         }
-
-
-def _cover(begins: Flags, n: int) -> Flags:
-    """Which words lie in a run of ``n`` words that begins at one of the flagged words."""
-    steps = np.zeros(len(begins) + n + 1, np.int64)
-    places = np.flatnonzero(begins)
-    np.add.at(steps, places, 1)
-    np.add.at(steps, places + n, -1)
-    return np.cumsum(steps)[: len(begins)] > 0
 
 
 def _count_documents_of_rarest_run(result: SearchResult, kept: Kept) -> int:

@@ -25,8 +25,8 @@ from audit_pipeline.separability.blind_controls import (
 )
 from audit_pipeline.separability.evaluation_texts import select_labelled_examples
 
-MEASURE = "blind_auroc"
-"""The rows of split_quality that hold AUROCs of blind controls."""
+MEASURE, WORST = "blind_auroc", "worst_blind_auroc"
+"""The rows of split_quality that hold AUROCs of blind controls, and the highest of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ def assessed_split_from_tables(design: str, matched: bool, quality: pa.Table, sc
     (row,) = (
         measured for measured in quality.to_pylist() if (measured["measure"], measured["part"]) == (MEASURE, WORDS)
     )
-    auroc = ControlAuroc(WORDS, row["value"], Interval(row["ci_low"], row["ci_high"]), row["n"], row["method"])
+    auroc = ControlAuroc(row["value"], Interval(row["ci_low"], row["ci_high"]), row["method"], WORDS, row["n"])
     control = BlindControl(None, row["method"], row["method"])
     if len(scores):
         control = BlindControl(scores["score"].to_numpy(), None, scores["method"][0].as_py())

@@ -41,8 +41,8 @@ import numpy.typing as npt
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.intervals import NO_INTERVAL, GroupedSides, Interval, measure_auroc
-from audit_pipeline.metrics.roc import AUROC, Floats, roc_points
+from audit_pipeline.metrics.intervals import NO_INTERVAL, GroupedSides, Measurement, measure_auroc
+from audit_pipeline.metrics.roc import AUROC, Floats, Places, roc_points
 
 NAME = "blind_control"
 MIN_EXAMPLES = 200
@@ -54,7 +54,6 @@ _MOST_UNKNOWN = 0.9
 _NOT_COMPUTED = "the blind control was not computed"
 _WORD = r"(?u)\b\w+\b"
 
-Places = npt.NDArray[np.intp]
 Matrix = Any
 """Rows of features, dense or sparse, as scikit-learn takes them."""
 FoldFeatures = Callable[[Places, Places], tuple[Matrix, Matrix] | str]
@@ -100,17 +99,24 @@ def compute_blind_control(
     if len(texts) != len(folds.labels):
         raise DataError("the blind control needs one id, text, label and group for each example")
     characters = is_unspaced(language)
-
-    counted: list[Matrix] = []
+    kinds = (
+        {"analyzer": "char", "ngram_range": (1, 3)} if characters else {"token_pattern": _WORD, "ngram_range": (1, 2)}
+    )
     unknown = 0
 
-    def features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
+    @cache
+    def counted() -> Matrix:
         # Imported where it is used: other importers need not wait for scikit-learn.
-        from audit_pipeline.separability.term_counts import count_terms, tf_idf  # noqa: PLC0415
+        from sklearn.feature_extraction.text import CountVectorizer  # noqa: PLC0415
 
-        if not counted:
-            counted.append(count_terms(texts, _build_analyser(characters)))
-        found = tf_idf(counted[0], training, held_out, _MAX_FEATURES)
+        from audit_pipeline.separability.term_counts import count_terms  # noqa: PLC0415
+
+        return count_terms(texts, CountVectorizer(**kinds).build_analyzer())
+
+    def features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
+        from audit_pipeline.separability.term_counts import tf_idf  # noqa: PLC0415
+
+        found = tf_idf(counted(), training, held_out, _MAX_FEATURES)
         if found is None:
             return "the texts hold no words"
         nonlocal unknown
@@ -140,21 +146,26 @@ def split_folds_by_group(
     classes = np.asarray(labels)
     if not len(example_ids) == len(classes) == len(groups):
         raise DataError("the blind control needs one id, text, label and group for each example")
-    reason = _explain_shortage(classes, groups)
-    if reason is not None:
-        return Folds((), classes, reason)
+    if len(classes) < MIN_EXAMPLES:
+        return Folds((), classes, f"{len(classes)} labelled examples, it needs {MIN_EXAMPLES}")
+    for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)):
+        n_groups = len({group for group, own in zip(groups, classes, strict=True) if own == label})
+        if n_groups < FOLDS:
+            reason = f"the {name} are of {n_groups} group{'s' * (n_groups != 1)}, it needs {FOLDS}"
+            return Folds((), classes, reason)
     canonical = np.array(sorted(range(len(classes)), key=lambda index: (groups[index], example_ids[index])))
     by_group = np.asarray(groups, dtype=object)[canonical]
     # Imported where it is used: other importers need not wait for scikit-learn.
-    from audit_pipeline.separability.stratified_folds import split_folds  # noqa: PLC0415
+    from audit_pipeline.separability.stratified_folds import FastStratifiedGroupKFold  # noqa: PLC0415
 
+    folds = FastStratifiedGroupKFold(n_splits=FOLDS, shuffle=True, random_state=seed)
     parts = tuple(
         (canonical[training], canonical[held_out])
-        for training, held_out in split_folds(classes[canonical], by_group, n_folds=FOLDS, seed=seed)
+        for training, held_out in folds.split(by_group, classes[canonical], by_group)
     )
-    if any(len(np.unique(classes[training])) < 2 for training, _ in parts):
-        reason = "the groups are too unequal in size: a training fold has one side only"
-    return Folds(parts, classes, reason)
+    one_sided = any(len(np.unique(classes[training])) < 2 for training, _ in parts)
+    problem = "the groups are too unequal in size: a training fold has one side only" if one_sided else None
+    return Folds(parts, classes, problem)
 
 
 def cross_fit(folds: Folds, features: FoldFeatures, feature_description: str) -> BlindControl:
@@ -184,29 +195,6 @@ def cross_fit(folds: Folds, features: FoldFeatures, feature_description: str) ->
     if reason is not None:
         return BlindControl(None, f"{_NOT_COMPUTED}: {reason}", method)
     return BlindControl(scores, None, method)
-
-
-def _explain_shortage(classes: npt.NDArray[np.integer], groups: Sequence[str]) -> str | None:
-    if len(classes) < MIN_EXAMPLES:
-        return f"{len(classes)} labelled examples, it needs {MIN_EXAMPLES}"
-    for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)):
-        n_groups = len(
-            {group for group, class_of_group in zip(groups, classes, strict=True) if class_of_group == label}
-        )
-        if n_groups < FOLDS:
-            return f"the {name} are of {n_groups} group{'s' * (n_groups != 1)}, it needs {FOLDS}"
-    return None
-
-
-def _build_analyser(characters: bool) -> Callable[[str], list[str]]:
-    """The terms of a text: words one by one and two by two, or characters up to three by three."""
-    from sklearn.feature_extraction.text import CountVectorizer  # noqa: PLC0415
-
-    kinds = (
-        {"analyzer": "char", "ngram_range": (1, 3)} if characters else {"token_pattern": _WORD, "ngram_range": (1, 2)}
-    )
-    terms_of: Callable[[str], list[str]] = CountVectorizer(**kinds).build_analyzer()
-    return terms_of
 
 
 _HAN_DIGITS = str.maketrans("〇零一二三四五六七八九", "00123456789")
@@ -256,14 +244,11 @@ _FURTHEST = 4.0
 
 
 @dataclass(frozen=True)
-class ControlAuroc:
-    """The AUROC of one control over ``n`` texts, None with the reason in ``method`` where it was not computed."""
+class ControlAuroc(Measurement):
+    """The AUROC of the control ``name`` over ``n`` texts."""
 
     name: str
-    auroc: float | None
-    interval: Interval
     n: int
-    method: str
 
 
 def compute_other_controls(
@@ -307,18 +292,18 @@ def measure_controls(
     found = []
     for name, control in controls.items():
         if control.scores is None:
-            found.append(ControlAuroc(name, None, NO_INTERVAL, len(sides.labels), control.reason or control.method))
+            found.append(ControlAuroc(None, NO_INTERVAL, control.reason or control.method, name, len(sides.labels)))
             continue
         measured = measure_auroc(roc_points(control.scores, sides.labels), sides)
         method = "; ".join([control.method, AUROC.meaning, measured.method])
-        found.append(ControlAuroc(name, measured.value, measured.interval, len(sides.labels), method))
+        found.append(ControlAuroc(measured.value, measured.interval, method, name, len(sides.labels)))
     return found
 
 
 def find_strongest_control(controls: Sequence[ControlAuroc]) -> ControlAuroc | None:
     """The control with the highest AUROC, the first of equal ones; None where none was read."""
-    read = [(control.auroc, -place, control) for place, control in enumerate(controls) if control.auroc is not None]
-    return max(read, key=lambda entry: entry[:2])[2] if read else None
+    read = [control for control in controls if control.value is not None]
+    return max(read, key=lambda control: control.value or 0.0, default=None)
 
 
 def build_character_features(texts: Sequence[str], lengths: tuple[int, int]) -> FoldFeatures:

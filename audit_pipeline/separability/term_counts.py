@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfTransformer
 
+from audit_pipeline.metrics.roc import Places
+
 _TEXTS_AT_ONCE = 1024
 
-Places = npt.NDArray[np.intp]
 Counts = Any
 """A sparse matrix in rows, [texts, terms]. Terms are in alphabetical order; the entries of a row are in the order in
 which the text has them, which scikit-learn's sums follow."""

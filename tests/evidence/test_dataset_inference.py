@@ -16,10 +16,10 @@ from audit_pipeline.evidence.dataset_inference import (
     MIN_GROUPS,
     ComparedTexts,
     DatasetInference,
+    combine_p_values,
     dataset_inference,
     feature_matrix,
 )
-from audit_pipeline.metrics.combine_p import combine_p_values
 
 Data = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_], list[str]]
 NAMES = ["loss", "min_k", "zlib", "noise"]

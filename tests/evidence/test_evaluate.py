@@ -1,13 +1,14 @@
 import math
 
+import filled_rows
 import numpy as np
-import pyarrow as pa
 import pytest
+from filled_rows import examples_table, scores_table
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.catalogue.contracts import EVALUATIONS, EXAMPLES, SCORES, Pair
+from audit_pipeline.catalogue.contracts import EVALUATIONS, Pair
 from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.evaluation import compare_detectors, evaluate
@@ -26,35 +27,14 @@ K2, K5 = '{"k":0.2}', '{"k":0.5}'
 
 
 def example(index, label, group=None, split="evaluation", text=None):
-    return {
-        "example_id": f"{index:016d}",
-        "benchmark": "b",
-        "document_id": f"d{index}",
-        "text": text or " ".join(GENERATOR.choice(WORDS, 12)),
-        "label": label,
-        "split": split,
-        "published": None,
-        "words": 12,
-        "language": "en",
-        "collection": "c",
-        "group": group or f"g{index}",
-        "run_id": "r0",
-    }
+    own = {"label": label, "split": split, "group": group or f"g{index}"}
+    return filled_rows.example(f"{index:016d}", text=text or " ".join(GENERATOR.choice(WORDS, 12)), **own)
 
 
-def examples_table(rows):
-    return pa.Table.from_pylist(rows, schema=EXAMPLES.schema)
-
-
-def score(example_id, value, detector="loss", parameters="{}", status="ok", model="m", benchmark="b"):
-    reason = None if status == "ok" else "because"
+def score(example_id, value, detector="loss", parameters="{}", status="ok", **pair):
     is_default = registry.is_default(detector, parameters)
-    fields = (example_id, model, benchmark, detector, parameters, is_default, value, status, reason, "r1")
-    return dict(zip(SCORES.names, fields, strict=True))
-
-
-def scores_table(rows):
-    return pa.Table.from_pylist(rows, schema=SCORES.schema)
+    own = {"detector": detector, "parameters": parameters, "is_default": is_default, "status": status}
+    return filled_rows.score(example_id, value, **own, **pair)
 
 
 def run(scores, examples, design="temporal", *, matched=False, assessed_on=None):

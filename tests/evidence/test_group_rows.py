@@ -2,6 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from filled_rows import example, examples_table, score, scores_table
 
 from audit_pipeline.catalogue.contracts import (
     CALIBRATION_CHECKS,
@@ -19,49 +20,24 @@ from audit_pipeline.evidence.decision_tables import compute_decision_tables
 K2, K5 = '{"k":0.2}', '{"k":0.5}'
 
 
-def example(index, label, split, group, collection="c"):
-    return {
-        "example_id": f"{index:016d}",
-        "benchmark": "b",
-        "document_id": f"d{index}",
-        "text": "text",
-        "label": label,
-        "split": split,
-        "words": 12,
-        "language": "en",
-        "collection": collection,
-        "group": group,
-        "run_id": "r0",
-    }
-
-
 def benchmark_of(sides, size=2):
     """``sides``: (name, label, split, groups, collection); ``size`` texts per group."""
     rows = []
     for name, label, split, n_groups, collection in sides:
         for group in range(n_groups):
-            rows += [example(len(rows) + text, label, split, f"{name}{group:03d}", collection) for text in range(size)]
-    return pa.Table.from_pylist(rows, schema=EXAMPLES.schema)
+            own = {"label": label, "split": split, "group": f"{name}{group:03d}", "collection": collection}
+            rows += [example(f"{len(rows) + text:016d}", **own) for text in range(size)]
+    return examples_table(rows)
 
 
 def scores_of(examples, detector="loss", parameters="{}", seed=1, shift=4.0, model="m"):
     generator = np.random.default_rng(seed)
-    rows = [
-        {
-            "example_id": example_id,
-            "model": model,
-            "benchmark": "b",
-            "detector": detector,
-            "parameters": parameters,
-            "is_default": registry.is_default(detector, parameters),
-            "score": float(generator.normal() + shift * (label == 1)),
-            "status": "ok",
-            "reason": None,
-            "run_id": "r1",
-        }
-        for example_id, label in zip(examples["example_id"].to_pylist(), examples["label"].to_pylist(), strict=True)
-    ]
-    return pa.Table.from_pylist(rows, schema=SCORES.schema)
+    default = registry.is_default(detector, parameters)
+    own = {"detector": detector, "parameters": parameters, "is_default": default, "model": model}
+    return scores_table(
+        score(row["example_id"], float(generator.normal() + shift * (row["label"] == 1)), **own)
+        for row in examples.to_pylist()
+    )
 
 
 def run(scores, examples, **how):
