@@ -193,7 +193,7 @@ def train_into(
 
 
 def build_texts_table(texts: Sequence[DrawnText]) -> pa.Table:
-    """The texts with their roles and occurrences (schema CONTROL_TEXTS), in their order."""
+    """Return the texts with their roles and occurrences (schema CONTROL_TEXTS), in their order."""
     rows = [{**vars(text), "sha256": text_sha256(text.text)} for text in texts]
     return table_from_rows(rows, CONTROL_TEXTS)
 

@@ -146,7 +146,7 @@ class ControlEntry(StrictSettings):
         return digest(self.model_dump(mode="json", exclude={"description"}))
 
     def changed(self, **settings: object) -> ControlEntry:
-        """The entry with other settings, validated again; ``hidden_size`` and the like go to its architecture.
+        """Return the entry with other settings, validated again; ``hidden_size`` and the like go to its architecture.
 
         Raises ConfigError for a setting that there is not, or a value that it may not have.
         """
@@ -203,7 +203,7 @@ STUDIES_FILE = EntryFile(
 
 
 def load_controls(folder: Path | None = None) -> Entries[ControlEntry]:
-    """The controls of controls.yaml; none where there is no such file.
+    """Return the controls of controls.yaml; none where there is no such file.
 
     Raises ConfigError, naming the file, where none of it can be read.
     """
@@ -216,5 +216,5 @@ def load_studies(folder: Path | None = None) -> Entries[StudyEntry]:
 
 
 def sources_of(controls: Sequence[ControlEntry]) -> list[str]:
-    """The sources whose documents ``controls`` are drawn from, each once."""
+    """Return the sources whose documents ``controls`` are drawn from, each once."""
     return list(dict.fromkeys(source for control in controls for source in control.sources))

@@ -118,7 +118,7 @@ def _assign_roles_by_document(
 
 
 def _draw_occurrences(entry: ControlEntry, role: str) -> list[int]:
-    """How often each text of ``role`` is trained on, in the order of drawing."""
+    """Return how often each text of ``role`` is trained on, in the order of drawing."""
     if isinstance(entry.occurrences, tuple):
         # That order is random already: dealing the numbers out in turn divides the texts by chance.
         return list(islice(cycle(entry.occurrences), entry.members))

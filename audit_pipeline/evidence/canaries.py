@@ -200,7 +200,7 @@ def write_canaries(path: Path, canaries: Canaries) -> Seal:
 
 
 def read_canaries(path: Path) -> list[CanarySet]:
-    """The sets of a file, by number.
+    """Return the sets of a file, by number.
 
     Raises DataError, naming the lines, where one cannot be read, its text is blank, is not the one of its sha256 or
     stands twice; and, naming the sets, where not exactly one canary is published, or there is no alternative. Nothing
@@ -236,12 +236,12 @@ def read_canaries(path: Path) -> list[CanarySet]:
 
 
 def seal_path(path: Path) -> Path:
-    """The path of the seal of the file at ``path``."""
+    """Return the path of the seal of the file at ``path``."""
     return path.with_suffix(".seal.json")
 
 
 def read_seal(path: Path) -> Seal | None:
-    """The seal of the file of canaries at ``path``; None where there is none beside it.
+    """Return the seal of the file of canaries at ``path``; None where there is none beside it.
 
     Raises DataError where it cannot be read or the file is not the one that was sealed.
     """
@@ -267,7 +267,7 @@ def _build_canary_set(number: int, canaries: Sequence[Canary]) -> CanarySet:
 
 
 def _parse_canary(values: Mapping[str, object]) -> Canary | str:
-    """The canary of one line, or what is wrong with it."""
+    """Return the canary of one line, or what is wrong with it."""
     missing = [key for key in _KEYS if key not in values]
     if missing:
         return f"has no {', '.join(missing)}"

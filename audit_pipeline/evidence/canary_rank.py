@@ -51,7 +51,7 @@ class CanaryRank:
 def canary_rank_test(
     published: npt.ArrayLike, alternatives: Sequence[npt.ArrayLike], *, alpha: float = ALPHA
 ) -> CanaryRank:
-    """The rank test of S published canaries (scores [S]) against the alternatives of their sets (S rows of K_s).
+    """Run the rank test of S published canaries (scores [S]) against the alternatives of their sets (S rows of K_s).
 
     A set's p-value is (1 + #{alternatives with a score >= the published one's}) / (K + 1): exact without ties, and
     conservative with them. All sets together: the probability of a sum of ranks as small as this one, exact by
@@ -82,7 +82,7 @@ def rank_of(score: float, alternatives: npt.ArrayLike) -> int:
 
 
 def rank_sum_p(ranks: Sequence[int], alternatives: Sequence[int]) -> float:
-    """The probability that S independent ranks, uniform on 1 … K_s + 1, have a sum of at most that of ``ranks``.
+    """Return the probability that S independent ranks, uniform on 1 … K_s + 1, have a sum of at most that of ``ranks``.
 
     ``alternatives`` are the K_s. Exact but for rounding; below 1e-300 it is given as 1e-300. Raises DataError for
     unequal lengths, no rank, or one that is not among 1 … K_s + 1.
@@ -104,7 +104,7 @@ def rank_sum_p(ranks: Sequence[int], alternatives: Sequence[int]) -> float:
 
 
 def smallest_p(alternatives: Sequence[int]) -> float:
-    """The smallest p-value that sets of so many alternatives can give: every published canary ranks first."""
+    """Return the smallest p-value that sets of so many alternatives can give: every published canary ranks first."""
     return math.exp(-sum(math.log(size + 1) for size in alternatives))
 
 

@@ -77,7 +77,7 @@ def count_compared_texts(sizes: npt.ArrayLike) -> int:
 
 
 def run_group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTests:
-    """The groups of ``audited`` against the groups of the non-members of ``calibration``, sorted by name.
+    """Test the groups of ``audited`` against the groups of the non-members of ``calibration``, sorted by name.
 
     Refused, with a reason, where either side has no text.
     """

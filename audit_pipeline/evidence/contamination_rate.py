@@ -138,7 +138,7 @@ def measure_instrument(threshold: Threshold, calibration: ScoredTexts) -> Instru
 
 
 def select_assumption(instrument: Instrument, n_groups: int) -> str:
-    """What must be true for the corrected share of a unit of ``n_groups`` groups to hold."""
+    """Return what must be true for the corrected share of a unit of ``n_groups`` groups to hold."""
     if n_groups > 1:
         return ASSUMPTION
     return ASSUMPTION_OF_AN_AVERAGE_GROUP if instrument.spread is None else ASSUMPTION_OF_ONE_GROUP
@@ -243,7 +243,7 @@ def _assign_folds(calibration: ScoredTexts) -> Places:
 
 
 def _compute_margins(rate: Rate) -> tuple[float, float, float]:
-    """The rate, and how far its interval reaches down and up from it."""
+    """Return the rate, and how far its interval reaches down and up from it."""
     if rate.value is None or rate.low is None or rate.high is None:
         raise ValueError("a rate without an interval corrects nothing")
     return rate.value, rate.value - rate.low, rate.high - rate.value
@@ -260,7 +260,7 @@ def _find_crossing(bound: Callable[[Floats], Floats], size: int) -> Floats:
 
 
 def _compute_group_margins(flags: npt.ArrayLike, groups: npt.NDArray[Any]) -> tuple[float, float] | None:
-    """How far below and above the share of all texts the central 95% of the groups' own rates reach."""
+    """Return how far below and above the share of all texts the central 95% of the groups' own rates reach."""
     values = np.asarray(flags, dtype=np.float64)
     names, codes = np.unique(groups, return_inverse=True)
     n, n_groups = len(values), len(names)
@@ -281,7 +281,7 @@ def _compute_group_margins(flags: npt.ArrayLike, groups: npt.NDArray[Any]) -> tu
 def _compute_shares(
     weights: Floats, codes: Places, groups: npt.NDArray[Any], n_groups: Counts
 ) -> tuple[Floats, Floats, Floats]:
-    """The share of each unit and the ends of its interval."""
+    """Return the share of each unit and the ends of its interval."""
     n = np.bincount(codes, minlength=len(n_groups)).astype(np.float64)
     flagged = np.bincount(codes, weights=weights, minlength=len(n_groups))
     low, high = clopper_pearson_bounds(np.minimum(flagged, n), n)

@@ -93,7 +93,7 @@ class Features:
 
 
 def feature_matrix(example_ids: Sequence[str], names: Sequence[str], scores: Sequence[float | None]) -> Features:
-    """The matrix of a long table of scores: one entry per text and feature, None where there is no score.
+    """Return the matrix of a long table of scores: one entry per text and feature, None where there is no score.
 
     Texts and features are in alphabetical order. Raises DataError for unequal lengths, and where a text has two
     entries of one feature.
@@ -139,7 +139,7 @@ def dataset_inference(
     splits: int = SPLITS,
     seed: int = 0,
 ) -> DatasetInference:
-    """The test of audited ``texts`` against held-out ones.
+    """Test audited ``texts`` against held-out ones.
 
     A feature that any text lacks is left out and named. Groups with texts of both sides stay in one half with both; the
     test then errs on the safe side. ``known_members``: values [m, d] and groups [m] of texts that are known to be
@@ -213,7 +213,7 @@ class _Split:
 
 
 def _combine_directions(split_results: Sequence[_Split]) -> Direction:
-    """The direction of the difference that the splits together find at 5%; ``none`` where they find none."""
+    """Return the direction of the difference that the splits together find at 5%; ``none`` where they find none."""
     if combine_p_values([split.directed_p_value for split in split_results]) <= LEVEL:
         return "training"
     against = sum(not split.runs_with_training for split in split_results)
@@ -358,7 +358,7 @@ def _median_t(split_results: Sequence[_Split]) -> float | None:
 
 
 def combine_p_values(p_values: npt.ArrayLike) -> float:
-    """One p-value of several that are not independent: twice the median of the p-values [k], at most 1.
+    """Return one p-value of several that are not independent: twice the median of the p-values [k], at most 1.
 
     A p-value whatever their dependence (Rüger 1978: k/j times the j-th smallest of k p-values is one; Meinshausen,
     Meier and Bühlmann 2009 use it for random splits). The price is a factor of two. Fisher's and Stouffer's methods

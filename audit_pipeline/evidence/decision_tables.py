@@ -170,7 +170,7 @@ def _encode_column(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.i
 
 
 def _iterate_settings(scores: pa.Table, examples: _Examples) -> Iterator[_Setting]:
-    """Each detector's default setting, sorted by detector."""
+    """Yield each detector's default setting, sorted by detector."""
     scores = cast_to_columns(scores, SCORES)
     place = pc.index_in(scores["example_id"], value_set=examples.table["example_id"])
     if place.null_count:
@@ -227,7 +227,7 @@ def _build_decision_row(threshold: Threshold, evaluated_texts: ScoredTexts) -> R
 
 
 def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], examples: _Examples) -> Iterator[Row]:
-    """The rows of all detectors: the ledger needs every p-value before any row can be written."""
+    """Yield the rows of all detectors: the ledger needs every p-value before any row can be written."""
     ledger = ledger_q_values([found.p_value for _, found in setting_tests])
     n_ledger = sum(len(found) for _, found in setting_tests)
     for (setting, found), q_ledger in zip(setting_tests, ledger, strict=True):
@@ -261,7 +261,7 @@ def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], exa
 def _find_labels_and_collections(
     setting: _Setting, groups: npt.NDArray[np.intp]
 ) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.intp]]:
-    """The label of each group (unknown where its texts differ) and the collection of its first text."""
+    """Return the label of each group (unknown where its texts differ) and the collection of its first text."""
     places = np.searchsorted(groups, setting.audited.groups)
     labels = setting.audited.labels.astype(np.int64)
     least, most = np.full(len(groups), np.iinfo(np.int64).max), np.full(len(groups), np.iinfo(np.int64).min)

@@ -75,7 +75,7 @@ class EvaluateOptions:
         return self.benchmark or self.scores.stem
 
     def settings(self) -> dict[str, object]:
-        """Every option as JSON has it, under the command's name."""
+        """Return every option as JSON has it, under the command's name."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         paths = {name: str(value) for name, value in given.items() if isinstance(value, Path)}
         return {"command": COMMAND, **given, **paths, "benchmark": self.name}

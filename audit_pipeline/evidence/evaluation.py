@@ -53,7 +53,7 @@ class Comparison(Measurement):
 def compare_aurocs(
     first: MeasuredAuroc, second: MeasuredAuroc, sides: GroupedSides, *, meaning: str = _MEANING
 ) -> Comparison:
-    """The first AUROC less the second, both of the examples of ``sides``; ``meaning`` begins the method."""
+    """Return the first AUROC less the second, both of the examples of ``sides``; ``meaning`` begins the method."""
     difference = first.value - second.value
     scatter = None if sides.problem else sides.compute_scatter(first.parts - second.parts)
     if scatter is None:
@@ -205,7 +205,7 @@ def _measure_columns(columns: Sequence[ScoreColumn], control: BlindControl) -> d
 def _measure_column(
     column: ScoreColumn, sides: GroupedSides, of_control: MeasuredAuroc | None
 ) -> dict[str, Measurement]:
-    """Every metric of one column, and what sets it apart from the blind control on the same texts."""
+    """Return every metric of one column, and what sets it apart from the blind control on the same texts."""
     curve = roc_points(column.scores, column.labels)
     measured = measure_auroc(curve, sides)
     found = {AUROC.name: Measurement(measured.value, measured.interval, f"{AUROC.meaning}; {measured.method}")}

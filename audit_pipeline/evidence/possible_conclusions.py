@@ -49,7 +49,7 @@ class PossibleConclusions:
 
 
 def list_possible_conclusions(comparison: PlannedComparison, search: PassageSearch) -> PossibleConclusions:
-    """What ``comparison`` and ``search`` allow, from what needs least to what needs most."""
+    """Return what ``comparison`` and ``search`` allow, from what needs least to what needs most."""
     longer = []
     if search.problem is None and search.too_short:
         longer.append(

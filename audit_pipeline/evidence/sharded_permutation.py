@@ -106,7 +106,7 @@ def sharded_permutation_test(
 
 
 def build_refused_test(reason: str, shards: int, orders: int, method: str) -> OrderTest:
-    """The result of a test whose conditions are not met."""
+    """Return the result of a test whose conditions are not met."""
     return OrderTest(reason, None, None, shards, orders, method, None)
 
 

@@ -18,12 +18,12 @@ IN_WORDS = "audited texts (membership unknown) are compared with held-out texts,
 
 
 def is_against_held_out(method: str | None) -> bool:
-    """Whether a metric's ``method`` says that it compares audited with held-out texts."""
+    """Return whether a metric's ``method`` says that it compares audited with held-out texts."""
     return (method or "").startswith(IN_WORDS)
 
 
 def relabel_for_comparison(examples: pa.Table) -> pa.Table:
-    """The examples (schema EXAMPLES), with their own labels or those of :func:`relabel_against_held_out`."""
+    """Return the examples (schema EXAMPLES), with their own labels or those of :func:`relabel_against_held_out`."""
     compared = relabel_against_held_out(examples)
     return examples if compared is None else compared
 
@@ -87,7 +87,7 @@ class ScoreColumn:
         return np.asarray(self.scores[self.labels == NON_MEMBER])
 
     def roc(self) -> RocPoints | None:
-        """The ROC curve, for plots; None where there is one class only."""
+        """Return the ROC curve, for plots; None where there is one class only."""
         return None if explain_undefined(self.labels) else roc_points(self.scores, self.labels)
 
 
@@ -129,7 +129,7 @@ def build_score_columns(scores: pa.Table, examples: pa.Table, pair: Pair) -> lis
 def build_score_column(
     detector: str, parameters: str, scores: Floats, scored_mask: Bools, examples: LabelledExamples, *, is_default: bool
 ) -> ScoreColumn:
-    """The column of the ``scores`` [n] of those ``examples`` whose value in ``scored_mask`` is true."""
+    """Return the column of the ``scores`` [n] of those ``examples`` whose value in ``scored_mask`` is true."""
     groups = [group for group, is_scored in zip(examples.groups, scored_mask, strict=True) if is_scored]
     not_scored = len(examples) - int(scored_mask.sum())
     return ScoreColumn(
@@ -138,7 +138,7 @@ def build_score_column(
 
 
 def list_scored_settings(scores: pa.Table) -> dict[Key, bool]:
-    """By detector and parameters, sorted: whether these are the detector's default (``scores``: schema SCORES).
+    """Return by detector and parameters, sorted: whether these are the detector's default (``scores``: schema SCORES).
 
     Raises DataError where a row does not say so.
     """

@@ -58,7 +58,7 @@ class ScoredTexts:
         return len(self.scores)
 
     def take(self, selection: Bools | Places) -> ScoredTexts:
-        """Those of the texts that a mask or places choose."""
+        """Return those of the texts that a mask or places choose."""
         return ScoredTexts(self.scores[selection], self.labels[selection], self.groups[selection], self.keys[selection])
 
     @property
@@ -77,7 +77,7 @@ class ScoredTexts:
         return len(np.unique(self.groups))
 
     def draw_one_per_group(self) -> ScoredTexts:
-        """The text of the smallest key of each group; as random as the keys, whatever the order of texts."""
+        """Return the text of the smallest key of each group; as random as the keys, whatever the order of texts."""
         names, codes = np.unique(self.groups, return_inverse=True)
         order = np.lexsort((self.keys, codes))
         return self.take(order[np.searchsorted(codes[order], np.arange(len(names)))])
@@ -116,7 +116,7 @@ class AchievedRates:
 
 
 def draw_keys(groups: Sequence[str], example_ids: Sequence[str], seed: int) -> Keys:
-    """A pseudo-random number for each of n texts, from a hash of (seed, group, example id): [n].
+    """Return a pseudo-random number for each of n texts, from a hash of (seed, group, example id): [n].
 
     The texts of a group in the order of their keys are in random order, which does not depend on the order of rows.
     Two texts of a group need two ids, or the order of rows decides between them.
@@ -131,7 +131,7 @@ def draw_keys(groups: Sequence[str], example_ids: Sequence[str], seed: int) -> K
 
 
 def largest_accuracy_threshold(calibration: ScoredTexts) -> Threshold:
-    """The threshold that classifies most calibration texts correctly (Shi et al. 2024, section 5.1).
+    """Return the threshold that classifies most calibration texts correctly (Shi et al. 2024, section 5.1).
 
     Every text counts once, so with unequal sides the larger one weighs more. The candidates are the scores and the
     next float above the largest; of candidates with the same accuracy the largest is taken, which flags fewest texts.
@@ -157,7 +157,7 @@ def largest_accuracy_threshold(calibration: ScoredTexts) -> Threshold:
 
 
 def marginal_threshold(calibration: ScoredTexts, alpha: float) -> Threshold:
-    """A threshold with E[FPR] <= alpha, over calibrations and the text that is then called.
+    """Return a threshold with E[FPR] <= alpha, over calibrations and the text that is then called.
 
     With n groups of non-members and one text drawn of each, the ceil((n + 1)(1 - alpha))-th smallest of the n scores:
     split conformal prediction (Vovk et al., 2005; Papadopoulos et al., 2002). Refused where that exceeds n. It holds
@@ -168,7 +168,7 @@ def marginal_threshold(calibration: ScoredTexts, alpha: float) -> Threshold:
 
 
 def certified_threshold(calibration: ScoredTexts, alpha: float) -> Threshold:
-    """A threshold with P(FPR > alpha) <= 0.05 over calibrations.
+    """Return a threshold with P(FPR > alpha) <= 0.05 over calibrations.
 
     The smallest order statistic of n scores whose rank k has P(Binomial(n, 1 - alpha) >= k) <= 0.05: the share of
     the population at or below the k-th smallest is Beta(k, n - k + 1), or more where scores tie (tolerance limits of
@@ -189,7 +189,7 @@ def marginal_rank(n: int, alpha: float) -> int | None:
 
 
 def certified_rank(n: int, alpha: float) -> int | None:
-    """The smallest k with P(Binomial(n, 1 - alpha) >= k) <= 0.05; None where there is none up to ``n``."""
+    """Return the smallest k with P(Binomial(n, 1 - alpha) >= k) <= 0.05; None where there is none up to ``n``."""
     _alpha_to_fraction(alpha)
     if not n:
         return None
@@ -198,17 +198,17 @@ def certified_rank(n: int, alpha: float) -> int | None:
 
 
 def min_marginal_groups(alpha: float) -> int:
-    """The fewest groups of calibration non-members that :func:`marginal_threshold` does not refuse."""
+    """Return the fewest groups of calibration non-members that :func:`marginal_threshold` does not refuse."""
     return math.ceil(1 / _alpha_to_fraction(alpha)) - 1
 
 
 def min_certified_groups(alpha: float) -> int:
-    """The fewest groups of calibration non-members that :func:`certified_threshold` does not refuse."""
+    """Return the fewest groups of calibration non-members that :func:`certified_threshold` does not refuse."""
     return math.ceil(math.log(RISK) / math.log1p(-float(_alpha_to_fraction(alpha))))
 
 
 def choose_thresholds(calibration: ScoredTexts, alphas: Sequence[float]) -> list[Threshold]:
-    """Every rule at every alpha; largest accuracy, which has none, comes once and first."""
+    """Return every rule at every alpha; largest accuracy, which has none, comes once and first."""
     rules = (marginal_threshold, certified_threshold)
     return [largest_accuracy_threshold(calibration), *(rule(calibration, alpha) for rule in rules for alpha in alphas)]
 
@@ -301,7 +301,7 @@ class CalibrationCheck:
 def check_calibration(
     nonmembers: ScoredTexts, *, alphas: Sequence[float] = ALPHAS, splits: int = SPLITS, seed: int = 0
 ) -> list[CalibrationCheck]:
-    """Each rule at each alpha, on random halves of the groups of ``nonmembers``: the smaller half calibrates.
+    """Return each rule at each alpha, on random halves of the groups of ``nonmembers``: the smaller half calibrates.
 
     In every split one text is drawn of each calibration group, and the rate is the mean over the other groups of
     the share of a group's texts that is flagged: how often a text drawn from a new group is. The same for every order

@@ -359,7 +359,7 @@ class _Verification:
 
 
 def _logprobs_by_text(rows: pa.Table) -> dict[tuple[str, ...], npt.NDArray[np.floating]]:
-    """The log-probabilities of every text, or window of a text, by its sha256 and beginning."""
+    """Return the log-probabilities of every text, or window of a text, by its sha256 and beginning."""
     names = [name for name in ("text_sha256", "start") if name in rows.column_names]
     keys = zip(*(map(str, rows[name].to_pylist()) for name in names), strict=True)
     return dict(zip(keys, map(np.asarray, rows["logprob"].to_pylist()), strict=True))

@@ -58,7 +58,7 @@ class Measurement:
 
 
 def encode_groups(groups: Groups) -> npt.NDArray[np.intp]:
-    """The place of each group's name among the names given, in order: [n]."""
+    """Return the place of each group's name among the names given, in order: [n]."""
     encoded = pa.array(groups).dictionary_encode()
     places = np.empty(len(encoded.dictionary), dtype=np.intp)
     places[pc.sort_indices(encoded.dictionary)] = np.arange(len(places))
@@ -77,7 +77,7 @@ class Scatter:
         return float(scipy.special.stdtrit(self.freedom, 1 - tail)) * self.standard_error
 
     def p_value(self, value: float) -> float:
-        """The two-sided p-value of no difference, of t = ``value`` over the standard error."""
+        """Return the two-sided p-value of no difference, of t = ``value`` over the standard error."""
         return float(2 * scipy.special.stdtr(self.freedom, -abs(value) / self.standard_error))
 
     @property
@@ -118,7 +118,7 @@ class GroupedSides:
         return min(*self.groups_by_side, self.n_groups // 2)
 
     def compute_parts(self, values: Floats) -> Floats:
-        """Each group's part in the mean of the members' ``values`` [n] plus that of the others': [groups].
+        """Return each group's part in the mean of the members' ``values`` [n] plus that of the others': [groups].
 
         It is by how much the statistic would change, but for the sign, if the group were left out of either mean.
         """
@@ -133,7 +133,7 @@ class GroupedSides:
         return parts
 
     def compute_scatter(self, parts: Floats) -> Scatter | None:
-        """The standard error of a statistic with these ``parts`` [groups]; None where they do not differ.
+        """Return the standard error of a statistic with these ``parts`` [groups]; None where they do not differ.
 
         The degrees of freedom are Satterthwaite's, and never more than if all groups scattered alike: of two groups
         against twenty, the two may happen to scatter too little to count.
@@ -167,7 +167,7 @@ class MeasuredAuroc(Measurement):
 
 
 def measure_auroc(curve: RocPoints, sides: GroupedSides) -> MeasuredAuroc:
-    """The AUROC of a ROC ``curve`` of the examples of ``sides``, with its interval by group.
+    """Return the AUROC of a ROC ``curve`` of the examples of ``sides``, with its interval by group.
 
     An AUROC that is less than half a pair of groups away from 0 or 1 counts as 0 or 1, and has the exact bound of k
     independent pairs that are all ordered alike (Clopper and Pearson: 0.025 ** (1/k)): so few texts out of order say

@@ -58,7 +58,7 @@ class Rate:
 
 
 def clopper_pearson_bounds(successes: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """The exact 95% interval of a proportion (Clopper and Pearson, 1934), for arrays and for fractional counts.
+    """Return the exact 95% interval of a proportion (Clopper and Pearson, 1934), for arrays and for fractional counts.
 
     For whole counts it is scipy's ``binomtest(...).proportion_ci(method="exact")``; ``trials`` are positive.
     """
@@ -98,7 +98,7 @@ def effective_size(hits: npt.ArrayLike, groups: Groups, weights: Floats | None =
 
 
 def grouped_rate(flags: npt.ArrayLike, groups: Groups, weights: Floats | None = None) -> Rate:
-    """The share of flagged texts with a 95% interval; ``flags`` [n] holds 0, 1 or something in between.
+    """Return the share of flagged texts with a 95% interval; ``flags`` [n] holds 0, 1 or something in between.
 
     With one text per group the interval is Clopper-Pearson's, else that of an effective number of texts, as the module
     says. ``weights`` [n]: how many units each entry stands for, such as a document's characters, of which ``flags`` is
@@ -127,16 +127,14 @@ def difference_interval(first: Rate, second: Rate) -> Interval:
     """
     if None in (first.value, first.low, second.value, second.low):
         return NO_INTERVAL
-    one, other = (np.array([rate.value, rate.low, rate.high], dtype=np.float64) for rate in (first, second))
-    difference = float(one[0] - other[0])
-    return Interval(
-        difference - float(np.hypot(one[0] - one[1], other[2] - other[0])),
-        difference + float(np.hypot(one[2] - one[0], other[0] - other[1])),
-    )
+    values, lows, highs = np.array([[rate.value, rate.low, rate.high] for rate in (first, second)], dtype=np.float64).T
+    down, up = values - lows, highs - values
+    difference = float(values[0] - values[1])
+    return Interval(difference - float(np.hypot(down[0], up[1])), difference + float(np.hypot(up[0], down[1])))
 
 
 def describe_interval_method(rate: Rate, things: str = "texts") -> str:
-    """How :func:`grouped_rate` computed the interval of a share of ``things``, or why there is none."""
+    """Return how :func:`grouped_rate` computed the interval of a share of ``things``, or why there is none."""
     if rate.value is None:
         return f"no rate from {rate.n} {things}" if rate.n else f"no rate: there are no such {things} with a score"
     if rate.n_effective is None:
@@ -150,12 +148,12 @@ def describe_interval_method(rate: Rate, things: str = "texts") -> str:
 
 
 def is_resolvable(fpr: float, n: int) -> bool:
-    """Whether n groups of non-members can resolve a rate of ``fpr``: 1/n <= fpr."""
+    """Return whether n groups of non-members can resolve a rate of ``fpr``: 1/n <= fpr."""
     return n * fpr >= 1 - _SLACK
 
 
 def count_groups_to_resolve(fpr: float) -> int:
-    """The fewest groups of non-members that can resolve a rate of ``fpr``."""
+    """Return the fewest groups of non-members that can resolve a rate of ``fpr``."""
     return math.ceil(1 / fpr - _SLACK)
 
 

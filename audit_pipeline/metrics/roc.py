@@ -50,12 +50,12 @@ class RocPoints:
 
 
 def place_of_fpr(curve: RocPoints, limit: float) -> int:
-    """The place of the lowest threshold whose FPR is at most ``limit``."""
+    """Return the place of the lowest threshold whose FPR is at most ``limit``."""
     return int(np.count_nonzero(curve.fpr <= limit * (1 + SLACK))) - 1
 
 
 def place_of_tpr(curve: RocPoints, limit: float) -> int:
-    """The place of the highest threshold whose TPR is at least ``limit``."""
+    """Return the place of the highest threshold whose TPR is at least ``limit``."""
     return int(np.count_nonzero(curve.tpr < limit * (1 - SLACK)))
 
 
@@ -82,7 +82,7 @@ class Metric:
         return self.at_fpr is not None or self.at_tpr is not None
 
     def of_curve(self, curve: RocPoints) -> float:
-        """The largest TPR at its FPR, the smallest FPR at its TPR, or the area, of which ties count half."""
+        """Return the largest TPR at its FPR, the smallest FPR at its TPR, or the area, of which ties count half."""
         if self.at_fpr is not None:
             return float(curve.tpr[place_of_fpr(curve, self.at_fpr)])
         if self.at_tpr is not None:
@@ -119,7 +119,7 @@ ALL_EQUAL = "no interval: all scores are equal, so they separate nothing"
 
 
 def explain_undefined(labels: npt.ArrayLike) -> str | None:
-    """Why no metric is defined on examples with these labels (0 or 1); None where they are."""
+    """Return why no metric is defined on examples with these labels (0 or 1); None where they are."""
     classes = np.asarray(labels)
     missing = [
         name for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)) if not (classes == label).any()
@@ -128,7 +128,7 @@ def explain_undefined(labels: npt.ArrayLike) -> str | None:
 
 
 def roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
-    """The ROC curve of ``scores`` and ``labels`` (0 or 1), [n] each.
+    """Return the ROC curve of ``scores`` and ``labels`` (0 or 1), [n] each.
 
     Raises DataError for a score that is NaN, a label that is neither 0 nor 1, unequal lengths, or one class only.
     """
@@ -155,7 +155,7 @@ def roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
 
 
 def compute_metrics(scores: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, float]:
-    """The metrics of one detector's scores by name; raises DataError as :func:`roc_points` does."""
+    """Return the metrics of one detector's scores by name; raises DataError as :func:`roc_points` does."""
     curve = roc_points(scores, labels)
     return {name: METRICS[name].of_curve(curve) for name in OF_SCORES}
 

@@ -59,7 +59,7 @@ class TextIndex:
         return likely[found], number[found]
 
     def text_of(self, words: Places) -> Places:
-        """The text that each of these words is of."""
+        """Return the text that each of these words is of."""
         return np.searchsorted(self.first_word, words, side="right") - 1
 
 

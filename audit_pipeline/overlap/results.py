@@ -77,7 +77,7 @@ class ResultsFile:
 
 
 def read_results(path: Path) -> ResultsFile:
-    """The results in ``path``: samples of lm-evaluation-harness, or rows with ``item`` and ``correct``.
+    """Return the results in ``path``: samples of lm-evaluation-harness, or rows with ``item`` and ``correct``.
 
     Raises DataError where there is no such file, it is of neither kind, or no row of it can be used.
     """
@@ -132,7 +132,7 @@ def read_results(path: Path) -> ResultsFile:
 
 
 def to_correctness(value: object) -> tuple[float, str | None]:
-    """How right an answer is, from 0 to 1, and None; or 0 and why ``value`` does not say it."""
+    """Return how right an answer is, from 0 to 1, and None; or 0 and why ``value`` does not say it."""
     if isinstance(value, str):
         spelling = value
         word = value.strip().lower()
@@ -148,7 +148,7 @@ def to_correctness(value: object) -> tuple[float, str | None]:
 
 
 def _list_harness_measures(values: Mapping[str, Any]) -> Mapping[str, object]:
-    """The metrics of a row of the harness, with the filter's name where it has one."""
+    """Return the metrics of a row of the harness, with the filter's name where it has one."""
     listed, chosen = values.get("metrics"), values.get("filter")
     names = [str(name) for name in (listed if isinstance(listed, list) else values)]
     suffix = "" if chosen in (None, "none") else f"{_FILTER}{chosen}"
@@ -218,7 +218,7 @@ def match_results(file: ResultsFile, examples: pa.Table, manifest: Record) -> Ma
 
 
 def _index_unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """A mapping of the keys that only one item has."""
+    """Return a mapping of the keys that only one item has."""
     pairs = list(pairs)
     counts = Counter(key for key, _ in pairs)
     return {key: name for key, name in pairs if counts[key] == 1}
@@ -227,7 +227,7 @@ def _index_unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 def list_clean_positions(
     items: Sequence[Item], manifest: Record, matched: MatchedResults | None
 ) -> tuple[list[int], int]:
-    """The places of clean items in the task's documents, ascending, and how many clean items have none.
+    """Return the places of clean items in the task's documents, ascending, and how many clean items have none.
 
     Those are the results' ``doc_id`` where lm-evaluation-harness wrote them, else the places of the data set's rows,
     which are the order of ``items`` where every row became one. Raises DataError where neither is known, and where no
@@ -264,7 +264,7 @@ class AccuracyComparison:
 
 
 def measure_accuracy(items: Sequence[Item], *verdicts: Verdict) -> Rate:
-    """The accuracy on the items with these verdicts that have a result, with its 95% interval by group."""
+    """Return the accuracy on the items with these verdicts that have a result, with its 95% interval by group."""
     chosen = [(item.correct, item.group) for item in items if item.verdict in verdicts and item.correct is not None]
     return grouped_rate([correct for correct, _ in chosen], [group for _, group in chosen])
 
@@ -298,7 +298,7 @@ def compare_accuracy(items: Sequence[Item], *, seed: int = 0) -> AccuracyCompari
 
 
 def permute_difference(values: Floats, flags: Bools, groups: Sequence[str], seed: int = 0) -> float:
-    """The two-sided p-value of a difference in the mean of ``values`` [n] between flagged items and the others.
+    """Yield the two-sided p-value of a difference in the mean of ``values`` [n] between flagged items and the others.
 
     Flags change places between groups that are all flagged or not at all, and within groups of both: (1 + permutations
     with a difference as large) / (1 + permutations). Both sides have items.

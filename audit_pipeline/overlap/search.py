@@ -157,7 +157,7 @@ def search_corpus(
 
 
 def search_shard(index: TextIndex, number: int, shard: Shard) -> tuple[ShardReport, Mapping[str, Any]]:
-    """What one shard holds of the texts, as :meth:`PassageSet.to_record` gives it."""
+    """Return what one shard holds of the texts, as :meth:`PassageSet.to_record` gives it."""
     found, matcher = PassageSet(len(index.runs)), Matcher(index, number)
     documents = skipped = 0
     problem = first_skipped = None

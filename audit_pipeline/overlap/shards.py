@@ -65,14 +65,14 @@ class Shard:
             yield CorpusDocument(row.index, _to_cell(identity), None if url is None else _to_cell(url), row.text)
 
     def digest(self) -> str | None:
-        """The sha256 of its bytes; of what is not a file here None: its stamp says what it is."""
+        """Return the sha256 of its bytes; of what is not a file here None: its stamp says what it is."""
         try:
             return None if self.path is None else digest_of(self.path)
         except OSError:
             return None
 
     def has_changed(self) -> bool:
-        """Whether its file is another one than when the corpus was listed."""
+        """Return whether its file is another one than when the corpus was listed."""
         try:
             return self.path is not None and _stamp_of(self.path.stat()) != self.stamp
         except OSError:
@@ -117,7 +117,7 @@ class ShardedCorpus:
 
 
 def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str | None = None) -> ShardedCorpus:
-    """A corpus of config/references.yaml by its name, or the files at a path.
+    """Return a corpus of config/references.yaml by its name, or the files at a path.
 
     ``only``: the shards whose names match this pattern are to be read, the others are left unread. Raises an AuditError
     where there is no such corpus, it cannot be listed, or no shard matches.

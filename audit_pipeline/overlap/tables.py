@@ -23,7 +23,7 @@ _EXCERPT_WORDS = 25
 def build_overlap_tables(
     result: SearchResult, benchmark: str, example_ids: Sequence[str], texts: Sequence[str], run_id: str
 ) -> Mapping[Table, pa.Table]:
-    """The tables corpus_overlap and overlap_spans of the texts that were searched, in their order."""
+    """Return the tables corpus_overlap and overlap_spans of the texts that were searched, in their order."""
     names = {"benchmark": benchmark, "corpus": result.corpus.name, "run_id": run_id}
     read = {
         "shards_read": result.whole_shards,
@@ -44,7 +44,7 @@ def build_overlap_tables(
 
 
 def _describe_texts(result: SearchResult, passages: Mapping[int, Sequence[Kept]]) -> Iterator[Mapping[str, object]]:
-    """What is said of each text."""
+    """Yield what is said of each text."""
     index, rule = result.index, result.rule
     looked_for = index.run_at >= 0
     # Of every word of all texts: whether a run begins there that some document holds, and whether it lies in such a

@@ -59,7 +59,7 @@ class AssessedSplit:
         return BlindControl(self.control.scores[places.to_numpy()], None, self.control.method)
 
     def table(self, benchmark: str, run_id: str) -> pa.Table:
-        """The control's scores (schema BLIND_SCORES); no row where it was not computed."""
+        """Return the control's scores (schema BLIND_SCORES); no row where it was not computed."""
         scores = [] if self.control.scores is None else self.control.scores.tolist()
         same = {"benchmark": benchmark, "method": self.control.method, "run_id": run_id}
         ids = self.example_ids if scores else ()
@@ -87,7 +87,7 @@ def compute_assessed_split(
 
 
 def assessed_split_from_tables(design: str, matched: bool, quality: pa.Table, scores: pa.Table) -> AssessedSplit:
-    """The split as it was assessed, from its tables (schemas SPLIT_QUALITY and BLIND_SCORES)."""
+    """Return the split as it was assessed, from its tables (schemas SPLIT_QUALITY and BLIND_SCORES)."""
     (row,) = (
         measured for measured in quality.to_pylist() if (measured["measure"], measured["part"]) == (MEASURE, WORDS)
     )

@@ -90,7 +90,7 @@ def compute_blind_control(
     language: str,
     seed: int = 0,
 ) -> BlindControl:
-    """The blind control of n labelled examples (labels 0 or 1), the same for every order of them.
+    """Return the blind control of n labelled examples (labels 0 or 1), the same for every order of them.
 
     It is not computed on fewer than 200 examples, or where either side has fewer than 5 groups: every fold needs texts
     of both sides whose groups the classifier has not seen. Raises DataError for unequal lengths.
@@ -131,14 +131,14 @@ def compute_blind_control(
 
 
 def is_unspaced(language: str) -> bool:
-    """Whether the language (ISO 639-1) is written without blanks between words."""
+    """Return whether the language (ISO 639-1) is written without blanks between words."""
     return language.lower().split("-")[0] in UNSPACED_LANGUAGES
 
 
 def split_folds_by_group(
     example_ids: Sequence[str], labels: npt.ArrayLike, groups: Sequence[str], *, seed: int = 0
 ) -> Folds:
-    """The folds of n labelled examples (labels 0 or 1), the same for every order of them.
+    """Return the folds of n labelled examples (labels 0 or 1), the same for every order of them.
 
     There are none on fewer than 200 examples, or where either side has fewer than 5 groups. Raises DataError for
     unequal lengths.
@@ -169,7 +169,7 @@ def split_folds_by_group(
 
 
 def cross_fit(folds: Folds, features: FoldFeatures, feature_description: str) -> BlindControl:
-    """A logistic regression of membership on ``features`` (``feature_description`` names them), out of fold.
+    """Return a logistic regression of membership on ``features`` (``feature_description`` names them), out of fold.
 
     ``features`` is asked once for each fold, and not where there are none.
     """
@@ -222,7 +222,7 @@ class DatesInText:
 
 
 def find_dates(text: str) -> DatesInText:
-    """The years (1500 to 2099) and months that ``text`` mentions; see the module for what is read as one."""
+    """Return the years (1500 to 2099) and months that ``text`` mentions; see the module for what is read as one."""
     plain = unicodedata.normalize("NFKC", text)
     plain = _HAN_YEAR.sub(lambda found: found.group().translate(_HAN_DIGITS), plain)
     names = [_MONTHS.index(found[:3]) + 1 for found in _MONTH_NAME.findall(plain)]
@@ -301,7 +301,7 @@ def measure_controls(
 
 
 def find_strongest_control(controls: Sequence[ControlAuroc]) -> ControlAuroc | None:
-    """The control with the highest AUROC, the first of equal ones; None where none was read."""
+    """Return the control with the highest AUROC, the first of equal ones; None where none was read."""
     read = [control for control in controls if control.value is not None]
     return max(read, key=lambda control: control.value or 0.0, default=None)
 
@@ -351,7 +351,7 @@ def measure_text_lengths(texts: Sequence[str], word_counts: Sequence[int]) -> Fl
 
 
 def build_date_features(text_dates: Sequence[DatesInText]) -> FoldFeatures:
-    """Whether a text mentions a year, how many years and months, and its first, mean and last year."""
+    """Return whether a text mentions a year, how many years and months, and its first, mean and last year."""
     rows = np.full((len(text_dates), 6), np.nan)
     for row, dates in zip(rows, text_dates, strict=True):
         row[:3] = bool(dates.years), np.log1p(len(dates.years)), np.log1p(len(dates.months))

@@ -25,7 +25,7 @@ _MOST_MONTHS = 36
 
 
 def group_places_by_side(labels: Iterable[int | None]) -> dict[str, list[int]]:
-    """The positions of the texts of each side, in order; sides without a text are left out."""
+    """Return the positions of the texts of each side, in order; sides without a text are left out."""
     places: dict[str, list[int]] = {side: [] for side in SIDES.values()}
     for place, label in enumerate(labels):
         places[SIDES[label]].append(place)
@@ -33,7 +33,7 @@ def group_places_by_side(labels: Iterable[int | None]) -> dict[str, list[int]]:
 
 
 def compute_shares(values: Iterable[str]) -> dict[str, tuple[int, float]]:
-    """How often each value occurs, and its share of all, by name."""
+    """Return how often each value occurs, and its share of all, by name."""
     counts = Counter(values)
     total = counts.total()
     return {name: (counts[name], counts[name] / total) for name in sorted(counts)}
@@ -78,7 +78,7 @@ def read_examples(examples: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def select_labelled_examples(examples: pa.Table) -> LabelledExamples:
-    """The examples of the evaluation split that have a label.
+    """Return the examples of the evaluation split that have a label.
 
     Raises DataError as :func:`read_examples` does, and for a label other than 0 and 1.
     """
@@ -109,12 +109,12 @@ class EvaluationTexts:
         return [self.split(str(text).lower()) for text in self.columns["text"]]
 
     def strings(self, name: str, places: Sequence[int]) -> list[str]:
-        """The values of a column at these positions, as text."""
+        """Return the values of a column at these positions, as text."""
         column = self.columns[name]
         return [str(column[place]) for place in places]
 
     def word_counts(self, places: Sequence[int]) -> list[int]:
-        """How many words each of the texts at these positions has."""
+        """Return how many words each of the texts at these positions has."""
         return [len(self.words[place]) for place in places]
 
     @property

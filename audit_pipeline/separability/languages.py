@@ -21,7 +21,7 @@ def detect_languages(texts: Sequence[str]) -> list[str]:
 
 
 def is_same_language(declared: str, detected: str) -> bool:
-    """Whether the codes name one language: `zh-TW` is declared, `zh` detected."""
+    """Return whether the codes name one language: `zh-TW` is declared, `zh` detected."""
     return declared.lower().replace("_", "-").split("-")[0] == detected.lower().split("-")[0]
 
 

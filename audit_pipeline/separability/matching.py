@@ -154,7 +154,7 @@ class _Pool:
 
 
 def _select_least_obvious(pool: _Pool, per_side: int) -> tuple[Places, Floats]:
-    """The places of a tenth more than ``per_side`` texts per side, and their log odds of being members."""
+    """Return the places of a tenth more than ``per_side`` texts per side, and their log odds of being members."""
     features = build_character_features(
         [text[: MOST_CHARACTERS // len(pool.texts)] for text in pool.texts],
         (1, 3) if is_unspaced(pool.language) else (3, 5),

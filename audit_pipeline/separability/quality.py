@@ -66,7 +66,7 @@ def _build_row(
 
 
 def build_balance_rows(texts: EvaluationTexts) -> list[Row]:
-    """How many texts, groups and texts of each collection a side has, and how many collections are uneven."""
+    """Return how many texts, groups and texts of each collection a side has, and how many collections are uneven."""
     rows = []
     counts = {}
     for side, places in texts.sides.items():
@@ -90,7 +90,7 @@ def build_balance_rows(texts: EvaluationTexts) -> list[Row]:
 
 
 def build_published_rows(texts: EvaluationTexts) -> list[Row]:
-    """How many texts of each side are of documents of a month or year."""
+    """Return how many texts of each side are of documents of a month or year."""
     published = texts.columns["published"]
     unit, bins = evaluation_texts.bin_dates(published)
     return [
@@ -108,7 +108,7 @@ def build_published_rows(texts: EvaluationTexts) -> list[Row]:
 
 
 def build_mention_rows(texts: EvaluationTexts) -> list[Row]:
-    """Which years the texts of each side mention."""
+    """Return which years the texts of each side mention."""
     rows = []
     for side, places in texts.sides.items():
         n = len(places)
@@ -131,7 +131,7 @@ def build_mention_rows(texts: EvaluationTexts) -> list[Row]:
 
 
 def build_length_rows(texts: EvaluationTexts) -> list[Row]:
-    """How long the texts of each side are, in each unit of length."""
+    """Return how long the texts of each side are, in each unit of length."""
     rows = []
     for side, places in texts.sides.items():
         sizes = measure_text_lengths(texts.strings("text", places), texts.word_counts(places))
@@ -164,7 +164,7 @@ def build_language_rows(texts: EvaluationTexts) -> list[Row]:
 
 
 def measure_other_controls(texts: EvaluationTexts, language: str, seed: int) -> list[ControlAuroc]:
-    """The AUROC of each control beside that of words, with its interval."""
+    """Return the AUROC of each control beside that of words, with its interval."""
     places = texts.labelled
     labels = np.asarray([texts.columns["label"][place] for place in places], dtype=np.int8)
     groups = texts.strings("group", places)
@@ -183,7 +183,7 @@ def measure_other_controls(texts: EvaluationTexts, language: str, seed: int) -> 
 def build_control_rows(
     controls: Iterable[ControlAuroc], strongest: ControlAuroc | None, assessed_split: AssessedSplit
 ) -> list[Row]:
-    """One row per control, each with the verdict by it alone, and one for the strongest where there is one."""
+    """Return one row per control, each with the verdict by it alone, and one for the strongest where there is one."""
 
     def verdict_of(interval: Interval) -> SplitVerdict:
         return split_verdict(assessed_split.design, interval, matched=assessed_split.matched)
@@ -219,7 +219,7 @@ def build_control_rows(
 
 
 def build_overlap_rows(texts: EvaluationTexts) -> list[Row]:
-    """How much of each side's n-grams of words is in the other side too."""
+    """Return how much of each side's n-grams of words is in the other side too."""
     rows = []
     for size, (side, other) in product(SIZES, ((NONMEMBERS, MEMBERS), (MEMBERS, NONMEMBERS))):
         words, other_words = (
@@ -308,7 +308,7 @@ def measure_split_quality(
     run_id: str,
     most_per_side: int = MOST_PER_SIDE,
 ) -> pa.Table:
-    """The quality of the evaluation split of one benchmark, of which ``texts`` are all (schema SPLIT_QUALITY).
+    """Return the quality of the evaluation split of one benchmark, of which ``texts`` are all (schema SPLIT_QUALITY).
 
     ``assessed_split`` is the blind control of words on these texts, ``language`` (ISO 639-1) is theirs. Members and
     non-members are compared where there are both; what cannot be measured is null, with the reason in ``method``. Of a

@@ -46,7 +46,7 @@ class NearPair:
 def find_near_pairs(
     texts: Sequence[str], threshold: float, *, split: Callable[[str], list[str]] = str.split
 ) -> list[NearPair]:
-    """The pairs of ``texts`` whose sets of 5-word sequences overlap by at least ``threshold``.
+    """Return the pairs of ``texts`` whose sets of 5-word sequences overlap by at least ``threshold``.
 
     Similarity is Jaccard's, |A and B| / |A or B|, exact; case does not matter; a text shorter than a shingle is one
     shingle. Pairs are in order of position. Raises ValueError for a threshold outside (0, 1].
@@ -85,7 +85,7 @@ def find_near_pairs_of_words(texts: Sequence[Sequence[str]], threshold: float) -
 
 
 def shingles(words: Sequence[str], size: int = SHINGLE_WORDS) -> Shingles:
-    """The set of ``size``-word sequences; all words together where there are fewer."""
+    """Return the set of ``size``-word sequences; all words together where there are fewer."""
     return frozenset(tuple(words[start : start + size]) for start in range(max(1, len(words) - size + 1)))
 
 
@@ -115,7 +115,7 @@ def find_texts_on_both_sides(
     threshold: float,
     split: Callable[[str], list[str]] = str.split,
 ) -> list[int]:
-    """The places of the texts that are on the other side, too, in order.
+    """Return the places of the texts that are on the other side, too, in order.
 
     ``texts``, their ``digests`` and ``labels`` (1, 0, None unknown): [n] each. Two texts are one where they are equal
     after levelling case and white space, where there is no text by digest; or where they are near-duplicates: Jaccard
@@ -157,7 +157,7 @@ LIMITS = (0.2, 0.8)
 def compute_word_overlap(
     texts: Sequence[Sequence[str]], others: Sequence[Sequence[str]], size: int
 ) -> tuple[Floats, int]:
-    """What of ``texts`` is found in ``others``, both as words in lower case, by sequences of ``size`` words.
+    """Return what of ``texts`` is found in ``others``, both as words in lower case, by sequences of ``size`` words.
 
     The share of each text's sequences that is found [n texts that have one], and how many texts are too short for one.
     An n-gram that occurs twice in a text counts twice.

@@ -27,7 +27,7 @@ which the text has them, which scikit-learn's sums follow."""
 
 
 def count_terms(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) -> Counts:
-    """How often each of all terms occurs in each text."""
+    """Return how often each of all terms occurs in each text."""
     counted = [
         _count_part(texts[start : start + _TEXTS_AT_ONCE], terms_of) for start in range(0, len(texts), _TEXTS_AT_ONCE)
     ]
@@ -78,7 +78,7 @@ def _count_part(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) 
 
 
 def _select_terms(counts: Counts, terms: Places, term_order: npt.NDArray[np.int32] | None = None) -> Counts:
-    """The entries of these terms alone, renumbered: in each row by ``term_order``, or else by number."""
+    """Return the entries of these terms alone, renumbered: in each row by ``term_order``, or else by number."""
     order = np.arange(len(terms)) if term_order is None else np.argsort(term_order[terms])
     chosen = counts[:, terms[order]]
     chosen.sort_indices()

@@ -93,7 +93,7 @@ class Conclusion:
 
 
 def conclude_unlearning(rows: Iterable[Row], *, before: str, after: str) -> Conclusion:
-    """The conclusion from the rows of one comparison: metric, role, side, value, ci_low, ci_high, n,
+    """Return the conclusion from the rows of one comparison: metric, role, side, value, ci_low, ci_high, n,
     method, reason, documents.
 
     ``before`` and ``after`` are the models' names.
@@ -112,7 +112,7 @@ def conclude_unlearning(rows: Iterable[Row], *, before: str, after: str) -> Conc
 
 
 def _format_reproduced(rows: Mapping[Key, Row], after: str, retrained: bool) -> str | None:
-    """Which documents to be forgotten the model after still reproduces; None where none is known."""
+    """Return which documents to be forgotten the model after still reproduces; None where none is known."""
     row = rows.get((STILL_REPRODUCED, "after", "forget"))
     if row is None or row["value"] is None:
         return None
@@ -142,7 +142,7 @@ def _judge(rows: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
 
 
 def _judge_known(rows: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outcome, str | None]:
-    """The outcome for texts that the model before knew."""
+    """Return the outcome for texts that the model before knew."""
     if after["ci_low"] > 0:
         return "over-forgotten", None
     if after["ci_high"] < 0:
@@ -164,7 +164,7 @@ def _judge_known(rows: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outc
 
 
 def _explain_unclear_change(rows: Mapping[Key, Row]) -> str | None:
-    """Why texts that can no longer be separated from held-out ones cannot be called forgotten."""
+    """Return why texts that can no longer be separated from held-out ones cannot be called forgotten."""
     fell = rows[("auroc_min_40", "change", "both")]["ci_high"]
     if fell is None or fell >= 0:
         return "The interval of PrivLeak after reaches 0, but nothing clearly changed: there are too few texts."
@@ -185,7 +185,7 @@ def _explain_unclear_change(rows: Mapping[Key, Row]) -> str | None:
 
 
 def _explain_unclear_prior(rows: Mapping[Key, Row], before: Row, after: Row) -> str | None:
-    """Why the model before cannot be said to know nothing, where its PrivLeak is not clearly below 0."""
+    """Return why the model before cannot be said to know nothing, where its PrivLeak is not clearly below 0."""
     if after["ci_high"] < 0:
         return (
             "The model before was not seen to know the texts, but the model after does: it has read them since, or the "
@@ -208,7 +208,7 @@ def _explain_unclear_prior(rows: Mapping[Key, Row], before: Row, after: Row) -> 
 
 
 def _has_higher_output(rows: Mapping[Key, Row], role: str) -> bool:
-    """Whether this model says clearly more of the texts to be forgotten than of held-out ones, by any measure.
+    """Return whether this model says clearly more of the texts to be forgotten than of held-out ones, by any measure.
 
     Clearly: the intervals are apart. A measure by which the retrained model does so, too, says nothing: the sides
     differ.
@@ -222,7 +222,7 @@ def _is_above(rows: Mapping[Key, Row], metric: str, role: str) -> bool:
 
 
 def _find_interval(row: Row | None) -> tuple[float, float] | None:
-    """The interval of a mean; where all its values are equal, that value."""
+    """Return the interval of a mean; where all its values are equal, that value."""
     if row is None or row["value"] is None:
         return None
     if row["ci_low"] is None or row["ci_high"] is None:

@@ -71,12 +71,12 @@ class Sides:
         return groups
 
     def take(self, mask: Bools) -> Sides:
-        """Those of the texts that a mask chooses."""
+        """Return those of the texts that a mask chooses."""
         return Sides(self.examples.filter(pa.array(mask)), self.forget[mask])
 
 
 def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
-    """The texts of both sides.
+    """Return the texts of both sides.
 
     Of one benchmark, its members (or audited texts, where nothing to evaluate is labelled) against its non-members, as
     its metrics compare them; of two, all texts of the one against all of the other. Raises DataError where a side is
@@ -141,7 +141,7 @@ def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPa
 
 
 def find_calibration_texts(sides: Sides, threshold: ThresholdBefore) -> Bools:
-    """Which of the texts chose the threshold: [n]."""
+    """Return which of the texts chose the threshold: [n]."""
     examples = sides.examples
     calibrating = pc.and_(pc.equal(examples["split"], "calibration"), pc.equal(examples["label"], NON_MEMBER))
     chosen = pc.and_(pc.fill_null(calibrating, False), pc.equal(examples["benchmark"], threshold.benchmark or ""))
@@ -149,7 +149,7 @@ def find_calibration_texts(sides: Sides, threshold: ThresholdBefore) -> Bools:
 
 
 def read_threshold(model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], paths: DataPaths) -> ThresholdBefore:
-    """The threshold at 5% that calls a text a member under ``model``: of the first benchmark that has one."""
+    """Return the threshold at 5% that calls a text a member under ``model``: of the first benchmark that has one."""
     reasons = []
     for benchmark in benchmarks:
         found = _read_threshold_on(benchmark, model, paths)
@@ -160,7 +160,7 @@ def read_threshold(model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], 
 
 
 def _read_threshold_on(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> ThresholdBefore | str:
-    """The threshold that an audit of the model chose on a benchmark, or why there is none."""
+    """Return the threshold that an audit of the model chose on a benchmark, or why there is none."""
     pair = Pair(benchmark.name, model.entry.name)
     again = f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
     if not has_entries(paths, DECISIONS, pair):
@@ -191,7 +191,7 @@ def read_document_values(
     benchmarks: Sequence[BuiltBenchmark],
     paths: DataPaths,
 ) -> DocumentValues:
-    """The documents of both sides of which every model's extraction has a window.
+    """Return the documents of both sides of which every model's extraction has a window.
 
     Of one benchmark the audited documents against its held-out ones, of two all documents of the first against all of
     the second. Where extraction was not run, or in another way, there are none, and the reason says so.
@@ -236,7 +236,7 @@ def read_reproduced(
     benchmarks: Sequence[BuiltBenchmark],
     paths: DataPaths,
 ) -> ReproducedDocuments:
-    """The documents to be forgotten of which the model after, and not the retrained one, reproduces a passage.
+    """Return the documents to be forgotten of which the model after, and not the retrained one, reproduces a passage.
 
     Only the extraction of the model after is needed: a reproduced passage counts, whatever was run before.
     """
@@ -279,7 +279,7 @@ def _find_latest_extraction(
 
 
 def _read_extraction(run: Entry, paths: DataPaths) -> list[Row]:
-    """The rows of DOCUMENT_MEMORISATION that a run has written."""
+    """Return the rows of DOCUMENT_MEMORISATION that a run has written."""
     what = f"what was extracted of {run.partition.replace('|', ' with ')}"
     rows: list[Row] = store.read(paths, DOCUMENT_MEMORISATION, run.partition, run_id=run.run_id, label=what).to_pylist()
     return rows

@@ -137,7 +137,7 @@ class ReproducedDocuments:
 
 
 def compare_texts(texts: TextValues) -> list[Finding]:
-    """Every number that the texts' token statistics give.
+    """Return every number that the texts' token statistics give.
 
     Raises DataError where there are no texts to be forgotten, or none held out.
     """
@@ -152,7 +152,7 @@ def compare_texts(texts: TextValues) -> list[Finding]:
 
 
 def compare_documents(documents: DocumentValues) -> list[Finding]:
-    """Every number that extraction gives, before and after."""
+    """Return every number that extraction gives, before and after."""
     if documents.reason is not None:
         # One row a metric says so: who asks for a metric finds the reason.
         return [_build_missing_finding(metric, "after", "forget", 0, documents.reason) for metric in OF_DOCUMENTS]
@@ -175,7 +175,7 @@ def _split_sides(forget: Bools) -> tuple[Side, Side]:
 
 
 def _compute_means(metric: str, subjects: TextValues | DocumentValues, things: str) -> Iterator[Finding]:
-    """The mean under every model and of the change, on each side, over what every model gives a number of."""
+    """Yield the mean under every model and of the change, on each side, over what every model gives a number of."""
     columns: dict[ComparedModel, Floats] = {role: values[metric] for role, values in subjects.values.items()}
     columns["change"] = columns["after"] - columns["before"]
     known = np.all([np.isfinite(column) for column in columns.values()], axis=0)
@@ -233,7 +233,7 @@ def _compute_leakage(texts: TextValues) -> Iterator[Finding]:
 
 
 def _compute_forget_quality(texts: TextValues) -> Iterator[Finding]:
-    """The p-value of no difference from the retrained model, in the mean log-probability of groups of texts."""
+    """Yield the p-value of no difference from the retrained model, in the mean log-probability of groups of texts."""
     score = "mean_log_probability"
     for role in ("before", "after"):
         for side, chosen in _split_sides(texts.forget):

@@ -34,12 +34,12 @@ ALL_EQUAL = "no interval: all have the same value"
 
 
 def exact_memorization(matches: Bools) -> float:
-    """The share of the scored tokens that are the model's first choice; ``matches`` [n >= 1] says which are."""
+    """Return the share of the scored tokens that are the model's first choice; ``matches`` [n >= 1] says which are."""
     return float(matches.mean())
 
 
 def extraction_strength(matches: Bools) -> float:
-    """The share of the scored tokens that follow the last one that is not the model's first choice.
+    """Return the share of the scored tokens that follow the last one that is not the model's first choice.
 
     1 - k/n, with k the shortest beginning after which every one of the n >= 1 tokens is a first choice. 0 where the
     last token is none: open-unlearning returns 1/n then.
@@ -60,7 +60,7 @@ def is_nearly_unchanged(before: Floats, after: Floats) -> Bools:
 
 
 def group_means(values: Floats, groups: Sequence[str]) -> Floats:
-    """The mean of ``values`` [n] in each group, by the groups' names: [groups]."""
+    """Return the mean of ``values`` [n] in each group, by the groups' names: [groups]."""
     places = encode_groups(groups)
     return np.asarray(np.bincount(places, weights=values) / np.bincount(places))
 
@@ -72,7 +72,7 @@ def mean_of(
     things: str = "texts",
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Measurement:
-    """The mean of ``values`` [n >= 1] of ``things``, with the interval over groups [n] by Student's t.
+    """Return the mean of ``values`` [n >= 1] of ``things``, with the interval over groups [n] by Student's t.
 
     ``bounds``: the least and the largest value that there can be.
     """
@@ -91,7 +91,7 @@ def mean_of(
 def difference_of_means(
     values: Floats, forget: Bools, groups: Sequence[str], *, n_measures: int, things: str = "texts"
 ) -> Measurement:
-    """The mean of ``values`` [n] where ``forget`` [n], less that of the others; both sides have some.
+    """Return the mean of ``values`` [n] where ``forget`` [n], less that of the others; both sides have some.
 
     Its interval over groups [n] is wide enough that with a probability of 95% those of ``n_measures`` measures are
     right at once (Bonferroni). None where so few groups could not show that by a sign test: where few values are not 0,
