@@ -231,7 +231,11 @@ def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], exa
     ledger = ledger_q_values([found.p_value for _, found in setting_tests])
     n_ledger = sum(len(found) for _, found in setting_tests)
     for (setting, found), q_ledger in zip(setting_tests, ledger, strict=True):
-        labels, collections = _find_labels_and_collections(setting, found.groups)
+        # The label of each group (unknown where its texts differ) and the collection are those of its first text.
+        place = np.searchsorted(found.groups, setting.audited.groups)
+        first = np.searchsorted(place, np.arange(len(found)))
+        labels = setting.audited.labels[first]
+        differ = np.bincount(place, weights=setting.audited.labels != labels[place]) > 0
         # Which way the scores run, by every text of which it is known whether it is a member.
         known = _join_texts(setting.calibration, setting.evaluated)
         same: Row = {
@@ -244,8 +248,8 @@ def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], exa
         }
         columns = {
             "group": [examples.group_names[group] for group in found.groups],
-            "collection": [examples.collection_names[collection] for collection in collections],
-            "label": [None if label == _UNKNOWN else label for label in labels.tolist()],
+            "collection": [examples.collection_names[collection] for collection in setting.collections[first]],
+            "label": [None if label == _UNKNOWN else label for label in np.where(differ, _UNKNOWN, labels).tolist()],
             "n_texts": found.n_texts,
             "n_compared": found.n_compared,
             "statistic": found.statistic,
@@ -256,19 +260,6 @@ def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], exa
             "n_calibration_groups": found.n_calibration_groups,
         }
         yield from (same | row for row in pa.table(columns).to_pylist())
-
-
-def _find_labels_and_collections(
-    setting: _Setting, groups: npt.NDArray[np.intp]
-) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.intp]]:
-    """Return the label of each group (unknown where its texts differ) and the collection of its first text."""
-    places = np.searchsorted(groups, setting.audited.groups)
-    labels = setting.audited.labels.astype(np.int64)
-    least, most = np.full(len(groups), np.iinfo(np.int64).max), np.full(len(groups), np.iinfo(np.int64).min)
-    np.minimum.at(least, places, labels)
-    np.maximum.at(most, places, labels)
-    first = np.searchsorted(places, np.arange(len(groups)))
-    return np.where(least == most, least, _UNKNOWN), setting.collections[first]
 
 
 def _iterate_rate_rows(threshold: Threshold, setting: _Setting, examples: _Examples, benchmark: str) -> Iterator[Row]:

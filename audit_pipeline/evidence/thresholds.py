@@ -313,26 +313,23 @@ def check_calibration(
     half = n_groups // 2
     ranks = {(rule, alpha): rank_of(half, alpha) for rule, (rank_of, _) in _RANKS.items() for alpha in alphas}
     distinct_ranks = sorted({rank for rank in ranks.values() if rank is not None})
-    rates = (
-        dict(zip(distinct_ranks, _simulate_rates(nonmembers, half, distinct_ranks, splits, seed).T, strict=True))
-        if distinct_ranks
-        else {}
-    )
+    rates = {}
+    if distinct_ranks:
+        simulated = _simulate_rates(nonmembers, half, distinct_ranks, splits, seed)
+        rates = dict(zip(distinct_ranks, simulated.T, strict=True))
     checks = []
-    for rule, (_, needed) in _RANKS.items():
-        for alpha in alphas:
-            rank = ranks[rule, alpha]
-            if rank is None:
-                reason = (
-                    f"{n_groups} groups of non-members, of which {half} calibrate; "
-                    f"a {rule} threshold at {alpha:g} needs {needed(alpha)}"
-                )
-                checks.append(CalibrationCheck(rule, alpha, splits, n_groups, None, None, None, reason))
-                continue
-            found = rates[rank]
-            error = float(found.std(ddof=1) / np.sqrt(splits))
-            over = float((found > alpha * (1 + _SLACK)).mean())
-            checks.append(CalibrationCheck(rule, alpha, splits, n_groups, float(found.mean()), error, over, None))
+    for (rule, alpha), rank in ranks.items():
+        if rank is None:
+            reason = (
+                f"{n_groups} groups of non-members, of which {half} calibrate; "
+                f"a {rule} threshold at {alpha:g} needs {_RANKS[rule][1](alpha)}"
+            )
+            checks.append(CalibrationCheck(rule, alpha, splits, n_groups, None, None, None, reason))
+            continue
+        found = rates[rank]
+        error = float(found.std(ddof=1) / np.sqrt(splits))
+        over = float((found > alpha * (1 + _SLACK)).mean())
+        checks.append(CalibrationCheck(rule, alpha, splits, n_groups, float(found.mean()), error, over, None))
     return checks
 
 

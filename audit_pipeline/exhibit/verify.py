@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -279,7 +279,15 @@ class _Verification:
         runs = self._read_runs(pair)
         packed = {table: self._read_run(table, pair, run.run_id) for table, run in runs.items()}
         earlier = sum(len(self._list_run_files(table, pair)) - 1 for table in runs)
-        self._compute_again(pair, runs)
+        # From the cache, by the stages of an audit.
+        step = partial(LineageStep.now, _RUN)
+        if SCORES in runs:
+            score_pair(pair, self.model, self.paths, step("scores", SCORES_VERSION))
+            evaluate_pair(pair, self.model, self.paths, step("evaluations", EVALUATIONS_VERSION))
+        if DOCUMENT_MEMORISATION in runs:
+            options = search_options_from_lineage(runs[DOCUMENT_MEMORISATION].settings)
+            search = step("extraction", EXTRACTION_VERSION)
+            extract_pair(pair, self.model, self.paths, _refuse_to_run, search, options, generate=False)
         for table, rows in packed.items():
             what = f"{table.name} of {pair.benchmark}"
             if not file_of(self.paths, table, pair.partition, _RUN).is_file():
@@ -291,17 +299,6 @@ class _Verification:
         if earlier:
             words = f"{earlier:,} tables of earlier runs are not computed again: their files are those of the lineage"
             yield Check(f"earlier runs of {pair.benchmark}", None, words)
-
-    def _compute_again(self, pair: Pair, runs: Mapping[Table, Entry]) -> None:
-        """Write the tables of a pair again from the cache, by the stages of an audit."""
-        step = partial(LineageStep.now, _RUN)
-        if SCORES in runs:
-            score_pair(pair, self.model, self.paths, step("scores", SCORES_VERSION))
-            evaluate_pair(pair, self.model, self.paths, step("evaluations", EVALUATIONS_VERSION))
-        if DOCUMENT_MEMORISATION in runs:
-            options = search_options_from_lineage(runs[DOCUMENT_MEMORISATION].settings)
-            search = step("extraction", EXTRACTION_VERSION)
-            extract_pair(pair, self.model, self.paths, _refuse_to_run, search, options, generate=False)
 
     def check_rerun(self, pair: Pair, rerun: Rerun) -> Iterator[Check]:
         """Run texts and windows that the verifier's seed draws, with the verifier's weights, and compare."""

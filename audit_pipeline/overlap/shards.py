@@ -19,7 +19,7 @@ from audit_pipeline.fetch.file_bytes import LINE_LIMIT, InputFile, open_bytes
 from audit_pipeline.fetch.formats import digest_of, open_texts, suffix_of
 from audit_pipeline.fetch.rows import EMPTY, Skipped, TextRow
 from audit_pipeline.overlap.matching import CorpusDocument
-from audit_pipeline.references.config import ReferenceEntry, load_references
+from audit_pipeline.references.config import load_references
 from audit_pipeline.references.corpus import (
     HubStream,
     corpus_from_source,
@@ -126,8 +126,18 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
     name = corpus if corpus in references.names else path.resolve().name
     if corpus in references.names:
         entry = references.named(corpus)
-        shards = _shards_of_entry(entry, text_column or entry.text_column)
-        ignored = [] if entry.path is None else list_ignored_files(entry.path)
+        column, ignored = text_column or entry.text_column, []
+        if entry.path is not None:
+            shards, ignored = _shards_of_path(entry.path, column), list_ignored_files(entry.path)
+        elif entry.package is not None:
+            stamp = corpus_from_source(entry.package, DataPaths.from_environment()).digest
+            shards = [Shard(entry.package, stamp, None, source=entry.package)]
+        else:
+            commit, files = list_hub_files(str(entry.hub), entry.files or (), entry.revision)
+            shards = [
+                Shard(file, commit, None, address=hub_address(str(entry.hub), commit, file), text_column=column)
+                for file in files
+            ]
     elif name in references.names:
         raise ConfigError(f"{corpus} is called as the corpus {name} of config/references.yaml: rename one of the two")
     elif path.exists():
@@ -142,19 +152,6 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
     if "|" in name or len(to_path_segment(name)) > _LONGEST_NAME:
         raise ConfigError(f"{name[:80]!r} cannot name a corpus in tables and folders: give it one in references.yaml")
     return ShardedCorpus(name, shards, selected, ignored)
-
-
-def _shards_of_entry(entry: ReferenceEntry, text_column: str | None) -> list[Shard]:
-    if entry.path is not None:
-        return _shards_of_path(entry.path, text_column)
-    if entry.package is not None:
-        corpus = corpus_from_source(entry.package, DataPaths.from_environment())
-        return [Shard(entry.package, corpus.digest, None, source=entry.package)]
-    commit, files = list_hub_files(str(entry.hub), entry.files or (), entry.revision)
-    return [
-        Shard(name, commit, None, address=hub_address(str(entry.hub), commit, name), text_column=text_column)
-        for name in files
-    ]
 
 
 def _shards_of_path(path: Path, text_column: str | None) -> list[Shard]:

@@ -163,23 +163,6 @@ def build_language_rows(texts: EvaluationTexts) -> list[Row]:
     return rows
 
 
-def measure_other_controls(texts: EvaluationTexts, language: str, seed: int) -> list[ControlAuroc]:
-    """Return the AUROC of each control beside that of words, with its interval."""
-    places = texts.labelled
-    labels = np.asarray([texts.columns["label"][place] for place in places], dtype=np.int8)
-    groups = texts.strings("group", places)
-    controls = compute_other_controls(
-        texts.strings("example_id", places),
-        texts.strings("text", places),
-        labels,
-        groups,
-        language=language,
-        word_counts=texts.word_counts(places),
-        seed=seed,
-    )
-    return measure_controls(controls, labels, groups)
-
-
 def build_control_rows(
     controls: Iterable[ControlAuroc], strongest: ControlAuroc | None, assessed_split: AssessedSplit
 ) -> list[Row]:
@@ -322,9 +305,20 @@ def measure_split_quality(
         raise ValueError(f"at least one text of a side is read, not {most_per_side}")
     sample, sampled = texts.sample(most_per_side, seed)
     noted = f"; {sampled}" if sampled else ""
+    places = sample.labelled
+    labels = np.asarray([sample.columns["label"][place] for place in places], dtype=np.int8)
+    groups = sample.strings("group", places)
+    measured = compute_other_controls(
+        sample.strings("example_id", places),
+        sample.strings("text", places),
+        labels,
+        groups,
+        language=language,
+        word_counts=sample.word_counts(places),
+        seed=seed,
+    )
     others = [
-        replace(control, method=f"{control.method}{noted}")
-        for control in measure_other_controls(sample, language, seed)
+        replace(control, method=f"{control.method}{noted}") for control in measure_controls(measured, labels, groups)
     ]
     # In a script without blanks between words the control of words reads characters.
     characters = (
