@@ -133,7 +133,7 @@ def mixtures(column: ScoreColumn) -> bool:
             found = measure_instrument(marginal_threshold(calibration, 0.05), calibration)
             assert found is not None
             rates = compute_unit_rates(audited, np.zeros(len(audited), dtype=np.int64), found)
-            if rates.reason is not None or np.isnan(rates.corrected_low[0]):
+            if np.isnan(rates.corrected_low[0]):
                 refused += 1
                 continue
             low, high = rates.corrected_low[0], rates.corrected_high[0]

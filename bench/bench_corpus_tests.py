@@ -25,9 +25,8 @@ import numpy.typing as npt
 from scipy import stats
 
 from audit_pipeline.evidence.canary_rank import canary_rank_test, rank_sum_p
-from audit_pipeline.evidence.dataset_inference import ComparedTexts, dataset_inference
+from audit_pipeline.evidence.dataset_inference import ComparedTexts, combine_p_values, dataset_inference
 from audit_pipeline.evidence.sharded_permutation import Rule, sharded_permutation_test
-from audit_pipeline.metrics.combine_p import combine_p_values
 
 ALPHA = 0.05
 FEATURES = 20

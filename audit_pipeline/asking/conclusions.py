@@ -131,7 +131,7 @@ def _test_documents(coverages: Mapping[str, Coverages], sides: Mapping[str, Side
     for answers, audited in by_answers.items():
         scored = {name: _score_passages(coverages[name], answers) for name in [*audited, *held_out]}
         tests = run_group_tests(_score_texts(scored, audited, _UNKNOWN), _score_texts(scored, held_out, NON_MEMBER))
-        columns = (tests.statistic, tests.n_compared, tests.n_calibration, tests.p_value)
+        columns = (tests.statistic, tests.n_compared, tests.n_calibration_groups, tests.p_value)
         for name, *values in zip(tests.groups.tolist(), *(column.tolist() for column in columns), strict=True):
             found[name] = dict(zip(_OF_TEST, values, strict=False))
     tested = [name for name, row in found.items() if "p_value" in row]

@@ -33,7 +33,6 @@ from audit_pipeline.controls.draw import DrawnText, draw_texts
 from audit_pipeline.controls.training import (
     ONE_THREAD_BELOW,
     START,
-    Trained,
     build_untrained_model,
     train,
     train_tokenizer,
@@ -142,8 +141,17 @@ def train_into(
     Returns what the manifest says of it.
     """
     write_table(folder / TEXTS, build_texts_table(texts))
-    base = _load_base_model(entry, paths)
-    tokenizer, start_id = _prepare_tokenizer(texts, entry, base)
+    base = None
+    if entry.base is None:
+        shape = entry.architecture
+        tokenizer = train_tokenizer((text.text for text in texts), shape.vocabulary, shape.context)
+        start_id = int(tokenizer.convert_tokens_to_ids(START))
+    else:
+        # Its weights are read in float32 whatever its entry says.
+        base = load_tokenizer(with_overrides(resolve_model(entry.base, load_models()), dtype="float32"), paths)
+        if base.start_token_id is None:
+            raise DataError(f"control {entry.name}: its base {entry.base} has no start token; name one in its entry")
+        tokenizer, start_id = read_with_transformers(base.located)[0], base.start_token_id
 
     def train_one(role: Role) -> dict[str, Any]:
         done = train(
@@ -156,7 +164,16 @@ def train_into(
             device=device,
             on_step=None if on_step is None else partial(on_step, role),
         )
-        return _save_model(folder / role, done, tokenizer)
+        done.model.to("cpu").save_pretrained(folder / role, safe_serialization=True)
+        tokenizer.save_pretrained(folder / role)
+        return {
+            "parameters": sum(parameter.numel() for parameter in done.model.parameters()),
+            "steps": done.steps,
+            "tokens": done.tokens,
+            "seconds": round(done.seconds, 1),
+            "losses": [round(loss, 4) for loss in done.losses],
+            "device": done.device,
+        }
 
     # Side by side where each takes one thread and draws nothing: the weights are the same to the last bit.
     small = entry.architecture.parameters < ONE_THREAD_BELOW
@@ -176,29 +193,9 @@ def train_into(
 
 
 def build_texts_table(texts: Sequence[DrawnText]) -> pa.Table:
-    """The texts with their roles and occurrences (schema CONTROL_TEXTS), in their order."""
+    """Return the texts with their roles and occurrences (schema CONTROL_TEXTS), in their order."""
     rows = [{**vars(text), "sha256": text_sha256(text.text)} for text in texts]
     return table_from_rows(rows, CONTROL_TEXTS)
-
-
-def _load_base_model(entry: ControlEntry, paths: DataPaths) -> TokenizedModel | None:
-    """The model to train on from, whose weights are read in float32 whatever its entry says; None for a new one."""
-    if entry.base is None:
-        return None
-    return load_tokenizer(with_overrides(resolve_model(entry.base, load_models()), dtype="float32"), paths)
-
-
-def _prepare_tokenizer(
-    texts: Sequence[DrawnText], entry: ControlEntry, base: TokenizedModel | None
-) -> tuple[PreTrainedTokenizerBase, int]:
-    if base is None:
-        tokenizer = train_tokenizer(
-            (text.text for text in texts), entry.architecture.vocabulary, entry.architecture.context
-        )
-        return tokenizer, int(tokenizer.convert_tokens_to_ids(START))
-    if base.start_token_id is None:
-        raise DataError(f"control {entry.name}: its base {entry.base} has no start token; name one in its entry")
-    return read_with_transformers(base.located)[0], base.start_token_id
 
 
 def _initialise_model(
@@ -212,19 +209,6 @@ def _initialise_model(
         # What is saved are plain weights.
         del model.config.quantization_config
     return model
-
-
-def _save_model(folder: Path, result: Trained, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    result.model.to("cpu").save_pretrained(folder, safe_serialization=True)
-    tokenizer.save_pretrained(folder)
-    return {
-        "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
-        "steps": result.steps,
-        "tokens": result.tokens,
-        "seconds": round(result.seconds, 1),
-        "losses": [round(loss, 4) for loss in result.losses],
-        "device": result.device,
-    }
 
 
 def _is_whole(folder: Path) -> bool:

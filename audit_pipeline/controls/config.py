@@ -25,14 +25,10 @@ Count = Annotated[int, Field(ge=0, strict=True)]
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 
 
-def _classify_occurrences(value: object) -> str:
-    return "several" if isinstance(value, list | tuple) else "one"
-
-
 # Distinguished first, so that a mistake is reported for one form only.
 Occurrences = Annotated[
     Annotated[Positive, Tag("one")] | Annotated[tuple[AtLeastOne, ...], Field(min_length=1), Tag("several")],
-    Discriminator(_classify_occurrences),
+    Discriminator(lambda value: "several" if isinstance(value, list | tuple) else "one"),
 ]
 
 # Bounds on what is a slip of the hand: each lies far beyond what one machine trains in a day.
@@ -131,10 +127,6 @@ class ControlEntry(StrictSettings):
             raise ValueError(f"occurrences: the mean of a poisson draw is at most {_LARGEST_MEAN}")
         if len(set(self.sources)) != len(self.sources):
             raise ValueError("sources: a source is named twice")
-        return self
-
-    @model_validator(mode="after")
-    def _ends_some_day(self) -> Self:
         texts = int(self.members * self.mean_occurrences + self.surrounding) * self.epochs
         if texts > _MOST_TEXTS:
             raise ValueError(
@@ -154,7 +146,7 @@ class ControlEntry(StrictSettings):
         return digest(self.model_dump(mode="json", exclude={"description"}))
 
     def changed(self, **settings: object) -> ControlEntry:
-        """The entry with other settings, validated again; ``hidden_size`` and the like go to its architecture.
+        """Return the entry with other settings, validated again; ``hidden_size`` and the like go to its architecture.
 
         Raises ConfigError for a setting that there is not, or a value that it may not have.
         """
@@ -183,7 +175,7 @@ class StudyEntry(StrictSettings):
     )
 
     @model_validator(mode="after")
-    def _ends_some_day(self) -> Self:
+    def _limit_trainings(self) -> Self:
         trainings = sum(map(len, self.vary.values())) * self.seeds
         if trainings > _MOST_TRAININGS:
             raise ValueError(f"vary and seeds ask for {trainings:,} trainings, and at most {_MOST_TRAININGS:,} are run")
@@ -211,7 +203,7 @@ STUDIES_FILE = EntryFile(
 
 
 def load_controls(folder: Path | None = None) -> Entries[ControlEntry]:
-    """The controls of controls.yaml; none where there is no such file.
+    """Return the controls of controls.yaml; none where there is no such file.
 
     Raises ConfigError, naming the file, where none of it can be read.
     """
@@ -224,5 +216,5 @@ def load_studies(folder: Path | None = None) -> Entries[StudyEntry]:
 
 
 def sources_of(controls: Sequence[ControlEntry]) -> list[str]:
-    """The sources whose documents ``controls`` are drawn from, each once."""
+    """Return the sources whose documents ``controls`` are drawn from, each once."""
     return list(dict.fromkeys(source for control in controls for source in control.sources))

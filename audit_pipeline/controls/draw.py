@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import cycle, islice
-from typing import Any
 
 import pyarrow as pa
 
@@ -28,7 +27,10 @@ ROLES = (MEMBER, HELD_OUT, TWIN, SURROUNDING)
 
 @dataclass(frozen=True)
 class DrawnText:
-    """One window: its role, and how often each of the two models is trained on it in an epoch."""
+    """One window: its role, and how often each of the two models is trained on it in an epoch.
+
+    ``group``: what is randomised, the window or its whole document. A window that is not drawn yet has no role.
+    """
 
     document_id: str
     group: str
@@ -36,16 +38,9 @@ class DrawnText:
     language: str
     published: date | None
     text: str
-    role: str
-    exposed: int
-    twin: int
-
-
-@dataclass(frozen=True)
-class _DrawnWindow:
-    document: Mapping[str, Any]
-    unit: str
-    text: str
+    role: str = ""
+    exposed: int = 0
+    twin: int = 0
 
 
 def draw_texts(documents: pa.Table, entry: ControlEntry) -> list[DrawnText]:
@@ -62,77 +57,50 @@ def draw_texts(documents: pa.Table, entry: ControlEntry) -> list[DrawnText]:
     Raises DataError where the corpus holds too few windows.
     """
     pool = _cut_into_windows(documents, entry)
-    needed = {
-        MEMBER: entry.members,
-        HELD_OUT: entry.held_out,
-        TWIN: entry.members,
-        SURROUNDING: entry.surrounding,
-    }
-    chosen = (
-        _assign_roles_by_document(pool, needed, entry)
-        if entry.randomise == "document"
-        else _assign_roles_by_window(pool, needed, entry)
-    )
+    needed = {MEMBER: entry.members, HELD_OUT: entry.held_out, TWIN: entry.members, SURROUNDING: entry.surrounding}
+    if entry.randomise == "document":
+        chosen = _assign_roles_by_document(pool, needed, entry)
+    elif len(pool) < sum(needed.values()):
+        raise DataError(_format_shortage(entry, needed, len(pool)))
+    else:
+        order = iter(sorted(pool, key=lambda window: digest(entry.seed, entry.name, "role", window.group)))
+        chosen = {role: list(islice(order, needed[role])) for role in ROLES}
     # A generator of its own for each, so that another corpus size or mean leaves the members as they are.
     counts = {role: _draw_occurrences(entry, role) for role in (MEMBER, TWIN)}
     drawn = []
     for role in ROLES:
         for place, window in enumerate(chosen[role]):
             times = 1 if role == SURROUNDING else counts[role][place] if role in counts else 0
-            drawn.append(
-                DrawnText(
-                    document_id=window.document["document_id"],
-                    group=window.unit,
-                    collection=window.document["collection"],
-                    language=window.document["language"],
-                    published=window.document["published"],
-                    text=window.text,
-                    role=HELD_OUT if role == MEMBER and times == 0 else role,
-                    exposed=times if role in (MEMBER, SURROUNDING) else 0,
-                    twin=times if role in (TWIN, SURROUNDING) else 0,
-                )
-            )
+            own_role = HELD_OUT if role == MEMBER and times == 0 else role
+            exposed, twin = (times if role in (own, SURROUNDING) else 0 for own in (MEMBER, TWIN))
+            drawn.append(replace(window, role=own_role, exposed=exposed, twin=twin))
     return drawn
 
 
-def _cut_into_windows(documents: pa.Table, entry: ControlEntry) -> list[_DrawnWindow]:
+def _cut_into_windows(documents: pa.Table, entry: ControlEntry) -> list[DrawnText]:
     unit = word_unit(entry.unit)
-    windows: list[_DrawnWindow] = []
+    windows: list[DrawnText] = []
     for document in sorted(documents.to_pylist(), key=lambda row: row["document_id"]):
         words = unit.split(document["text"])
         for start in range(0, len(words) - entry.words + 1, entry.words):
             text = unit.join(words[start : start + entry.words])
             if len(unit.split(text)) == entry.words:
                 identity = document["document_id"]
-                whole = entry.randomise == "document"
-                windows.append(_DrawnWindow(document, identity if whole else f"{identity}:{start}", text))
-    times: dict[str, int] = defaultdict(int)
-    for window in windows:
-        times[window.text] += 1
+                group = identity if entry.randomise == "document" else f"{identity}:{start}"
+                collection, language, published = (document[name] for name in ("collection", "language", "published"))
+                windows.append(DrawnText(identity, group, collection, language, published, text))
+    times = Counter(window.text for window in windows)
     return [window for window in windows if times[window.text] == 1]
 
 
-def _assign_roles_by_window(
-    pool: Sequence[_DrawnWindow], role_counts: Mapping[str, int], entry: ControlEntry
-) -> dict[str, list[_DrawnWindow]]:
-    if len(pool) < sum(role_counts.values()):
-        raise DataError(_format_shortage(entry, role_counts, len(pool)))
-    order = sorted(pool, key=lambda window: digest(entry.seed, entry.name, "role", window.unit))
-    chosen, start = {}, 0
-    for role in ROLES:
-        chosen[role] = order[start : start + role_counts[role]]
-        start += role_counts[role]
-    return chosen
-
-
 def _assign_roles_by_document(
-    pool: Sequence[_DrawnWindow], role_counts: Mapping[str, int], entry: ControlEntry
-) -> dict[str, list[_DrawnWindow]]:
+    pool: Sequence[DrawnText], role_counts: Mapping[str, int], entry: ControlEntry
+) -> dict[str, list[DrawnText]]:
     """Whole documents to roles in random order, each to the role that lacks the largest share of its windows."""
-    units: dict[str, list[_DrawnWindow]] = defaultdict(list)
+    units: dict[str, list[DrawnText]] = defaultdict(list)
     for window in pool:
-        units[window.unit].append(window)
-    chosen: dict[str, list[_DrawnWindow]] = {role: [] for role in ROLES}
+        units[window.group].append(window)
+    chosen: dict[str, list[DrawnText]] = {role: [] for role in ROLES}
     for unit in sorted(units, key=lambda name: digest(entry.seed, entry.name, "role", name)):
         lacking = {
             role: (role_counts[role] - len(chosen[role])) / role_counts[role] for role in ROLES if role_counts[role]
@@ -150,23 +118,22 @@ def _assign_roles_by_document(
 
 
 def _draw_occurrences(entry: ControlEntry, role: str) -> list[int]:
-    """How often each text of ``role`` is trained on, in the order of drawing."""
+    """Return how often each text of ``role`` is trained on, in the order of drawing."""
     if isinstance(entry.occurrences, tuple):
         # That order is random already: dealing the numbers out in turn divides the texts by chance.
         return list(islice(cycle(entry.occurrences), entry.members))
     if entry.draw == "fixed":
         return [int(entry.occurrences)] * entry.members
     draw = random.Random(int(digest(entry.seed, entry.name, "occurrences", role), 16))  # noqa: S311 - reproducible
-    return [_draw_poisson(entry.occurrences, draw) for _ in range(entry.members)]
-
-
-def _draw_poisson(mean: float, generator: random.Random) -> int:
-    """A Poisson draw by counting exponential gaps (Knuth): a few steps at the means that are of use here."""
-    limit, product, count = math.exp(-mean), generator.random(), 0
-    while product > limit:
-        product *= generator.random()
-        count += 1
-    return count
+    limit, counts = math.exp(-entry.occurrences), []
+    # A Poisson draw by counting exponential gaps (Knuth): a few steps at the means that are of use here.
+    for _ in range(entry.members):
+        product, count = draw.random(), 0
+        while product > limit:
+            product *= draw.random()
+            count += 1
+        counts.append(count)
+    return counts
 
 
 def _format_shortage(entry: ControlEntry, role_counts: Mapping[str, int], window_count: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.builders.controlled import ControlledSettings, draw_controlled
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, canonical_json
+from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, Pair, canonical_json
 from audit_pipeline.catalogue.control_roles import EXPOSED, Role
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.ledger import LineageStep
@@ -34,6 +34,7 @@ from audit_pipeline.separability.assessment import compute_assessed_split
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 _SHOTS = 7
+_COPIED = ("detector", "parameters", "n_members", "n_nonmembers", "ci_low", "ci_high")
 
 Log = Callable[[str], None]
 
@@ -90,7 +91,24 @@ def run_study(
         if key not in done:
             texts = draw_texts(documents, condition.entry)
             done[key] = train_and_measure(texts, condition.entry, study.detectors, paths, device=device)
-        rows += _iterate_result_rows(study, condition, done[key], step.run_id)
+        training = done[key].training
+        rows += [
+            {
+                "study": study.name,
+                "control": study.control,
+                "setting": condition.setting,
+                "value": canonical_json(condition.value),
+                "seed": condition.entry.seed,
+                **{name: row[name] for name in _COPIED},
+                "auroc": row["value"],
+                "training_tokens": training["tokens"],
+                "parameters_of_model": training["parameters"],
+                "final_loss": training["losses"][-1],
+                "run_id": step.run_id,
+            }
+            for row in done[key].evaluation.table.to_pylist()
+            if row["metric"] == "auroc"
+        ]
     table = table_from_rows(rows, CONTROL_STUDIES)
     store.write(
         paths,
@@ -138,14 +156,7 @@ def train_and_measure(
     for name, value in (("model", entry.name), ("benchmark", benchmark), ("run_id", "study")):
         scores = scores.append_column(name, pa.repeat(value, len(scores)))
     split = compute_assessed_split(examples, "randomised", texts[0].language, seed=entry.seed)
-    evaluation = evaluate(
-        scores,
-        examples,
-        split,
-        model=entry.name,
-        benchmark=benchmark,
-        run_id="study",
-    )
+    evaluation = evaluate(scores, examples, split, Pair(benchmark, entry.name), "study")
     return Measured(evaluation, manifest["models"][role])
 
 
@@ -160,29 +171,3 @@ def examples_of(texts: Sequence[DrawnText], entry: ControlEntry) -> pa.Table:
         seed=entry.seed,
     )
     return draw_controlled(build_texts_table(texts), BenchmarkSpec(entry.name, entry.words, settings), "study").examples
-
-
-def _iterate_result_rows(
-    study: StudyEntry, condition: Condition, result: Measured, run_id: str
-) -> Iterator[dict[str, object]]:
-    for row in result.evaluation.table.to_pylist():
-        if row["metric"] != "auroc":
-            continue
-        yield {
-            "study": study.name,
-            "control": study.control,
-            "setting": condition.setting,
-            "value": canonical_json(condition.value),
-            "seed": condition.entry.seed,
-            "detector": row["detector"],
-            "parameters": row["parameters"],
-            "n_members": row["n_members"],
-            "n_nonmembers": row["n_nonmembers"],
-            "auroc": row["value"],
-            "ci_low": row["ci_low"],
-            "ci_high": row["ci_high"],
-            "training_tokens": result.training["tokens"],
-            "parameters_of_model": result.training["parameters"],
-            "final_loss": result.training["losses"][-1],
-            "run_id": run_id,
-        }

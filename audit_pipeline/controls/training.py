@@ -30,7 +30,7 @@ START = "<|endoftext|>"
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE of at most ``vocabulary`` tokens, learnt on ``texts``; ``START`` begins and ends a text.
+    """Return a byte-level BPE of at most ``vocabulary`` tokens, learnt on ``texts``; ``START`` begins and ends a text.
 
     Members and held-out texts must both be in ``texts``: a tokenizer that knew one side's words better would tell the
     sides apart by itself.
@@ -72,7 +72,7 @@ class Trained:
 
 
 def build_untrained_model(architecture: Architecture, vocabulary: int, start_id: int, seed: int) -> Any:
-    """A model with random weights that ``seed`` decides."""
+    """Return a model with random weights that ``seed`` decides."""
     shape = {
         "vocab_size": vocabulary,
         "hidden_size": architecture.hidden_size,

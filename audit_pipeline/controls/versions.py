@@ -32,7 +32,7 @@ def read_control_documents(entry: ControlEntry, paths: DataPaths) -> tuple[pa.Ta
 
 
 def compute_wanted_version(entry: ControlEntry, paths: DataPaths) -> str | None:
-    """The version that the control would be trained in now; None where its documents are not there."""
+    """Return the version that the control would be trained in now; None where its documents are not there."""
     try:
         return compute_control_version(
             entry, {source: read_documents_version(paths, source) for source in entry.sources}
@@ -42,7 +42,7 @@ def compute_wanted_version(entry: ControlEntry, paths: DataPaths) -> str | None:
 
 
 def read_trained_version(name: str, paths: DataPaths) -> str | None:
-    """The version of the control as it is trained; None where it is not, or a file of it is damaged."""
+    """Return the version of the control as it is trained; None where it is not, or a file of it is damaged."""
     try:
         version = str(read_control(name, paths)["version"])
         require_intact_control(paths.control_version(name, version))

@@ -1,8 +1,5 @@
 """Canaries: random texts of which a publisher plants one per set, and the file that keeps the others secret.
 
-What belongs here: drawing the texts and the one that is published, and the file with its seal. What does not: running
-a model over them (scoring/corpus_tests.py) and the test itself (evidence/canary_rank.py).
-
 The file is JSON Lines, one canary per line: set, canary, text, published (1 or 0), sha256 of the text. Beside it stands
 its seal, with the file's sha256: deposited with a notary or a timestamp service before anything is published, it shows
 later that the choice was made before.
@@ -15,7 +12,7 @@ import json
 import math
 import random
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -118,19 +115,17 @@ def make_canaries(
     seed: int | None = None,
     words: int = 12,
     style: Style = "words",
-    vocabulary: Sequence[str] | None = None,
     template: str = SLOT,
 ) -> Canaries:
     """Draw ``n_sets`` sets of 1 + ``alternatives`` random texts, and which of each set is to be published.
 
-    The random part of a text is ``words`` draws, with blanks between, from the list of common words, from blocks of
-    four hexadecimal or decimal digits (``style``), or from ``vocabulary``; ``template`` is what stands around it, with
-    ``{canary}`` in its place. Texts are distinct over all sets. Both draws are from the operating system's source of
-    random numbers; ``seed`` is for tests only, and the seal says that it was given.
+    The random part of a text is ``words`` draws, with blanks between, from the list of common words, or from blocks of
+    four hexadecimal or decimal digits (``style``); ``template`` is the text around it, with ``{canary}`` in its place.
+    Texts are distinct over all sets. Both draws are from the operating system's source of random numbers; ``seed`` is
+    for tests only, and the seal says that it was given.
 
     Raises ConfigError for a number below 1, or far above what is of use, for a template without exactly one
-    ``{canary}``, a vocabulary with an entry twice, and fewer than 40 random bits per text: somebody else might then
-    have written the same.
+    ``{canary}``, and fewer than 40 random bits per text: somebody else might then have written the same.
     """
     if min(n_sets, alternatives, words) < 1:
         raise ConfigError(
@@ -144,25 +139,30 @@ def make_canaries(
         )
     if template.count(SLOT) != 1:
         raise ConfigError(f"the template must hold {SLOT} exactly once, where the random part goes")
-    parts = _list_vocabulary(style) if vocabulary is None else vocabulary
-    if len(set(parts)) != len(parts):
-        raise ConfigError("the vocabulary of the canaries has an entry twice: some texts would be likelier than others")
-    bits = words * math.log2(max(1, len(parts)))
+    parts: Sequence[str] = WORDS
+    if style != "words":
+        parts = [f"{number:04x}" for number in range(16**4)] if style == "hex" else [f"{n:04d}" for n in range(10**4)]
+    bits = words * math.log2(len(parts))
     if bits < MIN_BITS:
         raise ConfigError(
             f"{words} draws from {len(parts)} words are {bits:.0f} random bits, a canary needs {MIN_BITS:.0f}: "
             "take more words"
         )
     source: random.Random = secrets.SystemRandom() if seed is None else random.Random(seed)  # noqa: S311 # for tests
-    fresh = _iterate_distinct_texts(source, parts, words, template)
+    taken: set[str] = set()
     sets = []
     for number in range(1, n_sets + 1):
-        texts = [next(fresh) for _ in range(alternatives + 1)]
+        texts: list[str] = []
+        while len(texts) <= alternatives:
+            text = template.replace(SLOT, " ".join(source.choice(parts) for _ in range(words)))
+            if text not in taken:
+                taken.add(text)
+                texts.append(text)
         chosen = source.randrange(alternatives + 1)
-        sets.append(_canary_set_from_texts(number, texts, chosen))
-    what = f"a vocabulary of {len(parts)}" if vocabulary is not None else style
+        canaries = [Canary(number, f"{number:04d}-{n + 1:04d}", text, n == chosen) for n, text in enumerate(texts)]
+        sets.append(_build_canary_set(number, canaries))
     drawn_by = BY_CHANCE if seed is None else f"seed {seed} (for tests only: anyone who knows it can draw them again)"
-    return Canaries(tuple(sets), drawn_by, f"{words} draws from {what}, in the template {template!r}")
+    return Canaries(tuple(sets), drawn_by, f"{words} draws from {style}, in the template {template!r}")
 
 
 def write_canaries(path: Path, canaries: Canaries) -> Seal:
@@ -178,11 +178,10 @@ def write_canaries(path: Path, canaries: Canaries) -> Seal:
             raise DataError(
                 f"{file}: exists already; planted canaries cannot be tested without it, so take another name"
             )
-    lines = [
-        json.dumps(_row_from_canary(canary), ensure_ascii=False)
-        for canary_set in canaries.sets
-        for canary in canary_set.canaries
-    ]
+    lines = []
+    for canary in (canary for canary_set in canaries.sets for canary in canary_set.canaries):
+        values = (canary.set, canary.name, canary.text, int(canary.published), text_sha256(canary.text))
+        lines.append(json.dumps(dict(zip(_KEYS, values, strict=True)), ensure_ascii=False))
     content = ("\n".join(lines) + "\n").encode()
     with write_atomically(path) as temporary:
         temporary.write_bytes(content)
@@ -201,7 +200,7 @@ def write_canaries(path: Path, canaries: Canaries) -> Seal:
 
 
 def read_canaries(path: Path) -> list[CanarySet]:
-    """The sets of a file, by number.
+    """Return the sets of a file, by number.
 
     Raises DataError, naming the lines, where one cannot be read, its text is blank, is not the one of its sha256 or
     stands twice; and, naming the sets, where not exactly one canary is published, or there is no alternative. Nothing
@@ -223,21 +222,26 @@ def read_canaries(path: Path) -> list[CanarySet]:
             names_or_texts.setdefault(value, row.location)
         found.setdefault(canary.set, []).append(canary)
     # Of a file with bad lines a set may be short for that reason alone.
-    problems = problems or list(_find_unusable_sets(found))
+    for number, canaries in sorted(found.items()) if not problems else ():
+        published = sum(canary.published for canary in canaries)
+        if published != 1:
+            problems.append((f"set {number}", f"has {published} published canaries, not one"))
+        elif len(canaries) < 2:
+            problems.append((f"set {number}", "has no alternative"))
     if problems:
         named = "; ".join(f"{location}: {why}" for location, why in problems[:_NAMED_AT_MOST])
         more = f" (and {len(problems) - _NAMED_AT_MOST} more)" if len(problems) > _NAMED_AT_MOST else ""
         raise DataError(f"{path}: is not a whole file of canaries: {named}{more}; take the file as it was written")
-    return [_canary_set_from_canaries(number, canaries) for number, canaries in sorted(found.items())]
+    return [_build_canary_set(number, canaries) for number, canaries in sorted(found.items())]
 
 
 def seal_path(path: Path) -> Path:
-    """The path of the seal of the file at ``path``."""
+    """Return the path of the seal of the file at ``path``."""
     return path.with_suffix(".seal.json")
 
 
 def read_seal(path: Path) -> Seal | None:
-    """The seal of the file of canaries at ``path``; None where there is none beside it.
+    """Return the seal of the file of canaries at ``path``; None where there is none beside it.
 
     Raises DataError where it cannot be read or the file is not the one that was sealed.
     """
@@ -257,49 +261,13 @@ def read_seal(path: Path) -> Seal | None:
     return seal
 
 
-def _list_vocabulary(style: Style) -> Sequence[str]:
-    if style == "words":
-        return WORDS
-    return [f"{number:04x}" for number in range(16**4)] if style == "hex" else [f"{n:04d}" for n in range(10**4)]
-
-
-def _iterate_distinct_texts(source: random.Random, parts: Sequence[str], words: int, template: str) -> Iterator[str]:
-    taken: set[str] = set()
-    while True:
-        text = template.replace(SLOT, " ".join(source.choice(parts) for _ in range(words)))
-        if text not in taken:
-            taken.add(text)
-            yield text
-
-
-def _canary_set_from_texts(number: int, texts: Sequence[str], chosen: int) -> CanarySet:
-    return _canary_set_from_canaries(
-        number,
-        [Canary(number, f"{number:04d}-{place + 1:04d}", text, place == chosen) for place, text in enumerate(texts)],
-    )
-
-
-def _canary_set_from_canaries(number: int, canaries: Sequence[Canary]) -> CanarySet:
+def _build_canary_set(number: int, canaries: Sequence[Canary]) -> CanarySet:
     [published] = [canary for canary in canaries if canary.published]
     return CanarySet(number, published, tuple(canary for canary in canaries if not canary.published))
 
 
-def _find_unusable_sets(sets: Mapping[int, Sequence[Canary]]) -> Iterator[tuple[str, str]]:
-    for number, canaries in sorted(sets.items()):
-        published = sum(canary.published for canary in canaries)
-        if published != 1:
-            yield f"set {number}", f"has {published} published canaries, not one"
-        elif len(canaries) < 2:
-            yield f"set {number}", "has no alternative"
-
-
-def _row_from_canary(canary: Canary) -> dict[str, object]:
-    values = (canary.set, canary.name, canary.text, int(canary.published), text_sha256(canary.text))
-    return dict(zip(_KEYS, values, strict=True))
-
-
 def _parse_canary(values: Mapping[str, object]) -> Canary | str:
-    """The canary of one line, or what is wrong with it."""
+    """Return the canary of one line, or what is wrong with it."""
     missing = [key for key in _KEYS if key not in values]
     if missing:
         return f"has no {', '.join(missing)}"

@@ -1,8 +1,5 @@
 """The rank test of random canaries: the rank of a published canary among those that were never published.
 
-What belongs here: ranks, their exact p-values and the exact p-value of several. What does not: making canaries
-(evidence/canaries.py) and running a model over them (scoring/corpus_tests.py).
-
 A publisher draws 1 + K texts from one distribution, publishes one of them, chosen by chance, and keeps the others
 secret. If the model was not trained on the published one, each of the K + 1 was equally likely to be it: its rank by
 any score is uniform on 1 … K + 1, whatever the model and the texts are. Several sets are drawn independently of each
@@ -38,7 +35,6 @@ class CanaryRank:
     ``reason`` says why and there is neither p-value nor statistic.
     """
 
-    status: Literal["ok", "refused"]
     reason: str | None
     p_value: float | None
     statistic: float | None
@@ -47,11 +43,15 @@ class CanaryRank:
     method: str
     assumption: str = ASSUMPTION
 
+    @property
+    def status(self) -> Literal["ok", "refused"]:
+        return "ok" if self.reason is None else "refused"
+
 
 def canary_rank_test(
     published: npt.ArrayLike, alternatives: Sequence[npt.ArrayLike], *, alpha: float = ALPHA
 ) -> CanaryRank:
-    """The rank test of S published canaries (scores [S]) against the alternatives of their sets (S rows of K_s).
+    """Run the rank test of S published canaries (scores [S]) against the alternatives of their sets (S rows of K_s).
 
     A set's p-value is (1 + #{alternatives with a score >= the published one's}) / (K + 1): exact without ties, and
     conservative with them. All sets together: the probability of a sum of ranks as small as this one, exact by
@@ -63,15 +63,17 @@ def canary_rank_test(
     if scores.ndim != 1 or not len(scores) or len(scores) != len(others):
         raise DataError(f"one published canary for each set is needed: {scores.size} of {len(others)} sets")
     sizes = [len(other) for other in others]
-    method = f"rank of the published canary among {_format_range(sizes)} alternatives"
+    low, high = min(sizes), max(sizes)
+    among = str(low) if low == high else f"{low} to {high}"
+    method = f"rank of the published canary among {among} alternatives"
     if len(sizes) > 1:
         method += f", {len(sizes)} sets: sum of ranks, exact by convolution"
     reason = _explain_refusal(scores, others, alpha)
     if reason is not None:
-        return CanaryRank("refused", reason, None, None, (), sum(sizes), method)
+        return CanaryRank(reason, None, None, (), sum(sizes), method)
     ranks = tuple(rank_of(score, row) for score, row in zip(scores, others, strict=True))
     p_value = rank_sum_p(ranks, sizes)
-    return CanaryRank("ok", None, p_value, float(np.mean(ranks)), ranks, sum(sizes), method)
+    return CanaryRank(None, p_value, float(np.mean(ranks)), ranks, sum(sizes), method)
 
 
 def rank_of(score: float, alternatives: npt.ArrayLike) -> int:
@@ -80,7 +82,7 @@ def rank_of(score: float, alternatives: npt.ArrayLike) -> int:
 
 
 def rank_sum_p(ranks: Sequence[int], alternatives: Sequence[int]) -> float:
-    """The probability that S independent ranks, uniform on 1 … K_s + 1, have a sum of at most that of ``ranks``.
+    """Return the probability that S independent ranks, uniform on 1 … K_s + 1, have a sum of at most that of ``ranks``.
 
     ``alternatives`` are the K_s. Exact but for rounding; below 1e-300 it is given as 1e-300. Raises DataError for
     unequal lengths, no rank, or one that is not among 1 … K_s + 1.
@@ -102,7 +104,7 @@ def rank_sum_p(ranks: Sequence[int], alternatives: Sequence[int]) -> float:
 
 
 def smallest_p(alternatives: Sequence[int]) -> float:
-    """The smallest p-value that sets of so many alternatives can give: every published canary ranks first."""
+    """Return the smallest p-value that sets of so many alternatives can give: every published canary ranks first."""
     return math.exp(-sum(math.log(size + 1) for size in alternatives))
 
 
@@ -121,8 +123,3 @@ def _explain_refusal(
             f"{reachable:.3g}; one set needs at least {math.ceil(1 / alpha - 1e-9) - 1} alternatives"
         )
     return None
-
-
-def _format_range(sizes: Sequence[int]) -> str:
-    low, high = min(sizes), max(sizes)
-    return str(low) if low == high else f"{low} to {high}"

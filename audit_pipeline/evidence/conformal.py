@@ -1,8 +1,5 @@
 """Groups of texts against calibration groups: conformal p-values, and what many of them allow to say.
 
-What belongs here: the statistic of a group, its p-value and q-values. What does not: single texts at a threshold
-(thresholds.py) and the share of members (contamination_rate.py).
-
 Windows of one document are not independent, so a group has one statistic, the mean score of some of its texts. A mean
 of few texts scatters more than one of many, so both sides average equally many: c = min(n, q) of a group of n texts,
 where q is what most calibration groups have. Which c texts is decided by a hash. Calibration groups of fewer are left
@@ -46,7 +43,7 @@ class GroupTests:
     n_compared: Counts
     statistic: Floats
     p_value: Floats
-    n_calibration: Counts
+    n_calibration_groups: Counts
     reason: str | None = None
 
     def __len__(self) -> int:
@@ -80,7 +77,7 @@ def count_compared_texts(sizes: npt.ArrayLike) -> int:
 
 
 def run_group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTests:
-    """The groups of ``audited`` against the groups of the non-members of ``calibration``, sorted by name.
+    """Test the groups of ``audited`` against the groups of the non-members of ``calibration``, sorted by name.
 
     Refused, with a reason, where either side has no text.
     """

@@ -1,8 +1,5 @@
 """How much of a book, collection or benchmark was read: the share that is flagged, and what it says of members.
 
-What belongs here: flagged shares, and the share of members that explains them, each with its interval. What does not:
-choosing the threshold (thresholds.py), and which texts make up a unit (decision_tables.py).
-
 A share p of members is flagged at p TPR + (1 - p) FPR, so p = (flagged - FPR) / (TPR - FPR), clipped to 0 and 1
 (Rogan and Gladen, American Journal of Epidemiology 107, 1978). FPR and TPR are measured on calibration texts:
 
@@ -42,9 +39,9 @@ import scipy
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.evidence.conformal import Counts
-from audit_pipeline.evidence.thresholds import Places, ScoredTexts, Threshold, largest_accuracy_threshold
+from audit_pipeline.evidence.thresholds import ScoredTexts, Threshold, largest_accuracy_threshold
 from audit_pipeline.metrics.rates import Rate, clopper_pearson_bounds, difference_interval, grouped_rate
-from audit_pipeline.metrics.roc import Floats
+from audit_pipeline.metrics.roc import Floats, Places
 
 MIN_DIFFERENCE = 0.1
 FOLDS = 10
@@ -98,11 +95,10 @@ class Instrument:
 class UnitRates:
     """Flagged and corrected shares of u units, by name: [u] each; corrected ones are NaN where there are none.
 
-    ``reason`` says why there is no corrected share; None where there is one. The ends of its interval are NaN where the
-    calibration texts contradict it.
+    The ends of the interval of a corrected share are NaN, too, where the calibration texts contradict it.
     """
 
-    units: npt.NDArray[Any]
+    name: npt.NDArray[Any]
     n_texts: Counts
     n_groups: Counts
     n_flagged: Counts
@@ -112,7 +108,6 @@ class UnitRates:
     corrected: Floats
     corrected_low: Floats
     corrected_high: Floats
-    reason: str | None
 
 
 def measure_instrument(threshold: Threshold, calibration: ScoredTexts) -> Instrument | None:
@@ -136,12 +131,14 @@ def measure_instrument(threshold: Threshold, calibration: ScoredTexts) -> Instru
         flagged = calibration.scores >= np.array(used)[folds]
         false, true = flagged[calibration.labels == NON_MEMBER], flagged[calibration.labels == MEMBER]
     fpr, tpr = grouped_rate(false, nonmembers.groups), grouped_rate(true, members.groups)
-    spread = _compute_spread(false, nonmembers.groups, true, members.groups)
+    fpr_margins = _compute_group_margins(false, nonmembers.groups)
+    tpr_margins = _compute_group_margins(true, members.groups)
+    spread = None if fpr_margins is None or tpr_margins is None else GroupSpread(*fpr_margins, *tpr_margins)
     return Instrument(threshold.threshold, used, fpr, tpr, spread, _explain_refusal(fpr, tpr))
 
 
 def select_assumption(instrument: Instrument, n_groups: int) -> str:
-    """What must be true for the corrected share of a unit of ``n_groups`` groups to hold."""
+    """Return what must be true for the corrected share of a unit of ``n_groups`` groups to hold."""
     if n_groups > 1:
         return ASSUMPTION
     return ASSUMPTION_OF_AN_AVERAGE_GROUP if instrument.spread is None else ASSUMPTION_OF_ONE_GROUP
@@ -199,7 +196,8 @@ def compute_unit_rates(audited: ScoredTexts, units: npt.NDArray[Any], instrument
     flags = (audited.scores >= instrument.threshold).astype(np.float64)
     n_texts = np.bincount(codes, minlength=len(names))
     n_flagged = np.bincount(codes, weights=flags, minlength=len(names)).astype(np.int64)
-    n_groups = _count_groups(codes, audited.groups, len(names))
+    _, group_codes = np.unique(audited.groups, return_inverse=True)
+    n_groups = np.bincount(np.unique(np.stack([codes, group_codes]), axis=1)[0], minlength=len(names))
     printed = _compute_shares(flags, codes, audited.groups, n_groups)
     if instrument.reason is None:
         weights = np.mean([audited.scores >= threshold for threshold in instrument.thresholds], axis=0)
@@ -213,7 +211,7 @@ def compute_unit_rates(audited: ScoredTexts, units: npt.NDArray[Any], instrument
             corrected = share, low, high
     else:
         corrected = (np.full(len(names), np.nan),) * 3
-    return UnitRates(names, n_texts, n_groups, n_flagged, *printed, *corrected, instrument.reason)
+    return UnitRates(names, n_texts, n_groups, n_flagged, *printed, *corrected)
 
 
 def _explain_refusal(fpr: Rate, tpr: Rate) -> str | None:
@@ -245,7 +243,7 @@ def _assign_folds(calibration: ScoredTexts) -> Places:
 
 
 def _compute_margins(rate: Rate) -> tuple[float, float, float]:
-    """The rate, and how far its interval reaches down and up from it."""
+    """Return the rate, and how far its interval reaches down and up from it."""
     if rate.value is None or rate.low is None or rate.high is None:
         raise ValueError("a rate without an interval corrects nothing")
     return rate.value, rate.value - rate.low, rate.high - rate.value
@@ -261,21 +259,8 @@ def _find_crossing(bound: Callable[[Floats], Floats], size: int) -> Floats:
     return (low + high) / 2
 
 
-def _compute_spread(
-    nonmember_flags: npt.ArrayLike,
-    nonmember_groups: npt.NDArray[Any],
-    member_flags: npt.ArrayLike,
-    member_groups: npt.NDArray[Any],
-) -> GroupSpread | None:
-    sides = [
-        _compute_group_margins(*side) for side in ((nonmember_flags, nonmember_groups), (member_flags, member_groups))
-    ]
-    fpr, tpr = sides
-    return None if fpr is None or tpr is None else GroupSpread(*fpr, *tpr)
-
-
 def _compute_group_margins(flags: npt.ArrayLike, groups: npt.NDArray[Any]) -> tuple[float, float] | None:
-    """How far below and above the share of all texts the central 95% of the groups' own rates reach."""
+    """Return how far below and above the share of all texts the central 95% of the groups' own rates reach."""
     values = np.asarray(flags, dtype=np.float64)
     names, codes = np.unique(groups, return_inverse=True)
     n, n_groups = len(values), len(names)
@@ -293,16 +278,10 @@ def _compute_group_margins(flags: npt.ArrayLike, groups: npt.NDArray[Any]) -> tu
     return max(0.0, float(share - low)), max(0.0, float(high - share))
 
 
-def _count_groups(codes: Places, groups: npt.NDArray[Any], n_units: int) -> Counts:
-    _, group_codes = np.unique(groups, return_inverse=True)
-    pairs = np.unique(np.stack([codes, group_codes]), axis=1)
-    return np.bincount(pairs[0], minlength=n_units)
-
-
 def _compute_shares(
     weights: Floats, codes: Places, groups: npt.NDArray[Any], n_groups: Counts
 ) -> tuple[Floats, Floats, Floats]:
-    """The share of each unit and the ends of its interval."""
+    """Return the share of each unit and the ends of its interval."""
     n = np.bincount(codes, minlength=len(n_groups)).astype(np.float64)
     flagged = np.bincount(codes, weights=weights, minlength=len(n_groups))
     low, high = clopper_pearson_bounds(np.minimum(flagged, n), n)

@@ -1,8 +1,5 @@
 """Dataset inference: is a whole set of texts likelier to have been trained on than texts known not to have been?
 
-What belongs here: the test, from a matrix of detector scores to one p-value. What does not: computing scores
-(detectors/), what a benchmark's design is (benchmarks/), and what may be claimed (claims.py).
-
 Source: Maini et al. 2024, arXiv 2406.06443, section 5.1. A linear model learns on one half which detectors separate the
 audited texts from held-out ones, and is tested on the other half, which it has not seen. So however many detectors
 there are, the p-value needs no correction for them. This version differs from the paper's:
@@ -38,7 +35,7 @@ import scipy
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.direction import LEVEL, Direction
 from audit_pipeline.metrics.claims import ClaimLevel, detectable_auroc
-from audit_pipeline.metrics.combine_p import combine_p_values
+from audit_pipeline.metrics.roc import Bools, Floats, Places
 
 NAME = "dataset_inference"
 ASSUMPTION = (
@@ -55,10 +52,6 @@ _NAMED_AT_MOST = 5
 # Relative: what lies below is rounding.
 _NO_SPREAD, _CANCELS = 1e-10, 1e-6
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-Places = npt.NDArray[np.intp]
-
 
 @dataclass(frozen=True)
 class DatasetInference:
@@ -72,7 +65,6 @@ class DatasetInference:
     ``status`` is ``refused``, ``reason`` says why and there is none of these numbers.
     """
 
-    status: Literal["ok", "refused"]
     reason: str | None
     p_value: float | None
     statistic: float | None
@@ -86,25 +78,9 @@ class DatasetInference:
     detectable_auroc: float | None
     assumption: str = ASSUMPTION
 
-    def row(self, *, model: str, benchmark: str, run_id: str) -> dict[str, object]:
-        """The result as a row of CORPUS_TESTS."""
-        return {
-            "model": model,
-            "benchmark": benchmark,
-            "test": NAME,
-            "status": self.status,
-            "reason": self.reason,
-            "p_value": self.p_value,
-            "statistic": self.statistic,
-            "n": self.n,
-            "n_held_out": self.n_held_out,
-            "assumption": self.assumption,
-            "claim_level": self.claim_level,
-            "method": self.method,
-            "direction": self.direction,
-            "detectable_auroc": self.detectable_auroc,
-            "run_id": run_id,
-        }
+    @property
+    def status(self) -> Literal["ok", "refused"]:
+        return "ok" if self.reason is None else "refused"
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +93,7 @@ class Features:
 
 
 def feature_matrix(example_ids: Sequence[str], names: Sequence[str], scores: Sequence[float | None]) -> Features:
-    """The matrix of a long table of scores: one entry per text and feature, None where there is no score.
+    """Return the matrix of a long table of scores: one entry per text and feature, None where there is no score.
 
     Texts and features are in alphabetical order. Raises DataError for unequal lengths, and where a text has two
     entries of one feature.
@@ -163,7 +139,7 @@ def dataset_inference(
     splits: int = SPLITS,
     seed: int = 0,
 ) -> DatasetInference:
-    """The test of audited ``texts`` against held-out ones.
+    """Test audited ``texts`` against held-out ones.
 
     A feature that any text lacks is left out and named. Groups with texts of both sides stay in one half with both; the
     test then errs on the safe side. ``known_members``: values [m, d] and groups [m] of texts that are known to be
@@ -177,18 +153,29 @@ def dataset_inference(
     """
     if splits < 1:
         raise DataError(f"dataset inference needs at least one split, not {splits}")
-    complete = np.isfinite(texts.values).all(axis=0)
+    n_lacking = (~np.isfinite(texts.values)).sum(axis=0)
+    complete = n_lacking == 0
+    left_out = tuple(
+        f"{name} ({n} of {len(texts.values)} texts lack it)"
+        for name, n in zip(texts.names, n_lacking.tolist(), strict=True)
+        if n
+    )
     units = _group_texts(texts)
     reason = _explain_refusal(design, units, bool(complete.any()))
     tested = []
     if reason is None:
         ordered = texts.values[units.order][:, complete]
-        members = None if known_members is None else _select_known_members(*known_members, np.asarray(complete))
+        audited, held_out = int(units.has_audited.sum()) // 2, int(units.has_held_out.sum()) // 2
+        deviation = math.sqrt((audited + held_out + 1) / (12 * audited * held_out))
+        members = None
+        if known_members is not None:
+            of_members = known_members[0][:, complete]
+            whole = np.isfinite(of_members).all(axis=1)
+            _, group = np.unique(np.array(known_members[1], dtype=object)[whole], return_inverse=True)
+            members = (of_members[whole], group) if whole.any() else None
         tested = [_test_split(ordered, units, members, np.random.default_rng([seed, split])) for split in range(splits)]
     p_values = [split.directed_p_value for split in tested]
-    left_out = _list_features_left_out(texts)
     return DatasetInference(
-        status="ok" if reason is None else "refused",
         reason=reason,
         p_value=None if reason is not None else combine_p_values(p_values),
         statistic=None if reason is not None else _median_t(tested),
@@ -199,23 +186,8 @@ def dataset_inference(
         claim_level=claim_level,
         method=_format_method(int(complete.sum()), splits, tested, left_out),
         direction=None if reason is not None else _combine_directions(tested),
-        detectable_auroc=None if reason is not None else _find_detectable_auroc(units),
-    )
-
-
-def _find_detectable_auroc(units: _Units) -> float:
-    """Of a test of the smaller halves; twice the median p-value is at most 5% where half of the splits are at 2.5%."""
-    audited, held_out = int(units.has_audited.sum()) // 2, int(units.has_held_out.sum()) // 2
-    return detectable_auroc(math.sqrt((audited + held_out + 1) / (12 * audited * held_out)), LEVEL / 2)
-
-
-def _list_features_left_out(texts: ComparedTexts) -> tuple[str, ...]:
-    """The features that some text lacks, each with how many lack it."""
-    n_lacking = (~np.isfinite(texts.values)).sum(axis=0)
-    return tuple(
-        f"{name} ({int(n)} of {len(texts.values)} texts lack it)"
-        for name, n in zip(texts.names, n_lacking, strict=True)
-        if n
+        # Of a test of the smaller halves; twice the median p-value is at most 5% where half of the splits are at 2.5%.
+        detectable_auroc=None if reason is not None else detectable_auroc(deviation, LEVEL / 2),
     )
 
 
@@ -241,7 +213,7 @@ class _Split:
 
 
 def _combine_directions(split_results: Sequence[_Split]) -> Direction:
-    """The direction of the difference that the splits together find at 5%; ``none`` where they find none."""
+    """Return the direction of the difference that the splits together find at 5%; ``none`` where they find none."""
     if combine_p_values([split.directed_p_value for split in split_results]) <= LEVEL:
         return "training"
     against = sum(not split.runs_with_training for split in split_results)
@@ -252,28 +224,25 @@ def _combine_directions(split_results: Sequence[_Split]) -> Direction:
 def _format_method(
     n_features: int, splits: int, split_results: Sequence[_Split], omitted_features: Sequence[str]
 ) -> str:
-    more = len(omitted_features) - _NAMED_AT_MOST
-    named = ", ".join(omitted_features[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
-    return (
+    words = (
         f"{n_features} feature{'' if n_features == 1 else 's'}, ridge regression of group means, one-sided Welch test "
         f"of group means of the other half in the direction of training, {splits} random splits by group, "
-        "twice the median "
-        f"p-value{_format_directions(split_results)}{f'; left out: {named}' if omitted_features else ''}"
+        "twice the median p-value"
     )
-
-
-def _format_directions(split_results: Sequence[_Split]) -> str:
-    if not split_results:
-        return ""
-    with_training = sum(split.runs_with_training for split in split_results)
-    words = f"; {with_training} of {len(split_results)} fitted halves run in the direction of training"
-    if against := max(split.n_against for split in split_results):
-        words += f", up to {against} feature(s) left aside by which known members score lower"
-    if with_training == len(split_results):
-        return words
-    return (
-        f"{words} (p = {combine_p_values([split.p_value for split in split_results]):.2g} without regard to direction)"
-    )
+    if split_results:
+        with_training = sum(split.runs_with_training for split in split_results)
+        words += f"; {with_training} of {len(split_results)} fitted halves run in the direction of training"
+        if against := max(split.n_against for split in split_results):
+            words += f", up to {against} feature(s) left aside by which known members score lower"
+        if with_training < len(split_results):
+            p_value = combine_p_values([split.p_value for split in split_results])
+            words += f" (p = {p_value:.2g} without regard to direction)"
+    if omitted_features:
+        more = len(omitted_features) - _NAMED_AT_MOST
+        words += f"; left out: {', '.join(omitted_features[:_NAMED_AT_MOST])}" + (
+            f" and {more} more" if more > 0 else ""
+        )
+    return words
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,12 +290,23 @@ def _explain_refusal(design: str, units: _Units, any_feature: bool) -> str | Non
     return None if any_feature else "every feature is missing for some text"
 
 
-def _test_split(values: Floats, units: _Units, members: _KnownMembers | None, generator: np.random.Generator) -> _Split:
-    """Welch's t and its one-sided p-value on one random half, of the model fitted to the other."""
+def _test_split(
+    values: Floats, units: _Units, members: tuple[Floats, Places] | None, generator: np.random.Generator
+) -> _Split:
+    """Welch's t and its one-sided p-value on one random half, of the model fitted to the other.
+
+    ``members``: values [m, d] of texts that are known to be members, and the place of each text's group [m].
+    """
     from sklearn.linear_model import RidgeCV  # noqa: PLC0415 - it is heavy
     from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
 
-    fitted = _draw_fitted_groups(units, generator)[units.group]
+    # Half of the groups of each composition (audited, held out, both) are fitted.
+    composition = units.has_audited + 2 * units.has_held_out
+    chosen = np.zeros(len(composition), dtype=bool)
+    for kind in (1, 2, 3):
+        places = np.flatnonzero(composition == kind)
+        chosen[generator.permutation(places)[: len(places) // 2]] = True
+    fitted = chosen[units.group]
     lengths = np.diff(np.append(units.start, len(values)))
     texts = np.repeat(fitted, lengths)
     ends = np.percentile(values[texts], _CLIPPED_AT, axis=0)
@@ -334,7 +314,10 @@ def _test_split(values: Floats, units: _Units, members: _KnownMembers | None, ge
     means = np.add.reduceat(scaler.transform(np.clip(values, *ends)), units.start, axis=0) / lengths[:, None]
     against = np.zeros(values.shape[1], dtype=bool)
     if members is not None:
-        member_means = members.compute_group_means(scaler.transform(np.clip(members.values, *ends)))
+        known, group = members
+        sums = np.zeros((group.max() + 1, values.shape[1]))
+        np.add.at(sums, group, scaler.transform(np.clip(known, *ends)))
+        member_means = sums / np.bincount(group)[:, None]
         lower = scipy.stats.mannwhitneyu(member_means, means[fitted & units.held_out], alternative="less", axis=0)
         against = np.asarray(lower.pvalue <= LEVEL / 2)
     # Where all run against training the split finds nothing, and its t says how they run.
@@ -342,9 +325,12 @@ def _test_split(values: Floats, units: _Units, members: _KnownMembers | None, ge
     regression = RidgeCV(alphas=_PENALTIES).fit(used[fitted], np.where(units.held_out[fitted], 0.0, 1.0))
     outputs = regression.predict(used[~fitted])
     audited = ~units.held_out[~fitted]
-    runs = _has_training_direction(
-        np.abs(regression.coef_), _compare_feature_means(used[fitted], units.held_out[fitted])
-    )
+    weights = np.abs(regression.coef_)
+    is_held_out = units.held_out[fitted]
+    # By how much each feature is higher in audited units than in held-out ones.
+    differences = used[fitted][~is_held_out].mean(axis=0) - used[fitted][is_held_out].mean(axis=0)
+    # By more than the rounding of what cancels.
+    runs = float(weights @ differences) > _CANCELS * float(weights @ np.abs(differences))
     t, p_value = _welch_test(outputs[audited], outputs[~audited])
     return _Split(t, p_value, runs and not against.all(), int(against.sum()))
 
@@ -363,11 +349,6 @@ def _welch_test(audited: Floats, held_out: Floats) -> tuple[float, float]:
     return float(tested.statistic), max(least, float(tested.pvalue))
 
 
-def _has_training_direction(weights: Floats, differences: Floats) -> bool:
-    """Whether the weighted features are higher in audited units: by more than the rounding of what cancels."""
-    return float(weights @ differences) > _CANCELS * float(weights @ np.abs(differences))
-
-
 def _median_t(split_results: Sequence[_Split]) -> float | None:
     """None where it has no bound: a side that hardly varies."""
     # Infinities of both signs have no mean.
@@ -376,39 +357,15 @@ def _median_t(split_results: Sequence[_Split]) -> float | None:
     return (low + high) / 2 if math.isfinite(low) and math.isfinite(high) else None
 
 
-@dataclass(frozen=True, eq=False)
-class _KnownMembers:
-    """Texts that are known to be members: ``values`` [m, d], and each one's place among their groups."""
+def combine_p_values(p_values: npt.ArrayLike) -> float:
+    """Return one p-value of several that are not independent: twice the median of the p-values [k], at most 1.
 
-    values: Floats
-    group: Places
-
-    def compute_group_means(self, values: Floats) -> Floats:
-        """Of their ``values`` [m, d] the mean of each group."""
-        sums = np.zeros((self.group.max() + 1, values.shape[1]))
-        np.add.at(sums, self.group, values)
-        return np.asarray(sums / np.bincount(self.group)[:, None])
-
-
-def _select_known_members(values: Floats, groups: Sequence[str], features: Bools) -> _KnownMembers | None:
-    """The known members that have all of ``features``; None where there are none."""
-    whole = np.isfinite(values[:, features]).all(axis=1)
-    if not whole.any():
-        return None
-    _, group = np.unique(np.array(groups, dtype=object)[whole], return_inverse=True)
-    return _KnownMembers(values[:, features][whole], group)
-
-
-def _compare_feature_means(means: Floats, held_out: Bools) -> Floats:
-    """By how much each feature is higher in audited units than in held-out ones: [d]."""
-    return np.asarray(means[~held_out].mean(axis=0) - means[held_out].mean(axis=0))
-
-
-def _draw_fitted_groups(units: _Units, generator: np.random.Generator) -> Bools:
-    """Which groups are fitted: half of those of each composition (audited, held out, both), drawn at random."""
-    composition = units.has_audited + 2 * units.has_held_out
-    chosen = np.zeros(len(composition), dtype=bool)
-    for kind in (1, 2, 3):
-        places = np.flatnonzero(composition == kind)
-        chosen[generator.permutation(places)[: len(places) // 2]] = True
-    return chosen
+    A p-value whatever their dependence (Rüger 1978: k/j times the j-th smallest of k p-values is one; Meinshausen,
+    Meier and Bühlmann 2009 use it for random splits). The price is a factor of two. Fisher's and Stouffer's methods
+    take p-values for independent: on several random splits of the same texts they call a tie a finding. Raises
+    DataError where there is no p-value, or one is not between 0 and 1.
+    """
+    values = np.asarray(p_values, dtype=np.float64)
+    if values.ndim != 1 or not len(values) or not ((values >= 0) & (values <= 1)).all():
+        raise DataError("p-values to combine must be at least one, each between 0 and 1")
+    return float(min(1.0, 2.0 * np.median(values)))

@@ -1,16 +1,9 @@
-"""From scores and examples to the tables of what is decided: texts, groups, rates, and a check of the instrument.
-
-What belongs here: joining scores with examples, and putting thresholds, p-values, rates and the calibration check into
-rows. What does not: how any of them is computed (thresholds.py, conformal.py, contamination_rate.py,
-thresholds.py), metrics and comparisons (evaluation.py), and where the rows are written.
-"""
+"""From scores and examples to the tables of what is decided: texts, groups, rates, and a check of the instrument."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,23 +14,22 @@ from audit_pipeline.catalogue.contracts import (
     CALIBRATION_CHECKS,
     CONTAMINATION_RATES,
     DECISIONS,
-    EXAMPLES,
     GROUP_TESTS,
     MEMBER,
     NON_MEMBER,
     SCORES,
+    Pair,
 )
 from audit_pipeline.catalogue.files import cast_to_columns, table_from_rows
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.conformal import METHOD, GroupTests, ledger_q_values, q_values, run_group_tests
 from audit_pipeline.evidence.contamination_rate import (
     CONTRADICTED,
-    UnitRates,
     compute_unit_rates,
     measure_instrument,
     select_assumption,
 )
-from audit_pipeline.evidence.direction import Direction, detect_score_direction
+from audit_pipeline.evidence.direction import detect_score_direction
 from audit_pipeline.evidence.sides import list_scored_settings
 from audit_pipeline.evidence.thresholds import (
     ScoredTexts,
@@ -49,6 +41,7 @@ from audit_pipeline.evidence.thresholds import (
 )
 from audit_pipeline.metrics.claims import ClaimLevel
 from audit_pipeline.metrics.rates import Rate
+from audit_pipeline.separability.evaluation_texts import read_examples
 
 ALPHAS = (0.05, 0.01)
 RATE_ALPHA = 0.05
@@ -59,16 +52,6 @@ MIN_TEXTS_OF_A_GROUP = 2
 _UNKNOWN = -1
 
 Row = dict[str, object]
-
-
-@dataclass(frozen=True, eq=False)
-class DecisionTables:
-    """The tables DECISIONS, GROUP_TESTS, CONTAMINATION_RATES and CALIBRATION_CHECKS of one model on one benchmark."""
-
-    decisions: pa.Table
-    group_tests: pa.Table
-    contamination_rates: pa.Table
-    calibration_checks: pa.Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,15 +90,16 @@ class _Setting:
 def compute_decision_tables(
     scores: pa.Table,
     examples: pa.Table,
-    *,
-    model: str,
-    benchmark: str,
-    claim_level: ClaimLevel,
+    pair: Pair,
     run_id: str,
+    *,
+    claim_level: ClaimLevel,
     seed: int = 0,
     alphas: Sequence[float] = ALPHAS,
-) -> DecisionTables:
+) -> dict[str, pa.Table]:
     """What the calibration split allows to decide about the evaluation split, for every detector's default setting.
+
+    The tables DECISIONS, GROUP_TESTS, CONTAMINATION_RATES and CALIBRATION_CHECKS of a ``pair``, by name.
 
     ``scores`` and ``examples`` have the columns of SCORES and EXAMPLES; scores of other models and benchmarks, of other
     settings, and without status ``ok`` are left aside. Decisions have a row for each detector, rule and alpha, also
@@ -129,15 +113,14 @@ def compute_decision_tables(
     ConfigError for an alpha outside (0, 1).
     """
     read = _prepare_examples(examples, seed)
-    own = pc.and_(pc.equal(scores["model"], model), pc.equal(scores["benchmark"], benchmark))
-    settings = list(_iterate_settings(scores.filter(own), read))
-    pair: Row = {"model": model, "benchmark": benchmark, "run_id": run_id}
+    own = pc.and_(pc.equal(scores["model"], pair.model), pc.equal(scores["benchmark"], pair.benchmark))
+    of_pair: Row = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
     decisions: list[Row] = []
     tested: list[tuple[_Setting, GroupTests]] = []
     rates: list[Row] = []
     checks: list[Row] = []
-    for setting in settings:
-        named = pair | {"detector": setting.detector, "parameters": setting.parameters}
+    for setting in _iterate_settings(scores.filter(own), read):
+        named = of_pair | {"detector": setting.detector, "parameters": setting.parameters}
         chosen = choose_thresholds(setting.calibration, alphas)
         decisions.extend(
             named | {"is_default": True} | _build_decision_row(threshold, setting.evaluated) for threshold in chosen
@@ -151,25 +134,20 @@ def compute_decision_tables(
         at_rate_alpha = chosen if RATE_ALPHA in alphas else choose_thresholds(setting.calibration, (RATE_ALPHA,))
         for threshold in at_rate_alpha:
             if threshold.alpha in (None, RATE_ALPHA):
-                rates.extend(claimed | row for row in _iterate_rate_rows(threshold, setting, read, benchmark))
+                rates.extend(claimed | row for row in _iterate_rate_rows(threshold, setting, read, pair.benchmark))
         nonmembers = _join_texts(setting.calibration.nonmembers, setting.evaluated.nonmembers)
         checks.extend(named | vars(check) for check in check_calibration(nonmembers, seed=seed))
-    claim: Row = pair | {"is_default": True, "claim_level": claim_level}
-    return DecisionTables(
-        table_from_rows(decisions, DECISIONS),
-        table_from_rows((claim | row for row in _iterate_test_rows(tested, read)), GROUP_TESTS),
-        table_from_rows(rates, CONTAMINATION_RATES),
-        table_from_rows(checks, CALIBRATION_CHECKS),
-    )
+    claim: Row = of_pair | {"is_default": True, "claim_level": claim_level}
+    return {
+        DECISIONS.name: table_from_rows(decisions, DECISIONS),
+        GROUP_TESTS.name: table_from_rows((claim | row for row in _iterate_test_rows(tested, read)), GROUP_TESTS),
+        CONTAMINATION_RATES.name: table_from_rows(rates, CONTAMINATION_RATES),
+        CALIBRATION_CHECKS.name: table_from_rows(checks, CALIBRATION_CHECKS),
+    }
 
 
 def _prepare_examples(examples: pa.Table, seed: int) -> _Examples:
-    names = ("example_id", "label", "split", "group", "collection")
-    held = [name for name in names if name in examples.column_names]
-    table = cast_to_columns(examples.select(held), pa.schema([EXAMPLES.field(name) for name in names]))
-    if pc.count_distinct(table["example_id"]).as_py() != table.num_rows:
-        raise DataError("an example_id occurs twice in the benchmark: build the benchmark again")
-    table = table.sort_by([("group", "ascending"), ("example_id", "ascending")]).combine_chunks()
+    table = read_examples(examples, ("example_id", "label", "split", "group", "collection")).combine_chunks()
     labels = np.asarray(pc.fill_null(table["label"], _UNKNOWN).to_numpy(), dtype=np.int8)
     if not np.isin(labels, (MEMBER, NON_MEMBER, _UNKNOWN)).all():
         raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
@@ -192,7 +170,7 @@ def _encode_column(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.i
 
 
 def _iterate_settings(scores: pa.Table, examples: _Examples) -> Iterator[_Setting]:
-    """Each detector's default setting, sorted by detector."""
+    """Yield each detector's default setting, sorted by detector."""
     scores = cast_to_columns(scores, SCORES)
     place = pc.index_in(scores["example_id"], value_set=examples.table["example_id"])
     if place.null_count:
@@ -241,119 +219,76 @@ def _build_decision_row(threshold: Threshold, evaluated_texts: ScoredTexts) -> R
         "n_calibration_nonmembers": threshold.n_nonmembers,
         "n_calibration_members": threshold.n_members,
         "n_nonmembers": found.fpr.n,
-        "fpr": found.fpr.value,
-        "fpr_low": found.fpr.low,
-        "fpr_high": found.fpr.high,
         "n_members": found.tpr.n,
-        "tpr": found.tpr.value,
-        "tpr_low": found.tpr.low,
-        "tpr_high": found.tpr.high,
+        **_build_rate_columns("fpr", found.fpr),
+        **_build_rate_columns("tpr", found.tpr),
         "method": threshold.method if threshold.threshold is None else f"{threshold.method}; {found.method}",
     }
 
 
 def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], examples: _Examples) -> Iterator[Row]:
-    """The rows of all detectors: the ledger needs every p-value before any row can be written."""
+    """Yield the rows of all detectors: the ledger needs every p-value before any row can be written."""
     ledger = ledger_q_values([found.p_value for _, found in setting_tests])
     n_ledger = sum(len(found) for _, found in setting_tests)
     for (setting, found), q_ledger in zip(setting_tests, ledger, strict=True):
-        labels, collections = _find_labels_and_collections(setting, found.groups)
-        columns: Mapping[str, Iterable[Any]] = {
-            "group": [examples.group_names[group] for group in found.groups],
-            "collection": [examples.collection_names[collection] for collection in collections],
-            "label": [None if label == _UNKNOWN else label for label in labels.tolist()],
-            "n_texts": found.n_texts.tolist(),
-            "n_compared": found.n_compared.tolist(),
-            "statistic": found.statistic.tolist(),
-            "p_value": found.p_value.tolist(),
-            "q_bh": q_values(found.p_value, "bh").tolist(),
-            "q_by": q_values(found.p_value, "by").tolist(),
-            "q_ledger": q_ledger.tolist(),
-            "n_calibration_groups": found.n_calibration.tolist(),
-        }
+        # The label of each group (unknown where its texts differ) and the collection are those of its first text.
+        place = np.searchsorted(found.groups, setting.audited.groups)
+        first = np.searchsorted(place, np.arange(len(found)))
+        labels = setting.audited.labels[first]
+        differ = np.bincount(place, weights=setting.audited.labels != labels[place]) > 0
+        # Which way the scores run, by every text of which it is known whether it is a member.
+        known = _join_texts(setting.calibration, setting.evaluated)
         same: Row = {
             "detector": setting.detector,
             "parameters": setting.parameters,
             "n_tests": len(found),
             "n_ledger": n_ledger,
             "method": METHOD,
-            "direction": _detect_direction(setting),
+            "direction": detect_score_direction(known.scores, known.labels, known.groups),
         }
-        for values in zip(*columns.values(), strict=True):
-            yield same | dict(zip(columns, values, strict=True))
-
-
-def _detect_direction(setting: _Setting) -> Direction | None:
-    """Which way the detector's scores run, by every text of which it is known whether it is a member."""
-    known = _join_texts(setting.calibration, setting.evaluated)
-    return detect_score_direction(known.scores, known.labels, known.groups)
-
-
-def _find_labels_and_collections(
-    setting: _Setting, groups: npt.NDArray[np.intp]
-) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.intp]]:
-    """The label of each group (unknown where its texts differ) and the collection of its first text."""
-    places = np.searchsorted(groups, setting.audited.groups)
-    labels = setting.audited.labels.astype(np.int64)
-    least, most = np.full(len(groups), np.iinfo(np.int64).max), np.full(len(groups), np.iinfo(np.int64).min)
-    np.minimum.at(least, places, labels)
-    np.maximum.at(most, places, labels)
-    first = np.searchsorted(places, np.arange(len(groups)))
-    return np.where(least == most, least, _UNKNOWN), setting.collections[first]
+        columns = {
+            "group": [examples.group_names[group] for group in found.groups],
+            "collection": [examples.collection_names[collection] for collection in setting.collections[first]],
+            "label": [None if label == _UNKNOWN else label for label in np.where(differ, _UNKNOWN, labels).tolist()],
+            "n_texts": found.n_texts,
+            "n_compared": found.n_compared,
+            "statistic": found.statistic,
+            "p_value": found.p_value,
+            "q_bh": q_values(found.p_value, "bh"),
+            "q_by": q_values(found.p_value, "by"),
+            "q_ledger": q_ledger,
+            "n_calibration_groups": found.n_calibration_groups,
+        }
+        yield from (same | row for row in pa.table(columns).to_pylist())
 
 
 def _iterate_rate_rows(threshold: Threshold, setting: _Setting, examples: _Examples, benchmark: str) -> Iterator[Row]:
     found, audited = measure_instrument(threshold, setting.calibration), setting.audited
     if found is None or not len(audited):
         return
-    whole = np.zeros(len(audited), dtype=np.intp)
     sizes = np.bincount(audited.groups, minlength=len(examples.group_names))
     several = sizes[audited.groups] >= MIN_TEXTS_OF_A_GROUP
-    units = (
-        ("group", examples.group_names, compute_unit_rates(audited.take(several), audited.groups[several], found)),
-        ("collection", examples.collection_names, compute_unit_rates(audited, setting.collections, found)),
-        ("benchmark", [benchmark], compute_unit_rates(audited, whole, found)),
-    )
-    for unit, names, rates in units:
-        for row in _iterate_unit_rows(rates):
-            yield (
-                row
-                | _build_rate_columns("fpr", found.fpr)
-                | _build_rate_columns("tpr", found.tpr)
-                | {
-                    "assumption": select_assumption(found, int(str(row["n_groups"])))
-                    + (CONTRADICTED if row["corrected"] is not None and row["corrected_low"] is None else ""),
-                    "unit": unit,
-                    "name": names[int(str(row["name"]))],
-                    "rule": threshold.rule,
-                    "alpha": threshold.alpha,
-                }
-            )
+    same: Row = {
+        "rule": threshold.rule,
+        "alpha": threshold.alpha,
+        "status": "ok" if found.reason is None else "refused",
+        "reason": found.reason,
+        **_build_rate_columns("fpr", found.fpr),
+        **_build_rate_columns("tpr", found.tpr),
+    }
+    for unit, names, texts, unit_of_text in (
+        ("group", examples.group_names, audited.take(several), audited.groups[several]),
+        ("collection", examples.collection_names, audited, setting.collections),
+        ("benchmark", [benchmark], audited, np.zeros(len(audited), dtype=np.intp)),
+    ):
+        rates = vars(compute_unit_rates(texts, unit_of_text, found))
+        # What there is not is NaN there, and null here.
+        columns = {name: pa.array(values, from_pandas=True) for name, values in rates.items()}
+        for row in pa.table(columns).to_pylist():
+            contradicted = row["corrected"] is not None and row["corrected_low"] is None
+            assumption = select_assumption(found, row["n_groups"]) + (CONTRADICTED if contradicted else "")
+            yield same | row | {"unit": unit, "name": names[row["name"]], "assumption": assumption}
 
 
 def _build_rate_columns(name: str, rate: Rate) -> Row:
     return {name: rate.value, f"{name}_low": rate.low, f"{name}_high": rate.high}
-
-
-def _iterate_unit_rows(rates: UnitRates) -> Iterator[Row]:
-    columns: Mapping[str, npt.NDArray[Any]] = {
-        "name": rates.units,
-        "n_texts": rates.n_texts,
-        "n_groups": rates.n_groups,
-        "n_flagged": rates.n_flagged,
-        "flagged": rates.flagged,
-        "flagged_low": rates.flagged_low,
-        "flagged_high": rates.flagged_high,
-        "corrected": rates.corrected,
-        "corrected_low": rates.corrected_low,
-        "corrected_high": rates.corrected_high,
-    }
-    refused: Row = {} if rates.reason is None else dict.fromkeys(("corrected", "corrected_low", "corrected_high"))
-    for values in zip(*(column.tolist() for column in columns.values()), strict=True):
-        row: Row = dict(zip(columns, values, strict=True)) | refused
-        if rates.reason is None and math.isnan(float(str(row["corrected_low"]))):
-            row |= dict.fromkeys(("corrected_low", "corrected_high"))
-        yield row | {
-            "status": "ok" if rates.reason is None else "refused",
-            "reason": rates.reason,
-        }

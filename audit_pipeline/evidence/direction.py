@@ -1,8 +1,5 @@
 """Which way scores run: higher for texts of training, as every score here should, or the other way.
 
-What belongs here: the three answers, and what texts of which it is known say. What does not: the tests that heed the
-answer (dataset_inference.py, decision_tables.py), and what is said of it (report/vocabulary.py).
-
 A detector whose sign was forgotten (a raw perplexity) ranks members below non-members. Whatever is found with it then
 runs against training, and must not be called a finding of training.
 """
@@ -17,7 +14,6 @@ import scipy
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.roc import Floats
 
 Direction = Literal["training", "opposite", "none"]
 
@@ -35,18 +31,12 @@ def detect_score_direction(scores: npt.ArrayLike, labels: npt.ArrayLike, groups:
     values, classes = np.asarray(scores, dtype=np.float64), np.asarray(labels)
     if not len(values) == len(classes) == len(groups):
         raise DataError("one score, label and group for each text are needed")
-    members, nonmembers = (
-        _compute_group_means(values[classes == side], groups[classes == side]) for side in (MEMBER, NON_MEMBER)
-    )
-    if not len(members) or not len(nonmembers):
+    means = []
+    for side in (MEMBER, NON_MEMBER):
+        _, codes = np.unique(groups[classes == side], return_inverse=True)
+        means.append(np.bincount(codes, weights=values[classes == side]) / np.bincount(codes))
+    if not all(map(len, means)):
         return None
-    if scipy.stats.mannwhitneyu(members, nonmembers, alternative="greater").pvalue <= LEVEL / 2:
+    if scipy.stats.mannwhitneyu(*means, alternative="greater").pvalue <= LEVEL / 2:
         return "training"
-    return (
-        "opposite" if scipy.stats.mannwhitneyu(members, nonmembers, alternative="less").pvalue <= LEVEL / 2 else "none"
-    )
-
-
-def _compute_group_means(values: Floats, groups: npt.NDArray[Any]) -> Floats:
-    names, codes = np.unique(groups, return_inverse=True)
-    return np.bincount(codes, weights=values, minlength=len(names)) / np.bincount(codes, minlength=len(names))
+    return "opposite" if scipy.stats.mannwhitneyu(*means, alternative="less").pvalue <= LEVEL / 2 else "none"

@@ -1,10 +1,5 @@
 """What is laid down before an evaluation: the options that a user asks for, and the headline detector.
 
-What belongs here: the options of `corpus-audit evaluate` as one value with their defaults, as the settings of a lineage
-row, and as a command; and one name or none for the headline, and why it. Plain Python, which the command line does not
-wait for. What does not: the command itself (cli/), the evaluation (operate/evaluate_file.py), results (evaluation.py),
-and what they allow to say (metrics/claims.py).
-
 Of many detectors the best looks better than it is. So the first answer of a report, the highlighted texts and the rates
 that are quoted are those of one detector at its default setting; the others are shown with it. Min-K%++ needs one pass
 and no second model, and applies wherever the whole distribution is known. Of a user's own scores the user names the
@@ -80,7 +75,7 @@ class EvaluateOptions:
         return self.benchmark or self.scores.stem
 
     def settings(self) -> dict[str, object]:
-        """Every option as JSON has it, under the command's name."""
+        """Return every option as JSON has it, under the command's name."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         paths = {name: str(value) for name, value in given.items() if isinstance(value, Path)}
         return {"command": COMMAND, **given, **paths, "benchmark": self.name}

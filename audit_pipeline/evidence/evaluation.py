@@ -1,10 +1,5 @@
 """From a table of scores and a table of examples to the tables of findings: of each detector, and of every two.
 
-What belongs here: putting metrics, intervals, the blind control and the claim level into rows, and the difference of
-two AUROCs on shared texts. What does not: which metrics there are and how any of them is computed (metrics/), the blind
-control and the verdict (separability/assessment.py), what a difference means for a claim (it never raises a level), and
-where the rows are written.
-
 Differences are as in table 11 of Raoof et al. 2025: difference, standard error and two-sided p-value. Standard error
 and degrees of freedom are those of the difference of both detectors' parts of each group (metrics/intervals.py), so
 that what they have in common cancels; with one text per group that is the test of DeLong, DeLong and Clarke-Pearson
@@ -13,14 +8,15 @@ that what they have in common cancels; with one text per group that is the test 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import COMPARISONS, EVALUATIONS, canonical_json
+from audit_pipeline.catalogue.contracts import COMPARISONS, EVALUATIONS, Pair, canonical_json
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.evidence.sides import Key, ScoreColumn, build_score_column, build_score_columns
 from audit_pipeline.metrics.claims import ClaimLevel, SplitVerdict
@@ -30,94 +26,85 @@ from audit_pipeline.metrics.intervals import (
     GroupedSides,
     Interval,
     MeasuredAuroc,
+    Measurement,
     measure_auroc,
 )
-from audit_pipeline.metrics.rates import fpr_at_tpr, tpr_at_fpr
+from audit_pipeline.metrics.rates import measure_share
 from audit_pipeline.metrics.roc import ALL_EQUAL, AUROC, MARGIN, METRICS, OF_SCORES, explain_undefined, roc_points
 from audit_pipeline.separability import blind_controls as blind
 from audit_pipeline.separability.assessment import AssessedSplit
 from audit_pipeline.separability.blind_controls import BlindControl
-from audit_pipeline.separability.evaluation_texts import LabelledExamples, select_labelled_examples
+from audit_pipeline.separability.evaluation_texts import select_labelled_examples
 
 _MEANING = "AUROC less the other's, on the same texts"
 _BLIND_NOTE = "the blind control's scores are taken as given, so that the interval is too narrow rather than too wide"
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """AUROC of one detector less that of another on the same texts; the rest is None where ``method`` says why."""
+class Comparison(Measurement):
+    """AUROC of one detector less that of another on the same texts; but for ``value`` all is None where ``method`` says
+    why."""
 
-    difference: float
+    value: float
     standard_error: float | None
-    interval: Interval
     p_value: float | None
-    method: str
 
 
 def compare_aurocs(
     first: MeasuredAuroc, second: MeasuredAuroc, sides: GroupedSides, *, meaning: str = _MEANING
 ) -> Comparison:
-    """The first AUROC less the second, both of the examples of ``sides``; ``meaning`` begins the method."""
+    """Return the first AUROC less the second, both of the examples of ``sides``; ``meaning`` begins the method."""
     difference = first.value - second.value
     scatter = None if sides.problem else sides.compute_scatter(first.parts - second.parts)
     if scatter is None:
-        return Comparison(difference, None, NO_INTERVAL, None, f"{meaning}; {sides.problem or NOTHING_VARIES}")
+        return Comparison(difference, NO_INTERVAL, f"{meaning}; {sides.problem or NOTHING_VARIES}", None, None)
     reach = scatter.reach()
-    return Comparison(
-        difference,
-        scatter.standard_error,
-        Interval(max(-1.0, difference - reach), min(1.0, difference + reach)),
-        scatter.p_value(difference),
-        f"{meaning}; standard error over {sides.n_groups} groups, 95% interval and two-sided p-value by "
-        f"{scatter.description}",
-    )
+    interval = Interval(max(-1.0, difference - reach), min(1.0, difference + reach))
+    how = f"standard error over {sides.n_groups} groups, 95% interval and two-sided p-value by {scatter.description}"
+    p_value = scatter.p_value(difference)
+    return Comparison(difference, interval, f"{meaning}; {how}", scatter.standard_error, p_value)
 
 
-def compare_detectors(
-    columns: Sequence[ScoreColumn],
-    *,
-    model: str,
-    benchmark: str,
-    run_id: str,
-) -> pa.Table:
+def compare_detectors(columns: Sequence[ScoreColumn], pair: Pair, run_id: str) -> pa.Table:
     """Every two default-setting detectors of ``columns``, and each against the blind control where it is among them.
 
-    ``columns`` are an Evaluation's. The table has the columns of COMPARISONS, one row per pair, in the columns' order,
-    the blind control always the other. A pair is compared on the texts that both have scored; where these are not of
-    both classes there is no difference, and no row.
+    ``columns`` are an Evaluation's. The table has the columns of COMPARISONS, a row per two detectors, in the columns'
+    order, the blind control always the other. They are compared on the texts that both have scored; where these are not
+    of both classes there is no difference, and no row.
     """
     defaults = [column for column in columns if column.is_default]
     defaults.sort(key=lambda column: column.detector == blind.NAME)
+    by_texts: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
+    for first, other in combinations(range(len(defaults)), 2):
+        by_texts[(defaults[first].scored & defaults[other].scored).tobytes()].append((first, other))
     found: dict[tuple[int, int], dict[str, object]] = {}
-    for shared, pairs in _group_pairs_by_texts(defaults).items():
+    for shared, couples in by_texts.items():
         is_shared = np.frombuffer(shared, dtype=np.bool_)
-        first = defaults[pairs[0][0]]
-        own = is_shared[first.scored]
-        labels = first.labels[own]
+        column = defaults[couples[0][0]]
+        own = is_shared[column.scored]
+        labels = column.labels[own]
         if explain_undefined(labels):
             continue
-        groups = [group for group, is_scored in zip(first.groups, own, strict=True) if is_scored]
-        used = sorted({index for pair in pairs for index in pair})
-        sides = GroupedSides(groups, labels)
+        sides = GroupedSides([group for group, is_own in zip(column.groups, own, strict=True) if is_own], labels)
         measured = {
-            index: measure_auroc(roc_points(defaults[index].scores[is_shared[defaults[index].scored]], labels), sides)
-            for index in used
+            place: measure_auroc(roc_points(defaults[place].scores[is_shared[defaults[place].scored]], labels), sides)
+            for place in {place for couple in couples for place in couple}
         }
         n_members = int(labels.sum())
-        for first_column, other in pairs:
-            result = compare_aurocs(measured[first_column], measured[other], sides)
+        for first, other in couples:
+            result = compare_aurocs(measured[first], measured[other], sides)
             against_blind = defaults[other].detector == blind.NAME
-            found[first_column, other] = {
-                "model": model,
-                "benchmark": benchmark,
-                "detector": defaults[first_column].detector,
-                "parameters": defaults[first_column].parameters,
+            found[first, other] = {
+                "model": pair.model,
+                "benchmark": pair.benchmark,
+                "detector": defaults[first].detector,
+                "parameters": defaults[first].parameters,
                 "other": defaults[other].detector,
                 "other_parameters": defaults[other].parameters,
                 "n_members": n_members,
                 "n_nonmembers": len(labels) - n_members,
                 "n_groups": sides.n_groups,
-                "difference": result.difference,
+                "difference": result.value,
                 "standard_error": result.standard_error,
                 "ci_low": result.interval.low,
                 "ci_high": result.interval.high,
@@ -125,17 +112,7 @@ def compare_detectors(
                 "method": f"{result.method}; {_BLIND_NOTE}" if against_blind else result.method,
                 "run_id": run_id,
             }
-    return table_from_rows((found[pair] for pair in sorted(found)), COMPARISONS)
-
-
-def _group_pairs_by_texts(columns: Sequence[ScoreColumn]) -> dict[bytes, list[tuple[int, int]]]:
-    """The pairs of columns by the texts that both have scored."""
-    same: dict[bytes, list[tuple[int, int]]] = {}
-    for first_column, other in combinations(range(len(columns)), 2):
-        same.setdefault((columns[first_column].scored & columns[other].scored).tobytes(), []).append(
-            (first_column, other)
-        )
-    return same
+    return table_from_rows((found[couple] for couple in sorted(found)), COMPARISONS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,15 +130,7 @@ class Evaluation:
     columns: list[ScoreColumn]
 
 
-def evaluate(
-    scores: pa.Table,
-    examples: pa.Table,
-    split: AssessedSplit,
-    *,
-    model: str,
-    benchmark: str,
-    run_id: str,
-) -> Evaluation:
+def evaluate(scores: pa.Table, examples: pa.Table, split: AssessedSplit, pair: Pair, run_id: str) -> Evaluation:
     """The findings: every metric of every detector and setting, and of the blind control, on the evaluation split.
 
     ``scores`` and ``examples`` have the columns of SCORES and EXAMPLES; rows of other models and benchmarks are left
@@ -171,19 +140,31 @@ def evaluate(
     assessed on other texts.
     """
     labelled = select_labelled_examples(examples)
-    columns = build_score_columns(scores, examples, model=model, benchmark=benchmark)
+    columns = build_score_columns(scores, examples, pair)
     if not len(labelled):
         reason = "no finding: no example of the evaluation split has a label, so there is nothing to compare"
         return Evaluation(EVALUATIONS.empty_table(), reason, split.verdict, split.claim_level, columns)
     control = split.align_control(labelled.example_ids)
-    control_column = _build_blind_column(control, labelled)
-    measured: dict[Key, _Findings] = {}
-    for same_texts in _group_columns_by_texts([*columns, control_column]):
-        measured.update(_measure_columns(same_texts, control))
-    rows = [
-        {
-            "model": model,
-            "benchmark": benchmark,
+    has_control = control.scores is not None
+    control_column = build_score_column(
+        blind.NAME,
+        canonical_json({}),
+        np.empty(0) if control.scores is None else control.scores,
+        np.full(len(labelled), has_control),
+        labelled,
+        is_default=True,
+    )
+    by_texts: dict[bytes, list[ScoreColumn]] = defaultdict(list)
+    for column in (*columns, control_column):
+        by_texts[column.scored.tobytes()].append(column)
+    measured: dict[Key, dict[str, Measurement]] = {}
+    for same_texts in by_texts.values():
+        measured |= _measure_columns(same_texts, control)
+    rows = []
+    for column in (*columns, control_column):
+        same = {
+            "model": pair.model,
+            "benchmark": pair.benchmark,
             "detector": column.detector,
             "parameters": column.parameters,
             "is_default": column.is_default,
@@ -191,88 +172,50 @@ def evaluate(
             "n_nonmembers": len(column.nonmembers),
             "n_groups": len(set(column.groups)),
             "n_not_scored": column.n_not_scored,
-            "metric": metric,
-            "value": finding.value,
-            "ci_low": finding.interval.low,
-            "ci_high": finding.interval.high,
-            "method": _format_method(finding, control if column is control_column else None),
             "split_verdict": split.verdict,
             "claim_level": split.claim_level,
             "run_id": run_id,
         }
-        for column in (*columns, control_column)
-        for metric, finding in measured[column.key].items()
-    ]
-    read = [*columns, *([control_column] if control.scores is not None else [])]
+        for metric, found in measured[column.key].items():
+            method = found.method
+            if column is control_column and found.value is not None:
+                method = f"{control.method}; {method}"
+            if column is control_column and control.reason is not None:
+                method = control.reason
+            interval = {"ci_low": found.interval.low, "ci_high": found.interval.high}
+            rows.append({**same, "metric": metric, "value": found.value, **interval, "method": method})
+    read = [*columns, *([control_column] if has_control else [])]
     return Evaluation(table_from_rows(rows, EVALUATIONS), None, split.verdict, split.claim_level, read)
 
 
-@dataclass(frozen=True)
-class _Finding:
-    """One metric's value with its interval; None, and ``method`` says why, where it is not defined."""
-
-    value: float | None
-    interval: Interval
-    method: str
-
-
-_Findings = dict[str, _Finding]
-"""By metric, in the order of ``METRICS``; those that are paired with the blind control only where it was read."""
-
-
-def _build_blind_column(control: BlindControl, labelled: LabelledExamples) -> ScoreColumn:
-    scored = np.full(len(labelled), control.scores is not None)
-    scores = np.empty(0) if control.scores is None else control.scores
-    return build_score_column(blind.NAME, canonical_json({}), scores, scored, labelled, is_default=True)
-
-
-def _group_columns_by_texts(columns: Sequence[ScoreColumn]) -> list[list[ScoreColumn]]:
-    """The columns in lists of those that score the same texts, whose groups are counted once."""
-    same: dict[bytes, list[ScoreColumn]] = {}
-    for column in columns:
-        same.setdefault(column.scored.tobytes(), []).append(column)
-    return list(same.values())
-
-
-def _measure_columns(columns: Sequence[ScoreColumn], control: BlindControl) -> dict[Key, _Findings]:
-    """The findings of columns that score the same texts."""
+def _measure_columns(columns: Sequence[ScoreColumn], control: BlindControl) -> dict[Key, dict[str, Measurement]]:
+    """The findings of columns that score the same texts, whose groups are counted once: by metric, in the order of
+    ``METRICS``; what is paired with the blind control only where that was read."""
     first = columns[0]
     problem = explain_undefined(first.labels)
     if problem:
-        return {column.key: dict.fromkeys(OF_SCORES, _Finding(None, NO_INTERVAL, problem)) for column in columns}
+        return {column.key: dict.fromkeys(OF_SCORES, Measurement(None, NO_INTERVAL, problem)) for column in columns}
     sides = GroupedSides(first.groups, first.labels)
-    of_control = None
+    of_control: MeasuredAuroc | None = None
     if control.scores is not None:
         of_control = measure_auroc(roc_points(control.scores[first.scored], first.labels), sides)
-    return {column.key: _compute_column_findings(column, sides, of_control) for column in columns}
+    return {column.key: _measure_column(column, sides, of_control) for column in columns}
 
 
-def _compute_column_findings(column: ScoreColumn, sides: GroupedSides, of_control: MeasuredAuroc | None) -> _Findings:
-    """Every metric of one column, and what sets it apart from the blind control on the same texts."""
+def _measure_column(
+    column: ScoreColumn, sides: GroupedSides, of_control: MeasuredAuroc | None
+) -> dict[str, Measurement]:
+    """Return every metric of one column, and what sets it apart from the blind control on the same texts."""
     curve = roc_points(column.scores, column.labels)
     measured = measure_auroc(curve, sides)
-    findings = {AUROC.name: _Finding(measured.value, measured.interval, f"{AUROC.meaning}; {measured.method}")}
-    for metric in METRICS.values():
-        if metric.at_fpr is not None:
-            share = tpr_at_fpr(column.scores, sides.labels, sides.groups, metric.at_fpr, points=curve)
-        elif metric.at_tpr is not None:
-            share = fpr_at_tpr(column.scores, sides.labels, sides.groups, metric.at_tpr, points=curve)
-        else:
-            continue
-        findings[metric.name] = _Finding(share.value, share.interval, share.method)
+    found = {AUROC.name: Measurement(measured.value, measured.interval, f"{AUROC.meaning}; {measured.method}")}
+    found |= {name: measure_share(metric, curve, sides) for name, metric in METRICS.items() if metric.is_share}
     if measured.method == ALL_EQUAL:
         return {
-            name: finding if finding.value is None else _Finding(finding.value, NO_INTERVAL, ALL_EQUAL)
-            for name, finding in findings.items()
+            name: metric if metric.value is None else replace(metric, interval=NO_INTERVAL, method=ALL_EQUAL)
+            for name, metric in found.items()
         }
     if of_control is not None and column.detector != blind.NAME:
         # It never raises a claim level.
-        margin = compare_aurocs(measured, of_control, sides, meaning=MARGIN.meaning)
-        findings[MARGIN.name] = _Finding(margin.difference, margin.interval, margin.method)
-    return findings
-
-
-def _format_method(finding: _Finding, control: BlindControl | None) -> str:
-    if control is not None and control.reason is not None:
-        return control.reason
-    return finding.method if control is None or finding.value is None else f"{control.method}; {finding.method}"
+        found[MARGIN.name] = compare_aurocs(measured, of_control, sides, meaning=MARGIN.meaning)
+    return found

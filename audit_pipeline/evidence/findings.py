@@ -1,9 +1,4 @@
-"""From one model's scores on one benchmark to everything that is concluded from them.
-
-What belongs here: which statistics are asked of which texts, and their tables together. What does not: any statistic
-(metrics/, evidence/), reading what they are made of and writing what they come to (operate/stages/,
-operate/evaluate_file.py).
-"""
+"""From one model's scores on one benchmark to everything that is concluded from them."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.contracts import CORPUS_TESTS, EVALUATIONS, MEMBER, NON_MEMBER, RANKED_AMONG_ALL, Pair
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.evidence.dataset_inference import ComparedTexts, Features, dataset_inference, feature_matrix
+from audit_pipeline.evidence.dataset_inference import NAME, ComparedTexts, dataset_inference, feature_matrix
 from audit_pipeline.evidence.decision_tables import compute_decision_tables
 from audit_pipeline.evidence.evaluation import Evaluation, compare_detectors, evaluate
 from audit_pipeline.evidence.sides import IN_WORDS, relabel_against_held_out
@@ -42,43 +37,21 @@ def compute_findings(scores: pa.Table, examples: pa.Table, pair: Pair, split: As
     own = (
         scores if compared is None else scores.filter(pc.is_in(scores["example_id"], value_set=compared["example_id"]))
     )
-    evaluation = evaluate(
-        own,
-        examples if compared is None else compared,
-        split,
-        model=pair.model,
-        benchmark=pair.benchmark,
-        run_id=run_id,
-    )
-    decided = compute_decision_tables(
-        scores,
-        examples,
-        model=pair.model,
-        benchmark=pair.benchmark,
-        claim_level=evaluation.claim_level,
-        run_id=run_id,
-    )
+    evaluation = evaluate(own, examples if compared is None else compared, split, pair, run_id)
+    evaluations = evaluation.table
+    if compared is not None:
+        methods = pa.array([f"{IN_WORDS}; {method}" for method in evaluations["method"].to_pylist()], pa.string())
+        evaluations = evaluations.set_column(EVALUATIONS.names.index("method"), EVALUATIONS.field("method"), methods)
     return Findings(
         evaluation,
         {
-            "comparisons": compare_detectors(
-                evaluation.columns, model=pair.model, benchmark=pair.benchmark, run_id=run_id
-            ),
-            "decisions": decided.decisions,
-            "group_tests": decided.group_tests,
-            "contamination_rates": decided.contamination_rates,
-            "calibration_checks": decided.calibration_checks,
+            "comparisons": compare_detectors(evaluation.columns, pair, run_id),
+            **compute_decision_tables(scores, examples, pair, run_id, claim_level=evaluation.claim_level),
             "corpus_tests": _run_corpus_tests(scores, examples, evaluation, split.design, pair, run_id),
             # Last: where they are, the others are.
-            "evaluations": evaluation.table if compared is None else _prefix_methods_with_sides(evaluation.table),
+            "evaluations": evaluations,
         },
     )
-
-
-def _prefix_methods_with_sides(evaluations: pa.Table) -> pa.Table:
-    """The table with what its two sides are in front of every method."""
-    methods = pa.array([f"{IN_WORDS}; {method}" for method in evaluations["method"].to_pylist()], pa.string())
-    return evaluations.set_column(evaluations.schema.get_field_index("method"), EVALUATIONS.field("method"), methods)
 
 
 def _run_corpus_tests(
@@ -100,7 +73,14 @@ def _run_corpus_tests(
     used = pc.or_(compared, is_member) if any_unknown else compared
     texts = pa.table({"example_id": examples["example_id"], "group": examples["group"], "held_out": held_out})
     texts = texts.append_column("compared", compared).filter(used)
-    features = _build_features(scores.filter(pc.is_in(scores["example_id"], value_set=texts["example_id"])))
+    # Every detector at every setting, but for ranks among all texts: these tie the tested half to the fitted one.
+    is_feature = pc.not_equal(scores["detector"], RANKED_AMONG_ALL)
+    scores = scores.filter(pc.and_(is_feature, pc.is_in(scores["example_id"], value_set=texts["example_id"])))
+    features = feature_matrix(
+        scores["example_id"].to_pylist(),
+        pc.binary_join_element_wise(scores["detector"], scores["parameters"], " ").to_pylist(),
+        pc.if_else(pc.equal(scores["status"], "ok"), scores["score"], None).to_pylist(),
+    )
     texts = texts.take(pc.index_in(pa.array(features.example_ids, pa.string()), value_set=texts["example_id"]))
     tested = texts["compared"].to_numpy()
     if not tested.any() or not pc.any(held_out).as_py():
@@ -112,15 +92,6 @@ def _run_corpus_tests(
         claim_level=evaluation.claim_level,
         known_members=(features.values[~tested], groups[~tested]),
     )
-    row = result.row(model=pair.model, benchmark=pair.benchmark, run_id=run_id)
-    return table_from_rows([row], CORPUS_TESTS)
-
-
-def _build_features(scores: pa.Table) -> Features:
-    """Every detector at every setting, but for ranks among all texts: these tie the tested half to the fitted one."""
-    scores = scores.filter(pc.not_equal(scores["detector"], RANKED_AMONG_ALL))
-    return feature_matrix(
-        scores["example_id"].to_pylist(),
-        pc.binary_join_element_wise(scores["detector"], scores["parameters"], " ").to_pylist(),
-        pc.if_else(pc.equal(scores["status"], "ok"), scores["score"], None).to_pylist(),
-    )
+    own = {name: value for name, value in vars(result).items() if name in CORPUS_TESTS.names}
+    named = {"model": pair.model, "benchmark": pair.benchmark, "test": NAME, "run_id": run_id}
+    return table_from_rows([{**named, "status": result.status, **own}], CORPUS_TESTS)

@@ -1,8 +1,4 @@
-"""What can be concluded of documents before anything is run: by how many there are, and what is known of them.
-
-What belongs here: the conditions of each kind of evidence, as sentences: those that are met, and what would meet the
-others. What does not: the evidence itself, and any number of its own: each is asked of the module that refuses by it.
-"""
+"""What can be concluded of documents before anything is run: by how many there are, and what is known of them."""
 
 from __future__ import annotations
 
@@ -53,10 +49,16 @@ class PossibleConclusions:
 
 
 def list_possible_conclusions(comparison: PlannedComparison, search: PassageSearch) -> PossibleConclusions:
-    """What ``comparison`` and ``search`` allow, from what needs least to what needs most."""
+    """Return what ``comparison`` and ``search`` allow, from what needs least to what needs most."""
+    longer = []
+    if search.problem is None and search.too_short:
+        longer.append(
+            f"Give longer documents: from {search.tokens} tokens on (about {search.tokens * 3 // 4} English words) "
+            "they can be searched for passages. Rows that are parts of one text can stand in one file."
+        )
     return PossibleConclusions(
         (*_state_passage_conclusions(search), *_state_score_conclusions(comparison)),
-        (*_suggest_longer_documents(search), *_suggest_stronger_design(comparison)),
+        (*longer, *_suggest_stronger_design(comparison)),
     )
 
 
@@ -75,14 +77,6 @@ def _state_passage_conclusions(search: PassageSearch) -> Iterator[str]:
         yield (
             f"{search.too_short:,} of {search.documents:,} documents {verb} too short for extraction (fewer than "
             f"{search.tokens} tokens): nothing can be concluded about passages there."
-        )
-
-
-def _suggest_longer_documents(search: PassageSearch) -> Iterator[str]:
-    if search.problem is None and search.too_short:
-        yield (
-            f"Give longer documents: from {search.tokens} tokens on (about {search.tokens * 3 // 4} English words) "
-            "they can be searched for passages. Rows that are parts of one text can stand in one file."
         )
 
 
@@ -107,20 +101,17 @@ def _state_score_conclusions(comparison: PlannedComparison) -> Iterator[str]:
             "How well each detector tells the known members from the held-out texts, and shares that are corrected for "
             "what it misses."
         )
-    yield _format_claim_level(comparison)
-
-
-def _format_claim_level(comparison: PlannedComparison) -> str:
     level = claim_level(comparison.design, "mild shift")
     if level == "screening only":
-        return (
+        yield (
             f"The claim level is '{level}': the held-out documents may differ from the audited ones by their date or "
             "kind, and a detector may see that difference."
         )
-    return (
-        f"The claim level can reach '{level}', since chance chose the held-out documents, if their words alone do not "
-        f"tell them apart (blind control below {MILD_BELOW:g})."
-    )
+    else:
+        yield (
+            f"The claim level can reach '{level}', since chance chose the held-out documents, if their words alone do "
+            f"not tell them apart (blind control below {MILD_BELOW:g})."
+        )
 
 
 def _suggest_stronger_design(comparison: PlannedComparison) -> Iterator[str]:

@@ -1,8 +1,5 @@
 """How many texts are needed to see a given contamination at a given false-positive rate.
 
-What belongs here: sample sizes and power, as functions of scores at hand or of an AUROC. What does not: the tests and
-thresholds themselves, and asking a user for numbers (cli/).
-
 One false-positive rate serves throughout: of a threshold (a clean text called a member), and of a test of many texts
 (clean texts called contaminated). The effect is the contamination rate: the share of the audited texts that are
 members; 1: all of them. Power is computed for two tests:
@@ -130,7 +127,7 @@ def mean_score_power(auroc: float, n: int, n_held_out: int, level: float) -> flo
 
 
 def mean_score_sample_size(auroc: float, level: float, power: float, n_held_out: int | None = None) -> int | None:
-    """The fewest audited texts that give a one-sided Mann-Whitney test that power, by Noether's formula.
+    """Return the fewest audited texts that give a one-sided Mann-Whitney test that power, by Noether's formula.
 
     ``n_held_out`` texts to compare with; as many as audited where None. None where no number up to a million does:
     the AUROC is not above 0.5, or the held-out texts are too few for any number.
@@ -184,7 +181,7 @@ def resampled_power(
 
 
 def flagged_power(n: npt.ArrayLike, tpr: float, fpr: float, effect: float, level: float) -> Floats:
-    """The power of a one-sided exact binomial test of how many of ``n`` texts are flagged, for each n: [len(n)].
+    """Return the power of a one-sided exact binomial test of how many of ``n`` texts are flagged, for each n: [len(n)].
 
     A clean text is flagged at the rate ``fpr``, taken as known, and a contaminated set's texts at
     fpr + effect * (tpr - fpr).
@@ -218,7 +215,7 @@ def flagged_sample_size(tpr: float, fpr: float, effect: float, level: float, pow
 
 
 def binormal_tpr(auroc: float, fpr: float) -> float:
-    """The TPR at a FPR of normal scores of equal spread with that AUROC: Phi(sqrt(2) Phi^-1(AUROC) - z)."""
+    """Return the TPR at a FPR of normal scores of equal spread with that AUROC: Phi(sqrt(2) Phi^-1(AUROC) - z)."""
     return float(norm.sf(norm.isf(fpr) - math.sqrt(2) * norm.ppf(auroc)))
 
 
@@ -228,7 +225,6 @@ def power_report_from_scores(
     goal: PowerGoal,
     *,
     draws: int = DRAWS,
-    seed: int = 0,
 ) -> PowerReport:
     """What an audit needs for ``goal``, from the scores at hand of members and of non-members (one per document, [n]).
 
@@ -242,14 +238,7 @@ def power_report_from_scores(
         tpr = float((inside >= threshold_at(roc_points(scores, labels), goal.fpr)).mean())
     resampled = [
         resampled_power(
-            inside,
-            outside,
-            n,
-            goal.n_held_out or n,
-            level=goal.fpr,
-            effect=goal.effect,
-            draws=draws,
-            seed=seed + place,
+            inside, outside, n, goal.n_held_out or n, level=goal.fpr, effect=goal.effect, draws=draws, seed=place
         )
         for place, n in enumerate(goal.sizes)
     ]

@@ -1,8 +1,5 @@
 """The sharded permutation test of an ordered test set: does the model prefer the published order of the items?
 
-What belongs here: drawing orders, and the two p-values from log-likelihoods. What does not: dealing items into shards
-(shards.py), running a model over the shards (scoring/corpus_tests.py).
-
 Source: Oren et al. 2023, arXiv 2310.17623. An order that carries no meaning is as likely as any other one before
 training. A model that was trained on the file as it is published finds that order likelier than others.
 """
@@ -46,7 +43,6 @@ class OrderTest:
     says why and there is no number.
     """
 
-    status: Literal["ok", "refused"]
     reason: str | None
     p_value: float | None
     statistic: float | None
@@ -55,6 +51,10 @@ class OrderTest:
     method: str
     detectable_auroc: float | None
     assumption: str = ASSUMPTION
+
+    @property
+    def status(self) -> Literal["ok", "refused"]:
+        return "ok" if self.reason is None else "refused"
 
 
 def sharded_permutation_test(
@@ -71,10 +71,8 @@ def sharded_permutation_test(
     10 differences no t-test holds where they are skewed, and the mean of few orders is noise. Raises DataError where
     there is not one row per shard.
     """
-    own, others = (
-        np.asarray(canonical_log_likelihoods, dtype=np.float64),
-        [np.asarray(row, dtype=np.float64) for row in permuted_log_likelihoods],
-    )
+    own = np.asarray(canonical_log_likelihoods, dtype=np.float64)
+    others = [np.asarray(row, dtype=np.float64) for row in permuted_log_likelihoods]
     if own.ndim != 1 or len(own) != len(others) or any(row.ndim != 1 for row in others):
         raise DataError(f"one row of log-likelihoods of other orders for each shard is needed: {len(others)} rows")
     sizes = [len(row) for row in others]
@@ -87,16 +85,19 @@ def sharded_permutation_test(
         reason = "a shard has no other order"
     if reason is not None:
         return build_refused_test(reason, len(own), sum(sizes), method)
-    p_t_test = _t_test(own - np.array([row.mean() for row in others]))
+    differences = own - np.array([row.mean() for row in others])
+    # Equal differences say nothing of their spread.
+    p_t_test = (
+        1.0 if np.ptp(differences) == 0 else float(stats.ttest_1samp(differences, 0, alternative="greater").pvalue)
+    )
     ranks = [rank_of(score, row) for score, row in zip(own, others, strict=True)]
     p_exact = rank_sum_p(ranks, sizes)
     other_rule = f"t-test p = {p_t_test:.3g}" if rule == "exact" else f"exact p = {p_exact:.3g}"
     expected = f"{np.mean(sizes) / 2 + 1:.3g} without training"
     return OrderTest(
-        status="ok",
         reason=None,
         p_value=p_exact if rule == "exact" else p_t_test,
-        statistic=float(np.mean([score - row.mean() for score, row in zip(own, others, strict=True)])),
+        statistic=float(np.mean(differences)),
         shards=len(own),
         orders=sum(sizes),
         method=f"{method} (mean rank {np.mean(ranks):.3g}, {expected}; {other_rule})",
@@ -104,16 +105,9 @@ def sharded_permutation_test(
     )
 
 
-def _t_test(differences: npt.NDArray[np.float64]) -> float:
-    """The p-value of Student's t-test of the mean's being above 0; equal differences say nothing of their spread."""
-    if np.ptp(differences) == 0:
-        return 1.0
-    return float(stats.ttest_1samp(differences, 0.0, alternative="greater").pvalue)
-
-
 def build_refused_test(reason: str, shards: int, orders: int, method: str) -> OrderTest:
-    """The result of a test whose conditions are not met."""
-    return OrderTest("refused", reason, None, None, shards, orders, method, None)
+    """Return the result of a test whose conditions are not met."""
+    return OrderTest(reason, None, None, shards, orders, method, None)
 
 
 def draw_orders(shard: Sequence[int], permutations: int, *, seed: int, number: int) -> list[list[int]]:

@@ -1,8 +1,4 @@
-"""How the items of an ordered test set are dealt into shards, and how many items, shards and orders the test needs.
-
-What belongs here: counting, in plain Python, so that the command's help can say it at once. What does not: drawing
-orders and p-values (sharded_permutation.py).
-"""
+"""How the items of an ordered test set are dealt into shards, and how many items, shards and orders the test needs."""
 
 from __future__ import annotations
 
@@ -25,12 +21,12 @@ _ENOUGH_ITEMS_A_SHARD = 5
 
 
 def default_shard_count(n_items: int) -> int:
-    """The default number of shards, if they fit the model's context."""
+    """Return the default number of shards, if they fit the model's context."""
     return min(_USUAL_SHARDS, max(MIN_SHARDS, n_items // _USUAL_ITEMS_A_SHARD))
 
 
 def divide_into_shards(n_items: int, shards: int) -> list[range]:
-    """The places 0 … n_items - 1 in ``shards`` contiguous stretches whose lengths differ by at most one.
+    """Return the places 0 … n_items - 1 in ``shards`` contiguous stretches whose lengths differ by at most one.
 
     Raises DataError where a shard would have fewer than two items: it has one order only.
     """
@@ -49,7 +45,7 @@ def count_orders(shards: Iterable[range], permutations: int) -> int:
 
 
 def count_items_needed(permutations: int = PERMUTATIONS, shards: int | None = None) -> int | None:
-    """The fewest items that the test can be made of, in ``shards`` shards or in the usual number of them.
+    """Return the fewest items that the test can be made of, in ``shards`` shards or in the usual number of them.
 
     None where no number of items suffices: with so few shards, or random orders of each.
     """
@@ -63,7 +59,7 @@ def count_items_needed(permutations: int = PERMUTATIONS, shards: int | None = No
 
 
 def explain_shortage(shards: int, orders: int) -> str | None:
-    """Why so many shards, and random orders of all of them together, are too few; None where they are enough."""
+    """Return why so many shards, and random orders of all of them together, are too few; None where they are enough."""
     if shards < MIN_SHARDS:
         return f"{shards} shards, the test needs {MIN_SHARDS}"
     if orders < MIN_ORDERS:

@@ -1,10 +1,4 @@
-"""The two sides that are compared: which examples they are, and the scores of a detector beside them.
-
-What belongs here: how examples are read as members and non-members, audited texts of unknown label against held-out
-texts, which the model cannot have read, too; and joining a table of scores with labelled examples, by detector and
-setting. What does not: metrics of the scores and differences between detectors (evaluation.py), and thresholds
-(decision_tables.py).
-"""
+"""The two sides that are compared: which examples they are, and the scores of a detector beside them."""
 
 from __future__ import annotations
 
@@ -15,21 +9,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER
+from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, Pair
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.roc import Floats, RocPoints, explain_undefined, roc_points
+from audit_pipeline.metrics.roc import Bools, Floats, RocPoints, explain_undefined, roc_points
 from audit_pipeline.separability.evaluation_texts import LabelledExamples, select_labelled_examples
 
 IN_WORDS = "audited texts (membership unknown) are compared with held-out texts, the non-members"
 
 
 def is_against_held_out(method: str | None) -> bool:
-    """Whether a metric's ``method`` says that it compares audited with held-out texts."""
+    """Return whether a metric's ``method`` says that it compares audited with held-out texts."""
     return (method or "").startswith(IN_WORDS)
 
 
 def relabel_for_comparison(examples: pa.Table) -> pa.Table:
-    """The examples (schema EXAMPLES), with their own labels or those of :func:`relabel_against_held_out`."""
+    """Return the examples (schema EXAMPLES), with their own labels or those of :func:`relabel_against_held_out`."""
     compared = relabel_against_held_out(examples)
     return examples if compared is None else compared
 
@@ -48,22 +42,16 @@ def relabel_against_held_out(examples: pa.Table) -> pa.Table | None:
     labelled = pc.any(pc.and_(evaluated, pc.is_valid(examples["label"]))).as_py()
     if labelled or not pc.any(held_out).as_py() or not pc.any(evaluated).as_py():
         return None
-    audited = examples.filter(evaluated)
-    sides = ((audited, MEMBER), (examples.filter(held_out), NON_MEMBER))
-    return pa.concat_tables(_set_label_and_split(table, label) for table, label in sides)
+    sides = [
+        examples.filter(chosen)
+        .set_column(EXAMPLES.names.index("label"), EXAMPLES.field("label"), pa.repeat(pa.scalar(label, pa.int8()), n))
+        .set_column(EXAMPLES.names.index("split"), EXAMPLES.field("split"), pa.repeat("evaluation", n))
+        for chosen, label in ((evaluated, MEMBER), (held_out, NON_MEMBER))
+        for n in [pc.sum(chosen).as_py()]
+    ]
+    return pa.concat_tables(sides)
 
 
-def _set_label_and_split(examples: pa.Table, label: int) -> pa.Table:
-    columns = {
-        "label": pa.array([label] * len(examples), pa.int8()),
-        "split": pa.array(["evaluation"] * len(examples), pa.string()),
-    }
-    for name, values in columns.items():
-        examples = examples.set_column(examples.schema.get_field_index(name), EXAMPLES.field(name), values)
-    return examples
-
-
-Bools = npt.NDArray[np.bool_]
 Key = tuple[str, str]
 
 
@@ -99,27 +87,28 @@ class ScoreColumn:
         return np.asarray(self.scores[self.labels == NON_MEMBER])
 
     def roc(self) -> RocPoints | None:
-        """The ROC curve, for plots; None where there is one class only."""
+        """Return the ROC curve, for plots; None where there is one class only."""
         return None if explain_undefined(self.labels) else roc_points(self.scores, self.labels)
 
 
-def build_score_columns(scores: pa.Table, examples: pa.Table, *, model: str, benchmark: str) -> list[ScoreColumn]:
-    """The scores of one model on one benchmark, by detector and parameters, beside their examples' labels.
+def build_score_columns(scores: pa.Table, examples: pa.Table, pair: Pair) -> list[ScoreColumn]:
+    """The scores of a ``pair`` by detector and parameters, with their examples' labels; those of others are left aside.
 
     Sorted by detector and parameters. Raises DataError for an example or setting that is scored twice, a score of an
     example that is not in ``examples``, a status ``ok`` without a finite score, and as :func:`select_labelled_examples`
     and :func:`list_scored_settings` do.
     """
     labelled = select_labelled_examples(examples)
-    own = scores.filter(pc.and_(pc.equal(scores["model"], model), pc.equal(scores["benchmark"], benchmark)))
+    own = scores.filter(pc.and_(pc.equal(scores["model"], pair.model), pc.equal(scores["benchmark"], pair.benchmark)))
     unknown = pc.sum(pc.invert(pc.is_in(own["example_id"], value_set=examples["example_id"]))).as_py()
     if unknown:
-        raise DataError(f"{unknown} scores are of examples that are not in benchmark {benchmark}: score it again")
+        raise DataError(f"{unknown} scores are of examples that are not in benchmark {pair.benchmark}: score it again")
     place = pc.index_in(own["example_id"], value_set=pa.array(labelled.example_ids, pa.string()))
     own = own.append_column("place", place)
     ok = pc.equal(own["status"], "ok")
     if pc.any(pc.and_(ok, pc.invert(pc.fill_null(pc.is_finite(own["score"]), False)))).as_py():
-        raise DataError(f"a score of benchmark {benchmark} has status ok and is not a finite number: score it again")
+        what = f"a score of benchmark {pair.benchmark}"
+        raise DataError(f"{what} has status ok and is not a finite number: score it again")
     columns = []
     for (detector, parameters), is_default in list_scored_settings(own).items():
         rows = own.filter(pc.and_(pc.equal(own["detector"], detector), pc.equal(own["parameters"], parameters)))
@@ -140,7 +129,7 @@ def build_score_columns(scores: pa.Table, examples: pa.Table, *, model: str, ben
 def build_score_column(
     detector: str, parameters: str, scores: Floats, scored_mask: Bools, examples: LabelledExamples, *, is_default: bool
 ) -> ScoreColumn:
-    """The column of the ``scores`` [n] of those ``examples`` whose value in ``scored_mask`` is true."""
+    """Return the column of the ``scores`` [n] of those ``examples`` whose value in ``scored_mask`` is true."""
     groups = [group for group, is_scored in zip(examples.groups, scored_mask, strict=True) if is_scored]
     not_scored = len(examples) - int(scored_mask.sum())
     return ScoreColumn(
@@ -149,7 +138,7 @@ def build_score_column(
 
 
 def list_scored_settings(scores: pa.Table) -> dict[Key, bool]:
-    """By detector and parameters, sorted: whether these are the detector's default (``scores``: schema SCORES).
+    """Return by detector and parameters, sorted: whether these are the detector's default (``scores``: schema SCORES).
 
     Raises DataError where a row does not say so.
     """

@@ -1,9 +1,5 @@
 """Thresholds from a calibration split, what they achieve on texts that chose nothing, and whether they keep their word.
 
-What belongs here: the three rules, the draw of one text per group that two of them need, rates at a threshold with
-their intervals, and the check of the rules on non-members that are split at random many times. What does not: p-values
-of groups (conformal.py), shares of members (contamination_rate.py), metrics that need no threshold (metrics/).
-
 A text is called a member where score >= threshold, so the order statistic that a rule picks is stepped over: the
 threshold is the next float above it, and a text tied with it is not called a member.
 
@@ -15,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -27,12 +23,10 @@ import scipy
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.metrics.rates import Rate, describe_interval_method, grouped_rate
-from audit_pipeline.metrics.roc import Floats
+from audit_pipeline.metrics.roc import Bools, Floats, Places
 
 Rule = Literal["largest_accuracy", "marginal", "certified"]
 Status = Literal["ok", "refused"]
-Bools = npt.NDArray[np.bool_]
-Places = npt.NDArray[np.intp]
 Keys = npt.NDArray[np.uint64]
 
 RISK = 0.05
@@ -64,7 +58,7 @@ class ScoredTexts:
         return len(self.scores)
 
     def take(self, selection: Bools | Places) -> ScoredTexts:
-        """Those of the texts that a mask or places choose."""
+        """Return those of the texts that a mask or places choose."""
         return ScoredTexts(self.scores[selection], self.labels[selection], self.groups[selection], self.keys[selection])
 
     @property
@@ -83,7 +77,7 @@ class ScoredTexts:
         return len(np.unique(self.groups))
 
     def draw_one_per_group(self) -> ScoredTexts:
-        """The text of the smallest key of each group; as random as the keys, whatever the order of texts."""
+        """Return the text of the smallest key of each group; as random as the keys, whatever the order of texts."""
         names, codes = np.unique(self.groups, return_inverse=True)
         order = np.lexsort((self.keys, codes))
         return self.take(order[np.searchsorted(codes[order], np.arange(len(names)))])
@@ -122,7 +116,7 @@ class AchievedRates:
 
 
 def draw_keys(groups: Sequence[str], example_ids: Sequence[str], seed: int) -> Keys:
-    """A pseudo-random number for each of n texts, from a hash of (seed, group, example id): [n].
+    """Return a pseudo-random number for each of n texts, from a hash of (seed, group, example id): [n].
 
     The texts of a group in the order of their keys are in random order, which does not depend on the order of rows.
     Two texts of a group need two ids, or the order of rows decides between them.
@@ -137,7 +131,7 @@ def draw_keys(groups: Sequence[str], example_ids: Sequence[str], seed: int) -> K
 
 
 def largest_accuracy_threshold(calibration: ScoredTexts) -> Threshold:
-    """The threshold that classifies most calibration texts correctly (Shi et al. 2024, section 5.1).
+    """Return the threshold that classifies most calibration texts correctly (Shi et al. 2024, section 5.1).
 
     Every text counts once, so with unequal sides the larger one weighs more. The candidates are the scores and the
     next float above the largest; of candidates with the same accuracy the largest is taken, which flags fewest texts.
@@ -163,22 +157,18 @@ def largest_accuracy_threshold(calibration: ScoredTexts) -> Threshold:
 
 
 def marginal_threshold(calibration: ScoredTexts, alpha: float) -> Threshold:
-    """A threshold with E[FPR] <= alpha, over calibrations and the text that is then called.
+    """Return a threshold with E[FPR] <= alpha, over calibrations and the text that is then called.
 
     With n groups of non-members and one text drawn of each, the ceil((n + 1)(1 - alpha))-th smallest of the n scores:
     split conformal prediction (Vovk et al., 2005; Papadopoulos et al., 2002). Refused where that exceeds n. It holds
     for a text drawn at random from a new group that is exchangeable with the calibration groups. Raises ConfigError
     for an alpha outside (0, 1).
     """
-    drawn = calibration.nonmembers.draw_one_per_group()
-    rank = marginal_rank(len(drawn), alpha)
-    needed = None if rank else min_marginal_groups(alpha)
-    method = f"order statistic {rank} of {len(drawn)} calibration non-members ({_DRAW}): mean FPR at most {alpha:g}"
-    return _threshold_from_rank("marginal", alpha, calibration, drawn, rank, needed, method)
+    return _choose_order_statistic("marginal", alpha, calibration, f"mean FPR at most {alpha:g}")
 
 
 def certified_threshold(calibration: ScoredTexts, alpha: float) -> Threshold:
-    """A threshold with P(FPR > alpha) <= 0.05 over calibrations.
+    """Return a threshold with P(FPR > alpha) <= 0.05 over calibrations.
 
     The smallest order statistic of n scores whose rank k has P(Binomial(n, 1 - alpha) >= k) <= 0.05: the share of
     the population at or below the k-th smallest is Beta(k, n - k + 1), or more where scores tie (tolerance limits of
@@ -188,14 +178,8 @@ def certified_threshold(calibration: ScoredTexts, alpha: float) -> Threshold:
     the false-positive rate of texts drawn at random from new groups, each group once; a single group's own rate may
     be higher. Raises ConfigError for an alpha outside (0, 1).
     """
-    drawn = calibration.nonmembers.draw_one_per_group()
-    rank = certified_rank(len(drawn), alpha)
-    needed = None if rank else min_certified_groups(alpha)
-    method = (
-        f"order statistic {rank} of {len(drawn)} calibration non-members ({_DRAW}): "
-        f"FPR above {alpha:g} in at most {RISK:.0%} of calibrations"
-    )
-    return _threshold_from_rank("certified", alpha, calibration, drawn, rank, needed, method)
+    promise = f"FPR above {alpha:g} in at most {RISK:.0%} of calibrations"
+    return _choose_order_statistic("certified", alpha, calibration, promise)
 
 
 def marginal_rank(n: int, alpha: float) -> int | None:
@@ -205,7 +189,7 @@ def marginal_rank(n: int, alpha: float) -> int | None:
 
 
 def certified_rank(n: int, alpha: float) -> int | None:
-    """The smallest k with P(Binomial(n, 1 - alpha) >= k) <= 0.05; None where there is none up to ``n``."""
+    """Return the smallest k with P(Binomial(n, 1 - alpha) >= k) <= 0.05; None where there is none up to ``n``."""
     _alpha_to_fraction(alpha)
     if not n:
         return None
@@ -214,17 +198,17 @@ def certified_rank(n: int, alpha: float) -> int | None:
 
 
 def min_marginal_groups(alpha: float) -> int:
-    """The fewest groups of calibration non-members that :func:`marginal_threshold` does not refuse."""
+    """Return the fewest groups of calibration non-members that :func:`marginal_threshold` does not refuse."""
     return math.ceil(1 / _alpha_to_fraction(alpha)) - 1
 
 
 def min_certified_groups(alpha: float) -> int:
-    """The fewest groups of calibration non-members that :func:`certified_threshold` does not refuse."""
+    """Return the fewest groups of calibration non-members that :func:`certified_threshold` does not refuse."""
     return math.ceil(math.log(RISK) / math.log1p(-float(_alpha_to_fraction(alpha))))
 
 
 def choose_thresholds(calibration: ScoredTexts, alphas: Sequence[float]) -> list[Threshold]:
-    """Every rule at every alpha; largest accuracy, which has none, comes once and first."""
+    """Return every rule at every alpha; largest accuracy, which has none, comes once and first."""
     rules = (marginal_threshold, certified_threshold)
     return [largest_accuracy_threshold(calibration), *(rule(calibration, alpha) for rule in rules for alpha in alphas)]
 
@@ -252,21 +236,16 @@ def _alpha_to_fraction(alpha: float) -> Fraction:
     return Fraction(str(float(alpha)))
 
 
-def _threshold_from_rank(
-    rule: Rule,
-    alpha: float,
-    calibration: ScoredTexts,
-    drawn_texts: ScoredTexts,
-    rank: int | None,
-    min_groups: int | None,
-    method: str,
-) -> Threshold:
+def _choose_order_statistic(rule: Rule, alpha: float, calibration: ScoredTexts, promise: str) -> Threshold:
+    drawn = calibration.nonmembers.draw_one_per_group()
+    n, (rank_of, needed) = len(drawn), _RANKS[rule]
+    rank = rank_of(n, alpha)
     if rank is None:
-        n = len(drawn_texts)
         has = f"there {'is' if n == 1 else 'are'} {n or 'no'} group{'s' * (n != 1)} of calibration non-members"
-        reason = f"{has} with a score; a {rule} threshold at {alpha:g} needs {min_groups}"
+        reason = f"{has} with a score; a {rule} threshold at {alpha:g} needs {needed(alpha)}"
         return _build_threshold(rule, alpha, calibration, None, reason, f"refused: {reason}")
-    statistic = float(np.partition(drawn_texts.scores, rank - 1)[rank - 1])
+    statistic = float(np.partition(drawn.scores, rank - 1)[rank - 1])
+    method = f"order statistic {rank} of {n} calibration non-members ({_DRAW}): {promise}"
     above = float(np.nextafter(statistic, np.inf))
     return _build_threshold(rule, alpha, calibration, above, None, method, statistic)
 
@@ -293,10 +272,11 @@ SPLITS = 200
 _SLACK = 1e-9
 """Relative: a rate that equals alpha does not exceed it, whatever the rounding of its sum."""
 
-_RULES: tuple[tuple[Rule, Callable[[int, float], int | None], Callable[[float], int]], ...] = (
-    ("marginal", marginal_rank, min_marginal_groups),
-    ("certified", certified_rank, min_certified_groups),
-)
+_RANKS: Mapping[Rule, tuple[Callable[[int, float], int | None], Callable[[float], int]]] = {
+    "marginal": (marginal_rank, min_marginal_groups),
+    "certified": (certified_rank, min_certified_groups),
+}
+"""Of the rules that take an order statistic: which of n, and how many groups they need."""
 
 
 @dataclass(frozen=True)
@@ -321,7 +301,7 @@ class CalibrationCheck:
 def check_calibration(
     nonmembers: ScoredTexts, *, alphas: Sequence[float] = ALPHAS, splits: int = SPLITS, seed: int = 0
 ) -> list[CalibrationCheck]:
-    """Each rule at each alpha, on random halves of the groups of ``nonmembers``: the smaller half calibrates.
+    """Return each rule at each alpha, on random halves of the groups of ``nonmembers``: the smaller half calibrates.
 
     In every split one text is drawn of each calibration group, and the rate is the mean over the other groups of
     the share of a group's texts that is flagged: how often a text drawn from a new group is. The same for every order
@@ -331,28 +311,25 @@ def check_calibration(
         raise DataError(f"the calibration check needs at least two splits, not {splits}")
     n_groups = nonmembers.n_groups
     half = n_groups // 2
-    ranks = {(rule, alpha): rank_of(half, alpha) for rule, rank_of, _ in _RULES for alpha in alphas}
+    ranks = {(rule, alpha): rank_of(half, alpha) for rule, (rank_of, _) in _RANKS.items() for alpha in alphas}
     distinct_ranks = sorted({rank for rank in ranks.values() if rank is not None})
-    rates = (
-        dict(zip(distinct_ranks, _simulate_rates(nonmembers, half, distinct_ranks, splits, seed).T, strict=True))
-        if distinct_ranks
-        else {}
-    )
+    rates = {}
+    if distinct_ranks:
+        simulated = _simulate_rates(nonmembers, half, distinct_ranks, splits, seed)
+        rates = dict(zip(distinct_ranks, simulated.T, strict=True))
     checks = []
-    for rule, _, needed in _RULES:
-        for alpha in alphas:
-            rank = ranks[rule, alpha]
-            if rank is None:
-                reason = (
-                    f"{n_groups} groups of non-members, of which {half} calibrate; "
-                    f"a {rule} threshold at {alpha:g} needs {needed(alpha)}"
-                )
-                checks.append(CalibrationCheck(rule, alpha, splits, n_groups, None, None, None, reason))
-                continue
-            found = rates[rank]
-            error = float(found.std(ddof=1) / np.sqrt(splits))
-            over = float((found > alpha * (1 + _SLACK)).mean())
-            checks.append(CalibrationCheck(rule, alpha, splits, n_groups, float(found.mean()), error, over, None))
+    for (rule, alpha), rank in ranks.items():
+        if rank is None:
+            reason = (
+                f"{n_groups} groups of non-members, of which {half} calibrate; "
+                f"a {rule} threshold at {alpha:g} needs {_RANKS[rule][1](alpha)}"
+            )
+            checks.append(CalibrationCheck(rule, alpha, splits, n_groups, None, None, None, reason))
+            continue
+        found = rates[rank]
+        error = float(found.std(ddof=1) / np.sqrt(splits))
+        over = float((found > alpha * (1 + _SLACK)).mean())
+        checks.append(CalibrationCheck(rule, alpha, splits, n_groups, float(found.mean()), error, over, None))
     return checks
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -190,18 +190,15 @@ def _check_lineage(paths: DataPaths, ledger: Ledger) -> Iterator[Check]:
     yield Check("chain of the lineage", not ledger.problems, "; ".join(ledger.problems) or words)
     files = verify_files(paths, ledger)
     problems = [f"{file.path.relative_to(paths.root).as_posix()}: {file.reason}" for file in files.left_out]
-    problems += [f"{entry.table} of {entry.partition} is missing" for entry in files.missing if _is_due(entry, ledger)]
+    for entry in files.missing:
+        later = [other for other in ledger.entries if other.place > entry.place]
+        # Its file was there where its step wrote more after it, or no later run replaced it.
+        wrote_more = any((other.run_id, other.asset_key) == (entry.run_id, entry.asset_key) for other in later)
+        if wrote_more or not any((other.table, other.partition) == (entry.table, entry.partition) for other in later):
+            problems.append(f"{entry.table} of {entry.partition} is missing")
     count = sum(map(len, files.by_table.values()))
     yield Check(
         "tables against lineage", not problems, "; ".join(problems) or f"{count:,} files are those that it names"
-    )
-
-
-def _is_due(entry: Entry, ledger: Ledger) -> bool:
-    """Return whether the file of an entry was there: its step wrote more after it, or no later run replaced it."""
-    later = [other for other in ledger.entries if other.place > entry.place]
-    return any((other.run_id, other.asset_key) == (entry.run_id, entry.asset_key) for other in later) or not any(
-        (other.table, other.partition) == (entry.table, entry.partition) for other in later
     )
 
 
@@ -241,8 +238,8 @@ class _Verification:
     def _explain_not_planned(self, plan: SealedPlan, place: int, places: Iterable[int], pair: Pair) -> list[str]:
         """Say why ``plan``, which is at ``place`` in the lineage, does not show that the current findings were planned;
         empty where it does. ``places``: those of all plans."""
-        runs = [(table, run.run_id) for table, run in self._read_runs(pair).items() if table in _RUN_BY_MODEL]
-        of_runs = [self._list_entries(table, pair, run_id) for table, run_id in runs]
+        runs = self._read_runs(pair).items()
+        of_runs = [self._list_entries(table, pair, run.run_id) for table, run in runs if table in _RUN_BY_MODEL]
         made, entries = [own[-1].place for own in of_runs], [entry for own in of_runs for entry in own]
         differing = [name for name in DIGESTS if any(getattr(entry, name) != plan.fields[name] for entry in entries)]
         documents = documents_of(pair.benchmark, self.model.entry, self.paths)
@@ -282,7 +279,15 @@ class _Verification:
         runs = self._read_runs(pair)
         packed = {table: self._read_run(table, pair, run.run_id) for table, run in runs.items()}
         earlier = sum(len(self._list_run_files(table, pair)) - 1 for table in runs)
-        self._compute_again(pair, runs)
+        # From the cache, by the stages of an audit.
+        step = partial(LineageStep.now, _RUN)
+        if SCORES in runs:
+            score_pair(pair, self.model, self.paths, step("scores", SCORES_VERSION))
+            evaluate_pair(pair, self.model, self.paths, step("evaluations", EVALUATIONS_VERSION))
+        if DOCUMENT_MEMORISATION in runs:
+            options = search_options_from_lineage(runs[DOCUMENT_MEMORISATION].settings)
+            search = step("extraction", EXTRACTION_VERSION)
+            extract_pair(pair, self.model, self.paths, _refuse_to_run, search, options, generate=False)
         for table, rows in packed.items():
             what = f"{table.name} of {pair.benchmark}"
             if not file_of(self.paths, table, pair.partition, _RUN).is_file():
@@ -294,17 +299,6 @@ class _Verification:
         if earlier:
             words = f"{earlier:,} tables of earlier runs are not computed again: their files are those of the lineage"
             yield Check(f"earlier runs of {pair.benchmark}", None, words)
-
-    def _compute_again(self, pair: Pair, runs: Mapping[Table, Entry]) -> None:
-        """Write the tables of a pair again from the cache, by the stages of an audit."""
-        step = partial(LineageStep.now, _RUN)
-        if SCORES in runs:
-            score_pair(pair, self.model, self.paths, step("scores", SCORES_VERSION))
-            evaluate_pair(pair, self.model, self.paths, step("evaluations", EVALUATIONS_VERSION))
-        if DOCUMENT_MEMORISATION in runs:
-            options = search_options_from_lineage(runs[DOCUMENT_MEMORISATION].settings)
-            search = step("extraction", EXTRACTION_VERSION)
-            extract_pair(pair, self.model, self.paths, _refuse_to_run, search, options, generate=False)
 
     def check_rerun(self, pair: Pair, rerun: Rerun) -> Iterator[Check]:
         """Run texts and windows that the verifier's seed draws, with the verifier's weights, and compare."""
@@ -362,7 +356,7 @@ class _Verification:
 
 
 def _logprobs_by_text(rows: pa.Table) -> dict[tuple[str, ...], npt.NDArray[np.floating]]:
-    """The log-probabilities of every text, or window of a text, by its sha256 and beginning."""
+    """Return the log-probabilities of every text, or window of a text, by its sha256 and beginning."""
     names = [name for name in ("text_sha256", "start") if name in rows.column_names]
     keys = zip(*(map(str, rows[name].to_pylist()) for name in names), strict=True)
     return dict(zip(keys, map(np.asarray, rows["logprob"].to_pylist()), strict=True))
@@ -393,12 +387,8 @@ def find_difference(table: Table, packed: pa.Table, again: pa.Table) -> str | No
         return f"{len(mine):,} rows are packed, {len(theirs):,} are computed again"
     for name in names:
         if not mine[name].equals(theirs[name]):
-            return f"{name} differs{_describe_greatest_difference(mine[name], theirs[name])}"
+            if not pa.types.is_floating(mine[name].type):
+                return f"{name} differs"
+            ours, others = (rows[name].to_numpy(zero_copy_only=False).astype(float) for rows in (mine, theirs))
+            return f"{name} differs, by up to {np.nanmax(np.abs(ours - others), initial=0.0):.3g}"
     return None
-
-
-def _describe_greatest_difference(packed: pa.ChunkedArray, again: pa.ChunkedArray) -> str:
-    if not pa.types.is_floating(packed.type):
-        return ""
-    mine, theirs = (values.to_numpy(zero_copy_only=False).astype(float) for values in (packed, again))
-    return f", by up to {np.nanmax(np.abs(mine - theirs), initial=0.0):.3g}"

@@ -1,9 +1,4 @@
-"""What may be said: the split verdict, the claim level, both in words, and what "nothing found" has to be able to find.
-
-What belongs here: the evidence rules as functions of the benchmark's design and the blind control's interval, and the
-weakest effect that matters. What does not: computing either, and anything about a detector: no detector's result raises
-a level.
-"""
+"""What may be said: split verdict, claim level, both in words, and what "nothing found" has to be able to find."""
 
 from __future__ import annotations
 
@@ -45,7 +40,7 @@ def detectable_auroc(standard_error: float, level: float) -> float:
 
 
 def count_documents_of_interest(tested: int) -> int:
-    """How many of so many documents have to stand out for an effect that matters: one at least.
+    """Return how many of so many documents have to stand out for an effect that matters: one at least.
 
     Where a share s scores higher than every comparison document, and the others as these do, the AUROC is (1 + s) / 2.
     """
@@ -116,7 +111,7 @@ EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
 
 
 def extraction_claim(reproduced: int) -> ExtractionClaim:
-    """The claim where the model reproduces so many passages, those that are set apart not counted.
+    """Return the claim where the model reproduces so many passages, those that are set apart not counted.
 
     It is a direct observation, independent of other texts.
     """
@@ -147,7 +142,7 @@ AS_STATED_IN_WORDS = (
 
 
 def warn_of_few_texts(n_members: int, n_nonmembers: int) -> str | None:
-    """The warning for an AUROC of so few texts on a side; None where there are enough."""
+    """Return the warning for an AUROC of so few texts on a side; None where there are enough."""
     if min(n_members, n_nonmembers) >= FEW_TEXTS:
         return None
     return f"only {n_members} + {n_nonmembers} texts: with fewer than {FEW_TEXTS} on a side an AUROC says little"
@@ -163,12 +158,12 @@ def find_claim_source(level: str | None, stated_by: str | None, blind_auroc: flo
 
 
 def format_claim_level(level: str, stated_by: str | None) -> str:
-    """The claim level, and whose statement it rests on (as of :func:`find_claim_source`)."""
+    """Return the claim level, and whose statement it rests on (as of :func:`find_claim_source`)."""
     return level if stated_by is None else f"{level}, as stated by {stated_by}"
 
 
 def split_verdict(design: str, blind_interval: Interval, *, matched: bool = False) -> SplitVerdict:
-    """What the two sides of a benchmark are, by its design and the 95% interval of the blind control's AUROC.
+    """Return what the two sides of a benchmark are, by its design and the 95% interval of the blind control's AUROC.
 
     Labels stated as randomised that the blind control separates (lower bound > .70) are not randomised: the verdict is
     then *separable without a model*. For sides that were ``matched``, chosen because a classifier hardly separates
@@ -186,7 +181,7 @@ def split_verdict(design: str, blind_interval: Interval, *, matched: bool = Fals
 
 
 def claim_level(design: str, verdict: SplitVerdict) -> ClaimLevel:
-    """The most that may be claimed from a benchmark of this design with this verdict on its split.
+    """Return the most that may be claimed from a benchmark of this design with this verdict on its split.
 
     Raises ConfigError for an unknown design.
     """

@@ -1,9 +1,5 @@
 """95% intervals of texts that come in groups, in closed form: of an AUROC, and of means over texts.
 
-What belongs here: the part of each group in a statistic, the standard error and the degrees of freedom that follow, and
-the intervals by Student's t. What does not: the metrics themselves (roc.py), and intervals of a share of texts
-(rates.py).
-
 Texts of one group (the windows of one book) are not independent, so a group counts as one observation. A text's part in
 an AUROC is the share of the other side that it is ordered with as members and non-members should be (DeLong, DeLong and
 Clarke-Pearson 1988), less its mean; summed by group, and a group's members and non-members together, this gives the
@@ -52,8 +48,17 @@ class Interval:
 NO_INTERVAL = Interval(None, None)
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """A number with its 95% interval; ``method`` says how both were computed, or why one of them is missing."""
+
+    value: float | None
+    interval: Interval
+    method: str
+
+
 def encode_groups(groups: Groups) -> npt.NDArray[np.intp]:
-    """The place of each group's name among the names given, in order: [n]."""
+    """Return the place of each group's name among the names given, in order: [n]."""
     encoded = pa.array(groups).dictionary_encode()
     places = np.empty(len(encoded.dictionary), dtype=np.intp)
     places[pc.sort_indices(encoded.dictionary)] = np.arange(len(places))
@@ -72,7 +77,7 @@ class Scatter:
         return float(scipy.special.stdtrit(self.freedom, 1 - tail)) * self.standard_error
 
     def p_value(self, value: float) -> float:
-        """The two-sided p-value of no difference, of t = ``value`` over the standard error."""
+        """Return the two-sided p-value of no difference, of t = ``value`` over the standard error."""
         return float(2 * scipy.special.stdtr(self.freedom, -abs(value) / self.standard_error))
 
     @property
@@ -90,14 +95,16 @@ class GroupedSides:
             raise DataError(f"one group for each label is needed: {len(groups)} groups, {len(self.labels)} labels")
         self.groups = encode_groups(groups)
         self.n_groups = int(self.groups.max(initial=-1)) + 1
-        self._is_member = self.labels == MEMBER
+        is_member = self.labels == MEMBER
+        self._sides = (is_member, ~is_member)
         self._sizes = [np.bincount(self.groups[side], minlength=self.n_groups) for side in self._sides]
-        self.problem = explain_undefined(self.labels) or self._explain_too_few_groups()
+        of_one_group = [
+            f"no interval: all {name} are of one group"
+            for name, count in zip(("members", "non-members"), self.groups_by_side, strict=True)
+            if count < 2
+        ]
+        self.problem = explain_undefined(self.labels) or next(iter(of_one_group), None)
         """Why there is no interval; None where there can be one."""
-
-    @property
-    def _sides(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        return self._is_member, ~self._is_member
 
     @property
     def groups_by_side(self) -> tuple[int, int]:
@@ -110,14 +117,8 @@ class GroupedSides:
         """How many pairs of a member and a non-member there are at most of which no two share a group."""
         return min(*self.groups_by_side, self.n_groups // 2)
 
-    def _explain_too_few_groups(self) -> str | None:
-        for name, count in zip(("members", "non-members"), self.groups_by_side, strict=True):
-            if count < 2:
-                return f"no interval: all {name} are of one group"
-        return None
-
     def compute_parts(self, values: Floats) -> Floats:
-        """Each group's part in the mean of the members' ``values`` [n] plus that of the others': [groups].
+        """Return each group's part in the mean of the members' ``values`` [n] plus that of the others': [groups].
 
         It is by how much the statistic would change, but for the sign, if the group were left out of either mean.
         """
@@ -132,7 +133,7 @@ class GroupedSides:
         return parts
 
     def compute_scatter(self, parts: Floats) -> Scatter | None:
-        """The standard error of a statistic with these ``parts`` [groups]; None where they do not differ.
+        """Return the standard error of a statistic with these ``parts`` [groups]; None where they do not differ.
 
         The degrees of freedom are Satterthwaite's, and never more than if all groups scattered alike: of two groups
         against twenty, the two may happen to scatter too little to count.
@@ -157,20 +158,16 @@ class GroupedSides:
 
 
 @dataclass(frozen=True, eq=False)
-class MeasuredAuroc:
-    """An AUROC with its 95% interval; ``method`` says how it was computed, or why there is none.
-
-    ``parts`` [groups]: each group's part in it; those of two detectors on the same texts can be subtracted.
-    """
+class MeasuredAuroc(Measurement):
+    """An AUROC, and each group's part in it (``parts`` [groups]); those of two detectors on the same texts can be
+    subtracted."""
 
     value: float
-    interval: Interval
-    method: str
     parts: Floats
 
 
 def measure_auroc(curve: RocPoints, sides: GroupedSides) -> MeasuredAuroc:
-    """The AUROC of a ROC ``curve`` of the examples of ``sides``, with its interval by group.
+    """Return the AUROC of a ROC ``curve`` of the examples of ``sides``, with its interval by group.
 
     An AUROC that is less than half a pair of groups away from 0 or 1 counts as 0 or 1, and has the exact bound of k
     independent pairs that are all ordered alike (Clopper and Pearson: 0.025 ** (1/k)): so few texts out of order say
@@ -204,5 +201,5 @@ def measure_auroc(curve: RocPoints, sides: GroupedSides) -> MeasuredAuroc:
 
 
 def measure_auroc_of_scores(scores: npt.ArrayLike, labels: npt.ArrayLike, groups: Groups) -> MeasuredAuroc:
-    """The same of ``scores``, ``labels`` and ``groups``: [n] each; raises DataError as roc_points does."""
+    """As :func:`measure_auroc`, of ``scores``, ``labels`` and ``groups`` [n]; raises DataError as roc_points does."""
     return measure_auroc(roc_points(scores, labels), GroupedSides(groups, labels))

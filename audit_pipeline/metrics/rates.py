@@ -1,8 +1,5 @@
 """Shares of texts with exact bounds: Clopper-Pearson, an effective size where texts come in groups, TPR at a FPR.
 
-What belongs here: an interval of a share, and whether so few non-members can resolve a FPR at all. What does not: which
-threshold is used elsewhere and why, and intervals of metrics that are no share (intervals.py).
-
 Texts of one group are not independent: 100 windows of 5 books say less than 100 articles. The bounds are then those of
 an effective size (Korn and Graubard 1998, Survey Methodology 24): n over the design effect, which is the variance of
 the share between groups over the variance of a simple sample, and times the squared ratio of Student's t at n - 1 and
@@ -26,8 +23,16 @@ import scipy
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.intervals import NO_INTERVAL, TAIL, Groups, Interval, encode_groups
-from audit_pipeline.metrics.roc import Floats, RocPoints, roc_points, threshold_at, threshold_of_tpr
+from audit_pipeline.metrics.intervals import (
+    NO_INTERVAL,
+    TAIL,
+    GroupedSides,
+    Groups,
+    Interval,
+    Measurement,
+    encode_groups,
+)
+from audit_pipeline.metrics.roc import Floats, Metric, RocPoints, place_of_fpr, place_of_tpr
 
 _SLACK = 1e-9
 
@@ -52,17 +57,8 @@ class Rate:
         return Interval(self.low, self.high)
 
 
-@dataclass(frozen=True)
-class MeasuredShare:
-    """A share at a threshold of a ROC curve; ``value`` is None, and ``method`` says why, where it is not defined."""
-
-    value: float | None
-    interval: Interval
-    method: str
-
-
 def clopper_pearson_bounds(successes: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """The exact 95% interval of a proportion (Clopper and Pearson, 1934), for arrays and for fractional counts.
+    """Return the exact 95% interval of a proportion (Clopper and Pearson, 1934), for arrays and for fractional counts.
 
     For whole counts it is scipy's ``binomtest(...).proportion_ci(method="exact")``; ``trials`` are positive.
     """
@@ -102,7 +98,7 @@ def effective_size(hits: npt.ArrayLike, groups: Groups, weights: Floats | None =
 
 
 def grouped_rate(flags: npt.ArrayLike, groups: Groups, weights: Floats | None = None) -> Rate:
-    """The share of flagged texts with a 95% interval; ``flags`` [n] holds 0, 1 or something in between.
+    """Return the share of flagged texts with a 95% interval; ``flags`` [n] holds 0, 1 or something in between.
 
     With one text per group the interval is Clopper-Pearson's, else that of an effective number of texts, as the module
     says. ``weights`` [n]: how many units each entry stands for, such as a document's characters, of which ``flags`` is
@@ -131,16 +127,14 @@ def difference_interval(first: Rate, second: Rate) -> Interval:
     """
     if None in (first.value, first.low, second.value, second.low):
         return NO_INTERVAL
-    one, other = (np.array([rate.value, rate.low, rate.high], dtype=np.float64) for rate in (first, second))
-    difference = float(one[0] - other[0])
-    return Interval(
-        difference - float(np.hypot(one[0] - one[1], other[2] - other[0])),
-        difference + float(np.hypot(one[2] - one[0], other[0] - other[1])),
-    )
+    values, lows, highs = np.array([[rate.value, rate.low, rate.high] for rate in (first, second)], dtype=np.float64).T
+    down, up = values - lows, highs - values
+    difference = float(values[0] - values[1])
+    return Interval(difference - float(np.hypot(down[0], up[1])), difference + float(np.hypot(up[0], down[1])))
 
 
 def describe_interval_method(rate: Rate, things: str = "texts") -> str:
-    """How :func:`grouped_rate` computed the interval of a share of ``things``, or why there is none."""
+    """Return how :func:`grouped_rate` computed the interval of a share of ``things``, or why there is none."""
     if rate.value is None:
         return f"no rate from {rate.n} {things}" if rate.n else f"no rate: there are no such {things} with a score"
     if rate.n_effective is None:
@@ -153,68 +147,35 @@ def describe_interval_method(rate: Rate, things: str = "texts") -> str:
     )
 
 
-def count_distinct_groups(groups: npt.ArrayLike) -> int:
-    """The n of the smallest FPR, 1/n, that non-members of ``groups`` can resolve: the number of groups."""
-    return len(np.unique(np.asarray(groups)))
-
-
 def is_resolvable(fpr: float, n: int) -> bool:
-    """Whether n groups of non-members can resolve a rate of ``fpr``: 1/n <= fpr."""
+    """Return whether n groups of non-members can resolve a rate of ``fpr``: 1/n <= fpr."""
     return n * fpr >= 1 - _SLACK
 
 
 def count_groups_to_resolve(fpr: float) -> int:
-    """The fewest groups of non-members that can resolve a rate of ``fpr``."""
+    """Return the fewest groups of non-members that can resolve a rate of ``fpr``."""
     return math.ceil(1 / fpr - _SLACK)
 
 
-def explain_unresolvable(groups: npt.NDArray[np.intp]) -> str:
-    """Why non-members of ``groups`` [n] cannot resolve a FPR, in words."""
-    n = count_distinct_groups(groups)
-    counted = f"{n} non-members" if n == len(groups) else f"{n} groups of non-members ({len(groups)} texts)"
-    return f"not resolvable with {counted}: the smallest FPR that can be measured is 1/{n}"
+def measure_share(metric: Metric, curve: RocPoints, sides: GroupedSides) -> Measurement:
+    """Measure a ``metric`` at a threshold, TPR at a FPR or FPR at a TPR, with Clopper-Pearson bounds.
 
-
-def tpr_at_fpr(
-    scores: npt.ArrayLike, labels: npt.ArrayLike, groups: Groups, fpr: float, *, points: RocPoints | None = None
-) -> MeasuredShare:
-    """The largest TPR with a FPR of at most ``fpr`` on n examples ([n] each), with Clopper-Pearson bounds.
-
-    The threshold is the lowest that keeps the FPR on these very non-members, and the bounds take it as it was met:
-    that other non-members would have set another one is not in them. ``points``: the ROC curve of the same examples,
-    where it is at hand. Raises DataError as roc_points does, and for groups of another length.
+    ``curve`` and ``sides`` are of the same n examples. The threshold is the one that keeps the metric's rate on these
+    very examples, and the bounds take it as it was met: that others would have set another one is not in them. A TPR is
+    not defined where the groups of non-members are too few to resolve its FPR.
     """
-    curve = roc_points(scores, labels) if points is None else points
-    threshold = threshold_at(curve, fpr)
-    nonmembers, _ = _select_side(scores, labels, groups, NON_MEMBER, threshold)
-    if not is_resolvable(fpr, count_distinct_groups(nonmembers)):
-        return MeasuredShare(None, NO_INTERVAL, explain_unresolvable(nonmembers))
-    return _measure_share(*_select_side(scores, labels, groups, MEMBER, threshold), f"largest TPR with FPR <= {fpr:g}")
-
-
-def fpr_at_tpr(
-    scores: npt.ArrayLike, labels: npt.ArrayLike, groups: Groups, tpr: float, *, points: RocPoints | None = None
-) -> MeasuredShare:
-    """The smallest FPR with a TPR of at least ``tpr``, with such bounds, at the threshold that these very members set.
-
-    Raises DataError as :func:`tpr_at_fpr` does.
-    """
-    curve = roc_points(scores, labels) if points is None else points
-    side = _select_side(scores, labels, groups, NON_MEMBER, threshold_of_tpr(curve, tpr))
-    return _measure_share(*side, f"smallest FPR with TPR >= {tpr:g}")
-
-
-def _select_side(
-    scores: npt.ArrayLike, labels: npt.ArrayLike, groups: Groups, side: int, threshold: float
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
-    """The groups of a side's texts, and which of them lie at or above a threshold."""
-    codes, of_side = encode_groups(groups), np.asarray(labels) == side
-    if len(codes) != len(of_side):
-        raise DataError(f"one group for each label is needed: {len(codes)} groups, {len(of_side)} labels")
-    return codes[of_side], (np.asarray(scores, dtype=np.float64) >= threshold)[of_side]
-
-
-def _measure_share(groups: npt.NDArray[np.intp], hits: npt.NDArray[np.bool_], meaning: str) -> MeasuredShare:
-    found = grouped_rate(hits, groups)
-    how = f"{meaning}; {describe_interval_method(found)}, for the threshold as it was met: its own uncertainty"
-    return MeasuredShare(found.value, found.interval, f"{how} is not in them")
+    nonmembers = sides.groups[sides.labels == NON_MEMBER]
+    n = len(np.unique(nonmembers))
+    if metric.at_fpr is not None and not is_resolvable(metric.at_fpr, n):
+        counted = f"{n} non-members" if n == len(nonmembers) else f"{n} groups of non-members ({len(nonmembers)} texts)"
+        return Measurement(
+            None, NO_INTERVAL, f"not resolvable with {counted}: the smallest FPR that can be measured is 1/{n}"
+        )
+    if metric.at_fpr is not None:
+        side, place = sides.labels == MEMBER, place_of_fpr(curve, metric.at_fpr)
+    else:
+        assert metric.at_tpr is not None
+        side, place = sides.labels == NON_MEMBER, place_of_tpr(curve, metric.at_tpr)
+    found = grouped_rate(curve.place[side] <= place, sides.groups[side])
+    how = f"{metric.meaning}; {describe_interval_method(found)}, for the threshold as it was met: its own uncertainty"
+    return Measurement(found.value, found.interval, f"{how} is not in them")

@@ -1,9 +1,5 @@
 """The metrics of scores and labels, each declared once and read off the ROC curve.
 
-What belongs here: a metric's name, what it is in plain English, its function and its range; the ROC curve. What does
-not: intervals (intervals.py, rates.py), whether so few non-members can resolve an FPR (rates.py), what a metric means
-for a claim (claims.py), and the rows of an evaluation, for which the list is gone through (evidence/evaluation.py).
-
 To add a metric: its function, and an entry in the list.
 
 A text is called a member where its score is at least a threshold t. The thresholds are the distinct scores and
@@ -12,9 +8,8 @@ A text is called a member where its score is at least a threshold t. The thresho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +18,8 @@ from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.intp]
 
 SLACK = 1e-12
 """Relative: a rate that lies exactly on its limit is within it, whatever the rounding of limit times count."""
@@ -52,20 +49,14 @@ class RocPoints:
         return np.asarray(self.true / self.true[-1])
 
 
-def auroc(curve: RocPoints) -> float:
-    """The area under the curve; ties count half."""
-    trapezoids = np.diff(curve.false) @ (curve.true[1:] + curve.true[:-1])
-    return float(trapezoids / (2 * curve.false[-1] * curve.true[-1]))
+def place_of_fpr(curve: RocPoints, limit: float) -> int:
+    """Return the place of the lowest threshold whose FPR is at most ``limit``."""
+    return int(np.count_nonzero(curve.fpr <= limit * (1 + SLACK))) - 1
 
 
-def largest_tpr(curve: RocPoints, *, fpr: float) -> float:
-    """The largest TPR at a FPR of at most ``fpr``."""
-    return float(curve.tpr[np.count_nonzero(curve.fpr <= fpr * (1 + SLACK)) - 1])
-
-
-def smallest_fpr(curve: RocPoints, *, tpr: float) -> float:
-    """The smallest FPR at a TPR of at least ``tpr``."""
-    return float(curve.fpr[_place_of_tpr(curve, tpr)])
+def place_of_tpr(curve: RocPoints, limit: float) -> int:
+    """Return the place of the highest threshold whose TPR is at least ``limit``."""
+    return int(np.count_nonzero(curve.tpr < limit * (1 - SLACK)))
 
 
 @dataclass(frozen=True)
@@ -75,45 +66,46 @@ class Metric:
     ``label`` is its name for people; ``meaning`` says what it is, and begins the ``method`` of its rows. ``bounds``:
     its smallest and largest possible value. ``at_fpr``: of a share of members, the false-positive rate of the threshold
     above which they are counted; with fewer groups of non-members than can resolve that rate the metric is not defined.
-    ``at_tpr``: of a share of non-members, likewise.
+    ``at_tpr``: of a share of non-members, likewise. Without either it is an area under the curve.
     """
 
     name: str
     label: str
     meaning: str
-    of_curve: Callable[[RocPoints], float]
     bounds: tuple[float, float] = (0.0, 1.0)
     at_fpr: float | None = None
     at_tpr: float | None = None
 
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a share of texts at a threshold."""
+        return self.at_fpr is not None or self.at_tpr is not None
 
-def _build_tpr_metric(name: str, fpr: float) -> Metric:
-    return Metric(
-        name,
-        f"TPR at {100 * fpr:g}% FPR",
-        f"largest TPR with FPR <= {fpr}",
-        partial(largest_tpr, fpr=fpr),
-        at_fpr=fpr,
-    )
+    def of_curve(self, curve: RocPoints) -> float:
+        """Return the largest TPR at its FPR, the smallest FPR at its TPR, or the area, of which ties count half."""
+        if self.at_fpr is not None:
+            return float(curve.tpr[place_of_fpr(curve, self.at_fpr)])
+        if self.at_tpr is not None:
+            return float(curve.fpr[place_of_tpr(curve, self.at_tpr)])
+        trapezoids = np.diff(curve.false) @ (curve.true[1:] + curve.true[:-1])
+        return float(trapezoids / (2 * curve.false[-1] * curve.true[-1]))
 
 
-AUROC = Metric("auroc", "AUROC", "area under the ROC curve, ties count half", auroc)
+AUROC = Metric("auroc", "AUROC", "area under the ROC curve, ties count half")
 MARGIN = Metric(
     "auroc_margin",
     "AUROC less the blind control's",
     "AUROC less the blind control's, on the same texts",
-    auroc,
     bounds=(-1.0, 1.0),
 )
 
 _DECLARED = (
     AUROC,
-    _build_tpr_metric("tpr_at_5_fpr", 0.05),
-    _build_tpr_metric("tpr_at_1_fpr", 0.01),
-    _build_tpr_metric("tpr_at_01_fpr", 0.001),
-    Metric(
-        "fpr_at_95_tpr", "FPR at 95% TPR", "smallest FPR with TPR >= 0.95", partial(smallest_fpr, tpr=0.95), at_tpr=0.95
+    *(
+        Metric(f"tpr_at_{name}_fpr", f"TPR at {100 * fpr:g}% FPR", f"largest TPR with FPR <= {fpr}", at_fpr=fpr)
+        for name, fpr in (("5", 0.05), ("1", 0.01), ("01", 0.001))
     ),
+    Metric("fpr_at_95_tpr", "FPR at 95% TPR", "smallest FPR with TPR >= 0.95", at_tpr=0.95),
     MARGIN,
 )
 
@@ -127,7 +119,7 @@ ALL_EQUAL = "no interval: all scores are equal, so they separate nothing"
 
 
 def explain_undefined(labels: npt.ArrayLike) -> str | None:
-    """Why no metric is defined on examples with these labels (0 or 1); None where they are."""
+    """Return why no metric is defined on examples with these labels (0 or 1); None where they are."""
     classes = np.asarray(labels)
     missing = [
         name for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)) if not (classes == label).any()
@@ -136,7 +128,7 @@ def explain_undefined(labels: npt.ArrayLike) -> str | None:
 
 
 def roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
-    """The ROC curve of ``scores`` and ``labels`` (0 or 1), [n] each.
+    """Return the ROC curve of ``scores`` and ``labels`` (0 or 1), [n] each.
 
     Raises DataError for a score that is NaN, a label that is neither 0 nor 1, unequal lengths, or one class only.
     """
@@ -163,20 +155,11 @@ def roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
 
 
 def compute_metrics(scores: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, float]:
-    """The metrics of one detector's scores by name; raises DataError as :func:`roc_points` does."""
+    """Return the metrics of one detector's scores by name; raises DataError as :func:`roc_points` does."""
     curve = roc_points(scores, labels)
     return {name: METRICS[name].of_curve(curve) for name in OF_SCORES}
 
 
-def threshold_at(points: RocPoints, limit: float) -> float:
+def threshold_at(curve: RocPoints, limit: float) -> float:
     """The lowest threshold whose FPR is at most ``limit``; +infinity, which calls no text a member, where none is."""
-    return float(points.threshold[np.count_nonzero(points.fpr <= limit * (1 + SLACK)) - 1])
-
-
-def threshold_of_tpr(points: RocPoints, limit: float) -> float:
-    """The highest threshold whose TPR is at least ``limit``."""
-    return float(points.threshold[_place_of_tpr(points, limit)])
-
-
-def _place_of_tpr(points: RocPoints, limit: float) -> int:
-    return int(np.count_nonzero(points.tpr < limit * (1 - SLACK)))
+    return float(curve.threshold[place_of_fpr(curve, limit)])

@@ -59,14 +59,18 @@ class TextIndex:
         return likely[found], number[found]
 
     def text_of(self, words: Places) -> Places:
-        """The text that each of these words is of."""
+        """Return the text that each of these words is of."""
         return np.searchsorted(self.first_word, words, side="right") - 1
 
 
 def build_index(texts: Sequence[str], n: int) -> TextIndex:
     """Index the runs of ``n`` words of ``texts``; raises DataError where no text has one."""
     words, first_word = split_texts(texts)
-    hashes, places = _list_runs(words.hashes, first_word, n)
+    # The hash of every run of n words within a text, and the word that it begins at.
+    counts = np.maximum(np.diff(first_word) - n + 1, 0)
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    places = np.repeat(first_word[:-1], counts) + within
+    hashes = hash_runs(words.hashes, n)[places]
     if not len(hashes):
         raise DataError(f"none of the {len(texts):,} texts has {n} words: nothing can be looked for")
     order = np.argsort(hashes)
@@ -84,6 +88,9 @@ def build_index(texts: Sequence[str], n: int) -> TextIndex:
     top = runs >> np.uint64(64 - bits)
     seen = np.zeros(1 << (bits - 3), np.uint8)
     np.bitwise_or.at(seen, top >> np.uint64(3), np.uint8(1) << (top & np.uint64(7)).astype(np.uint8))
+    bits_of_buckets = _bits_of_buckets(len(runs))
+    begin_of_bucket = np.arange(1 << bits_of_buckets, dtype=np.uint64) << np.uint64(64 - bits_of_buckets)
+    buckets = np.minimum(np.searchsorted(runs, begin_of_bucket), len(runs) - 1).astype(np.int32)
     return TextIndex(
         n,
         bits,
@@ -96,24 +103,9 @@ def build_index(texts: Sequence[str], n: int) -> TextIndex:
         words.starts,
         words.ends,
         seen,
-        _list_buckets(runs),
+        buckets,
     )
-
-
-def _list_runs(words: Hashes, first_word: Places, n: int) -> tuple[Hashes, Places]:
-    """The hash of every run of n words within a text, and the word that it begins at."""
-    hashes = hash_runs(words, n)
-    counts = np.maximum(np.diff(first_word) - n + 1, 0)
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    places = np.repeat(first_word[:-1], counts) + within
-    return hashes[places], places
 
 
 def _bits_of_buckets(count: int) -> int:
     return max(count, 2).bit_length() - 1
-
-
-def _list_buckets(runs: Hashes) -> npt.NDArray[np.int32]:
-    bits = _bits_of_buckets(len(runs))
-    firsts = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
-    return np.minimum(np.searchsorted(runs, firsts), len(runs) - 1).astype(np.int32)

@@ -107,7 +107,7 @@ def judge_items(
     evidence: ModelEvidence | None = None,
     correct: Mapping[str, float] | None = None,
 ) -> list[Item]:
-    """A row for each of ``examples`` (schema EXAMPLES), in their order; ``correct`` is by example_id.
+    """Return a row for each of ``examples`` (schema EXAMPLES), in their order; ``correct`` is by example_id.
 
     The stronger verdict holds, the corpus's or the model's. An item that was not found is *clean* only where all of the
     corpus was read; without a corpus none is.
@@ -131,7 +131,11 @@ def judge_items(
                 # Beside copies, phrases that stand everywhere say nothing.
                 copies = [span for span in own if not span["is_common"]] or own
                 facts |= {name: found[name] for name in ("covered", "passages", "documents")}
-                facts |= {"where": locate_item(text, border, copies), "first_place": _format_first_place(copies)}
+                facts["where"] = locate_item(text, border, copies)
+                longest = min(copies, key=lambda span: (-span["words"], span["char_start"]), default=None)
+                if longest is not None and longest["found_in"]:
+                    name = longest["urls"][0] or f"{longest['shards'][0]}, {longest['found_in'][0]}"
+                    facts["first_place"] = f"{name}, character {longest['starts'][0]:,}"
                 verdict, reason = _judge_by_corpus(found, facts["where"])
         if evidence is not None:
             sign, words, shown = _judge_by_model(evidence, row, border)
@@ -144,7 +148,7 @@ def judge_items(
 
 
 def locate_item(text: str, border: int, spans: Sequence[Record]) -> Where:
-    """What of a text stands in the corpus; its first ``border`` characters are the question (0: it has none).
+    """Return what of a text stands in the corpus; its first ``border`` characters are the question (0: it has none).
 
     ``spans`` are rows of overlap_spans. A passage that has no letter or digit of a side does not count for it.
     """
@@ -162,14 +166,18 @@ def locate_item(text: str, border: int, spans: Sequence[Record]) -> Where:
     if near:
         begin = border + len(text[border:]) - len(text[border:].lstrip())
         half = (len(text.rstrip()) - begin) / 2
-        return "question and answer" if _count_covered(near, begin) >= half else "question and part of the answer"
+        covered, place = 0, begin
+        for start, end in sorted((span["char_start"], span["char_end"]) for span in near):
+            covered += max(0, end - max(start, place))
+            place = max(place, end)
+        return "question and answer" if covered >= half else "question and part of the answer"
     if question and answer:
         return "question and answer apart"
     return "question only" if question else "answer only" if answer else "nothing"
 
 
 def _is_near(span: Record, other: Record) -> bool:
-    """Whether one of the documents that are named holds both passages near each other."""
+    """Return whether one of the documents that are named holds both passages near each other."""
     places = [list(zip(row["shards"], row["found_in"], row["starts"], strict=True)) for row in (span, other)]
     length, other_length = (row["char_end"] - row["char_start"] for row in (span, other))
     return any(
@@ -179,26 +187,8 @@ def _is_near(span: Record, other: Record) -> bool:
     )
 
 
-def _count_covered(spans: Sequence[Record], place: int) -> int:
-    """Characters from ``place`` on that lie in some passage."""
-    count = 0
-    for start, end in sorted((span["char_start"], span["char_end"]) for span in spans):
-        count += max(0, end - max(start, place))
-        place = max(place, end)
-    return count
-
-
-def _format_first_place(spans: Sequence[Record]) -> str | None:
-    """Where the longest passage stands first: the url or the document, and the character there."""
-    span = min(spans, key=lambda span: (-span["words"], span["char_start"]), default=None)
-    if span is None or not span["found_in"]:
-        return None
-    name = span["urls"][0] or f"{span['shards'][0]}, {span['found_in'][0]}"
-    return f"{name}, character {span['starts'][0]:,}"
-
-
 def _judge_by_corpus(found: Record, where: Where) -> tuple[Verdict, str]:
-    """The verdict on a row of corpus_overlap."""
+    """Return the verdict on a row of corpus_overlap."""
     read = "" if found["is_complete"] else f" in the {found['shards_read']} of {found['shards']} shards that were read"
     counted = f"{where} ({found['covered'] or 0:.0%} of its words, in {found['documents']:,} document(s){read})"
     verdict: Verdict = "suspect"
@@ -222,7 +212,7 @@ def _judge_by_corpus(found: Record, where: Where) -> tuple[Verdict, str]:
 
 
 def _judge_by_model(evidence: ModelEvidence, row: Record, border: int) -> tuple[Verdict, str, Record]:
-    """What the model shows of an item: a verdict (unknown: nothing), its reasons, and the facts."""
+    """Return what the model shows of an item: a verdict (unknown: nothing), its reasons, and the facts."""
     name = row["example_id"] if row["example_id"] in evidence.documents else row["document_id"]
     test, document = evidence.tests.get(row["group"]), evidence.documents.get(name)
     facts: dict[str, Any] = {}
@@ -280,7 +270,7 @@ def choose_corpus(paths: DataPaths, benchmark: str, corpus: str | None, *, requi
 
 
 def read_corpus_findings(paths: DataPaths, benchmark: str, corpus: str) -> CorpusFindings:
-    """What a corpus holds of a benchmark's texts; raises DataError where that cannot be read."""
+    """Return what a corpus holds of a benchmark's texts; raises DataError where that cannot be read."""
     partition, label = f"{benchmark}|{corpus}", f"the overlap of {benchmark} with {corpus}"
     overlap, spans = (read(paths, table, partition, label=label) for table in (CORPUS_OVERLAP, OVERLAP_SPANS))
     return CorpusFindings(corpus, overlap, spans)
@@ -310,7 +300,7 @@ def read_model_evidence(paths: DataPaths, pair: Pair) -> ModelEvidence:
 
 
 def _read_newest(paths: DataPaths, table: Table, pair: Pair) -> list[dict[str, Any]]:
-    """The rows that a run wrote last; none where no run did."""
+    """Return the rows that a run wrote last; none where no run did."""
     if not has_entries(paths, table, pair):
         return []
     run_id = read_latest_run(paths, table.name, pair.partition).run_id

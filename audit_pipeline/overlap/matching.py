@@ -59,7 +59,7 @@ class Matcher:
         self._characters = 0
 
     def add(self, document: CorpusDocument) -> Iterator[Matches]:
-        """What is known once this document has been taken; for a short one, nothing until a block is full."""
+        """Yield what is known once this document has been taken; for a short one, nothing until a block is full."""
         normal = normalise(document.text)
         if len(normal) > BLOCK:
             yield from self.flush()
@@ -71,7 +71,7 @@ class Matcher:
             yield from self.flush()
 
     def flush(self) -> Iterator[Matches]:
-        """What is known of the documents that are held."""
+        """Yield what is known of the documents that are held."""
         if self._held:
             held, self._held, self._characters = self._held, [], 0
             words, first_word = hash_texts([normal for _, normal in held])
@@ -83,7 +83,7 @@ class Matcher:
             yield self._match(held, found, runs, document, words.starts[found], ends)
 
     def _hash_in_pieces(self, normal: str) -> tuple[Places, Places, Places, Offsets, Offsets]:
-        """Of a long document: where runs of the texts begin, by word, which they are, and their characters."""
+        """Return of a long document: where runs of the texts begin, by word, which they are, and their characters."""
         n, place, first = self._index.n, 0, 0
         parts: list[tuple[Places, Places, Offsets, Offsets]] = []
         words, _ = split_texts([])
@@ -154,7 +154,7 @@ class Matcher:
 
 
 def _join_stretches(stretches: Places, found: Places) -> Places:
-    """The same rows, with those joined that were found apart and follow each other on one diagonal."""
+    """Return the same rows, with those joined that were found apart and follow each other on one diagonal."""
     diagonal = found[stretches[:, 2]] - stretches[:, 0]
     order = np.lexsort((stretches[:, 0], diagonal))
     rows, diagonal = stretches[order], diagonal[order]
@@ -189,12 +189,12 @@ def _group(found: Places, held: list[tuple[CorpusDocument, str]], shard: int) ->
 
 
 def _differs(rows: Places) -> npt.NDArray[np.bool_]:
-    """Whether each row is another one than the row before."""
+    """Return whether each row is another one than the row before."""
     return np.append(True, (rows[1:] != rows[:-1]).any(axis=1))[: len(rows)]
 
 
 def context_of(text: str, start: int, end: int) -> tuple[str, str]:
-    """The last words before a passage and the first ones after it, white space as one blank."""
+    """Return the last words before a passage and the first ones after it, white space as one blank."""
     before = " ".join(text[max(0, start - _CONTEXT) : start].split()[-_CONTEXT_WORDS:])
     after = " ".join(text[end : end + _CONTEXT].split()[:_CONTEXT_WORDS])
     return before, after

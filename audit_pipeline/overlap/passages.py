@@ -84,7 +84,7 @@ class PassageSet:
         return kept
 
     def to_record(self) -> Mapping[str, Any]:
-        """All of it as values that JSON can hold."""
+        """Return all of it as values that JSON can hold."""
         runs = np.flatnonzero(self.documents_of_run)
         passages = [
             [kept.first, kept.end, kept.documents, [list(vars(place).values()) for place in kept.places]]

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.builders.templated import RowTemplate
@@ -26,6 +25,7 @@ from audit_pipeline.fetch.formats import read_rows
 from audit_pipeline.fetch.rows import Skipped, SkippedRows, build_unusable_file_error
 from audit_pipeline.metrics.intervals import NO_INTERVAL, Interval
 from audit_pipeline.metrics.rates import Rate, difference_interval, grouped_rate
+from audit_pipeline.metrics.roc import Bools, Floats
 from audit_pipeline.overlap.items import Item, Record, Verdict
 
 DIFFERENCE_CAVEAT = (
@@ -45,9 +45,6 @@ _WORDS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0}
 _TASK = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT")
 _PERMUTATIONS = 1999
 _BLOCK = 1 << 20
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 class ItemResult(NamedTuple):
@@ -80,7 +77,7 @@ class ResultsFile:
 
 
 def read_results(path: Path) -> ResultsFile:
-    """The results in ``path``: samples of lm-evaluation-harness, or rows with ``item`` and ``correct``.
+    """Return the results in ``path``: samples of lm-evaluation-harness, or rows with ``item`` and ``correct``.
 
     Raises DataError where there is no such file, it is of neither kind, or no row of it can be used.
     """
@@ -94,8 +91,10 @@ def read_results(path: Path) -> ResultsFile:
             f"{path}: these are no results that can be read: samples of lm-evaluation-harness have a column doc_id, a "
             f"table needs the columns item and correct; the columns are: {', '.join(columns) or 'none'}"
         )
-    list_measures = _list_harness_measures if is_harness else lambda values: {"correct": values.get("correct")}
-    measures = [list_measures(row.values) for row in file.rows]
+    measures = [
+        _list_harness_measures(row.values) if is_harness else {"correct": row.values.get("correct")}
+        for row in file.rows
+    ]
     measure, *others = _rank_measures(path, measures)
     results: list[ItemResult] = []
     positions: set[int] = set()
@@ -133,7 +132,7 @@ def read_results(path: Path) -> ResultsFile:
 
 
 def to_correctness(value: object) -> tuple[float, str | None]:
-    """How right an answer is, from 0 to 1, and None; or 0 and why ``value`` does not say it."""
+    """Return how right an answer is, from 0 to 1, and None; or 0 and why ``value`` does not say it."""
     if isinstance(value, str):
         spelling = value
         word = value.strip().lower()
@@ -149,7 +148,7 @@ def to_correctness(value: object) -> tuple[float, str | None]:
 
 
 def _list_harness_measures(values: Mapping[str, Any]) -> Mapping[str, object]:
-    """The metrics of a row of the harness, with the filter's name where it has one."""
+    """Return the metrics of a row of the harness, with the filter's name where it has one."""
     listed, chosen = values.get("metrics"), values.get("filter")
     names = [str(name) for name in (listed if isinstance(listed, list) else values)]
     suffix = "" if chosen in (None, "none") else f"{_FILTER}{chosen}"
@@ -196,9 +195,12 @@ def match_results(file: ResultsFile, examples: pa.Table, manifest: Record) -> Ma
     positions: dict[str, int] = {}
     unmatched = 0
     for result in file.results:
-        name = texts.get(_fill_text(spec, template, result.columns)) or names.get(
-            result.name or parse_name(result.columns.get(spec.get("id_column")))[0]
-        )
+        if template is None:
+            parts = [result.columns.get(spec[name]) for name in ("context_column", "text_column") if spec.get(name)]
+            text = "".join(part for part in parts if isinstance(part, str))
+        else:
+            text = template.fill(result.columns)[0] if result.columns else ""
+        name = texts.get(text) or names.get(result.name or parse_name(result.columns.get(spec.get("id_column")))[0])
         if name is None:
             unmatched += 1
             continue
@@ -216,24 +218,16 @@ def match_results(file: ResultsFile, examples: pa.Table, manifest: Record) -> Ma
 
 
 def _index_unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """A mapping of the keys that only one item has."""
+    """Return a mapping of the keys that only one item has."""
     pairs = list(pairs)
     counts = Counter(key for key, _ in pairs)
     return {key: name for key, name in pairs if counts[key] == 1}
 
 
-def _fill_text(spec: Record, template: RowTemplate | None, columns: Mapping[str, object]) -> str:
-    """The text that a benchmark's entry makes of a row's columns; empty where it makes none."""
-    if template is not None:
-        return template.fill(columns)[0] if columns else ""
-    parts = [columns.get(spec[name]) for name in ("context_column", "text_column") if spec.get(name) is not None]
-    return "".join(part for part in parts if isinstance(part, str))
-
-
 def list_clean_positions(
     items: Sequence[Item], manifest: Record, matched: MatchedResults | None
 ) -> tuple[list[int], int]:
-    """The places of clean items in the task's documents, ascending, and how many clean items have none.
+    """Return the places of clean items in the task's documents, ascending, and how many clean items have none.
 
     Those are the results' ``doc_id`` where lm-evaluation-harness wrote them, else the places of the data set's rows,
     which are the order of ``items`` where every row became one. Raises DataError where neither is known, and where no
@@ -270,7 +264,7 @@ class AccuracyComparison:
 
 
 def measure_accuracy(items: Sequence[Item], *verdicts: Verdict) -> Rate:
-    """The accuracy on the items with these verdicts that have a result, with its 95% interval by group."""
+    """Return the accuracy on the items with these verdicts that have a result, with its 95% interval by group."""
     chosen = [(item.correct, item.group) for item in items if item.verdict in verdicts and item.correct is not None]
     return grouped_rate([correct for correct, _ in chosen], [group for _, group in chosen])
 
@@ -304,7 +298,7 @@ def compare_accuracy(items: Sequence[Item], *, seed: int = 0) -> AccuracyCompari
 
 
 def permute_difference(values: Floats, flags: Bools, groups: Sequence[str], seed: int = 0) -> float:
-    """The two-sided p-value of a difference in the mean of ``values`` [n] between flagged items and the others.
+    """Yield the two-sided p-value of a difference in the mean of ``values`` [n] between flagged items and the others.
 
     Flags change places between groups that are all flagged or not at all, and within groups of both: (1 + permutations
     with a difference as large) / (1 + permutations). Both sides have items.

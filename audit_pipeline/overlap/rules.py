@@ -26,7 +26,7 @@ class OverlapRule:
     source: str
 
     def is_contaminated(self, share_of_runs: float, share_of_words: float) -> bool:
-        """Whether a text of which these shares were found counts."""
+        """Return whether a text of which these shares were found counts."""
         if self.measure == "any":
             return share_of_runs > 0
         return (share_of_runs if self.measure == "runs" else share_of_words) >= self.share

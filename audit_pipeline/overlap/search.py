@@ -135,7 +135,9 @@ def search_corpus(
                 is_last = len(result.reports) == len(corpus.selected)
                 now = time.monotonic()
                 if checkpoint is not None and (is_last or now - saved_at >= CHECKPOINT_SECONDS):
-                    _save(result, checkpoint, key)
+                    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+                    shards = [asdict(report) for report in result.reports.values()]
+                    write_json(checkpoint, {"key": key, "shards": shards, "found": result.passages.to_record()})
                     saved_at = now
                 if on_progress is not None and (is_last or now - reported_at >= 1.0):
                     bytes_done = sum(sizes.get(number, 0) for number in result.reports)
@@ -155,7 +157,7 @@ def search_corpus(
 
 
 def search_shard(index: TextIndex, number: int, shard: Shard) -> tuple[ShardReport, Mapping[str, Any]]:
-    """What one shard holds of the texts, as :meth:`PassageSet.to_record` gives it."""
+    """Return what one shard holds of the texts, as :meth:`PassageSet.to_record` gives it."""
     found, matcher = PassageSet(len(index.runs)), Matcher(index, number)
     documents = skipped = 0
     problem = first_skipped = None
@@ -179,9 +181,3 @@ def search_shard(index: TextIndex, number: int, shard: Shard) -> tuple[ShardRepo
     for matches in matcher.flush():
         found.merge(*matches)
     return ShardReport(number, shard.name, documents, skipped, sha256, problem, first_skipped), found.to_record()
-
-
-def _save(result: SearchResult, checkpoint: Path, key: str) -> None:
-    reports = [asdict(report) for report in result.reports.values()]
-    checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    write_json(checkpoint, {"key": key, "shards": reports, "found": result.passages.to_record()})

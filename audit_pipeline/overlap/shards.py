@@ -19,7 +19,7 @@ from audit_pipeline.fetch.file_bytes import LINE_LIMIT, InputFile, open_bytes
 from audit_pipeline.fetch.formats import digest_of, open_texts, suffix_of
 from audit_pipeline.fetch.rows import EMPTY, Skipped, TextRow
 from audit_pipeline.overlap.matching import CorpusDocument
-from audit_pipeline.references.config import ReferenceEntry, load_references
+from audit_pipeline.references.config import load_references
 from audit_pipeline.references.corpus import (
     HubStream,
     corpus_from_source,
@@ -54,21 +54,25 @@ class Shard:
         if self.bytes == 0:
             return
         for row in self._rows():
-            if not isinstance(row, Skipped):
-                yield _document_of(row)
-            elif not row.reason.endswith(EMPTY):
+            if isinstance(row, Skipped):
                 # An empty document holds nothing that would be missed.
-                yield row
+                if not row.reason.endswith(EMPTY):
+                    yield row
+                continue
+            identities = (row.values.get(name) for name in _IDENTITIES)
+            identity = next((value for value in identities if value is not None), row.location)
+            url = row.values.get(_URL)
+            yield CorpusDocument(row.index, _to_cell(identity), None if url is None else _to_cell(url), row.text)
 
     def digest(self) -> str | None:
-        """The sha256 of its bytes; of what is not a file here None: its stamp says what it is."""
+        """Return the sha256 of its bytes; of what is not a file here None: its stamp says what it is."""
         try:
             return None if self.path is None else digest_of(self.path)
         except OSError:
             return None
 
     def has_changed(self) -> bool:
-        """Whether its file is another one than when the corpus was listed."""
+        """Return whether its file is another one than when the corpus was listed."""
         try:
             return self.path is not None and _stamp_of(self.path.stat()) != self.stamp
         except OSError:
@@ -113,7 +117,7 @@ class ShardedCorpus:
 
 
 def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str | None = None) -> ShardedCorpus:
-    """A corpus of config/references.yaml by its name, or the files at a path.
+    """Return a corpus of config/references.yaml by its name, or the files at a path.
 
     ``only``: the shards whose names match this pattern are to be read, the others are left unread. Raises an AuditError
     where there is no such corpus, it cannot be listed, or no shard matches.
@@ -122,8 +126,18 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
     name = corpus if corpus in references.names else path.resolve().name
     if corpus in references.names:
         entry = references.named(corpus)
-        shards = _shards_of_entry(entry, text_column or entry.text_column)
-        ignored = [] if entry.path is None else list_ignored_files(entry.path)
+        column, ignored = text_column or entry.text_column, []
+        if entry.path is not None:
+            shards, ignored = _shards_of_path(entry.path, column), list_ignored_files(entry.path)
+        elif entry.package is not None:
+            stamp = corpus_from_source(entry.package, DataPaths.from_environment()).digest
+            shards = [Shard(entry.package, stamp, None, source=entry.package)]
+        else:
+            commit, files = list_hub_files(str(entry.hub), entry.files or (), entry.revision)
+            shards = [
+                Shard(file, commit, None, address=hub_address(str(entry.hub), commit, file), text_column=column)
+                for file in files
+            ]
     elif name in references.names:
         raise ConfigError(f"{corpus} is called as the corpus {name} of config/references.yaml: rename one of the two")
     elif path.exists():
@@ -140,19 +154,6 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
     return ShardedCorpus(name, shards, selected, ignored)
 
 
-def _shards_of_entry(entry: ReferenceEntry, text_column: str | None) -> list[Shard]:
-    if entry.path is not None:
-        return _shards_of_path(entry.path, text_column)
-    if entry.package is not None:
-        corpus = corpus_from_source(entry.package, DataPaths.from_environment())
-        return [Shard(entry.package, corpus.digest, None, source=entry.package)]
-    commit, files = list_hub_files(str(entry.hub), entry.files or (), entry.revision)
-    return [
-        Shard(name, commit, None, address=hub_address(str(entry.hub), commit, name), text_column=text_column)
-        for name in files
-    ]
-
-
 def _shards_of_path(path: Path, text_column: str | None) -> list[Shard]:
     shards = []
     for file in list_readable_files(path):
@@ -166,14 +167,9 @@ def _stamp_of(status: os.stat_result) -> str:
     return f"{status.st_size} {status.st_mtime_ns}"
 
 
-def _document_of(row: TextRow) -> CorpusDocument:
-    identity = next((row.values[name] for name in _IDENTITIES if row.values.get(name) is not None), row.location)
-    # As tables can hold them.
-    identity, url = (
-        None if value is None else str(value)[:_LONGEST_IDENTITY].encode("utf-8", "replace").decode()
-        for value in (identity, row.values.get(_URL))
-    )
-    return CorpusDocument(row.index, str(identity), url, row.text)
+def _to_cell(value: object) -> str:
+    """As tables can hold it."""
+    return str(value)[:_LONGEST_IDENTITY].encode("utf-8", "replace").decode()
 
 
 def _read_whole_text(path: Path, name: str, packed: str) -> Iterator[TextRow | Skipped]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP, OVERLAP_SPANS, OverlapVerdict
@@ -20,13 +19,11 @@ COMMON_FROM = 100
 """A passage whose every run stands in more documents than this is a common phrase, and no copy."""
 _EXCERPT_WORDS = 25
 
-Flags = npt.NDArray[np.bool_]
-
 
 def build_overlap_tables(
     result: SearchResult, benchmark: str, example_ids: Sequence[str], texts: Sequence[str], run_id: str
 ) -> Mapping[Table, pa.Table]:
-    """The tables corpus_overlap and overlap_spans of the texts that were searched, in their order."""
+    """Return the tables corpus_overlap and overlap_spans of the texts that were searched, in their order."""
     names = {"benchmark": benchmark, "corpus": result.corpus.name, "run_id": run_id}
     read = {
         "shards_read": result.whole_shards,
@@ -47,14 +44,18 @@ def build_overlap_tables(
 
 
 def _describe_texts(result: SearchResult, passages: Mapping[int, Sequence[Kept]]) -> Iterator[Mapping[str, object]]:
-    """What is said of each text."""
+    """Yield what is said of each text."""
     index, rule = result.index, result.rule
     looked_for = index.run_at >= 0
     # Of every word of all texts: whether a run begins there that some document holds, and whether it lies in such a
     # run, and in a passage that is a copy.
     found_at, copied_at = np.zeros((2, len(index.run_at)), np.bool_)
     found_at[looked_for] = result.passages.documents_of_run[index.run_at[looked_for]] > 0
-    covered_at = _cover(found_at, index.n)
+    steps = np.zeros(len(found_at) + index.n + 1, np.int64)
+    begins = np.flatnonzero(found_at)
+    np.add.at(steps, begins, 1)
+    np.add.at(steps, begins + index.n, -1)
+    covered_at = np.cumsum(steps)[: len(found_at)] > 0
     for kept in result.passages:
         if _count_documents_of_rarest_run(result, kept) <= COMMON_FROM:
             copied_at[kept.first : kept.end] = True
@@ -85,15 +86,6 @@ def _describe_texts(result: SearchResult, passages: Mapping[int, Sequence[Kept]]
             "verdict": verdict,
             "contaminated": rule.is_contaminated(found / runs, share or 0.0) if runs else None,
         }
-
-
-def _cover(begins: Flags, n: int) -> Flags:
-    """Which words lie in a run of ``n`` words that begins at one of the flagged words."""
-    steps = np.zeros(len(begins) + n + 1, np.int64)
-    places = np.flatnonzero(begins)
-    np.add.at(steps, places, 1)
-    np.add.at(steps, places + n, -1)
-    return np.cumsum(steps)[: len(begins)] > 0
 
 
 def _count_documents_of_rarest_run(result: SearchResult, kept: Kept) -> int:

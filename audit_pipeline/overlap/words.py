@@ -63,7 +63,7 @@ class Words:
 
 
 def normalise(text: str) -> str:
-    """The text as its words are read: in NFKC."""
+    """Return the text as its words are read: in NFKC."""
     return text if text.isascii() or unicodedata.is_normalized("NFKC", text) else unicodedata.normalize("NFKC", text)
 
 
@@ -88,7 +88,7 @@ def split_texts(texts: Sequence[str]) -> tuple[Words, Places]:
 
 
 def _iterate_blocks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The texts, so many at a time as have about ``BLOCK`` characters; at least one block, which may be empty."""
+    """Yield the texts, so many at a time as have about ``BLOCK`` characters; at least one block, which may be empty."""
     some: list[str] = []
     characters = 0
     for text in texts:
@@ -101,7 +101,7 @@ def _iterate_blocks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def hash_texts(normals: Sequence[str]) -> tuple[Words, Places]:
-    """The words of texts that are normalised already, as :func:`split_texts` gives them."""
+    """Return the words of texts that are normalised already, as :func:`split_texts` gives them."""
     words = hash_words("\n".join(normals))
     begins = np.cumsum([0, *(len(normal) + 1 for normal in normals)])
     first_word = np.searchsorted(words.starts, begins)
@@ -110,7 +110,7 @@ def hash_texts(normals: Sequence[str]) -> tuple[Words, Places]:
 
 
 def hash_words(normal: str) -> Words:
-    """The words of a text that is normalised already."""
+    """Return the words of a text that is normalised already."""
     points = np.frombuffer(normal.encode("utf-32-le", "surrogatepass"), np.uint32)
     kinds, values = _tables()
     if not normal.isascii():
@@ -128,7 +128,7 @@ def hash_words(normal: str) -> Words:
 
 
 def find_word_end(normal: str, place: int, end: int) -> int:
-    """The last place up to ``end`` at which no word is cut; ``end`` where one word begins before ``place``."""
+    """Return the last place up to ``end`` at which no word is cut; ``end`` where one word begins before ``place``."""
     kinds, _ = _tables()
     for begin in (max(place, end - 1000), place):
         points = np.frombuffer(normal[begin:end].encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -139,7 +139,7 @@ def find_word_end(normal: str, place: int, end: int) -> int:
 
 
 def hash_runs(words: Hashes, n: int) -> Hashes:
-    """The hash of every run of ``n`` words (uint64 [len(words) - n + 1]), doubling the length of runs."""
+    """Return the hash of every run of ``n`` words (uint64 [len(words) - n + 1]), doubling the length of runs."""
     if n == 1:
         return words
     half = n // 2
@@ -191,7 +191,7 @@ def _clusters() -> re.Pattern[str]:
 
 @cache
 def _tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
-    """Of every code point its kind and its value; the last entry is that of all that are larger."""
+    """Return of every code point its kind and its value; the last entry is that of all that are larger."""
     characters = list(map(chr, range(_LAST_LETTER + 1)))
     kinds = np.array([unicodedata.category(character)[0] in "LMN" for character in characters], np.uint8)
     kinds[list(_NO_LETTERS)] = _SEPARATOR
@@ -204,14 +204,14 @@ def _tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
 
 @cache
 def _powers(size: int) -> tuple[Hashes, Hashes]:
-    """The powers of an odd number, and of its inverse, modulo 2**64 (uint64 [size] each)."""
+    """Return the powers of an odd number, and of its inverse, modulo 2**64 (uint64 [size] each)."""
     base, inverse = np.full(size, _OF_CHARACTERS), np.full(size, np.uint64(pow(int(_OF_CHARACTERS), -1, 1 << 64)))
     base[0] = inverse[0] = 1
     return np.multiply.accumulate(base), np.multiply.accumulate(inverse)
 
 
 def _mix(values: Hashes) -> Hashes:
-    """Every bit of the result depends on every bit of the value (splitmix64)."""
+    """Return every bit of the result depends on every bit of the value (splitmix64)."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

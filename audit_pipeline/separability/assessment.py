@@ -1,9 +1,5 @@
 """What is known of a benchmark's split without any model: the blind control, read once, and the verdict.
 
-What belongs here: reading the blind control of words on all texts that are evaluated, the verdict by it, and both as
-tables and out of tables. What does not: the classifier (blind_controls.py), the other measures of a split (quality.py),
-and where tables lie (operate/stages/benchmarks.py).
-
 Every evaluation of a benchmark takes blind control and verdict from here, whichever model it is of.
 """
 
@@ -29,8 +25,8 @@ from audit_pipeline.separability.blind_controls import (
 )
 from audit_pipeline.separability.evaluation_texts import select_labelled_examples
 
-MEASURE = "blind_auroc"
-"""The rows of split_quality that hold AUROCs of blind controls."""
+MEASURE, WORST = "blind_auroc", "worst_blind_auroc"
+"""The rows of split_quality that hold AUROCs of blind controls, and the highest of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +59,7 @@ class AssessedSplit:
         return BlindControl(self.control.scores[places.to_numpy()], None, self.control.method)
 
     def table(self, benchmark: str, run_id: str) -> pa.Table:
-        """The control's scores (schema BLIND_SCORES); no row where it was not computed."""
+        """Return the control's scores (schema BLIND_SCORES); no row where it was not computed."""
         scores = [] if self.control.scores is None else self.control.scores.tolist()
         same = {"benchmark": benchmark, "method": self.control.method, "run_id": run_id}
         ids = self.example_ids if scores else ()
@@ -91,11 +87,11 @@ def compute_assessed_split(
 
 
 def assessed_split_from_tables(design: str, matched: bool, quality: pa.Table, scores: pa.Table) -> AssessedSplit:
-    """The split as it was assessed, from its tables (schemas SPLIT_QUALITY and BLIND_SCORES)."""
+    """Return the split as it was assessed, from its tables (schemas SPLIT_QUALITY and BLIND_SCORES)."""
     (row,) = (
         measured for measured in quality.to_pylist() if (measured["measure"], measured["part"]) == (MEASURE, WORDS)
     )
-    auroc = ControlAuroc(WORDS, row["value"], Interval(row["ci_low"], row["ci_high"]), row["n"], row["method"])
+    auroc = ControlAuroc(row["value"], Interval(row["ci_low"], row["ci_high"]), row["method"], WORDS, row["n"])
     control = BlindControl(None, row["method"], row["method"])
     if len(scores):
         control = BlindControl(scores["score"].to_numpy(), None, scores["method"][0].as_py())

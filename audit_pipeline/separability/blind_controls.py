@@ -1,10 +1,5 @@
 """Blind controls: how well classifiers that never see the model separate the two sides.
 
-What belongs here: the control of words, which is the one that binds; the folds by group and the classifier that all
-share; the controls beside it, of characters, length and the dates that a text mentions, and their features; AUROC and
-interval of any of them. What does not: what an AUROC says of a benchmark (metrics/claims.py), metrics and intervals in
-general (metrics/), the date of the document itself (`published`), counting terms (term_counts.py).
-
 Of words: TF-IDF of word unigrams and bigrams (character n-grams of one to three where the script has no blanks between
 words), vocabulary and weights learnt on the training folds only. Logistic regression with C = 10 and balanced classes:
 the intercept then does not follow the share of members in the training folds, which differs from fold to fold where
@@ -46,8 +41,8 @@ import numpy.typing as npt
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.intervals import NO_INTERVAL, GroupedSides, Interval, measure_auroc
-from audit_pipeline.metrics.roc import AUROC, Floats, roc_points
+from audit_pipeline.metrics.intervals import NO_INTERVAL, GroupedSides, Measurement, measure_auroc
+from audit_pipeline.metrics.roc import AUROC, Floats, Places, roc_points
 
 NAME = "blind_control"
 MIN_EXAMPLES = 200
@@ -59,7 +54,6 @@ _MOST_UNKNOWN = 0.9
 _NOT_COMPUTED = "the blind control was not computed"
 _WORD = r"(?u)\b\w+\b"
 
-Places = npt.NDArray[np.intp]
 Matrix = Any
 """Rows of features, dense or sparse, as scikit-learn takes them."""
 FoldFeatures = Callable[[Places, Places], tuple[Matrix, Matrix] | str]
@@ -96,7 +90,7 @@ def compute_blind_control(
     language: str,
     seed: int = 0,
 ) -> BlindControl:
-    """The blind control of n labelled examples (labels 0 or 1), the same for every order of them.
+    """Return the blind control of n labelled examples (labels 0 or 1), the same for every order of them.
 
     It is not computed on fewer than 200 examples, or where either side has fewer than 5 groups: every fold needs texts
     of both sides whose groups the classifier has not seen. Raises DataError for unequal lengths.
@@ -105,17 +99,24 @@ def compute_blind_control(
     if len(texts) != len(folds.labels):
         raise DataError("the blind control needs one id, text, label and group for each example")
     characters = is_unspaced(language)
-
-    counted: list[Matrix] = []
+    kinds = (
+        {"analyzer": "char", "ngram_range": (1, 3)} if characters else {"token_pattern": _WORD, "ngram_range": (1, 2)}
+    )
     unknown = 0
 
-    def features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
+    @cache
+    def counted() -> Matrix:
         # Imported where it is used: other importers need not wait for scikit-learn.
-        from audit_pipeline.separability.term_counts import count_terms, tf_idf  # noqa: PLC0415
+        from sklearn.feature_extraction.text import CountVectorizer  # noqa: PLC0415
 
-        if not counted:
-            counted.append(count_terms(texts, _build_analyser(characters)))
-        found = tf_idf(counted[0], training, held_out, _MAX_FEATURES)
+        from audit_pipeline.separability.term_counts import count_terms  # noqa: PLC0415
+
+        return count_terms(texts, CountVectorizer(**kinds).build_analyzer())
+
+    def features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
+        from audit_pipeline.separability.term_counts import tf_idf  # noqa: PLC0415
+
+        found = tf_idf(counted(), training, held_out, _MAX_FEATURES)
         if found is None:
             return "the texts hold no words"
         nonlocal unknown
@@ -130,14 +131,14 @@ def compute_blind_control(
 
 
 def is_unspaced(language: str) -> bool:
-    """Whether the language (ISO 639-1) is written without blanks between words."""
+    """Return whether the language (ISO 639-1) is written without blanks between words."""
     return language.lower().split("-")[0] in UNSPACED_LANGUAGES
 
 
 def split_folds_by_group(
     example_ids: Sequence[str], labels: npt.ArrayLike, groups: Sequence[str], *, seed: int = 0
 ) -> Folds:
-    """The folds of n labelled examples (labels 0 or 1), the same for every order of them.
+    """Return the folds of n labelled examples (labels 0 or 1), the same for every order of them.
 
     There are none on fewer than 200 examples, or where either side has fewer than 5 groups. Raises DataError for
     unequal lengths.
@@ -145,25 +146,30 @@ def split_folds_by_group(
     classes = np.asarray(labels)
     if not len(example_ids) == len(classes) == len(groups):
         raise DataError("the blind control needs one id, text, label and group for each example")
-    reason = _explain_shortage(classes, groups)
-    if reason is not None:
-        return Folds((), classes, reason)
+    if len(classes) < MIN_EXAMPLES:
+        return Folds((), classes, f"{len(classes)} labelled examples, it needs {MIN_EXAMPLES}")
+    for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)):
+        n_groups = len({group for group, own in zip(groups, classes, strict=True) if own == label})
+        if n_groups < FOLDS:
+            reason = f"the {name} are of {n_groups} group{'s' * (n_groups != 1)}, it needs {FOLDS}"
+            return Folds((), classes, reason)
     canonical = np.array(sorted(range(len(classes)), key=lambda index: (groups[index], example_ids[index])))
     by_group = np.asarray(groups, dtype=object)[canonical]
     # Imported where it is used: other importers need not wait for scikit-learn.
-    from audit_pipeline.separability.stratified_folds import split_folds  # noqa: PLC0415
+    from audit_pipeline.separability.stratified_folds import FastStratifiedGroupKFold  # noqa: PLC0415
 
+    folds = FastStratifiedGroupKFold(n_splits=FOLDS, shuffle=True, random_state=seed)
     parts = tuple(
         (canonical[training], canonical[held_out])
-        for training, held_out in split_folds(classes[canonical], by_group, n_folds=FOLDS, seed=seed)
+        for training, held_out in folds.split(by_group, classes[canonical], by_group)
     )
-    if any(len(np.unique(classes[training])) < 2 for training, _ in parts):
-        reason = "the groups are too unequal in size: a training fold has one side only"
-    return Folds(parts, classes, reason)
+    one_sided = any(len(np.unique(classes[training])) < 2 for training, _ in parts)
+    problem = "the groups are too unequal in size: a training fold has one side only" if one_sided else None
+    return Folds(parts, classes, problem)
 
 
 def cross_fit(folds: Folds, features: FoldFeatures, feature_description: str) -> BlindControl:
-    """A logistic regression of membership on ``features`` (``feature_description`` names them), out of fold.
+    """Return a logistic regression of membership on ``features`` (``feature_description`` names them), out of fold.
 
     ``features`` is asked once for each fold, and not where there are none.
     """
@@ -191,29 +197,6 @@ def cross_fit(folds: Folds, features: FoldFeatures, feature_description: str) ->
     return BlindControl(scores, None, method)
 
 
-def _explain_shortage(classes: npt.NDArray[np.integer], groups: Sequence[str]) -> str | None:
-    if len(classes) < MIN_EXAMPLES:
-        return f"{len(classes)} labelled examples, it needs {MIN_EXAMPLES}"
-    for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)):
-        n_groups = len(
-            {group for group, class_of_group in zip(groups, classes, strict=True) if class_of_group == label}
-        )
-        if n_groups < FOLDS:
-            return f"the {name} are of {n_groups} group{'s' * (n_groups != 1)}, it needs {FOLDS}"
-    return None
-
-
-def _build_analyser(characters: bool) -> Callable[[str], list[str]]:
-    """The terms of a text: words one by one and two by two, or characters up to three by three."""
-    from sklearn.feature_extraction.text import CountVectorizer  # noqa: PLC0415
-
-    kinds = (
-        {"analyzer": "char", "ngram_range": (1, 3)} if characters else {"token_pattern": _WORD, "ngram_range": (1, 2)}
-    )
-    terms_of: Callable[[str], list[str]] = CountVectorizer(**kinds).build_analyzer()
-    return terms_of
-
-
 _HAN_DIGITS = str.maketrans("〇零一二三四五六七八九", "00123456789")
 _HAN_YEAR = re.compile(r"[〇零一二三四五六七八九]{4}(?=\s*年)")
 _YEAR = re.compile(
@@ -239,7 +222,7 @@ class DatesInText:
 
 
 def find_dates(text: str) -> DatesInText:
-    """The years (1500 to 2099) and months that ``text`` mentions; see the module for what is read as one."""
+    """Return the years (1500 to 2099) and months that ``text`` mentions; see the module for what is read as one."""
     plain = unicodedata.normalize("NFKC", text)
     plain = _HAN_YEAR.sub(lambda found: found.group().translate(_HAN_DIGITS), plain)
     names = [_MONTHS.index(found[:3]) + 1 for found in _MONTH_NAME.findall(plain)]
@@ -261,14 +244,11 @@ _FURTHEST = 4.0
 
 
 @dataclass(frozen=True)
-class ControlAuroc:
-    """The AUROC of one control over ``n`` texts, None with the reason in ``method`` where it was not computed."""
+class ControlAuroc(Measurement):
+    """The AUROC of the control ``name`` over ``n`` texts."""
 
     name: str
-    auroc: float | None
-    interval: Interval
     n: int
-    method: str
 
 
 def compute_other_controls(
@@ -312,18 +292,18 @@ def measure_controls(
     found = []
     for name, control in controls.items():
         if control.scores is None:
-            found.append(ControlAuroc(name, None, NO_INTERVAL, len(sides.labels), control.reason or control.method))
+            found.append(ControlAuroc(None, NO_INTERVAL, control.reason or control.method, name, len(sides.labels)))
             continue
         measured = measure_auroc(roc_points(control.scores, sides.labels), sides)
         method = "; ".join([control.method, AUROC.meaning, measured.method])
-        found.append(ControlAuroc(name, measured.value, measured.interval, len(sides.labels), method))
+        found.append(ControlAuroc(measured.value, measured.interval, method, name, len(sides.labels)))
     return found
 
 
 def find_strongest_control(controls: Sequence[ControlAuroc]) -> ControlAuroc | None:
-    """The control with the highest AUROC, the first of equal ones; None where none was read."""
-    read = [(control.auroc, -place, control) for place, control in enumerate(controls) if control.auroc is not None]
-    return max(read, key=lambda entry: entry[:2])[2] if read else None
+    """Return the control with the highest AUROC, the first of equal ones; None where none was read."""
+    read = [control for control in controls if control.value is not None]
+    return max(read, key=lambda control: control.value or 0.0, default=None)
 
 
 def build_character_features(texts: Sequence[str], lengths: tuple[int, int]) -> FoldFeatures:
@@ -371,7 +351,7 @@ def measure_text_lengths(texts: Sequence[str], word_counts: Sequence[int]) -> Fl
 
 
 def build_date_features(text_dates: Sequence[DatesInText]) -> FoldFeatures:
-    """Whether a text mentions a year, how many years and months, and its first, mean and last year."""
+    """Return whether a text mentions a year, how many years and months, and its first, mean and last year."""
     rows = np.full((len(text_dates), 6), np.nan)
     for row, dates in zip(rows, text_dates, strict=True):
         row[:3] = bool(dates.years), np.log1p(len(dates.years)), np.log1p(len(dates.months))

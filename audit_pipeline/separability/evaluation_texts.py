@@ -1,10 +1,4 @@
-"""The texts of one benchmark's evaluation split: in one order, by side, and how the sides are made up.
-
-What belongs here: checking and ordering the examples (all of them, or those with a label, which members are told from
-non-members on), drawing a sample of each side, and counts by side: texts of each collection, of when, how long. What
-does not: whether a difference tells the sides apart (blind_controls.py), scores and their metrics (evidence/), and that
-a balance is kept where it was asked for (benchmarks/checks.py).
-"""
+"""The texts of one benchmark's evaluation split: in one order, by side, and how the sides are made up."""
 
 from __future__ import annotations
 
@@ -13,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,18 +24,8 @@ UNDATED = "undated"
 _MOST_MONTHS = 36
 
 
-@dataclass(frozen=True)
-class Lengths:
-    """Lengths of texts in one unit."""
-
-    mean: float
-    std: float
-    least: float
-    most: float
-
-
 def group_places_by_side(labels: Iterable[int | None]) -> dict[str, list[int]]:
-    """The positions of the texts of each side, in order; sides without a text are left out."""
+    """Return the positions of the texts of each side, in order; sides without a text are left out."""
     places: dict[str, list[int]] = {side: [] for side in SIDES.values()}
     for place, label in enumerate(labels):
         places[SIDES[label]].append(place)
@@ -48,32 +33,21 @@ def group_places_by_side(labels: Iterable[int | None]) -> dict[str, list[int]]:
 
 
 def compute_shares(values: Iterable[str]) -> dict[str, tuple[int, float]]:
-    """How often each value occurs, and its share of all, by name."""
+    """Return how often each value occurs, and its share of all, by name."""
     counts = Counter(values)
     total = counts.total()
     return {name: (counts[name], counts[name] / total) for name in sorted(counts)}
 
 
-def choose_date_unit(dates: Iterable[date | None]) -> str:
-    """`month` where all dates lie within three years, else `year`, so that a reader can distinguish the bars."""
-    known = [day for day in dates if day is not None]
-    if not known:
-        return "year"
-    first, last = min(known), max(known)
+def bin_dates(dates: Iterable[date | None]) -> tuple[str, list[str]]:
+    """The unit, and the bin of each date: `2024-03` where all lie within three years, else `2024`, so that a reader can
+    distinguish the bars; `undated` without a date."""
+    days = list(dates)
+    known = [day for day in days if day is not None]
+    first, last = min(known, default=date.min), max(known, default=date.max)
     months = (last.year - first.year) * 12 + last.month - first.month + 1
-    return "month" if months <= _MOST_MONTHS else "year"
-
-
-def bin_dates(dates: Iterable[date | None], unit: str) -> list[str]:
-    """The bin of each date: `2024` or `2024-03`; `undated` without one."""
-    form = "%Y-%m" if unit == "month" else "%Y"
-    return [UNDATED if day is None else day.strftime(form) for day in dates]
-
-
-def summarise_lengths(values: Sequence[float]) -> Lengths:
-    """Mean, standard deviation (of the population), least and most of at least one length."""
-    array = np.asarray(values, dtype=np.float64)
-    return Lengths(float(array.mean()), float(array.std()), float(array.min()), float(array.max()))
+    unit, form = ("month", "%Y-%m") if months <= _MOST_MONTHS else ("year", "%Y")
+    return unit, [UNDATED if day is None else day.strftime(form) for day in days]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,20 +63,27 @@ class LabelledExamples:
         return len(self.example_ids)
 
 
-def select_labelled_examples(examples: pa.Table) -> LabelledExamples:
-    """The examples of the evaluation split that have a label.
+def read_examples(examples: pa.Table, names: Sequence[str]) -> pa.Table:
+    """These columns of ``examples`` (schema EXAMPLES), by group and id.
 
-    Raises DataError for a missing column, a null, a label other than 0 and 1, or an example_id that occurs twice.
+    Raises DataError for a missing column, a null where there may be none, and an example_id that occurs twice.
     """
-    names = ("example_id", "text", "label", "split", "group")
     table = cast_to_columns(
         examples.select([name for name in names if name in examples.column_names]),
         pa.schema([EXAMPLES.field(name) for name in names]),
     )
     if pc.count_distinct(table["example_id"]).as_py() != table.num_rows:
         raise DataError("an example_id occurs twice in the benchmark: build the benchmark again")
+    return table.sort_by([("group", "ascending"), ("example_id", "ascending")])
+
+
+def select_labelled_examples(examples: pa.Table) -> LabelledExamples:
+    """Return the examples of the evaluation split that have a label.
+
+    Raises DataError as :func:`read_examples` does, and for a label other than 0 and 1.
+    """
+    table = read_examples(examples, ("example_id", "text", "label", "split", "group"))
     table = table.filter(pc.and_(pc.equal(table["split"], "evaluation"), pc.is_valid(table["label"])))
-    table = table.sort_by([("group", "ascending"), ("example_id", "ascending")])
     labels = np.asarray(table["label"].to_numpy(), dtype=np.int8)
     if not np.isin(labels, (MEMBER, NON_MEMBER)).all():
         raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
@@ -118,7 +99,7 @@ class EvaluationTexts:
     """The texts of the evaluation split by group and id: [n] each; ``sides`` are the positions of each side's."""
 
     benchmark: str
-    columns: Mapping[str, list[object]]
+    columns: Mapping[str, list[Any]]
     sides: Mapping[str, list[int]]
     split: Callable[[str], list[str]]
 
@@ -127,17 +108,13 @@ class EvaluationTexts:
         """The words of each text in lower case, taken apart once for all that needs them: jieba is slow."""
         return [self.split(str(text).lower()) for text in self.columns["text"]]
 
-    def of(self, name: str, places: Sequence[int]) -> list[object]:
-        """The values of a column at these positions."""
-        column = self.columns[name]
-        return [column[place] for place in places]
-
     def strings(self, name: str, places: Sequence[int]) -> list[str]:
-        """The values of a column at these positions, as text."""
-        return [str(value) for value in self.of(name, places)]
+        """Return the values of a column at these positions, as text."""
+        column = self.columns[name]
+        return [str(column[place]) for place in places]
 
     def word_counts(self, places: Sequence[int]) -> list[int]:
-        """How many words each of the texts at these positions has."""
+        """Return how many words each of the texts at these positions has."""
         return [len(self.words[place]) for place in places]
 
     @property
@@ -167,33 +144,23 @@ class EvaluationTexts:
             return self, ""
         chosen.sort()
         columns = {name: [column[place] for place in chosen] for name, column in self.columns.items()}
-        sample = EvaluationTexts(self.benchmark, columns, _group_sides(columns), self.split)
+        sample = EvaluationTexts(self.benchmark, columns, group_places_by_side(columns["label"]), self.split)
         return sample, f"read on {' and '.join(drawn)}, drawn at random (seed {seed})"
 
 
 def select_evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]]) -> EvaluationTexts:
     """The texts of the evaluation split of one benchmark's ``examples`` (schema EXAMPLES); ``split`` gives words.
 
-    Raises DataError for examples of no benchmark or of several, a missing column, a label other than 0, 1 and null, and
-    an example_id that occurs twice.
+    Raises DataError as :func:`read_examples` does, for examples of no benchmark or of several, and for a label other
+    than 0, 1 and null.
     """
     names = ["example_id", "benchmark", "text", "label", "split", "published", "language", "collection", "group"]
-    table = cast_to_columns(
-        examples.select([name for name in names if name in examples.column_names]),
-        pa.schema([EXAMPLES.field(name) for name in names]),
-    )
+    table = read_examples(examples, names)
     benchmarks = pc.unique(table["benchmark"]).to_pylist()
     if len(benchmarks) != 1:
         raise DataError(f"the quality of a split is that of one benchmark's examples, not of {len(benchmarks)}")
-    if pc.count_distinct(table["example_id"]).as_py() != table.num_rows:
-        raise DataError("an example_id occurs twice in the benchmark: build the benchmark again")
     table = table.filter(pc.equal(table["split"], "evaluation"))
-    table = table.sort_by([("group", "ascending"), ("example_id", "ascending")])
     columns = {name: table[name].to_pylist() for name in names if name not in ("benchmark", "split")}
     if not set(columns["label"]) <= set(SIDES):
         raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
-    return EvaluationTexts(benchmarks[0], columns, _group_sides(columns), split)
-
-
-def _group_sides(columns: Mapping[str, list[object]]) -> dict[str, list[int]]:
-    return group_places_by_side(columns["label"])  # type: ignore[arg-type]
+    return EvaluationTexts(benchmarks[0], columns, group_places_by_side(columns["label"]), split)

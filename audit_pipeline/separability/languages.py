@@ -1,8 +1,5 @@
 """The language that a text seems to be in.
 
-What belongs here: asking py3langid. What does not: the language that a source declares, which is compared elsewhere
-(quality.py).
-
 A guess from character sequences of a few bytes: on 32 words, on lists of names and on code it is often wrong. So single
 mismatches say little; that the two sides have different languages shows in their shares.
 """
@@ -24,7 +21,7 @@ def detect_languages(texts: Sequence[str]) -> list[str]:
 
 
 def is_same_language(declared: str, detected: str) -> bool:
-    """Whether the codes name one language: `zh-TW` is declared, `zh` detected."""
+    """Return whether the codes name one language: `zh-TW` is declared, `zh` detected."""
     return declared.lower().replace("_", "-").split("-")[0] == detected.lower().split("-")[0]
 
 

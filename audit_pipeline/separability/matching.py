@@ -1,9 +1,5 @@
 """Choosing sides that are hard to separate without a model: members and non-members matched on topic and length.
 
-What belongs here: choosing texts out of a pool by what they say, and measuring what that achieved. What does not: the
-blind control that measures it (separability/blind_controls.py), and any model's score: texts chosen by the scores that
-they are to test would test nothing.
-
 After propensity-score matching (Rosenbaum and Rubin 1983). First, in ten rounds, those texts are left out whose side
 is most obvious from their character n-grams (out of fold, learnt again each round, as in AFLite: Le Bras et al. 2020),
 until a tenth more than are wanted are left, or by chance as soon as the sides can hardly be separated. Of these,
@@ -35,14 +31,14 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.claims import MILD_BELOW
-from audit_pipeline.metrics.intervals import NO_INTERVAL, Interval, measure_auroc_of_scores
-from audit_pipeline.metrics.roc import Floats, compute_metrics
+from audit_pipeline.metrics.intervals import NO_INTERVAL, measure_auroc_of_scores
+from audit_pipeline.metrics.roc import Floats, Places, compute_metrics
 from audit_pipeline.separability.blind_controls import (
     MOST_CHARACTERS,
+    WORDS,
     BlindControl,
+    ControlAuroc,
     FoldFeatures,
-    Matrix,
-    Places,
     build_character_features,
     compute_blind_control,
     cross_fit,
@@ -61,16 +57,6 @@ _BUCKETS = 1 << 16
 _BEYOND_CALIPER = 1e3
 
 
-@dataclass(frozen=True)
-class BlindAuroc:
-    """How well ``n`` texts can be separated without a model; None where that was not computed: ``method`` says why."""
-
-    value: float | None
-    interval: Interval
-    n: int
-    method: str
-
-
 @dataclass(frozen=True, eq=False)
 class Matched:
     """The chosen texts and what choosing them achieved.
@@ -80,10 +66,10 @@ class Matched:
     """
 
     indices: tuple[int, ...]
-    before: BlindAuroc
-    after: BlindAuroc
-    at_random: BlindAuroc
-    after_by_all: BlindAuroc
+    before: ControlAuroc
+    after: ControlAuroc
+    at_random: ControlAuroc
+    after_by_all: ControlAuroc
     beyond_caliper: int
 
 
@@ -159,16 +145,16 @@ class _Pool:
             seed=self.seed,
         )
 
-    def auroc(self, places: Places, control: BlindControl) -> BlindAuroc:
+    def auroc(self, places: Places, control: BlindControl) -> ControlAuroc:
         if control.scores is None:
-            return BlindAuroc(None, NO_INTERVAL, len(places), control.reason or control.method)
+            return ControlAuroc(None, NO_INTERVAL, control.reason or control.method, WORDS, len(places))
         groups = [self.groups[place] for place in places]
         found = measure_auroc_of_scores(control.scores, self.labels[places], groups)
-        return BlindAuroc(found.value, found.interval, len(places), control.method)
+        return ControlAuroc(found.value, found.interval, control.method, WORDS, len(places))
 
 
 def _select_least_obvious(pool: _Pool, per_side: int) -> tuple[Places, Floats]:
-    """The places of a tenth more than ``per_side`` texts per side, and their log odds of being members."""
+    """Return the places of a tenth more than ``per_side`` texts per side, and their log odds of being members."""
     features = build_character_features(
         [text[: MOST_CHARACTERS // len(pool.texts)] for text in pool.texts],
         (1, 3) if is_unspaced(pool.language) else (3, 5),
@@ -201,10 +187,9 @@ def _log_odds(pool: _Pool, places: Places, features: FoldFeatures, seed: int) ->
         pool.ids(places), pool.labels[places], [pool.groups[place] for place in places], seed=seed
     )
 
-    def of_places(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
-        return features(places[training], places[held_out])
-
-    found = cross_fit(folds, of_places, "character n-grams").scores
+    found = cross_fit(
+        folds, lambda training, held_out: features(places[training], places[held_out]), "character n-grams"
+    ).scores
     if found is None or compute_metrics(found, pool.labels[places])["auroc"] < MILD_BELOW:
         return np.zeros(len(places))
     return found
@@ -214,7 +199,9 @@ def _match_nearest_pairs(pool: _Pool, places: Places, log_odds: Floats, per_side
     """The ``per_side`` nearest pairs of the optimal assignment, [per_side, 2], and how many are beyond the caliper."""
     texts = [pool.texts[place] for place in places]
     topics = _compute_topics(texts, pool)
-    near = _standardise(np.column_stack([log_odds, np.log1p([len(text) for text in texts])]))
+    near = np.column_stack([log_odds, np.log1p([len(text) for text in texts])])
+    spread = near.std(axis=0)
+    near = (near - near.mean(axis=0)) / np.where(spread > 1e-12, spread, 1.0)
     member, other = (np.flatnonzero(pool.labels[places] == label) for label in _LABELS)
     apart = np.abs(near[member][:, None, :] - near[other][None, :, :])
     beyond = np.asarray((apart > CALIPER).any(axis=2))
@@ -243,8 +230,3 @@ def _compute_topics(texts: Sequence[str], pool: _Pool) -> Floats:
     reduced = TruncatedSVD(min(_TOPICS, len(texts) - 1), random_state=pool.seed).fit_transform(weights)
     lengths = np.linalg.norm(reduced, axis=1, keepdims=True)
     return np.asarray(np.divide(reduced, lengths, out=np.zeros_like(reduced), where=lengths > 0))
-
-
-def _standardise(columns: Floats) -> Floats:
-    spread = columns.std(axis=0)
-    return np.asarray((columns - columns.mean(axis=0)) / np.where(spread > 1e-12, spread, 1.0))

@@ -1,28 +1,21 @@
-"""The quality of a split as one table: how far members and non-members differ in anything but membership.
-
-What belongs here: which measures are read on which texts; putting into rows what is counted of each side by itself
-(counts, dates, lengths, languages) and what needs both sides at once (blind controls, overlap of words,
-near-duplicates); the table of them all, and a short summary. What does not: measuring (evaluation_texts.py,
-blind_controls.py, shared_text.py, languages.py), the verdict (assessment.py), and where the table is written. No
-model's scores are read.
-"""
+"""The quality of a split as one table: how far members and non-members differ in anything but membership."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from itertools import product
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import SPLIT_QUALITY
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.metrics.claims import VERDICT_IN_WORDS, SplitVerdict, split_verdict
+from audit_pipeline.metrics.claims import SplitVerdict, split_verdict
 from audit_pipeline.metrics.intervals import NO_INTERVAL, Interval
 from audit_pipeline.separability import evaluation_texts
-from audit_pipeline.separability.assessment import MEASURE, AssessedSplit
+from audit_pipeline.separability.assessment import MEASURE, WORST, AssessedSplit
 from audit_pipeline.separability.blind_controls import (
     CHARACTERS,
     LENGTH_UNITS,
@@ -33,7 +26,7 @@ from audit_pipeline.separability.blind_controls import (
     measure_controls,
     measure_text_lengths,
 )
-from audit_pipeline.separability.evaluation_texts import MEMBERS, NONMEMBERS, SIDES, EvaluationTexts
+from audit_pipeline.separability.evaluation_texts import MEMBERS, NONMEMBERS, EvaluationTexts
 from audit_pipeline.separability.languages import MOST_CHARACTERS, detect_languages, is_same_language
 from audit_pipeline.separability.shared_text import (
     LIMITS,
@@ -47,51 +40,42 @@ BETWEEN = "between"
 BOTH = "both"
 
 
-@dataclass(frozen=True)
-class QualityRow:
-    """One value of one measure.
+Row = dict[str, Any]
+"""The columns of SPLIT_QUALITY that are a measure's own."""
+
+
+def _build_row(
+    measure: str,
+    part: str,
+    side: str,
+    value: float | None,
+    n: int,
+    method: str,
+    interval: Interval = NO_INTERVAL,
+    verdict: SplitVerdict | None = None,
+) -> Row:
+    """Build the row of one value of one measure.
 
     ``part`` is the part of the measure (a control, a size of n-grams, a unit of length), ``side`` the texts: members,
     non-members, both, or between them. ``value`` is None where it could not be measured; ``method`` says how it was, or
     why not. ``n`` is how many texts it rests on.
     """
-
-    measure: str
-    part: str
-    side: str
-    value: float | None
-    n: int
-    method: str
-    interval: Interval = NO_INTERVAL
-    verdict: str | None = None
-
-    @property
-    def columns(self) -> dict[str, object]:
-        """The columns of SPLIT_QUALITY that are the row's own, by name."""
-        return {
-            "measure": self.measure,
-            "part": self.part,
-            "side": self.side,
-            "value": self.value,
-            "ci_low": self.interval.low,
-            "ci_high": self.interval.high,
-            "n": self.n,
-            "method": self.method,
-            "verdict": self.verdict,
-        }
+    ends = {"ci_low": interval.low, "ci_high": interval.high}
+    named = {"measure": measure, "part": part, "side": side, "value": value, "n": n, "method": method}
+    return {**named, **ends, "verdict": verdict}
 
 
-def build_balance_rows(texts: EvaluationTexts) -> list[QualityRow]:
-    """How many texts, groups and texts of each collection a side has, and how many collections are uneven."""
+def build_balance_rows(texts: EvaluationTexts) -> list[Row]:
+    """Return how many texts, groups and texts of each collection a side has, and how many collections are uneven."""
     rows = []
     counts = {}
     for side, places in texts.sides.items():
         n = len(places)
-        rows.append(QualityRow("texts", "all", side, n, n, "counted"))
-        rows.append(QualityRow("groups", "all", side, len(set(texts.strings("group", places))), n, "counted"))
+        rows.append(_build_row("texts", "all", side, n, n, "counted"))
+        rows.append(_build_row("groups", "all", side, len(set(texts.strings("group", places))), n, "counted"))
         counts[side] = evaluation_texts.compute_shares(texts.strings("collection", places))
         rows += [
-            QualityRow("texts_of_collection", name, side, count, n, f"counted; {share:.1%} of the side")
+            _build_row("texts_of_collection", name, side, count, n, f"counted; {share:.1%} of the side")
             for name, (count, share) in counts[side].items()
         ]
     collections = {name for side in (MEMBERS, NONMEMBERS) for name in counts.get(side, {})}
@@ -102,16 +86,15 @@ def build_balance_rows(texts: EvaluationTexts) -> list[QualityRow]:
     )
     compared = None if texts.why_not_comparable else uneven
     method = texts.why_not_comparable or f"of {len(collections)} collections"
-    return [*rows, QualityRow("uneven_collections", "all", BOTH, compared, len(texts.labelled), method)]
+    return [*rows, _build_row("uneven_collections", "all", BOTH, compared, len(texts.labelled), method)]
 
 
-def build_published_rows(texts: EvaluationTexts) -> list[QualityRow]:
-    """How many texts of each side are of documents of a month or year."""
+def build_published_rows(texts: EvaluationTexts) -> list[Row]:
+    """Return how many texts of each side are of documents of a month or year."""
     published = texts.columns["published"]
-    unit = evaluation_texts.choose_date_unit(published)  # type: ignore[arg-type]
-    bins = evaluation_texts.bin_dates(published, unit)  # type: ignore[arg-type]
+    unit, bins = evaluation_texts.bin_dates(published)
     return [
-        QualityRow(
+        _build_row(
             "texts_published",
             name,
             side,
@@ -124,8 +107,8 @@ def build_published_rows(texts: EvaluationTexts) -> list[QualityRow]:
     ]
 
 
-def build_mention_rows(texts: EvaluationTexts) -> list[QualityRow]:
-    """Which years the texts of each side mention."""
+def build_mention_rows(texts: EvaluationTexts) -> list[Row]:
+    """Return which years the texts of each side mention."""
     rows = []
     for side, places in texts.sides.items():
         n = len(places)
@@ -133,9 +116,9 @@ def build_mention_rows(texts: EvaluationTexts) -> list[QualityRow]:
         latest = [max(years) for years in mentioned if years]
         read = "numbers of four digits from 1500 to 2099 in the text"
         rows += [
-            QualityRow("texts_with_year", "all", side, len(latest) / n, n, read),
-            QualityRow("years_mentioned", "all", side, sum(map(len, mentioned)) / n, n, read),
-            QualityRow(
+            _build_row("texts_with_year", "all", side, len(latest) / n, n, read),
+            _build_row("years_mentioned", "all", side, sum(map(len, mentioned)) / n, n, read),
+            _build_row(
                 "latest_year_mentioned",
                 "all",
                 side,
@@ -147,22 +130,21 @@ def build_mention_rows(texts: EvaluationTexts) -> list[QualityRow]:
     return rows
 
 
-def build_length_rows(texts: EvaluationTexts) -> list[QualityRow]:
-    """How long the texts of each side are, in each unit of length."""
+def build_length_rows(texts: EvaluationTexts) -> list[Row]:
+    """Return how long the texts of each side are, in each unit of length."""
     rows = []
     for side, places in texts.sides.items():
         sizes = measure_text_lengths(texts.strings("text", places), texts.word_counts(places))
         for unit, column in zip(LENGTH_UNITS, sizes.T, strict=True):
-            found = evaluation_texts.summarise_lengths(column.tolist())
-            values = {"mean": found.mean, "std": found.std, "min": found.least, "max": found.most}
+            values = {"mean": column.mean(), "std": column.std(), "min": column.min(), "max": column.max()}
             rows += [
-                QualityRow(f"length_{name}", unit, side, value, len(places), f"in {unit.replace('_', ' ')}")
+                _build_row(f"length_{name}", unit, side, float(value), len(places), f"in {unit.replace('_', ' ')}")
                 for name, value in values.items()
             ]
     return rows
 
 
-def build_language_rows(texts: EvaluationTexts) -> list[QualityRow]:
+def build_language_rows(texts: EvaluationTexts) -> list[Row]:
     """The languages that are detected in the texts of each side, and the share that is not in the declared one."""
     method = (
         f"detected by py3langid in the first {MOST_CHARACTERS} characters, often wrong on short texts, lists and code"
@@ -173,60 +155,43 @@ def build_language_rows(texts: EvaluationTexts) -> list[QualityRow]:
         detected = detect_languages(texts.strings("text", places))
         declared = texts.strings("language", places)
         other = sum(not is_same_language(language, two) for language, two in zip(declared, detected, strict=True))
-        rows.append(QualityRow("language_mismatch", "all", side, other / n, n, method))
+        rows.append(_build_row("language_mismatch", "all", side, other / n, n, method))
         rows += [
-            QualityRow("language_share", name, side, share, n, f"{count} texts; {method}")
+            _build_row("language_share", name, side, share, n, f"{count} texts; {method}")
             for name, (count, share) in evaluation_texts.compute_shares(detected).items()
         ]
     return rows
 
 
-def measure_other_controls(texts: EvaluationTexts, language: str, seed: int) -> list[ControlAuroc]:
-    """The AUROC of each control beside that of words, with its interval."""
-    places = texts.labelled
-    labels = np.asarray(texts.of("label", places), dtype=np.int8)
-    groups = texts.strings("group", places)
-    controls = compute_other_controls(
-        texts.strings("example_id", places),
-        texts.strings("text", places),
-        labels,
-        groups,
-        language=language,
-        word_counts=texts.word_counts(places),
-        seed=seed,
-    )
-    return measure_controls(controls, labels, groups)
-
-
 def build_control_rows(
     controls: Iterable[ControlAuroc], strongest: ControlAuroc | None, assessed_split: AssessedSplit
-) -> list[QualityRow]:
-    """One row per control, each with the verdict by it alone, and one for the strongest where there is one."""
+) -> list[Row]:
+    """Return one row per control, each with the verdict by it alone, and one for the strongest where there is one."""
 
     def verdict_of(interval: Interval) -> SplitVerdict:
         return split_verdict(assessed_split.design, interval, matched=assessed_split.matched)
 
     rows = [
-        QualityRow(
+        _build_row(
             MEASURE,
             control.name,
             BOTH,
-            control.auroc,
+            control.value,
             control.n,
             control.method,
             control.interval,
-            verdict_of(control.interval) if control.auroc is not None else None,
+            verdict_of(control.interval) if control.value is not None else None,
         )
         for control in controls
     ]
     if strongest is not None:
         highest = "the highest of the controls, so above chance a little more often than any one of them"
         rows.append(
-            QualityRow(
-                "worst_blind_auroc",
+            _build_row(
+                WORST,
                 strongest.name,
                 BOTH,
-                strongest.auroc,
+                strongest.value,
                 strongest.n,
                 f"{highest}; {strongest.method}",
                 strongest.interval,
@@ -236,35 +201,38 @@ def build_control_rows(
     return rows
 
 
-def build_overlap_rows(texts: EvaluationTexts) -> list[QualityRow]:
-    """How much of each side's n-grams of words is in the other side too."""
+def build_overlap_rows(texts: EvaluationTexts) -> list[Row]:
+    """Return how much of each side's n-grams of words is in the other side too."""
     rows = []
     for size, (side, other) in product(SIZES, ((NONMEMBERS, MEMBERS), (MEMBERS, NONMEMBERS))):
         words, other_words = (
             [texts.words[place] for place in texts.sides.get(name_of_side, [])] for name_of_side in (side, other)
         )
-        found = compute_word_overlap(words, other_words, size)
+        shares, too_short = compute_word_overlap(words, other_words, size)
         method = f"{size}-grams of words of each text that stand in any of the {other}, case ignored"
-        if found.too_short:
-            method += f"; {found.too_short} texts of fewer than {size} words left out"
+        if too_short:
+            method += f"; {too_short} texts of fewer than {size} words left out"
         method = texts.why_not_comparable or method
-        values = {"mean": found.mean, "max": found.most}
-        values |= {f"above_{round(100 * limit)}": found.share_above(limit) for limit in LIMITS}
+        names = ("mean", "max", *(f"above_{round(100 * limit)}" for limit in LIMITS))
+        values = dict.fromkeys(names)
+        if len(shares) and not texts.why_not_comparable:
+            found = (shares.mean(), shares.max(), *(np.mean(shares > limit) for limit in LIMITS))
+            values = dict(zip(names, map(float, found), strict=True))
         rows += [
-            QualityRow(
+            _build_row(
                 f"ngram_overlap_{name}",
                 str(size),
                 side,
-                None if texts.why_not_comparable else value,
-                len(found.shares),
-                method if texts.why_not_comparable or len(found.shares) else f"not defined: no text has {size} words",
+                value,
+                len(shares),
+                method if texts.why_not_comparable or len(shares) else f"not defined: no text has {size} words",
             )
             for name, value in values.items()
         ]
     return rows
 
 
-def build_near_duplicate_rows(texts: EvaluationTexts, threshold: float) -> list[QualityRow]:
+def build_near_duplicate_rows(texts: EvaluationTexts, threshold: float) -> list[Row]:
     """Pairs of texts that are nearly the same, between the sides and within each; ``threshold`` is in (0, 1]."""
     places = texts.labelled
     side_of = {place: side for side, of_side in texts.sides.items() for place in of_side}
@@ -286,24 +254,24 @@ def build_near_duplicate_rows(texts: EvaluationTexts, threshold: float) -> list[
     )
     n = {side: len(texts.sides.get(side, [])) for side in (MEMBERS, NONMEMBERS)}
     rows = [
-        QualityRow("near_duplicate_pairs", part, side, count, n[side], method) for (side, part), count in within.items()
+        _build_row("near_duplicate_pairs", part, side, count, n[side], method) for (side, part), count in within.items()
     ]
     if texts.why_not_comparable:
         nothing = (("pairs", BETWEEN), ("max", BETWEEN), ("texts", MEMBERS), ("texts", NONMEMBERS))
         return [
             *(
-                QualityRow(f"near_duplicate_{name}", "all", side, None, 0, texts.why_not_comparable)
+                _build_row(f"near_duplicate_{name}", "all", side, None, 0, texts.why_not_comparable)
                 for name, side in nothing
             ),
             *rows,
         ]
     most = max(similarities, default=None)
     return [
-        QualityRow("near_duplicate_pairs", "all", BETWEEN, len(similarities), len(places), method),
-        QualityRow(
+        _build_row("near_duplicate_pairs", "all", BETWEEN, len(similarities), len(places), method),
+        _build_row(
             "near_duplicate_max", "all", BETWEEN, most, len(places), method if similarities else f"no pair; {method}"
         ),
-        *(QualityRow("near_duplicate_texts", "all", side, len(involved[side]), n[side], method) for side in involved),
+        *(_build_row("near_duplicate_texts", "all", side, len(involved[side]), n[side], method) for side in involved),
         *rows,
     ]
 
@@ -311,20 +279,6 @@ def build_near_duplicate_rows(texts: EvaluationTexts, threshold: float) -> list[
 MOST_PER_SIDE = 1000
 """Texts of a side that are read, at most, by all but the blind control of words: 2,000 of 128 words take 15 s on one
 core."""
-
-
-@dataclass(frozen=True, eq=False)
-class Quality:
-    """What is known of a split without any model.
-
-    ``table`` has the columns of SPLIT_QUALITY. ``verdict`` is that of the blind control of words; ``worst`` is the
-    control with the highest AUROC, None where none was read. ``summary`` is a handful of values by name, for metadata.
-    """
-
-    table: pa.Table
-    verdict: SplitVerdict
-    worst: ControlAuroc | None
-    summary: Mapping[str, str | int | float | None]
 
 
 def measure_split_quality(
@@ -336,8 +290,8 @@ def measure_split_quality(
     *,
     run_id: str,
     most_per_side: int = MOST_PER_SIDE,
-) -> Quality:
-    """The quality of the evaluation split of one benchmark, of which ``texts`` are all.
+) -> pa.Table:
+    """Return the quality of the evaluation split of one benchmark, of which ``texts`` are all (schema SPLIT_QUALITY).
 
     ``assessed_split`` is the blind control of words on these texts, ``language`` (ISO 639-1) is theirs. Members and
     non-members are compared where there are both; what cannot be measured is null, with the reason in ``method``. Of a
@@ -350,7 +304,22 @@ def measure_split_quality(
     if most_per_side < 1:
         raise ValueError(f"at least one text of a side is read, not {most_per_side}")
     sample, sampled = texts.sample(most_per_side, seed)
-    others = [_note_sample(control, sampled) for control in measure_other_controls(sample, language, seed)]
+    noted = f"; {sampled}" if sampled else ""
+    places = sample.labelled
+    labels = np.asarray([sample.columns["label"][place] for place in places], dtype=np.int8)
+    groups = sample.strings("group", places)
+    measured = compute_other_controls(
+        sample.strings("example_id", places),
+        sample.strings("text", places),
+        labels,
+        groups,
+        language=language,
+        word_counts=sample.word_counts(places),
+        seed=seed,
+    )
+    others = [
+        replace(control, method=f"{control.method}{noted}") for control in measure_controls(measured, labels, groups)
+    ]
     # In a script without blanks between words the control of words reads characters.
     characters = (
         [] if any(other.name == CHARACTERS for other in others) else [replace(assessed_split.auroc, name=CHARACTERS)]
@@ -366,49 +335,9 @@ def measure_split_quality(
     ]
     rows = [
         *build_control_rows(controls, strongest, assessed_split),
-        *(_note_sample(row, sampled) for row in read),
+        *({**row, "method": f"{row['method']}{noted}"} for row in read),
         *build_balance_rows(texts),
         *build_published_rows(texts),
     ]
     same = {"benchmark": texts.benchmark, "split_verdict": assessed_split.verdict, "run_id": run_id}
-    table = table_from_rows([{**same, **row.columns} for row in rows], SPLIT_QUALITY)
-    return Quality(table, assessed_split.verdict, strongest, _build_summary(rows, assessed_split, strongest))
-
-
-_Read = TypeVar("_Read", ControlAuroc, QualityRow)
-
-
-def _note_sample(result: _Read, sample_note: str) -> _Read:
-    """``result`` with the ``sample_note`` in its method; unchanged where the note is empty."""
-    return replace(result, method=f"{result.method}; {sample_note}") if sample_note else result
-
-
-def _build_summary(
-    rows: Sequence[QualityRow], assessed_split: AssessedSplit, strongest: ControlAuroc | None
-) -> dict[str, str | int | float | None]:
-    values = {(row.measure, row.part, row.side): row.value for row in rows}
-
-    def value(measure: str, part: str, side: str) -> float | None:
-        return values.get((measure, part, side))
-
-    return {
-        "split_verdict": assessed_split.verdict,
-        "in_words": VERDICT_IN_WORDS[assessed_split.verdict],
-        "blind_auroc": assessed_split.auroc.auroc,
-        "blind_ci_low": assessed_split.auroc.interval.low,
-        "blind_ci_high": assessed_split.auroc.interval.high,
-        "blind_method": assessed_split.auroc.method,
-        "worst_control": strongest.name if strongest else None,
-        "worst_auroc": strongest.auroc if strongest else None,
-        "worst_ci_low": strongest.interval.low if strongest else None,
-        "worst_ci_high": strongest.interval.high if strongest else None,
-        "near_duplicate_pairs_between": value("near_duplicate_pairs", "all", BETWEEN),
-        **{f"overlap_{size}_mean": value("ngram_overlap_mean", str(size), NONMEMBERS) for size in SIZES},
-        **{f"overlap_{size}_above_20": value("ngram_overlap_above_20", str(size), NONMEMBERS) for size in SIZES},
-        "uneven_collections": value("uneven_collections", "all", BOTH),
-        **{
-            f"language_mismatch_{side}": value("language_mismatch", "all", side)
-            for side in SIDES.values()
-            if ("language_mismatch", "all", side) in values
-        },
-    }
+    return table_from_rows([{**same, **row} for row in rows], SPLIT_QUALITY)

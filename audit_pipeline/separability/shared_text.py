@@ -1,11 +1,5 @@
 """What texts have in common: those that are or nearly are each other, and n-grams found on the other side.
 
-What belongs here: near-duplicates (candidate pairs from datasketch's MinHash and locality-sensitive hashing, Broder
-1997; Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, 3.3 and 3.4; confirmed exactly), texts that stand on
-both sides of a labelled set, and the share of a text's n-grams that some text of the other side has too. What does not:
-what that means for a benchmark (quality.py, benchmarks/checks.py), and leaving texts out (scoring/given_scores.py,
-benchmarks/rows.py).
-
 Of a text's sets of hash values, bands of r are compared; a pair of similarity s agrees in one of b bands with
 probability 1 - (1 - s^r)^b. Bands are chosen so that a pair just at the threshold is missed with probability 1e-6 at
 most, a more similar one with less. Every candidate is then compared exactly, so no pair is wrong, and the similarity
@@ -23,8 +17,9 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -49,24 +44,17 @@ class NearPair:
 
 
 def find_near_pairs(
-    texts: Sequence[str],
-    threshold: float,
-    *,
-    shingle: int = SHINGLE_WORDS,
-    split: Callable[[str], list[str]] = str.split,
-    seed: int = _SEED,
+    texts: Sequence[str], threshold: float, *, split: Callable[[str], list[str]] = str.split
 ) -> list[NearPair]:
-    """The pairs of ``texts`` whose sets of ``shingle``-word sequences overlap by at least ``threshold``.
+    """Return the pairs of ``texts`` whose sets of 5-word sequences overlap by at least ``threshold``.
 
     Similarity is Jaccard's, |A and B| / |A or B|, exact; case does not matter; a text shorter than a shingle is one
     shingle. Pairs are in order of position. Raises ValueError for a threshold outside (0, 1].
     """
-    return find_near_pairs_of_words([split(text.lower()) for text in texts], threshold, shingle=shingle, seed=seed)
+    return find_near_pairs_of_words([split(text.lower()) for text in texts], threshold)
 
 
-def find_near_pairs_of_words(
-    texts: Sequence[Sequence[str]], threshold: float, *, shingle: int = SHINGLE_WORDS, seed: int = _SEED
-) -> list[NearPair]:
+def find_near_pairs_of_words(texts: Sequence[Sequence[str]], threshold: float) -> list[NearPair]:
     """As :func:`find_near_pairs`, of texts that are words already, case as given.
 
     Shingles are kept of such texts only as are compared, so memory is that of the words and of 256 numbers per text.
@@ -75,24 +63,29 @@ def find_near_pairs_of_words(
         raise ValueError(f"threshold must be in (0, 1], not {threshold}")
     if len(texts) < 2:
         return []
-    shingles_of: dict[int, Shingles] = {}
+    # Imported where pairs are looked for: it brings pieces of scipy that take a while.
+    from datasketch import MinHash, MinHashLSH  # noqa: PLC0415
 
-    def of(place: int) -> Shingles:
-        if place not in shingles_of:
-            shingles_of[place] = shingles(texts[place], shingle)
-        return shingles_of[place]
+    @cache
+    def shingles_at(place: int) -> Shingles:
+        return shingles(texts[place])
 
+    number, length = choose_bands(threshold)
+    values = (["\x1f".join(sequence).encode() for sequence in shingles(words)] for words in texts)
+    index = MinHashLSH(num_perm=number * length, params=(number, length))
     pairs = []
-    for second, first in _iterate_candidates(texts, threshold, shingle, seed):
-        shared = len(of(first) & of(second))
-        similarity = shared / (len(of(first)) + len(of(second)) - shared)
-        if similarity >= threshold:
-            pairs.append(NearPair(first, second, similarity))
+    for second, sketch in enumerate(MinHash.generator(values, num_perm=number * length, seed=_SEED)):
+        for first in index.query(sketch):
+            shared = len(shingles_at(first) & shingles_at(second))
+            similarity = shared / (len(shingles_at(first)) + len(shingles_at(second)) - shared)
+            if similarity >= threshold:
+                pairs.append(NearPair(first, second, similarity))
+        index.insert(second, sketch, check_duplication=False)
     return sorted(pairs, key=lambda pair: (pair.first, pair.second))
 
 
 def shingles(words: Sequence[str], size: int = SHINGLE_WORDS) -> Shingles:
-    """The set of ``size``-word sequences; all words together where there are fewer."""
+    """Return the set of ``size``-word sequences; all words together where there are fewer."""
     return frozenset(tuple(words[start : start + size]) for start in range(max(1, len(words) - size + 1)))
 
 
@@ -111,21 +104,6 @@ def choose_bands(threshold: float) -> tuple[int, int]:
     return max(2, enough[length]), length
 
 
-def _iterate_candidates(
-    texts: Sequence[Sequence[str]], threshold: float, shingle: int, seed: int
-) -> Iterator[tuple[int, int]]:
-    """Positions of pairs of texts that agree in a band, each pair once, the smaller position second."""
-    # Imported where pairs are looked for: it brings pieces of scipy that take a while.
-    from datasketch import MinHash, MinHashLSH  # noqa: PLC0415
-
-    number, length = choose_bands(threshold)
-    values = (["\x1f".join(shingle_words).encode() for shingle_words in shingles(words, shingle)] for words in texts)
-    index = MinHashLSH(num_perm=number * length, params=(number, length))
-    for place, sketch in enumerate(MinHash.generator(values, num_perm=number * length, seed=seed)):
-        yield from ((place, other) for other in index.query(sketch))
-        index.insert(place, sketch, check_duplication=False)
-
-
 MOST_COMPARED = 10_000
 """Texts. Among more, only equal ones are looked for: near-duplicates of 10,000 take some ten seconds."""
 
@@ -137,7 +115,7 @@ def find_texts_on_both_sides(
     threshold: float,
     split: Callable[[str], list[str]] = str.split,
 ) -> list[int]:
-    """The places of the texts that are on the other side, too, in order.
+    """Return the places of the texts that are on the other side, too, in order.
 
     ``texts``, their ``digests`` and ``labels`` (1, 0, None unknown): [n] each. Two texts are one where they are equal
     after levelling case and white space, where there is no text by digest; or where they are near-duplicates: Jaccard
@@ -166,47 +144,22 @@ def normalise_text(text: str) -> str:
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
         # A text has few distinct characters: each is looked up once.
-        for character in filter(_has_no_width, set(text)):
-            text = text.replace(character, "")
+        for character in set(text):
+            if unicodedata.category(character) == "Cf":
+                text = text.replace(character, "")
     return " ".join(text.casefold().split())
-
-
-def _has_no_width(character: str) -> bool:
-    return unicodedata.category(character) == "Cf"
 
 
 SIZES = (7, 13)
 LIMITS = (0.2, 0.8)
 
 
-@dataclass(frozen=True, eq=False)
-class Overlap:
-    """``shares`` [n texts that have an n-gram]: of each text's n-grams, how many are found on the other side.
+def compute_word_overlap(
+    texts: Sequence[Sequence[str]], others: Sequence[Sequence[str]], size: int
+) -> tuple[Floats, int]:
+    """Return what of ``texts`` is found in ``others``, both as words in lower case, by sequences of ``size`` words.
 
-    ``too_short`` counts the texts of fewer than n words, which have none.
-    """
-
-    shares: Floats
-    too_short: int
-
-    @property
-    def mean(self) -> float | None:
-        """The mean share; None without a text."""
-        return float(self.shares.mean()) if len(self.shares) else None
-
-    @property
-    def most(self) -> float | None:
-        """The largest share; None without a text."""
-        return float(self.shares.max()) if len(self.shares) else None
-
-    def share_above(self, limit: float) -> float | None:
-        """The share of texts of which more than ``limit`` is found on the other side; None without a text."""
-        return float(np.mean(self.shares > limit)) if len(self.shares) else None
-
-
-def compute_word_overlap(texts: Sequence[Sequence[str]], others: Sequence[Sequence[str]], size: int) -> Overlap:
-    """What of ``texts`` is found in ``others``, both as words in lower case, by sequences of ``size`` words.
-
+    The share of each text's sequences that is found [n texts that have one], and how many texts are too short for one.
     An n-gram that occurs twice in a text counts twice.
     """
     grams_of_others = {gram for words in others for gram in _list_ngrams(words, size)}
@@ -215,7 +168,7 @@ def compute_word_overlap(texts: Sequence[Sequence[str]], others: Sequence[Sequen
         grams = _list_ngrams(words, size)
         if grams:
             shares.append(sum(gram in grams_of_others for gram in grams) / len(grams))
-    return Overlap(np.asarray(shares, dtype=np.float64), len(texts) - len(shares))
+    return np.asarray(shares, dtype=np.float64), len(texts) - len(shares)
 
 
 def _list_ngrams(words: Sequence[str], size: int) -> list[tuple[str, ...]]:

@@ -1,33 +1,17 @@
-"""Folds by group with the classes as evenly as possible: scikit-learn's, found faster where there are many groups.
-
-What belongs here: dividing labelled examples into folds. What does not: who learns from them (blind_controls.py).
-"""
+"""Folds by group with the classes as evenly as possible: scikit-learn's, found faster where there are many groups."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.model_selection import StratifiedGroupKFold
 
-Places = npt.NDArray[np.intp]
 Counts = npt.NDArray[np.float64]
 
 
-def split_folds(
-    labels: npt.NDArray[Any], groups: npt.NDArray[Any], *, n_folds: int, seed: int
-) -> Iterator[tuple[Places, Places]]:
-    """The training and held-out places of each fold of n examples, as scikit-learn's StratifiedGroupKFold draws them.
+class FastStratifiedGroupKFold(StratifiedGroupKFold):  # type: ignore[misc]
+    """scikit-learn's StratifiedGroupKFold: the same folds."""
 
-    ``labels`` and ``groups`` [n]; no group is in two folds. Raises ValueError for fewer groups than folds.
-    """
-    folds = _StratifiedGroupKFold(n_splits=n_folds, shuffle=True, random_state=seed)
-    yield from folds.split(groups, labels, groups)
-
-
-class _StratifiedGroupKFold(StratifiedGroupKFold):  # type: ignore[misc]
     # scikit-learn calls numpy several times for each group and fold, which takes seconds for 15,000 groups; this method
     # calls it once a group. A version of scikit-learn without this private method draws the same folds, only slower.
     def _find_best_fold(self, y_counts_per_fold: Counts, y_cnt: Counts, group_y_counts: Counts) -> int:

@@ -1,8 +1,5 @@
 """How often each term occurs in each text, counted once for all folds; and its TF-IDF as learnt on some of the texts.
 
-What belongs here: counting terms, and the features of a fold. What does not: what a term is, which texts learn and what
-is learnt (blind_controls.py).
-
 Features are to the last bit those of scikit-learn's TfidfVectorizer (sublinear_tf, max_features) fitted to the training
 texts. It would read every text again in every fold, and hold every term as a Python string; here terms are numbers.
 """
@@ -20,16 +17,17 @@ import pyarrow.compute as pc
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfTransformer
 
+from audit_pipeline.metrics.roc import Places
+
 _TEXTS_AT_ONCE = 1024
 
-Places = npt.NDArray[np.intp]
 Counts = Any
 """A sparse matrix in rows, [texts, terms]. Terms are in alphabetical order; the entries of a row are in the order in
 which the text has them, which scikit-learn's sums follow."""
 
 
 def count_terms(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) -> Counts:
-    """How often each of all terms occurs in each text."""
+    """Return how often each of all terms occurs in each text."""
     counted = [
         _count_part(texts[start : start + _TEXTS_AT_ONCE], terms_of) for start in range(0, len(texts), _TEXTS_AT_ONCE)
     ]
@@ -80,7 +78,7 @@ def _count_part(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) 
 
 
 def _select_terms(counts: Counts, terms: Places, term_order: npt.NDArray[np.int32] | None = None) -> Counts:
-    """The entries of these terms alone, renumbered: in each row by ``term_order``, or else by number."""
+    """Return the entries of these terms alone, renumbered: in each row by ``term_order``, or else by number."""
     order = np.arange(len(terms)) if term_order is None else np.argsort(term_order[terms])
     chosen = counts[:, terms[order]]
     chosen.sort_indices()

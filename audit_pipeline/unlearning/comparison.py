@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 
 import numpy as np
 
@@ -112,8 +113,14 @@ def compare_models(request: UnlearningRequest, paths: DataPaths) -> UnlearningCo
 
 
 def write_comparison(comparison: UnlearningComparison, paths: DataPaths, *, run_id: str) -> None:
-    """Write the rows of a comparison, with their lineage."""
+    """Write the rows of a comparison, with the data versions of what was read, as far as the lineage knows them."""
     request = comparison.request
+    read = {f"examples/{benchmark.name}": benchmark.digest for benchmark in request.benchmarks}
+    for model, benchmark in product(request.models.values(), request.benchmarks):
+        partition = Pair(benchmark.name, model.entry.name).partition
+        for table in (TOKEN_STATISTICS, DECISIONS, DOCUMENT_MEMORISATION):
+            if entries := read_ledger(paths).of(table.name, partition):
+                read[f"{table.name}/{partition}"] = entries[-1].data_version
     compared = {
         "model": request.after.entry.name,
         "benchmark": request.forget.name,
@@ -128,7 +135,7 @@ def write_comparison(comparison: UnlearningComparison, paths: DataPaths, *, run_
         UNLEARNING,
         Pair(request.forget.name, request.after.entry.name),
         table_from_rows([{**compared, **asdict(finding)} for finding in comparison.findings], UNLEARNING),
-        upstream=_find_upstream_versions(request, paths),
+        upstream=read,
         model_fingerprint=request.after.identity.model_fingerprint,
         tokenizer_fingerprint=request.after.identity.tokenizer_fingerprint,
         benchmark_digest=request.forget.digest,
@@ -161,15 +168,3 @@ def _require_comparable(models: Mapping[ComparedModel, TokenizedModel]) -> None:
                 f"{both} do not read texts in the same way: {', '.join(unlike)}; give their entries in "
                 "config/models.yaml the same and audit again"
             )
-
-
-def _find_upstream_versions(request: UnlearningRequest, paths: DataPaths) -> Mapping[str, str]:
-    """The data versions of what was read, by table and partition, as far as the lineage knows them."""
-    read = {f"examples/{benchmark.name}": benchmark.digest for benchmark in request.benchmarks}
-    for model in request.models.values():
-        for benchmark in request.benchmarks:
-            partition = Pair(benchmark.name, model.entry.name).partition
-            for table in (TOKEN_STATISTICS, DECISIONS, DOCUMENT_MEMORISATION):
-                if entries := read_ledger(paths).of(table.name, partition):
-                    read[f"{table.name}/{partition}"] = entries[-1].data_version
-    return read

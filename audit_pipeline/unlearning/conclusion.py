@@ -93,7 +93,7 @@ class Conclusion:
 
 
 def conclude_unlearning(rows: Iterable[Row], *, before: str, after: str) -> Conclusion:
-    """The conclusion from the rows of one comparison: metric, role, side, value, ci_low, ci_high, n,
+    """Return the conclusion from the rows of one comparison: metric, role, side, value, ci_low, ci_high, n,
     method, reason, documents.
 
     ``before`` and ``after`` are the models' names.
@@ -112,7 +112,7 @@ def conclude_unlearning(rows: Iterable[Row], *, before: str, after: str) -> Conc
 
 
 def _format_reproduced(rows: Mapping[Key, Row], after: str, retrained: bool) -> str | None:
-    """Which documents to be forgotten the model after still reproduces; None where none is known."""
+    """Return which documents to be forgotten the model after still reproduces; None where none is known."""
     row = rows.get((STILL_REPRODUCED, "after", "forget"))
     if row is None or row["value"] is None:
         return None
@@ -142,11 +142,14 @@ def _judge(rows: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
 
 
 def _judge_known(rows: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outcome, str | None]:
-    """The outcome for texts that the model before knew."""
+    """Return the outcome for texts that the model before knew."""
     if after["ci_low"] > 0:
         return "over-forgotten", None
     if after["ci_high"] < 0:
-        return ("only looks forgotten" if _has_lower_output(rows) else "still known"), None
+        # A fall that held-out texts share does not count, and all measures have one chance in twenty together.
+        changes = (rows.get((metric, "change", "both")) for metric in OUTPUTS)
+        fell = any(row is not None and row["ci_high"] is not None and row["ci_high"] < 0 for row in changes)
+        return "only looks forgotten" if fell else "still known", None
     doubt = _explain_unclear_change(rows)
     if doubt is None:
         if _has_higher_output(rows, "after"):
@@ -161,15 +164,28 @@ def _judge_known(rows: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outc
 
 
 def _explain_unclear_change(rows: Mapping[Key, Row]) -> str | None:
-    """Why texts that can no longer be separated from held-out ones cannot be called forgotten."""
+    """Return why texts that can no longer be separated from held-out ones cannot be called forgotten."""
     fell = rows[("auroc_min_40", "change", "both")]["ci_high"]
     if fell is None or fell >= 0:
         return "The interval of PrivLeak after reaches 0, but nothing clearly changed: there are too few texts."
-    return _format_unlike_retrained(rows) if _is_unlike_retrained(rows) else None
+    # Whether the texts to be forgotten, and they alone, are not as likely as in the retrained model.
+    forget, holdout = (_find_value(rows, "forget_quality", "after", side) for side in ("forget", "holdout"))
+    if forget is None or holdout is None or not forget < P_LEVEL <= holdout:
+        return None
+    n_held_out = rows[("forget_quality", "after", "holdout")]["n"]
+    unlike = "The texts can no longer be told from held-out ones, but they are not as likely as in the retrained model"
+    if n_held_out < ENOUGH_GROUPS:
+        return (
+            f"{unlike}; {n_held_out} groups of held-out texts are too few to say whether the models differ as a whole."
+        )
+    return (
+        f"{unlike}, while no difference was seen in held-out texts: some may be known still and others pushed below"
+        " what was never read."
+    )
 
 
 def _explain_unclear_prior(rows: Mapping[Key, Row], before: Row, after: Row) -> str | None:
-    """Why the model before cannot be said to know nothing, where its PrivLeak is not clearly below 0."""
+    """Return why the model before cannot be said to know nothing, where its PrivLeak is not clearly below 0."""
     if after["ci_high"] < 0:
         return (
             "The model before was not seen to know the texts, but the model after does: it has read them since, or the "
@@ -192,7 +208,7 @@ def _explain_unclear_prior(rows: Mapping[Key, Row], before: Row, after: Row) -> 
 
 
 def _has_higher_output(rows: Mapping[Key, Row], role: str) -> bool:
-    """Whether this model says clearly more of the texts to be forgotten than of held-out ones, by any measure.
+    """Return whether this model says clearly more of the texts to be forgotten than of held-out ones, by any measure.
 
     Clearly: the intervals are apart. A measure by which the retrained model does so, too, says nothing: the sides
     differ.
@@ -206,27 +222,12 @@ def _is_above(rows: Mapping[Key, Row], metric: str, role: str) -> bool:
 
 
 def _find_interval(row: Row | None) -> tuple[float, float] | None:
-    """The interval of a mean; where all its values are equal, that value."""
+    """Return the interval of a mean; where all its values are equal, that value."""
     if row is None or row["value"] is None:
         return None
     if row["ci_low"] is None or row["ci_high"] is None:
         return (row["value"], row["value"]) if ALL_EQUAL in row["method"] else None
     return row["ci_low"], row["ci_high"]
-
-
-def _has_lower_output(rows: Mapping[Key, Row]) -> bool:
-    """Whether the model says clearly less of the texts to be forgotten, by any measure of it, than it does of others.
-
-    A fall that held-out texts share does not count, and all measures have one chance in twenty together.
-    """
-    changes = (rows.get((metric, "change", "both")) for metric in OUTPUTS)
-    return any(row is not None and row["ci_high"] is not None and row["ci_high"] < 0 for row in changes)
-
-
-def _is_unlike_retrained(rows: Mapping[Key, Row]) -> bool:
-    """Whether the texts to be forgotten, and they alone, are not as likely as in the retrained model."""
-    forget, holdout = (_find_value(rows, "forget_quality", "after", side) for side in ("forget", "holdout"))
-    return forget is not None and holdout is not None and forget < P_LEVEL <= holdout
 
 
 def _explain(rows: Mapping[Key, Row], reason: str | None, retrained: bool) -> Iterable[str]:
@@ -249,21 +250,15 @@ def _explain(rows: Mapping[Key, Row], reason: str | None, retrained: bool) -> It
         yield f"Documents with a passage that is reproduced: {reproduced}."
     yield _format_suspicious(rows)
     if retrained:
-        yield _format_forget_quality(rows)
+        forget, holdout = (_find_value(rows, "forget_quality", "after", side) for side in ("forget", "holdout"))
+        p_values = ["not computed" if value is None else f"{value:.2g}" for value in (forget, holdout)]
+        yield (
+            f"Forget quality (p-value of no difference from the retrained model): {p_values[0]}, of held-out texts "
+            f"{p_values[1]}. Where both are small, the two models differ as a whole, not in these texts."
+        )
     else:
         yield STATED_IN_WORDS
     yield CLEARS_NOBODY_IN_WORDS
-
-
-def _format_unlike_retrained(rows: Mapping[Key, Row]) -> str:
-    held_out = rows[("forget_quality", "after", "holdout")]["n"]
-    unlike = "The texts can no longer be told from held-out ones, but they are not as likely as in the retrained model"
-    if held_out < ENOUGH_GROUPS:
-        return f"{unlike}; {held_out} groups of held-out texts are too few to say whether the models differ as a whole."
-    return (
-        f"{unlike}, while no difference was seen in held-out texts: some may be known still and others pushed below"
-        " what was never read."
-    )
 
 
 def _format_before_and_after(rows: Mapping[Key, Row], metric: str, things: str) -> str:
@@ -295,15 +290,6 @@ def _format_suspicious(rows: Mapping[Key, Row]) -> str:
     )
 
 
-def _format_forget_quality(rows: Mapping[Key, Row]) -> str:
-    forget, holdout = (_find_value(rows, "forget_quality", "after", side) for side in ("forget", "holdout"))
-    return (
-        f"Forget quality (p-value of no difference from the retrained model): {_format_p_value(forget)}, of "
-        "held-out texts "
-        f"{_format_p_value(holdout)}. Where both are small, the two models differ as a whole, not in these texts."
-    )
-
-
 def _find_value(rows: Mapping[Key, Row], metric: str, role: str, side: str) -> float | None:
     row = rows.get((metric, role, side))
     return None if row is None else row["value"]
@@ -319,7 +305,3 @@ def _format_with_interval(row: Row) -> str:
 
 def _format_percent(value: float | None) -> str:
     return "an unknown share" if value is None else f"{100 * value:.1f}%"
-
-
-def _format_p_value(value: float | None) -> str:
-    return "not computed" if value is None else f"{value:.2g}"

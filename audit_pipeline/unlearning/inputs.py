@@ -27,10 +27,11 @@ from audit_pipeline.catalogue.ledger import Entry, has_entries, read_latest_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.min_k import MIN_K as DETECTOR
 from audit_pipeline.detectors.min_k import lowest_means
-from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
+from audit_pipeline.detectors.statistics import StatisticsIndex
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.sides import relabel_for_comparison
 from audit_pipeline.extraction.conclusions import LIKELIEST
+from audit_pipeline.metrics.roc import Bools
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.unlearning.measures import (
@@ -44,7 +45,7 @@ from audit_pipeline.unlearning.measures import (
     ThresholdBefore,
     Values,
 )
-from audit_pipeline.unlearning.statistics import Bools, exact_memorization, extraction_strength
+from audit_pipeline.unlearning.statistics import exact_memorization, extraction_strength
 
 RULES = ("marginal", "certified")
 """Whose threshold calls a text a member: the first of these that there is."""
@@ -70,20 +71,25 @@ class Sides:
         return groups
 
     def take(self, mask: Bools) -> Sides:
-        """Those of the texts that a mask chooses."""
+        """Return those of the texts that a mask chooses."""
         return Sides(self.examples.filter(pa.array(mask)), self.forget[mask])
 
 
 def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
-    """The texts of both sides.
+    """Return the texts of both sides.
 
     Of one benchmark, its members (or audited texts, where nothing to evaluate is labelled) against its non-members, as
     its metrics compare them; of two, all texts of the one against all of the other. Raises DataError where a side is
     empty, or a text is on both, or the two benchmarks share documents or groups.
     """
-    parts = (
-        _split_one_benchmark(forget.examples) if forget.name == holdout.name else (forget.examples, holdout.examples)
-    )
+    parts = [forget.examples, holdout.examples]
+    if forget.name == holdout.name:
+        # In their own rows: audited texts (membership unknown) that are treated as members get new labels for it.
+        evaluated = relabel_for_comparison(forget.examples)
+        evaluated = evaluated.filter(pc.equal(evaluated["split"], "evaluation"))
+        compared = [evaluated.filter(pc.equal(evaluated["label"], label)) for label in (MEMBER, NON_MEMBER)]
+        ids = forget.examples["example_id"]
+        parts = [forget.examples.filter(pc.is_in(ids, value_set=side["example_id"])) for side in compared]
     for part, benchmark, words in zip(parts, (forget, holdout), ("be forgotten", "compare them with"), strict=True):
         if not len(part):
             raise DataError(f"{benchmark.name} has no texts to {words}: name others with --forget and --holdout")
@@ -91,30 +97,16 @@ def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
     if both:
         raise DataError(f"{len(both)} texts are both in {forget.name} and in {holdout.name}: a text has one side")
     if forget.name != holdout.name:
-        _refuse_shared(forget, holdout)
+        # Windows of one document differ, but a model may have read them all.
+        ours, theirs = (
+            {name: set(benchmark.examples[name].to_pylist()) for name in _PARTS} for benchmark in (forget, holdout)
+        )
+        counts = {words: len(ours[name] & theirs[name]) for name, words in _PARTS.items()}
+        if any(counts.values()):
+            shared = " and ".join(f"{count} {words}" for words, count in counts.items() if count)
+            raise DataError(f"{forget.name} and {holdout.name} share {shared}: name held-out texts of other documents")
     sides = np.repeat([True, False], [len(part) for part in parts])
     return Sides(pa.concat_tables([part.select(EXAMPLES.names) for part in parts]), sides)
-
-
-def _refuse_shared(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> None:
-    """Refuse benchmarks that share documents: windows of one document differ, but a model may have read them all."""
-    ours, theirs = (
-        {name: set(benchmark.examples[name].to_pylist()) for name in _PARTS} for benchmark in (forget, holdout)
-    )
-    counts = {words: len(ours[name] & theirs[name]) for name, words in _PARTS.items()}
-    if any(counts.values()):
-        shared = " and ".join(f"{count} {words}" for words, count in counts.items() if count)
-        raise DataError(f"{forget.name} and {holdout.name} share {shared}: name held-out texts of other documents")
-
-
-def _split_one_benchmark(examples: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The members and the non-members that metrics compare, in their own rows: audited texts (membership unknown) that
-    are treated as members get new labels for it."""
-    evaluated = relabel_for_comparison(examples)
-    evaluated = evaluated.filter(pc.equal(evaluated["split"], "evaluation"))
-    members, others = (evaluated.filter(pc.equal(evaluated["label"], label)) for label in (MEMBER, NON_MEMBER))
-    ids = examples["example_id"]
-    return tuple(examples.filter(pc.is_in(ids, value_set=side["example_id"])) for side in (members, others))
 
 
 def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPaths) -> Values:
@@ -136,26 +128,20 @@ def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPa
             f"{model.entry.name} has not been run on {count} texts of {name}: "
             f"corpus-audit audit --model {model.entry.name} --benchmark {name}"
         )
-    rows = np.array([_compute_text_values(statistics, share) for statistics in found if statistics is not None])
+    rows = np.full((len(found), len(MEANS) + 2), np.nan)
+    for row, statistics in zip(rows, found, strict=True):
+        if statistics is None or not len(statistics):
+            continue
+        if statistics.explain_absent_columns(READS_OF_FIRST_CHOICES) is None:
+            matches = statistics.argmax_id == statistics.token_id
+            row[:2] = exact_memorization(matches), extraction_strength(matches)
+        lowest = lowest_means(statistics.logprob, (_SHARE, share))
+        row[2:] = statistics.logprob.mean(dtype=np.float64), *lowest
     return dict(zip((*MEANS, MIN_40, MIN_K), rows.T, strict=True))
 
 
-def _compute_text_values(text: TextStatistics, share: float) -> tuple[float, ...]:
-    if not len(text):
-        return (np.nan,) * (len(MEANS) + 2)
-    first_choices = (np.nan, np.nan)
-    if text.explain_absent_columns(READS_OF_FIRST_CHOICES) is None:
-        matches = text.argmax_id == text.token_id
-        first_choices = exact_memorization(matches), extraction_strength(matches)
-    return (
-        *first_choices,
-        float(text.logprob.mean(dtype=np.float64)),
-        *lowest_means(text.logprob, (_SHARE, share)),
-    )
-
-
 def find_calibration_texts(sides: Sides, threshold: ThresholdBefore) -> Bools:
-    """Which of the texts chose the threshold: [n]."""
+    """Return which of the texts chose the threshold: [n]."""
     examples = sides.examples
     calibrating = pc.and_(pc.equal(examples["split"], "calibration"), pc.equal(examples["label"], NON_MEMBER))
     chosen = pc.and_(pc.fill_null(calibrating, False), pc.equal(examples["benchmark"], threshold.benchmark or ""))
@@ -163,7 +149,7 @@ def find_calibration_texts(sides: Sides, threshold: ThresholdBefore) -> Bools:
 
 
 def read_threshold(model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], paths: DataPaths) -> ThresholdBefore:
-    """The threshold at 5% that calls a text a member under ``model``: of the first benchmark that has one."""
+    """Return the threshold at 5% that calls a text a member under ``model``: of the first benchmark that has one."""
     reasons = []
     for benchmark in benchmarks:
         found = _read_threshold_on(benchmark, model, paths)
@@ -174,7 +160,7 @@ def read_threshold(model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], 
 
 
 def _read_threshold_on(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> ThresholdBefore | str:
-    """The threshold that an audit of the model chose on a benchmark, or why there is none."""
+    """Return the threshold that an audit of the model chose on a benchmark, or why there is none."""
     pair = Pair(benchmark.name, model.entry.name)
     again = f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
     if not has_entries(paths, DECISIONS, pair):
@@ -205,7 +191,7 @@ def read_document_values(
     benchmarks: Sequence[BuiltBenchmark],
     paths: DataPaths,
 ) -> DocumentValues:
-    """The documents of both sides of which every model's extraction has a window.
+    """Return the documents of both sides of which every model's extraction has a window.
 
     Of one benchmark the audited documents against its held-out ones, of two all documents of the first against all of
     the second. Where extraction was not run, or in another way, there are none, and the reason says so.
@@ -237,10 +223,11 @@ def read_document_values(
         return _empty_document_values(NO_WINDOW)
     sides = np.array([is_forget for is_forget, _ in rows])
     groups = [document["after"]["group"] for _, document in rows]
-    values = {
-        role: dict(zip(OF_DOCUMENTS, np.array([_list_values(document[role]) for _, document in rows]).T, strict=True))
-        for role in models
-    }
+    values = {}
+    for role in models:
+        own = [document[role] for _, document in rows]
+        found_values = [(row["covered_at_0_001"], row["log_p"], row["claim"] == "reproduced") for row in own]
+        values[role] = dict(zip(OF_DOCUMENTS, np.array(found_values, dtype=np.float64).T, strict=True))
     return DocumentValues(sides, groups, values, None)
 
 
@@ -249,7 +236,7 @@ def read_reproduced(
     benchmarks: Sequence[BuiltBenchmark],
     paths: DataPaths,
 ) -> ReproducedDocuments:
-    """The documents to be forgotten of which the model after, and not the retrained one, reproduces a passage.
+    """Return the documents to be forgotten of which the model after, and not the retrained one, reproduces a passage.
 
     Only the extraction of the model after is needed: a reproduced passage counts, whatever was run before.
     """
@@ -280,32 +267,22 @@ def _find_latest_extraction(
     if not has_entries(paths, DOCUMENT_MEMORISATION, pair):
         return f"extraction was not run: corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
     written = read_latest_run(paths, DOCUMENT_MEMORISATION.name, pair.partition)
-    otherwise = _explain_run_mismatch(written, model, benchmark, models)
+    gives_likeliest, *others = (all(map(other.gives, LIKELIEST)) for other in (model, *models))
+    otherwise = None
+    if any(others) and not gives_likeliest:
+        otherwise = "through an interface that does not give the likeliest tokens, and with another model it was not"
+    elif written.model_fingerprint not in (None, model.identity.model_fingerprint):
+        otherwise = "with other weights"
+    elif written.benchmark_digest not in (None, benchmark.digest):
+        otherwise = "on another build of it"
     return written if otherwise is None else f"extraction of {pair.model} on {pair.benchmark} was run {otherwise}"
 
 
-def _explain_run_mismatch(
-    run: Entry, model: TokenizedModel, benchmark: BuiltBenchmark, models: Collection[TokenizedModel]
-) -> str | None:
-    """With or on what else than is compared now extraction was run, or how else than on the other ``models``."""
-    gives_likeliest, *others = (all(map(other.gives, LIKELIEST)) for other in (model, *models))
-    if any(others) and not gives_likeliest:
-        return "through an interface that does not give the likeliest tokens, and with another model it was not"
-    if run.model_fingerprint not in (None, model.identity.model_fingerprint):
-        return "with other weights"
-    return None if run.benchmark_digest in (None, benchmark.digest) else "on another build of it"
-
-
 def _read_extraction(run: Entry, paths: DataPaths) -> list[Row]:
-    """The rows of DOCUMENT_MEMORISATION that a run has written."""
+    """Return the rows of DOCUMENT_MEMORISATION that a run has written."""
     what = f"what was extracted of {run.partition.replace('|', ' with ')}"
     rows: list[Row] = store.read(paths, DOCUMENT_MEMORISATION, run.partition, run_id=run.run_id, label=what).to_pylist()
     return rows
-
-
-def _list_values(row: Row) -> list[float]:
-    found = (row["covered_at_0_001"], row["log_p"], row["claim"] == "reproduced")
-    return [np.nan if value is None else float(value) for value in found]
 
 
 def _join_rows_by_document(

@@ -10,14 +10,12 @@ import numpy as np
 
 from audit_pipeline.catalogue.contracts import ComparedModel, ComparedSide
 from audit_pipeline.evidence.evaluation import compare_aurocs
-from audit_pipeline.metrics.intervals import GroupedSides, measure_auroc
+from audit_pipeline.metrics.intervals import GroupedSides, Measurement, measure_auroc
 from audit_pipeline.metrics.rates import describe_interval_method, grouped_rate
-from audit_pipeline.metrics.roc import Floats, roc_points
+from audit_pipeline.metrics.roc import Bools, Floats, roc_points
 from audit_pipeline.unlearning.statistics import (
     LEAST_RATIO,
     STATED_REFERENCE,
-    Bools,
-    MeasuredValue,
     difference_of_means,
     group_means,
     is_nearly_unchanged,
@@ -139,7 +137,7 @@ class ReproducedDocuments:
 
 
 def compare_texts(texts: TextValues) -> list[Finding]:
-    """Every number that the texts' token statistics give.
+    """Return every number that the texts' token statistics give.
 
     Raises DataError where there are no texts to be forgotten, or none held out.
     """
@@ -154,7 +152,7 @@ def compare_texts(texts: TextValues) -> list[Finding]:
 
 
 def compare_documents(documents: DocumentValues) -> list[Finding]:
-    """Every number that extraction gives, before and after."""
+    """Return every number that extraction gives, before and after."""
     if documents.reason is not None:
         # One row a metric says so: who asks for a metric finds the reason.
         return [_build_missing_finding(metric, "after", "forget", 0, documents.reason) for metric in OF_DOCUMENTS]
@@ -177,7 +175,7 @@ def _split_sides(forget: Bools) -> tuple[Side, Side]:
 
 
 def _compute_means(metric: str, subjects: TextValues | DocumentValues, things: str) -> Iterator[Finding]:
-    """The mean under every model and of the change, on each side, over what every model gives a number of."""
+    """Yield the mean under every model and of the change, on each side, over what every model gives a number of."""
     columns: dict[ComparedModel, Floats] = {role: values[metric] for role, values in subjects.values.items()}
     columns["change"] = columns["after"] - columns["before"]
     known = np.all([np.isfinite(column) for column in columns.values()], axis=0)
@@ -192,7 +190,10 @@ def _compute_means(metric: str, subjects: TextValues | DocumentValues, things: s
                     metric, role, side, column[compared_here], groups, f"share of {things}", things
                 )
             else:
-                bounds = _find_bounds(metric, role)
+                # A share, a logarithm of one, or the change of either.
+                bounds = (-1.0 if role == "change" else 0.0, 1.0)
+                if metric not in OUTPUTS:
+                    bounds = (-math.inf, math.inf if role == "change" else 0.0)
                 mean = mean_of(column[compared_here], groups, things=things, bounds=bounds)
                 yield _build_finding(metric, role, side, mean, n)
     if metric in OUTPUTS and all((chosen & known).any() for _, chosen in _split_sides(subjects.forget)):
@@ -206,26 +207,17 @@ def _compute_means(metric: str, subjects: TextValues | DocumentValues, things: s
         yield _build_finding(metric, "change", "both", difference, int(known.sum()))
 
 
-def _find_bounds(metric: str, role: ComparedModel) -> tuple[float, float]:
-    """The least and the largest value of a metric: a share, a logarithm of one, or the change of either."""
-    if metric in OUTPUTS:
-        return (-1.0, 1.0) if role == "change" else (0.0, 1.0)
-    return (-math.inf, math.inf if role == "change" else 0.0)
-
-
 def _compute_leakage(texts: TextValues) -> Iterator[Finding]:
     """AUROC of Min-40%, the texts to be forgotten being the members, and PrivLeak."""
     labels = texts.forget.astype(np.int8)
     sides, n = GroupedSides(texts.groups, labels), len(labels)
     aurocs = {role: measure_auroc(roc_points(of[MIN_40], labels), sides) for role, of in texts.values.items()}
     for role, auroc in aurocs.items():
-        yield _build_finding("auroc_min_40", role, "both", MeasuredValue(auroc.value, auroc.interval, auroc.method), n)
+        yield _build_finding("auroc_min_40", role, "both", auroc, n)
     change = compare_aurocs(
         aurocs["after"], aurocs["before"], sides, meaning="AUROC after less AUROC before, on the same texts"
     )
-    yield _build_finding(
-        "auroc_min_40", "change", "both", MeasuredValue(change.difference, change.interval, change.method), n
-    )
+    yield _build_finding("auroc_min_40", "change", "both", change, n)
     for role in ("before", "after"):
         auroc = aurocs[role]
         if "retrained" not in aurocs:
@@ -241,7 +233,7 @@ def _compute_leakage(texts: TextValues) -> Iterator[Finding]:
 
 
 def _compute_forget_quality(texts: TextValues) -> Iterator[Finding]:
-    """The p-value of no difference from the retrained model, in the mean log-probability of groups of texts."""
+    """Yield the p-value of no difference from the retrained model, in the mean log-probability of groups of texts."""
     score = "mean_log_probability"
     for role in ("before", "after"):
         for side, chosen in _split_sides(texts.forget):
@@ -308,18 +300,8 @@ def _build_share_finding(
     return Finding(metric, role, side, rate.value, rate.low, rate.high, rate.n, method, None)
 
 
-def _build_finding(metric: str, role: ComparedModel, side: ComparedSide, measurement: MeasuredValue, n: int) -> Finding:
-    return Finding(
-        metric,
-        role,
-        side,
-        measurement.value,
-        measurement.interval.low,
-        measurement.interval.high,
-        n,
-        measurement.method,
-        None,
-    )
+def _build_finding(metric: str, role: ComparedModel, side: ComparedSide, found: Measurement, n: int) -> Finding:
+    return Finding(metric, role, side, found.value, found.interval.low, found.interval.high, n, found.method, None)
 
 
 def _build_missing_finding(metric: str, role: ComparedModel, side: ComparedSide, n: int, reason: str) -> Finding:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
 from audit_pipeline.metrics.intervals import (
@@ -21,11 +19,10 @@ from audit_pipeline.metrics.intervals import (
     GroupedSides,
     Interval,
     MeasuredAuroc,
+    Measurement,
     encode_groups,
 )
-from audit_pipeline.metrics.roc import Floats
-
-Bools = npt.NDArray[np.bool_]
+from audit_pipeline.metrics.roc import Bools, Floats
 
 LEAST_RATIO = 1.15
 """A Min-K% score that changes by less than this factor has hardly moved (Shi et al. 2024, section 7)."""
@@ -36,22 +33,13 @@ ALL_EQUAL = "no interval: all have the same value"
 """In the method of a mean that has no interval because nothing varies."""
 
 
-@dataclass(frozen=True)
-class MeasuredValue:
-    """A number with its 95% interval, which is missing where ``method`` says so."""
-
-    value: float
-    interval: Interval
-    method: str
-
-
 def exact_memorization(matches: Bools) -> float:
-    """The share of the scored tokens that are the model's first choice; ``matches`` [n >= 1] says which are."""
+    """Return the share of the scored tokens that are the model's first choice; ``matches`` [n >= 1] says which are."""
     return float(matches.mean())
 
 
 def extraction_strength(matches: Bools) -> float:
-    """The share of the scored tokens that follow the last one that is not the model's first choice.
+    """Return the share of the scored tokens that follow the last one that is not the model's first choice.
 
     1 - k/n, with k the shortest beginning after which every one of the n >= 1 tokens is a first choice. 0 where the
     last token is none: open-unlearning returns 1/n then.
@@ -72,7 +60,7 @@ def is_nearly_unchanged(before: Floats, after: Floats) -> Bools:
 
 
 def group_means(values: Floats, groups: Sequence[str]) -> Floats:
-    """The mean of ``values`` [n] in each group, by the groups' names: [groups]."""
+    """Return the mean of ``values`` [n] in each group, by the groups' names: [groups]."""
     places = encode_groups(groups)
     return np.asarray(np.bincount(places, weights=values) / np.bincount(places))
 
@@ -83,27 +71,27 @@ def mean_of(
     *,
     things: str = "texts",
     bounds: tuple[float, float] = (-math.inf, math.inf),
-) -> MeasuredValue:
-    """The mean of ``values`` [n >= 1] of ``things``, with the interval over groups [n] by Student's t.
+) -> Measurement:
+    """Return the mean of ``values`` [n >= 1] of ``things``, with the interval over groups [n] by Student's t.
 
     ``bounds``: the least and the largest value that there can be.
     """
     side, mean = GroupedSides(groups, np.ones(len(values))), float(values.mean())
     if side.n_groups < 2:
-        return MeasuredValue(mean, NO_INTERVAL, f"mean over {things}; no interval: all are of one group")
+        return Measurement(mean, NO_INTERVAL, f"mean over {things}; no interval: all are of one group")
     scatter = side.compute_scatter(side.compute_parts(values))
     if scatter is None:
         why = ALL_EQUAL if (values == values[0]).all() else NOTHING_VARIES
-        return MeasuredValue(mean, NO_INTERVAL, f"mean over {things}; {why}")
+        return Measurement(mean, NO_INTERVAL, f"mean over {things}; {why}")
     low, high = np.clip(mean + scatter.reach() * np.array([-1, 1]), *bounds)
     how = f"95% interval over {side.n_groups} groups by {scatter.description}"
-    return MeasuredValue(mean, Interval(float(low), float(high)), f"mean over {things}; {how}")
+    return Measurement(mean, Interval(float(low), float(high)), f"mean over {things}; {how}")
 
 
 def difference_of_means(
     values: Floats, forget: Bools, groups: Sequence[str], *, n_measures: int, things: str = "texts"
-) -> MeasuredValue:
-    """The mean of ``values`` [n] where ``forget`` [n], less that of the others; both sides have some.
+) -> Measurement:
+    """Return the mean of ``values`` [n] where ``forget`` [n], less that of the others; both sides have some.
 
     Its interval over groups [n] is wide enough that with a probability of 95% those of ``n_measures`` measures are
     right at once (Bonferroni). None where so few groups could not show that by a sign test: where few values are not 0,
@@ -113,30 +101,30 @@ def difference_of_means(
     meaning = f"mean over {things} to be forgotten less that over held-out ones"
     sides = GroupedSides(groups, forget.astype(np.int8))
     if sides.problem:
-        return MeasuredValue(difference, NO_INTERVAL, f"{meaning}; {sides.problem}")
+        return Measurement(difference, NO_INTERVAL, f"{meaning}; {sides.problem}")
     tail = TAIL / n_measures
     needed = 1 - math.floor(math.log2(2 * tail))
     if sides.independent_pairs < needed:
         how = f"no interval: {needed} independent pairs of groups are needed"
-        return MeasuredValue(difference, NO_INTERVAL, f"{meaning}; {how}")
+        return Measurement(difference, NO_INTERVAL, f"{meaning}; {how}")
     scatter = sides.compute_scatter(sides.compute_parts(np.where(forget, values, -values)))
     if scatter is None:
-        return MeasuredValue(difference, NO_INTERVAL, f"{meaning}; {NOTHING_VARIES}")
+        return Measurement(difference, NO_INTERVAL, f"{meaning}; {NOTHING_VARIES}")
     reach = scatter.reach(tail)
     how = f"interval over {sides.n_groups} groups, 95% for {n_measures} measures together, by {scatter.description}"
-    return MeasuredValue(difference, Interval(difference - reach, difference + reach), f"{meaning}; {how}")
+    return Measurement(difference, Interval(difference - reach, difference + reach), f"{meaning}; {how}")
 
 
-def privleak(auroc: float, interval: Interval, reference: float, how: str) -> MeasuredValue:
+def privleak(auroc: float, interval: Interval, reference: float, how: str) -> Measurement:
     """100 (A - A') / A' with A = 1 - AUROC (the forget texts are the members) and A' = ``reference`` > 0.
 
     ``interval`` is the AUROC's, and ``how`` it was computed: PrivLeak is a straight line in the AUROC.
     """
     low, high = (None if end is None else _compute_privleak(end, reference) for end in (interval.high, interval.low))
-    return MeasuredValue(_compute_privleak(auroc, reference), Interval(low, high), how)
+    return Measurement(_compute_privleak(auroc, reference), Interval(low, high), how)
 
 
-def privleak_against_retrained(auroc: MeasuredAuroc, retrained: MeasuredAuroc, sides: GroupedSides) -> MeasuredValue:
+def privleak_against_retrained(auroc: MeasuredAuroc, retrained: MeasuredAuroc, sides: GroupedSides) -> Measurement:
     """PrivLeak against the ``retrained`` model's A' = 1 - AUROC > 0; the interval holds its uncertainty, too.
 
     It is built for the logarithm of A / A'. Where the AUROC is 0 or 1, or as good as, A' is taken as it is, and the
@@ -151,10 +139,10 @@ def privleak_against_retrained(auroc: MeasuredAuroc, retrained: MeasuredAuroc, s
     if not sides.problem:
         scatter = sides.compute_scatter(retrained.parts / reference - auroc.parts / (1 - auroc.value))
     if scatter is None:
-        return MeasuredValue(value, NO_INTERVAL, f"{meaning}; {sides.problem or NOTHING_VARIES}")
+        return Measurement(value, NO_INTERVAL, f"{meaning}; {sides.problem or NOTHING_VARIES}")
     low, high = 100 * (np.exp(scatter.reach() * np.array([-1, 1])) * (1 - auroc.value) / reference - 1)
     how = f"95% interval over {sides.n_groups} groups, of the logarithm of the ratio, by {scatter.description}"
-    return MeasuredValue(value, Interval(float(low), float(high)), f"{meaning}; {how}")
+    return Measurement(value, Interval(float(low), float(high)), f"{meaning}; {how}")
 
 
 def kolmogorov_smirnov(values: Floats, others: Floats) -> tuple[float, float]:

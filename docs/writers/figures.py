@@ -20,9 +20,9 @@ from matplotlib.figure import Figure
 
 from audit_pipeline.evidence.conformal import conformal_p_values, q_values
 from audit_pipeline.evidence.power import mean_score_power, mean_score_sample_size
-from audit_pipeline.metrics.intervals import Interval, measure_auroc_of_scores
-from audit_pipeline.metrics.rates import tpr_at_fpr
-from audit_pipeline.metrics.roc import compute_metrics, roc_points, threshold_at
+from audit_pipeline.metrics.intervals import GroupedSides, Interval, measure_auroc_of_scores
+from audit_pipeline.metrics.rates import measure_share
+from audit_pipeline.metrics.roc import METRICS, compute_metrics, roc_points, threshold_at
 from audit_pipeline.report.drawing import PALETTE, QUIET, STYLE, as_png
 from audit_pipeline.separability.blind_controls import compute_blind_control
 
@@ -125,7 +125,8 @@ def shelf() -> Shelf:
 def facts() -> Mapping[str, str]:
     """The numbers that the page tells, by what they are, as it tells them."""
     sides, books, split = drawn(PER_SIDE), shelf(), separable()
-    tpr = tpr_at_fpr(sides.scores, sides.labels, sides.groups, FPR)
+    curve, of_groups = roc_points(sides.scores, sides.labels), GroupedSides(sides.groups, sides.labels)
+    tpr = measure_share(METRICS["tpr_at_5_fpr"], curve, of_groups)
     by_size = {size: drawn(size).interval for size in SIZES}
     many, few = drawn(PER_SIDE, seed=2), drawn(PER_SIDE, texts_per_group=WINDOWS, seed=2)
     return {
@@ -177,7 +178,7 @@ def _roc() -> Figure:
     sides = drawn(PER_SIDE)
     curve = roc_points(sides.scores, sides.labels)
     threshold = threshold_at(curve, FPR)
-    tpr = tpr_at_fpr(sides.scores, sides.labels, sides.groups, FPR)
+    tpr = measure_share(METRICS["tpr_at_5_fpr"], curve, GroupedSides(sides.groups, sides.labels))
     with _panels(2) as (figure, [left, right]):
         _histograms(left, sides, "members", "non-members")
         left.axvline(threshold, color=QUIET, linestyle="--")

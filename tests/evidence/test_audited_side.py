@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import date
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from filled_rows import example, examples_table
 
 from audit_pipeline.catalogue.contracts import EXAMPLES
-from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.evidence.sides import relabel_against_held_out
 
 
 def examples(*rows: tuple[str, int | None, str]) -> pa.Table:
     """Rows of (id, label, split)."""
-    return table_from_rows([_row(*row) for row in rows], EXAMPLES)
-
-
-def _row(name: str, label: int | None, split: str) -> dict[str, Any]:
-    return {
-        "example_id": name,
-        "benchmark": "shelf_64",
-        "document_id": name,
-        "text": f"text of {name}",
-        "context": None,
-        "label": label,
-        "split": split,
-        "published": date(2020, 1, 1),
-        "words": 3,
-        "language": "en",
-        "collection": "c",
-        "group": name,
-        "run_id": "run",
-    }
+    return examples_table(example(name, label=label, split=split) for name, label, split in rows)
 
 
 def test_audited_texts_stand_against_held_out_ones_and_known_members_are_left_out() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import stat
 from collections import Counter
 from collections.abc import Callable
@@ -65,13 +66,10 @@ def test_a_seed_is_repeatable_and_told() -> None:
     [
         ({"style": "hex", "words": 3}, r"[0-9a-f]{4}( [0-9a-f]{4}){2}"),
         ({"style": "digits", "words": 4}, r"\d{4}( \d{4}){3}"),
-        ({"words": 40, "vocabulary": ["heads", "tails"]}, r"(heads|tails)( (heads|tails)){39}"),
         ({"words": 5, "template": "Ref. {canary}, p. {1}"}, r"Ref\. [a-z]+( [a-z]+){4}, p\. \{1\}"),
     ],
 )
-def test_styles_vocabularies_and_templates(options: dict[str, Any], pattern: str) -> None:
-    import re
-
+def test_styles_and_templates(options: dict[str, Any], pattern: str) -> None:
     made = make_canaries(1, 5, **options)
     assert all(re.fullmatch(pattern, canary.text) for canary in made.sets[0].canaries)
 
@@ -83,9 +81,6 @@ def test_styles_vocabularies_and_templates(options: dict[str, Any], pattern: str
         ({"alternatives": 0}, "one alternative"),
         ({"words": 0}, "one word"),
         ({"words": 4}, "32 random bits, a canary needs 40"),
-        ({"vocabulary": ["only"]}, "0 random bits"),
-        ({"vocabulary": []}, "0 random bits"),
-        ({"vocabulary": ["a", "b", "a"], "words": 99}, "an entry twice"),
         ({"template": "none"}, "exactly once"),
         ({"template": "{canary}{canary}"}, "exactly once"),
     ],

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from profiles import max_examples
 from scipy.stats import t
 
-from audit_pipeline.catalogue.contracts import COMPARISONS
+from audit_pipeline.catalogue.contracts import COMPARISONS, Pair
 from audit_pipeline.evidence.evaluation import Comparison, compare_detectors
 from audit_pipeline.evidence.sides import ScoreColumn
 from audit_pipeline.metrics.intervals import Interval
@@ -37,9 +37,9 @@ def compare(first, second, labels, groups):
     """The one comparison of two detectors' scores of the same texts."""
     labels = np.asarray(labels)
     pair = (column(name, scores, labels, groups) for name, scores in (("first", first), ("second", second)))
-    (row,) = compare_detectors(list(pair), model="m", benchmark="b", run_id="r").to_pylist()
+    (row,) = compare_detectors(list(pair), Pair("b", "m"), "r").to_pylist()
     interval = Interval(row["ci_low"], row["ci_high"])
-    return Comparison(row["difference"], row["standard_error"], interval, row["p_value"], row["method"])
+    return Comparison(row["difference"], interval, row["method"], row["standard_error"], row["p_value"])
 
 
 def twin(first, second, labels, groups):
@@ -70,7 +70,7 @@ def test_equals_the_definition_spelled_out():
     first, second, labels, groups = made(n_groups=14)
     found = compare(first, second, labels, groups)
     observed, error, freedom = twin(first, second, labels, groups)
-    assert found.difference == pytest.approx(observed)
+    assert found.value == pytest.approx(observed)
     assert found.standard_error == pytest.approx(error)
     assert found.p_value == pytest.approx(2 * t.sf(abs(observed) / error, freedom))
     reach = t.ppf(0.975, freedom) * error
@@ -101,7 +101,7 @@ def test_swapping_order_and_monotone_changes(seed, random):
     first, second, labels, groups = made(n_groups=16, seed=seed, better=0.9)
     found = compare(first, second, labels, groups)
     swapped = compare(second, first, labels, groups)
-    assert swapped.difference == -found.difference
+    assert swapped.value == -found.value
     assert swapped.p_value == found.p_value
     assert (-swapped.interval.high, -swapped.interval.low) == (found.interval.low, found.interval.high)
     order = list(range(len(labels)))
@@ -135,13 +135,13 @@ def test_a_difference_of_few_groups_holds_its_level():
 
 def test_without_two_groups_a_side_there_is_a_difference_only():
     found = compare([3.0, 1.0, 2.0], [1.0, 2.0, 3.0], [1, 0, 0], ["a", "b", "c"])
-    assert (found.difference, found.standard_error, found.p_value) == (1.0, None, None)
+    assert (found.value, found.standard_error, found.p_value) == (1.0, None, None)
     assert found.interval == Interval(None, None)
     assert "no interval: all members are of one group" in found.method
 
 
 def rows(*columns):
-    table = compare_detectors(columns, model="m", benchmark="b", run_id="r")
+    table = compare_detectors(columns, Pair("b", "m"), "r")
     assert table.schema.equals(COMPARISONS.schema)
     return table.to_pylist()
 
@@ -169,7 +169,7 @@ def test_every_pair_of_defaults_and_each_against_the_blind_control():
         assert (row["model"], row["benchmark"], row["run_id"]) == ("m", "b", "r")
         assert ("too narrow" in row["method"]) == (row["other"] == "blind_control")
     alone = compare(first, second, labels, groups)
-    assert found[0]["difference"] == alone.difference
+    assert found[0]["difference"] == alone.value
     assert (found[0]["standard_error"], found[0]["p_value"]) == (alone.standard_error, alone.p_value)
     assert (found[0]["ci_low"], found[0]["ci_high"]) == (alone.interval.low, alone.interval.high)
     assert found[0]["method"] == alone.method
@@ -184,7 +184,7 @@ def test_only_texts_that_both_have_scored_count():
         column("loss", first, labels, groups, without_some), column("zlib", second, labels, groups, without_others)
     )
     expected = compare(first[both], second[both], labels[both], [g for g, one in zip(groups, both, strict=True) if one])
-    assert (found["difference"], found["p_value"]) == (expected.difference, expected.p_value)
+    assert (found["difference"], found["p_value"]) == (expected.value, expected.p_value)
     assert found["n_members"] + found["n_nonmembers"] == both.sum()
 
 

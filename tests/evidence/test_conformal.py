@@ -78,7 +78,7 @@ def test_groups_of_unequal_size_against_a_brute_force_twin():
     found = run_group_tests(audited, known)
     assert found.n_texts.tolist() == [1, 2, 4, 5, 6, 20]
     assert found.n_compared.tolist() == [1, 2, 4, 5, 5, 5]  # 28 of 30 groups have 5
-    assert found.n_calibration.tolist() == [30, 30, 28, 28, 28, 28]
+    assert found.n_calibration_groups.tolist() == [30, 30, 28, 28, 28, 28]
     assert found.reason is None
 
     def mean_of(side, group, count):
@@ -98,7 +98,7 @@ def test_groups_of_unequal_size_against_a_brute_force_twin():
 def test_calibration_members_are_no_comparison():
     known = texts([f"k{index}" for index in range(10)], labels=[0] * 5 + [1] * 5)
     found = run_group_tests(texts(["a"], [4.5]), known)
-    assert (found.n_calibration.tolist(), found.p_value.tolist()) == ([5], [1 / 6])
+    assert (found.n_calibration_groups.tolist(), found.p_value.tolist()) == ([5], [1 / 6])
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=9), st.randoms(use_true_random=False))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,17 +11,15 @@ import pytest
 from scipy import stats
 from sklearn.linear_model import RidgeCV
 
-from audit_pipeline.catalogue.contracts import CORPUS_TESTS
-from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.dataset_inference import (
     MIN_GROUPS,
     ComparedTexts,
     DatasetInference,
+    combine_p_values,
     dataset_inference,
     feature_matrix,
 )
-from audit_pipeline.metrics.combine_p import combine_p_values
 
 Data = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_], list[str]]
 NAMES = ["loss", "min_k", "zlib", "noise"]
@@ -266,21 +263,6 @@ def test_constant_features_say_nothing() -> None:
     values, held_out, groups = made(9)
     done = infer((np.ones_like(values), held_out, groups))
     assert (done.p_value, done.statistic, done.direction) == (1.0, 0.0, "none")
-
-
-def test_a_row_of_the_table_of_corpus_tests() -> None:
-    done = infer(made(1, effect=2.0))
-    refused = infer(made(1), design="selected")
-    rows = [one.row(model="tiny", benchmark="shelf", run_id="r1") for one in (done, refused)]
-    table = table_from_rows(rows, CORPUS_TESTS)
-    assert table.column("test").to_pylist() == ["dataset_inference"] * 2
-    assert table.column("p_value").to_pylist() == [done.p_value, None]
-    assert table.column("claim_level").to_pylist() == ["statistical evidence"] * 2
-    assert table.column("direction").to_pylist() == ["training", None]
-    assert table.column("detectable_auroc").to_pylist() == [done.detectable_auroc, None]
-    assert (
-        replace(done, claim_level="sound test").row(model="m", benchmark="b", run_id="r")["claim_level"] == "sound test"
-    )
 
 
 def test_a_long_table_of_scores_becomes_a_matrix() -> None:

@@ -1,20 +1,21 @@
 import math
 
+import filled_rows
 import numpy as np
-import pyarrow as pa
 import pytest
+from filled_rows import examples_table, scores_table
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.catalogue.contracts import EVALUATIONS, EXAMPLES, SCORES
+from audit_pipeline.catalogue.contracts import EVALUATIONS, Pair
 from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.evaluation import compare_detectors, evaluate
 from audit_pipeline.metrics import roc
-from audit_pipeline.metrics.intervals import measure_auroc_of_scores
-from audit_pipeline.metrics.rates import fpr_at_tpr, tpr_at_fpr
-from audit_pipeline.metrics.roc import METRICS, OF_SCORES, compute_metrics
+from audit_pipeline.metrics.intervals import GroupedSides, measure_auroc_of_scores
+from audit_pipeline.metrics.rates import measure_share
+from audit_pipeline.metrics.roc import METRICS, OF_SCORES, compute_metrics, roc_points
 from audit_pipeline.separability.assessment import compute_assessed_split
 from audit_pipeline.separability.evaluation_texts import select_labelled_examples
 
@@ -26,40 +27,23 @@ K2, K5 = '{"k":0.2}', '{"k":0.5}'
 
 
 def example(index, label, group=None, split="evaluation", text=None):
-    return {
-        "example_id": f"{index:016d}",
-        "benchmark": "b",
-        "document_id": f"d{index}",
-        "text": text or " ".join(GENERATOR.choice(WORDS, 12)),
-        "label": label,
-        "split": split,
-        "published": None,
-        "words": 12,
-        "language": "en",
-        "collection": "c",
-        "group": group or f"g{index}",
-        "run_id": "r0",
-    }
+    own = {"label": label, "split": split, "group": group or f"g{index}"}
+    return filled_rows.example(f"{index:016d}", text=text or " ".join(GENERATOR.choice(WORDS, 12)), **own)
 
 
-def examples_table(rows):
-    return pa.Table.from_pylist(rows, schema=EXAMPLES.schema)
-
-
-def score(example_id, value, detector="loss", parameters="{}", status="ok", model="m", benchmark="b"):
-    reason = None if status == "ok" else "because"
+def score(example_id, value, detector="loss", parameters="{}", status="ok", **pair):
     is_default = registry.is_default(detector, parameters)
-    fields = (example_id, model, benchmark, detector, parameters, is_default, value, status, reason, "r1")
-    return dict(zip(SCORES.names, fields, strict=True))
-
-
-def scores_table(rows):
-    return pa.Table.from_pylist(rows, schema=SCORES.schema)
+    own = {"detector": detector, "parameters": parameters, "is_default": is_default, "status": status}
+    return filled_rows.score(example_id, value, **own, **pair)
 
 
 def run(scores, examples, design="temporal", *, matched=False, assessed_on=None):
     split = compute_assessed_split(examples_table(assessed_on or examples), design, "en", matched=matched)
-    return evaluate(scores_table(scores), examples_table(examples), split, model="m", benchmark="b", run_id="r2")
+    return evaluate(scores_table(scores), examples_table(examples), split, Pair("b", "m"), "r2")
+
+
+def measure_named_share(name, scores, labels, groups):
+    return measure_share(METRICS[name], roc_points(scores, labels), GroupedSides(groups, labels))
 
 
 def rows_of(found, detector, parameters="{}"):
@@ -92,7 +76,7 @@ def test_values_and_intervals_are_those_of_the_metric_code(small):
         expected = compute_metrics(values, labels)
         expected_intervals = {
             "auroc": measure_auroc_of_scores(values, labels, groups).interval,
-            "fpr_at_95_tpr": fpr_at_tpr(values, labels, groups, 0.95).interval,
+            "fpr_at_95_tpr": measure_named_share("fpr_at_95_tpr", values, labels, groups).interval,
         }
         for metric, row in rows_of(found, "min_k", parameters).items():
             if metric in expected_intervals:
@@ -123,8 +107,8 @@ def test_tprs_have_the_bounds_of_a_share(large):
     by_detector = {column.detector: column for column in found.columns}
     for detector in ("loss", "blind_control"):
         column, rows = by_detector[detector], rows_of(found, detector)
-        for metric, limit in FPR_LIMITS.items():
-            expected = tpr_at_fpr(column.scores, column.labels, column.groups, limit)
+        for metric in FPR_LIMITS:
+            expected = measure_named_share(metric, column.scores, column.labels, column.groups)
             row = rows[metric]
             assert row["value"] == expected.value
             assert (row["ci_low"], row["ci_high"]) == (expected.interval.low, expected.interval.high)
@@ -360,7 +344,7 @@ def test_no_interval_of_a_pair_has_two_equal_ends_and_each_holds_its_value(rows)
         for place, detector in enumerate(("loss", "zlib"))
     ]
     found = run(scores, examples)
-    compared = compare_detectors(found.columns, model="m", benchmark="b", run_id="r").to_pylist()
+    compared = compare_detectors(found.columns, Pair("b", "m"), "r").to_pylist()
     intervals = [(row["value"], row["ci_low"], row["ci_high"]) for row in found.table.to_pylist()]
     for value, low, high in intervals + [(row["difference"], row["ci_low"], row["ci_high"]) for row in compared]:
         assert (low is None) == (high is None)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import date
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from filled_rows import example, examples_table, score, scores_table
 
 from audit_pipeline.catalogue import contracts
-from audit_pipeline.catalogue.contracts import EXAMPLES, SCORES, Pair, canonical_json
+from audit_pipeline.catalogue.contracts import SCORES, Pair, canonical_json
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.evidence.findings import Findings, compute_findings
 from audit_pipeline.evidence.sides import IN_WORDS, relabel_for_comparison
@@ -39,39 +39,18 @@ def made(sides: dict[tuple[int | None, str], tuple[int, float]], *, seed: int = 
             for text in range(2):
                 name = f"{label} {split} {group} {text}"
                 words = generator.choice(["ash", "birch", "cedar", "elm", "fir", "oak", "pine", "yew"], size=12)
-                examples.append(
-                    {
-                        "example_id": name,
-                        "benchmark": PAIR.benchmark,
-                        "document_id": f"{label} {split} {group}",
-                        "text": " ".join(words),
-                        "context": None,
-                        "label": label,
-                        "split": split,
-                        "published": date(2024, 1, 1),
-                        "words": 12,
-                        "language": "en",
-                        "collection": "wood",
-                        "group": f"{label} {split} {group}",
-                        "run_id": "built",
-                    }
-                )
+                own = {"benchmark": PAIR.benchmark, "group": f"{label} {split} {group}", "run_id": "built"}
+                examples.append(example(name, text=" ".join(words), label=label, split=split, **own))
                 for detector, parameters in (("loss", {}), ("min_k_plus_plus", {"k": 0.2})):
-                    scores.append(
-                        {
-                            "example_id": name,
-                            "model": PAIR.model,
-                            "benchmark": PAIR.benchmark,
-                            "detector": detector,
-                            "parameters": canonical_json(parameters),
-                            "is_default": True,
-                            "score": float(mean + generator.normal()),
-                            "status": "ok",
-                            "reason": None,
-                            "run_id": "scored",
-                        }
-                    )
-    return table_from_rows(scores, SCORES), table_from_rows(examples, EXAMPLES)
+                    by = {"detector": detector, "parameters": canonical_json(parameters), "run_id": "scored"}
+                    value = float(mean + generator.normal())
+                    scores.append(score(name, value, model=PAIR.model, benchmark=PAIR.benchmark, **by))
+    return scores_table(scores), examples_table(examples)
+
+
+def conclude(scores: pa.Table, examples: pa.Table, design: str) -> Findings:
+    split = compute_assessed_split(relabel_for_comparison(examples), design, "en")
+    return compute_findings(scores, examples, PAIR, split, "found")
 
 
 def rows(found: Findings, table: str, **where: object) -> list[dict[str, Any]]:
@@ -89,9 +68,7 @@ def randomised() -> Findings:
             (0, "evaluation"): (60, 0.0),
         }
     )
-    return compute_findings(
-        scores, examples, PAIR, compute_assessed_split(relabel_for_comparison(examples), "randomised", "en"), "found"
-    )
+    return conclude(scores, examples, "randomised")
 
 
 def test_every_table_is_as_its_contract_has_it_and_evaluations_come_last(randomised: Findings) -> None:
@@ -147,9 +124,7 @@ def test_ranks_among_all_texts_are_no_feature_of_dataset_inference() -> None:
 
 def test_a_temporal_benchmark_without_calibration_says_what_it_cannot_do() -> None:
     scores, examples = made({(1, "evaluation"): (60, 0.5), (0, "evaluation"): (60, 0.0)})
-    found = compute_findings(
-        scores, examples, PAIR, compute_assessed_split(relabel_for_comparison(examples), "temporal", "en"), "found"
-    )
+    found = conclude(scores, examples, "temporal")
     assert found.evaluation.claim_level == "screening only"
     assert {row["status"] for row in rows(found, "decisions")} == {"refused"}
     assert not rows(found, "group_tests")
@@ -163,9 +138,7 @@ def test_a_shelf_is_compared_with_what_is_held_out_and_known_members_are_not_aud
     scores, examples = made(
         {(None, "evaluation"): (20, 2.0), (0, "calibration"): (100, 0.0), (1, "calibration"): (30, 2.0)}
     )
-    found = compute_findings(
-        scores, examples, PAIR, compute_assessed_split(relabel_for_comparison(examples), "exchangeable", "en"), "found"
-    )
+    found = conclude(scores, examples, "exchangeable")
     assert found.evaluation.reason is None
     evaluations = rows(found, "evaluations", detector="loss", metric="auroc")
     assert [(row["n_members"], row["n_nonmembers"]) for row in evaluations] == [(40, 200)]
@@ -185,9 +158,7 @@ def test_a_shelf_is_compared_with_what_is_held_out_and_known_members_are_not_aud
 
 def test_texts_of_which_nothing_is_known_have_scores_and_no_findings() -> None:
     scores, examples = made({(None, "evaluation"): (10, 0.0)})
-    found = compute_findings(
-        scores, examples, PAIR, compute_assessed_split(relabel_for_comparison(examples), "unlabelled", "en"), "found"
-    )
+    found = conclude(scores, examples, "unlabelled")
     assert found.evaluation.reason is not None
     assert {name: table.num_rows for name, table in found.tables.items() if name != "decisions"} == dict.fromkeys(
         [name for name in TABLES if name != "decisions"], 0
@@ -206,12 +177,8 @@ def test_the_order_of_rows_changes_nothing() -> None:
     )
     generator = np.random.default_rng(3)
     shuffled = [table.take(generator.permutation(table.num_rows)) for table in (scores, examples)]
-    first = compute_findings(
-        scores, examples, PAIR, compute_assessed_split(relabel_for_comparison(examples), "randomised", "en"), "found"
-    )
-    second = compute_findings(
-        *shuffled, PAIR, compute_assessed_split(relabel_for_comparison(shuffled[1]), "randomised", "en"), "found"
-    )
+    first = conclude(scores, examples, "randomised")
+    second = conclude(*shuffled, "randomised")
     for name in TABLES:
         one, other = ([rounded(row) for row in found.tables[name].to_pylist()] for found in (first, second))
         assert sorted(one, key=str) == sorted(other, key=str), name

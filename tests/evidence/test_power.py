@@ -18,16 +18,8 @@ from audit_pipeline.evidence.power import (
     power_report_from_scores,
     resampled_power,
 )
-from audit_pipeline.evidence.thresholds import min_certified_groups
 
 GENERATOR = np.random.default_rng(23)
-
-
-@pytest.mark.parametrize(("fpr", "groups"), [(0.05, 59), (0.01, 299), (0.001, 2995), (0.1, 29)])
-def test_groups_to_certify_by_the_rule(fpr, groups):
-    assert min_certified_groups(fpr) == groups
-    # all of them below the rate's quantile: at most 5 times in 100, and one group fewer would be more
-    assert (1 - fpr) ** groups <= 0.05 < (1 - fpr) ** (groups - 1)
 
 
 def test_noether_by_hand():

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
-from scipy.stats import beta, binom, binomtest, t
+from scipy.stats import beta, binom, binomtest
 
 from audit_pipeline.evidence.thresholds import (
     ScoredTexts,
@@ -18,7 +18,6 @@ from audit_pipeline.evidence.thresholds import (
     min_certified_groups,
     min_marginal_groups,
 )
-from audit_pipeline.metrics.rates import clopper_pearson_bounds, describe_interval_method, grouped_rate
 
 
 def texts(scores, labels=None, groups=None, seed=0):
@@ -166,16 +165,6 @@ def test_a_certified_threshold_fails_in_at_most_5_of_100_calibrations():
     assert np.mean(over) == pytest.approx(0.95**59, abs=3 * np.sqrt(0.0485 * 0.9515 / 1500))
 
 
-@given(st.integers(1, 300), st.data())
-@max_examples(50)
-def test_clopper_pearson_is_scipys(n, data):
-    hits = data.draw(st.integers(0, n))
-    wanted = binomtest(hits, n).proportion_ci(0.95, method="exact")
-    low, high = clopper_pearson_bounds([hits, hits], n)
-    assert low == pytest.approx([wanted.low] * 2, abs=1e-12)
-    assert high == pytest.approx([wanted.high] * 2, abs=1e-12)
-
-
 def test_rates_of_one_text_a_group_are_plain():
     found = estimate_achieved_rates(
         0.5, texts([0.1, 0.5, 0.7, 0.2, 0.9, 0.4, 9.0], [0, 0, 0, 0, 1, 1, -1], groups=list("abcdefg"))
@@ -190,37 +179,9 @@ def test_rates_of_one_text_a_group_are_plain():
     )
 
 
-def test_the_effective_number_by_hand():
-    # 4 groups of 2, sums 0, 1, 1, 2 of 8 texts: share 1/2, residuals -1, 0, 0, 1, variance 4/3 * 2 / 64 = 1/24.
-    found = grouped_rate([0, 0, 1, 0, 0, 1, 1, 1], list("aabbccdd"))
-    # A simple sample has 1/4 / 7 = 1/28, so the design effect is 28/24.
-    effective = 8 * 24 / 28 * (t.ppf(0.975, 7) / t.ppf(0.975, 3)) ** 2
-    assert found.n_effective == pytest.approx(effective)
-    assert (found.low, found.high) == pytest.approx(
-        (
-            beta.ppf(0.025, effective / 2, effective / 2 + 1),
-            beta.ppf(0.975, effective / 2 + 1, effective / 2),
-        )
-    )
-    assert "4 groups" in describe_interval_method(found)
-
-
-def test_texts_of_one_kind_in_a_group_count_as_the_group():
-    together = grouped_rate(np.repeat([0, 1, 0, 1, 1, 0, 0, 0, 0, 0], 20), np.repeat(np.arange(10), 20))
-    assert together.n_effective < 10
-    plain = grouped_rate(np.repeat([0, 1, 0, 1, 1, 0, 0, 0, 0, 0], 20), np.arange(200))
-    assert together.high - together.low > 3 * (plain.high - plain.low)
-    # No text is flagged: nothing says how alike texts of a group are, so the 10 groups count.
-    none = grouped_rate(np.zeros(200), np.repeat(np.arange(10), 20))
-    assert (none.low, none.high) == pytest.approx((0, 1 - 0.025**0.1))
-
-
 def test_rates_without_an_interval_say_why():
     nobody = estimate_achieved_rates(1.0, texts([]))
     assert (nobody.fpr.value, nobody.fpr.low, nobody.fpr.n) == (None, None, 0)
     assert "no such texts" in nobody.method
-    one_group = grouped_rate([0, 1, 1], ["a"] * 3)
-    assert (one_group.value, one_group.low, one_group.high) == (pytest.approx(2 / 3), None, None)
-    assert describe_interval_method(one_group) == "no interval: all 3 texts are of one group"
     refused = estimate_achieved_rates(None, texts([1.0, 2.0]))
     assert (refused.fpr.value, refused.fpr.n, refused.tpr.n) == (None, 2, 0)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from made_workspace import Workspace, enter_workspace, made_documents, make_workspace, temporal
-from tiny_models import forward_of
+from quick import empty_pictures
+from tiny_models import forward_of, single_threaded
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.ledger import LineageStep
@@ -25,15 +26,10 @@ from audit_pipeline.operate.whole_configuration import load_configuration
 PAIR = Pair("made_8", "tiny")
 
 
-@pytest.fixture(scope="module")
-def made(
-    tmp_path_factory: pytest.TempPathFactory,
-    tiny_folder: Callable[[str], Path],
-    one_thread: None,
-    quick_audits: None,
-) -> Iterator[Path]:
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path]) -> Path:
     """The folder of the workspace; audited after the plan was sealed."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, single_threaded(), empty_pictures():
         workspace = make_workspace(tmp_path_factory.mktemp("exhibit") / "made", patch, tiny=tiny_folder("llama"))
         workspace.write_benchmarks(made=temporal([8], extraction={"prefix": 12, "suffix": 8, "grid": True}))
         workspace.fetch(*made_documents(4, 40))
@@ -46,10 +42,10 @@ def made(
         options = search_options_from_settings(settings)
         step = LineageStep.now("extracted", "extraction", EXTRACTION_VERSION)
         extract_pair(PAIR, workspace.model("tiny"), workspace.paths, forward_of, step, options)
-        yield workspace.root
+        return workspace.root
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def packed(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pack of its pair."""
     out = tmp_path_factory.mktemp("packed") / "pack.zip"

@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.metrics.rates import fpr_at_tpr, tpr_at_fpr
-from audit_pipeline.metrics.roc import METRICS, OF_SCORES, compute_metrics
+from audit_pipeline.metrics.intervals import GroupedSides
+from audit_pipeline.metrics.rates import measure_share
+from audit_pipeline.metrics.roc import METRICS, OF_SCORES, compute_metrics, roc_points
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=40))
@@ -29,15 +30,11 @@ def test_a_share_is_the_function_with_exact_bounds() -> None:
     labels = np.arange(4000) % 2
     scores = generator.normal(size=4000) + labels
     values, groups = compute_metrics(scores, labels), [str(text) for text in range(4000)]
-    shares = [metric for metric in METRICS.values() if metric.at_fpr is not None]
-    assert len(shares) == 3
-    for metric in METRICS.values():
-        if metric.at_fpr is not None:
-            found = tpr_at_fpr(scores, labels, groups, metric.at_fpr)
-        elif metric.at_tpr is not None:
-            found = fpr_at_tpr(scores, labels, groups, metric.at_tpr)
-        else:
-            continue
+    curve, sides = roc_points(scores, labels), GroupedSides(groups, labels)
+    shares = [metric for metric in METRICS.values() if metric.is_share]
+    assert len(shares) == 4
+    for metric in shares:
+        found = measure_share(metric, curve, sides)
         assert found.value == values[metric.name]
         assert found.method.startswith(metric.meaning)
 

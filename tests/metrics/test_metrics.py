@@ -11,9 +11,9 @@ from audit_pipeline.metrics.roc import (
     METRICS,
     OF_SCORES,
     compute_metrics,
+    place_of_tpr,
     roc_points,
     threshold_at,
-    threshold_of_tpr,
 )
 
 
@@ -154,7 +154,8 @@ def test_the_threshold_of_a_tpr_is_the_highest_that_reaches_it(case):
     scores, labels = case
     members = np.array([score for score, label in zip(scores, labels, strict=True) if label == 1])
     reached = [limit for limit in scores if (members >= limit).mean() >= 0.95 - 1e-9]
-    assert threshold_of_tpr(roc_points(scores, labels), 0.95) == max(reached)
+    curve = roc_points(scores, labels)
+    assert curve.threshold[place_of_tpr(curve, 0.95)] == max(reached)
 
 
 @given(cases())

@@ -6,7 +6,7 @@ from profiles import max_examples
 from scipy.stats import binom, binomtest, t
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.intervals import Interval
+from audit_pipeline.metrics.intervals import GroupedSides, Interval
 from audit_pipeline.metrics.rates import (
     Rate,
     clopper_pearson_bounds,
@@ -14,12 +14,11 @@ from audit_pipeline.metrics.rates import (
     describe_interval_method,
     difference_interval,
     effective_size,
-    fpr_at_tpr,
     grouped_rate,
     is_resolvable,
-    tpr_at_fpr,
+    measure_share,
 )
-from audit_pipeline.metrics.roc import compute_metrics, roc_points
+from audit_pipeline.metrics.roc import METRICS, compute_metrics, roc_points
 
 
 def clopper_pearson(hits, n):
@@ -197,31 +196,34 @@ def case(n_members, n_nonmembers, size=1, seed=0):
     return scores, labels, [f"g{index // size}" for index in range(len(labels))]
 
 
+def share(name, scores, labels, groups):
+    return measure_share(METRICS[name], roc_points(scores, labels), GroupedSides(groups, labels))
+
+
 def test_tpr_at_fpr_is_the_metric_with_the_bounds_of_a_share():
     scores, labels, groups = case(40, 100)
     for name, fpr in (("tpr_at_5_fpr", 0.05), ("tpr_at_1_fpr", 0.01)):
-        found = tpr_at_fpr(scores, labels, groups, fpr)
+        found = share(name, scores, labels, groups)
         assert found.value == compute_metrics(scores, labels)[name]
         assert found.interval == clopper_pearson(round(found.value * 40), 40)
         assert f"largest TPR with FPR <= {fpr:g}" in found.method
         assert "for the threshold as it was met: its own uncertainty is not in them" in found.method
-        assert tpr_at_fpr(scores, labels, groups, fpr, points=roc_points(scores, labels)) == found
-    missing = tpr_at_fpr(scores, labels, groups, 0.001)
+    missing = share("tpr_at_01_fpr", scores, labels, groups)
     assert (missing.value, missing.interval) == (None, Interval(None, None))
     assert missing.method == "not resolvable with 100 non-members: the smallest FPR that can be measured is 1/100"
 
 
 def test_fpr_at_tpr_has_the_bounds_of_a_share_of_nonmembers():
     scores, labels, groups = case(100, 40)
-    found = fpr_at_tpr(scores, labels, groups, 0.95)
+    found = share("fpr_at_95_tpr", scores, labels, groups)
     assert found.value == compute_metrics(scores, labels)["fpr_at_95_tpr"]
     assert found.interval == clopper_pearson(round(found.value * 40), 40)
     assert found.method.startswith("smallest FPR with TPR >= 0.95; 95% Clopper-Pearson interval of 40 texts")
     # No non-member lies as high as a member: 0 of 20, and all of them the other way round.
     labels = np.repeat([1, 0], 20)
     groups = [str(text) for text in range(40)]
-    assert fpr_at_tpr(labels, labels, groups, 0.95).interval == clopper_pearson(0, 20)
-    assert fpr_at_tpr(-labels, labels, groups, 0.95).interval == clopper_pearson(20, 20)
+    assert share("fpr_at_95_tpr", labels, labels, groups).interval == clopper_pearson(0, 20)
+    assert share("fpr_at_95_tpr", -labels, labels, groups).interval == clopper_pearson(20, 20)
 
 
 @given(st.integers(0, 200), st.sampled_from([0.0, 0.5, 4.0]))
@@ -248,8 +250,8 @@ def test_a_difference_of_shares_is_newcombes():
 
 def test_groups_of_nonmembers_decide_what_can_be_told():
     scores, labels, groups = case(50, 100, size=5)
-    assert tpr_at_fpr(scores, labels, groups, 0.05).value is not None
-    missing = tpr_at_fpr(scores, labels, groups, 0.01)
+    assert share("tpr_at_5_fpr", scores, labels, groups).value is not None
+    missing = share("tpr_at_1_fpr", scores, labels, groups)
     assert missing.value is None
     assert missing.method == (
         "not resolvable with 20 groups of non-members (100 texts): the smallest FPR that can be measured is 1/20"
@@ -260,10 +262,10 @@ def test_groups_of_nonmembers_decide_what_can_be_told():
 @max_examples(30)
 def test_order_and_monotone_changes_do_not_matter(seed, random):
     scores, labels, groups = case(30, 60, size=3, seed=seed)
-    found = tpr_at_fpr(scores, labels, groups, 0.05)
+    found = share("tpr_at_5_fpr", scores, labels, groups)
     order = list(range(90))
     random.shuffle(order)
-    shuffled = tpr_at_fpr(scores[order], labels[order], [groups[index] for index in order], 0.05)
+    shuffled = share("tpr_at_5_fpr", scores[order], labels[order], [groups[index] for index in order])
     assert (shuffled.value, shuffled.method) == (found.value, found.method)
     assert (shuffled.interval.low, shuffled.interval.high) == pytest.approx((found.interval.low, found.interval.high))
-    assert tpr_at_fpr(np.exp(scores), labels, groups, 0.05) == found
+    assert share("tpr_at_5_fpr", np.exp(scores), labels, groups) == found

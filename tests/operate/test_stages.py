@@ -300,7 +300,7 @@ def test_a_split_is_assessed_with_lineage(workspace: Workspace) -> None:
     manifest = benchmark.manifest
     report = assess_split(benchmark, paths, step("assessed"))
     written = read_table(paths.split_quality("made_8"), SPLIT_QUALITY, label="the quality")
-    assert written.equals(report.quality.table)
+    assert written.equals(report.quality)
     assert set(written.column("run_id").to_pylist()) == {"assessed"}
     rows = lineage(workspace)
     assert rows["split_quality", "assessed"]["data_version"] == report.data_version
@@ -315,18 +315,16 @@ def test_a_split_is_assessed_with_lineage(workspace: Workspace) -> None:
         assert row["file_sha256"] == file_sha256(path)
     # The texts of a side are counted, however few of them are read.
     few = assess_split(benchmark, paths, step("few"), most_per_side=2)
-    members = [row for row in few.quality.table.to_pylist() if (row["measure"], row["side"]) == ("texts", "members")]
+    members = [row for row in few.quality.to_pylist() if (row["measure"], row["side"]) == ("texts", "members")]
     assert members[0]["value"] == manifest["counts"]["members"] > 2
-    assert any("read on 2 of" in method for method in few.quality.table["method"].to_pylist())
+    assert any("read on 2 of" in method for method in few.quality["method"].to_pylist())
 
 
 def test_the_words_are_those_of_the_benchmarks_unit(workspace: Workspace) -> None:
     manifest = read_json(workspace.paths.benchmark_manifest("made_8"))
     manifest["spec"]["unit"] = "jieba"
     write_json(workspace.paths.benchmark_manifest("made_8"), manifest)
-    found = assess_split(
-        read_built(workspace.paths, "made_8"), workspace.paths, step("assessed")
-    ).quality.table.to_pylist()
+    found = assess_split(read_built(workspace.paths, "made_8"), workspace.paths, step("assessed")).quality.to_pylist()
     lengths = {row["value"] for row in found if (row["measure"], row["part"]) == ("length_mean", "words")}
     assert lengths == {8.0}, "jieba takes these words as they are"
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cli_results import answered, error_of, told
+from filled_rows import filled
 from made_workspace import Workspace, make_workspace, quick_folder
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
@@ -30,7 +31,6 @@ from audit_pipeline.catalogue.contracts import (
 )
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.ledger import LineageStep
-from audit_pipeline.catalogue.table import Table
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import SkippedRows
 from audit_pipeline.overlap.items import CorpusFindings, Item, ModelEvidence, Verdict, judge_items, locate_item
@@ -51,16 +51,6 @@ from audit_pipeline.overlap.tables import build_overlap_tables
 
 QUESTION, ANSWER = "Where does the river rise? ", "It rises in the old marsh"
 TEXT, BORDER = QUESTION + ANSWER, len(QUESTION)
-
-
-def filled(table: Table, **values: Any) -> dict[str, Any]:
-    """A row of a table: what is not given is null where it may be, else nothing of its type."""
-    empty = {pa.string(): "", pa.int64(): 0, pa.int32(): 0, pa.int8(): 0, pa.float64(): 0.0, pa.bool_(): False}
-    return {
-        column.name: None if column.null else next(iter(column.one_of), empty.get(column.type, []))
-        for column in table.columns
-        if not column.sql
-    } | values
 
 
 def span(start: int, end: int, *places: tuple[str, int], **values: Any) -> dict[str, Any]:

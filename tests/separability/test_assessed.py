@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from filled_rows import example, examples_table
 
-from audit_pipeline.catalogue.contracts import BLIND_SCORES, EXAMPLES
+from audit_pipeline.catalogue.contracts import BLIND_SCORES
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.metrics.roc import compute_metrics
 from audit_pipeline.separability.assessment import assessed_split_from_tables, compute_assessed_split
@@ -22,22 +23,9 @@ def made(n: int = 240, seed: int = 0) -> pa.Table:
         words = [f"word{word}" for word in generator.integers(0, 200, 15)] + ["telltale"] * (
             label == 1 and index % 4 == 1
         )
-        rows.append(
-            {
-                "example_id": f"{index:05d}",
-                "benchmark": "made",
-                "document_id": f"d{index}",
-                "text": " ".join(words),
-                "label": label,
-                "split": "calibration" if index % 41 == 0 else "evaluation",
-                "words": 15,
-                "language": "en",
-                "collection": "c",
-                "group": f"g{index // 2}",
-                "run_id": "built",
-            }
-        )
-    return pa.Table.from_pylist(rows, schema=EXAMPLES.schema)
+        own = {"label": label, "split": "calibration" if index % 41 == 0 else "evaluation", "group": f"g{index // 2}"}
+        rows.append(example(f"{index:05d}", text=" ".join(words), benchmark="made", **own))
+    return examples_table(rows)
 
 
 def test_the_control_is_read_on_every_labelled_text_that_is_evaluated() -> None:
@@ -49,7 +37,7 @@ def test_the_control_is_read_on_every_labelled_text_that_is_evaluated() -> None:
     assert split.control.scores is not None
     assert alone.scores is not None
     assert (split.control.scores == alone.scores).all()
-    assert split.auroc.auroc == compute_metrics(alone.scores, labelled.labels)["auroc"]
+    assert split.auroc.value == compute_metrics(alone.scores, labelled.labels)["auroc"]
     assert split.auroc.n == len(labelled)
 
 
@@ -58,7 +46,7 @@ def test_what_is_read_from_the_tables_is_what_was_assessed(n: int) -> None:
     examples = made(n)
     split = compute_assessed_split(examples, "exchangeable", "en", matched=True)
     texts = select_evaluation_texts(examples, str.split)
-    quality = measure_split_quality(texts, split, "en", run_id="run", most_per_side=60).table
+    quality = measure_split_quality(texts, split, "en", run_id="run", most_per_side=60)
     scores = split.table("made", "run")
     assert scores.schema == BLIND_SCORES.schema
     assert len(scores) == (len(split.example_ids) if n == 240 else 0)

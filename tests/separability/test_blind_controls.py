@@ -44,7 +44,7 @@ def aurocs(names, texts, labels, groups, language="en"):
 def test_nothing_is_found_where_there_is_nothing():
     for one in aurocs(*made(n=400)).values():
         if one.name == "dates":
-            assert one.auroc is None
+            assert one.value is None
             assert "too few texts mention a year" in one.method
         else:
             assert one.interval.low - 0.03 < 0.5 < one.interval.high + 0.03
@@ -63,27 +63,27 @@ def test_each_control_sees_its_own():
         return words[: 25 - 8 * label - generator.integers(4)]
 
     by_year = aurocs(*made(tell=years))
-    assert by_year["dates"].auroc > 0.95
+    assert by_year["dates"].value > 0.95
     assert find_strongest_control(list(by_year.values())).name == "dates"
-    assert by_year["length"].auroc < 0.65
+    assert by_year["length"].value < 0.65
     by_ending = aurocs(*made(tell=ending))
-    assert by_ending["characters"].auroc > 0.95
-    assert by_ending["words"].auroc < 0.7
-    assert aurocs(*made(tell=longer))["length"].auroc > 0.95
+    assert by_ending["characters"].value > 0.95
+    assert by_ending["words"].value < 0.7
+    assert aurocs(*made(tell=longer))["length"].value > 0.95
 
 
 def test_the_spread_of_lengths_is_seen_not_only_their_mean():
     def spread(words, label, generator):
         return words[: 20 - (generator.choice([-5, 5]) if label else 0)]
 
-    assert aurocs(*made(tell=spread))["length"].auroc > 0.95
+    assert aurocs(*made(tell=spread))["length"].value > 0.95
 
 
 def test_the_word_control_is_the_blind_control_and_its_interval():
     names, texts, labels, groups = made()
     one = aurocs(names, texts, labels, groups)["words"]
     alone = compute_blind_control(names, texts, labels, groups, language="en")
-    assert one.auroc == compute_metrics(alone.scores, labels)["auroc"]
+    assert one.value == compute_metrics(alone.scores, labels)["auroc"]
     assert one.interval == measure_auroc_of_scores(alone.scores, labels, groups).interval
 
 
@@ -96,7 +96,7 @@ def test_without_blanks_between_words_characters_are_what_the_word_control_has()
 def test_scores_that_are_all_equal_have_no_interval():
     _, _, labels, groups = made()
     (found,) = measure_controls({"words": BlindControl(np.zeros(len(labels)), None, "made")}, labels, groups)
-    assert (found.auroc, found.interval) == (0.5, NO_INTERVAL)
+    assert (found.value, found.interval) == (0.5, NO_INTERVAL)
     assert found.method.endswith("all scores are equal, so they separate nothing")
 
 
@@ -116,7 +116,7 @@ def test_order_of_rows_does_not_matter():
 def test_none_is_read_on_199_texts():
     names, texts, labels, groups = made(n=199)
     for one in aurocs(names, texts, labels, groups).values():
-        assert one.auroc is None
+        assert one.value is None
         assert "199 labelled examples, it needs 200" in one.method
 
 
@@ -125,10 +125,10 @@ def test_long_texts_are_read_from_their_beginning(monkeypatch):
         return [*words, "yes" if label else "no"]
 
     told = made(tell=last)
-    assert aurocs(*told)["characters"].auroc > 0.8
+    assert aurocs(*told)["characters"].value > 0.8
     monkeypatch.setattr(controls, "MOST_CHARACTERS", 240 * 100)
     short = aurocs(*told)["characters"]
-    assert short.auroc < 0.65
+    assert short.value < 0.65
     assert "of each text's first 100 characters" in short.method
 
 
@@ -147,7 +147,7 @@ def test_length_features_of_a_text():
 
 def test_the_worst_is_the_highest_and_the_first_of_equals():
     def of(name, auroc):
-        return ControlAuroc(name, auroc, None, 200, "")
+        return ControlAuroc(auroc, NO_INTERVAL, "", name, 200)
 
     assert find_strongest_control([of("a", 0.6), of("b", None), of("c", 0.7), of("d", 0.7)]).name == "c"
     assert find_strongest_control([of("b", None)]) is None

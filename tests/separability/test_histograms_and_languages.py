@@ -2,10 +2,8 @@ from datetime import date
 
 from audit_pipeline.separability.evaluation_texts import (
     bin_dates,
-    choose_date_unit,
     compute_shares,
     group_places_by_side,
-    summarise_lengths,
 )
 from audit_pipeline.separability.languages import detect_languages, is_same_language
 
@@ -20,18 +18,10 @@ def test_shares_by_name():
     assert compute_shares([]) == {}
 
 
-def test_dates_within_three_years_are_told_by_month():
-    assert choose_date_unit([date(2021, 1, 31), date(2023, 12, 1), None]) == "month"
-    assert choose_date_unit([date(2021, 1, 31), date(2024, 1, 1)]) == "year"
-    assert choose_date_unit([None]) == "year"
-    assert bin_dates([date(2021, 1, 31), None], "month") == ["2021-01", "undated"]
-    assert bin_dates([date(2021, 1, 31)], "year") == ["2021"]
-
-
-def test_lengths_by_hand():
-    found = summarise_lengths([1, 3, 5])
-    assert (found.mean, found.least, found.most) == (3.0, 1.0, 5.0)
-    assert abs(found.std - (8 / 3) ** 0.5) < 1e-12
+def test_dates_within_three_years_are_binned_by_month():
+    assert bin_dates([date(2021, 1, 31), date(2023, 12, 1), None]) == ("month", ["2021-01", "2023-12", "undated"])
+    assert bin_dates([date(2021, 1, 31), date(2024, 1, 1)]) == ("year", ["2021", "2024"])
+    assert bin_dates([None]) == ("year", ["undated"])
 
 
 def test_plain_sentences_are_told_by_language():

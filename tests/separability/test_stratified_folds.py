@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedGroupKFold
 
-from audit_pipeline.separability.stratified_folds import split_folds
+from audit_pipeline.separability.stratified_folds import FastStratifiedGroupKFold
 
 
 @given(
@@ -25,7 +25,7 @@ def test_folds_are_those_of_scikit_learn(
     drawn = data.draw(st.lists(st.integers(0, 1), min_size=len(groups), max_size=len(groups)))
     labels = np.array([group % 2 for group in groups] if one_label_a_group else [0] * 5 + [1] * 5 + drawn[10:])
     expected = StratifiedGroupKFold(n_splits=5, shuffle=True, random_state=seed).split(groups, labels, groups)
-    found = split_folds(labels, np.array(groups), n_folds=5, seed=seed)
+    found = FastStratifiedGroupKFold(5, shuffle=True, random_state=seed).split(groups, labels, groups)
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(ours[0], theirs[0])
         np.testing.assert_array_equal(ours[1], theirs[1])
@@ -36,6 +36,6 @@ def test_numpy_is_asked_once_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     spread = np.std
     monkeypatch.setattr(np, "std", lambda *args, **kwargs: asked.append(1) or spread(*args, **kwargs))
     groups = np.arange(60)
-    list(split_folds(groups % 2, groups, n_folds=5, seed=0))
+    list(FastStratifiedGroupKFold(5, shuffle=True, random_state=0).split(groups, groups % 2, groups))
     # Once a group, and once for the order of all.
     assert len(asked) == 61

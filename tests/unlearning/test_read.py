@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from filled_rows import example, examples_table, filled
 from ledger_lines import write_explained
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
@@ -40,14 +41,10 @@ MODELS: Any = {name: named(name) for name in ("before", "after")}
 def built(folder: Path, name: str, texts: Sequence[Text]) -> BuiltBenchmark:
     paths = DataPaths(folder)
     rows = [
-        {
-            **{"example_id": f"{name} {text}", "benchmark": name, "document_id": text, "text": text, "context": None},
-            **{"label": label, "split": split, "published": None, "words": 1, "language": "en"},
-            **{"collection": "c", "group": text, "run_id": "run"},
-        }
+        example(f"{name} {text}", benchmark=name, document_id=text, text=text, group=text, label=label, split=split)
         for text, label, split in texts
     ]
-    write_explained(paths, EXAMPLES, name, table_from_rows(rows, EXAMPLES))
+    write_explained(paths, EXAMPLES, name, examples_table(rows))
     return BuiltBenchmark(name, {"digest": name}, paths)
 
 
@@ -118,23 +115,14 @@ def extract(
     reference: str | None = None,
 ) -> None:
     """Rows of documents with this coverage; None: too short for a window. Names that begin with h are held out."""
-    empty = dict.fromkeys(name for name in DOCUMENT_MEMORISATION.names if DOCUMENT_MEMORISATION.column(name).null)
     rows = [
-        {
-            **empty,
-            "likely_anyway": 0,
-            **{"model": model, "benchmark": "b", "document_id": name, "group": name, "collection": "c"},
-            **{"side": "held_out" if name.startswith("h") else "audited", "characters": 900, "windows": 3},
-            **{"prefix_tokens": 50, "suffix_tokens": tokens, "stride": "tiled", "reproduced": 0, "set_apart": 0},
-            **{
-                "predictable": 0,
-                "longest_run": 0,
-                "run_id": "run",
-                "claim": "reproduced" if share else "not reproduced",
-            },
-            **{"covered_at_0_001": share, "log_p": -3.0},
-            **({"windows": 0, "claim": None} if share is None else {}),
-        }
+        filled(
+            DOCUMENT_MEMORISATION,
+            **{"model": model, "benchmark": "b", "document_id": name, "group": name, "run_id": "run"},
+            **{"side": "held_out" if name.startswith("h") else "audited", "windows": 0 if share is None else 3},
+            **{"prefix_tokens": 50, "suffix_tokens": tokens, "stride": "tiled", "covered_at_0_001": share},
+            **{"log_p": -3.0, "claim": None if share is None else "reproduced" if share else "not reproduced"},
+        )
         for name, share in coverage.items()
     ]
     store.write(

@@ -30,12 +30,13 @@ from audit_pipeline.metrics.claims import VERDICT_IN_WORDS
 from audit_pipeline.operate.stage import BUILD_BENCHMARKS, Body, Check, Finding, Inputs, Made, Shown, Stage, StageRun
 from audit_pipeline.separability.assessment import (
     MEASURE,
+    WORST,
     AssessedSplit,
     assessed_split_from_tables,
     compute_assessed_split,
 )
 from audit_pipeline.separability.evaluation_texts import select_evaluation_texts
-from audit_pipeline.separability.quality import MOST_PER_SIDE, Quality, measure_split_quality
+from audit_pipeline.separability.quality import MOST_PER_SIDE, measure_split_quality
 
 if TYPE_CHECKING:
     from audit_pipeline.operate.situation import Situation
@@ -56,10 +57,10 @@ class KnownSplit:
 
 @dataclass(frozen=True, eq=False)
 class SplitReport:
-    """What is known of a benchmark's split without any model, as written."""
+    """What is known of a benchmark's split without any model, as written (``quality``: schema SPLIT_QUALITY)."""
 
     benchmark: BuiltBenchmark
-    quality: Quality
+    quality: pa.Table
     split: KnownSplit
 
     @property
@@ -106,7 +107,7 @@ def assess_split(
         run_id=step.run_id,
         most_per_side=most_per_side,
     )
-    rows_of = {BLIND_SCORES: assessed.table(benchmark.name, step.run_id), SPLIT_QUALITY: quality.table}
+    rows_of = {BLIND_SCORES: assessed.table(benchmark.name, step.run_id), SPLIT_QUALITY: quality}
     versions = {
         f"{table.name}/{benchmark.name}": store.write(
             paths,
@@ -168,9 +169,9 @@ def read_or_assess_quality(benchmark: BuiltBenchmark, paths: DataPaths, run_id: 
 
 
 _PLOTTED = {
-    "near-duplicate pairs between the sides": "near_duplicate_pairs_between",
-    "7-gram overlap, mean": "overlap_7_mean",
-    "13-gram overlap, mean": "overlap_13_mean",
+    "near-duplicate pairs between the sides": ("near_duplicate_pairs", "all", "between"),
+    "7-gram overlap, mean": ("ngram_overlap_mean", "7", "nonmembers"),
+    "13-gram overlap, mean": ("ngram_overlap_mean", "13", "nonmembers"),
 }
 _OF_SIDES = {"texts", "groups", "uneven_collections", "ngram_overlap_mean", "near_duplicate_pairs", "language_mismatch"}
 
@@ -200,14 +201,15 @@ def summarise_build(report: BenchmarkReport) -> Shown:
 
 def summarise_split(report: SplitReport) -> Shown:
     """Of a split: the verdict, the AUROC of every control (numbers of their own are plotted), and the sides."""
-    summary, found = report.quality.summary, report.quality.table.to_pylist()
+    verdict, found = report.split.assessed.verdict, report.quality.to_pylist()
+    of_measure = {(row["measure"], row["part"], row["side"]): row["value"] for row in found}
     controls = [row for row in found if row["measure"] == MEASURE]
     numbers = {f"blind AUROC, {row['part']}": row["value"] for row in controls}
-    numbers |= {name: summary[key] for name, key in _PLOTTED.items()}
+    numbers |= {name: of_measure.get(key) for name, key in _PLOTTED.items()}
     values = {
-        "verdict": report.quality.verdict,
-        "in words": VERDICT_IN_WORDS[report.quality.verdict],
-        "worst control": summary["worst_control"] or "none was read",
+        "verdict": verdict,
+        "in words": VERDICT_IN_WORDS[verdict],
+        "worst control": next((part for measure, part, _ in of_measure if measure == WORST), "none was read"),
         **{name: value for name, value in numbers.items() if value is not None},
     }
     tables: dict[str, tuple[tuple[str, ...], Body]] = {
@@ -333,17 +335,11 @@ def _assess(run: StageRun) -> Made:
     built = read_built(run.paths, run.partition)
     built.require_passed_checks()
     report = assess_split(built, run.paths, run.step(), most_per_side=run.options.most_per_side)
-    quality = report.quality
-    was_read = quality.summary["blind_auroc"] is not None
+    verdict, auroc = report.split.assessed.verdict, report.split.assessed.auroc
     finding = Finding(
-        quality.verdict != "separable without a model",
-        VERDICT_IN_WORDS[quality.verdict] if was_read else str(quality.summary["blind_method"]),
-        Shown(
-            values={
-                "verdict": quality.verdict,
-                **({"blind AUROC": quality.summary["blind_auroc"]} if was_read else {}),
-            }
-        ),
+        verdict != "separable without a model",
+        auroc.method if auroc.value is None else VERDICT_IN_WORDS[verdict],
+        Shown(values={"verdict": verdict, **({} if auroc.value is None else {"blind AUROC": auroc.value})}),
     )
     return Made(report.data_version, summarise_split(report), {"sides_alike": finding})
 

@@ -220,7 +220,7 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lineag
             benchmark_digest=benchmark.digest,
         )
     reasons = Counter(reason for reason in table.column("reason").to_pylist() if reason is not None)
-    columns = build_score_columns(table, examples, model=pair.model, benchmark=pair.benchmark)
+    columns = build_score_columns(table, examples, pair)
     return ScoreReport(pair, len(table), Counter(table.column("status").to_pylist()), reasons, version, columns)
 
 

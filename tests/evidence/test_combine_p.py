@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.combine_p import combine_p_values
+from audit_pipeline.evidence.dataset_inference import combine_p_values
 
 P_VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 
