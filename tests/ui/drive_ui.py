@@ -44,7 +44,6 @@ from live_workspace import LiveWorkspace, make
 from audit_pipeline.catalogue.files import read_json_if_whole
 from audit_pipeline.catalogue.ledger import read_ledger
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.dagster.jobs import REPORTS
 from audit_pipeline.operate.stage import Group
 
 SENSORS = ("new_models", "changed_benchmarks", "publish_what_is_new", "alert_run_failed", "alert_finding_changed")
@@ -178,7 +177,7 @@ class Drive:
         # run with the dimensions of the first partition of all, and a run computes that one alone.
         page.open("/asset-groups", *get_args(Group))
         page.enter("//*[contains(@class, 'CodeMirror')]", " or ".join(f'key:"{asset}"' for asset in AUDITED))
-        page.until(lambda: REPORTS not in page.text, "the graph of three assets")
+        page.until(lambda: "5_reports" not in page.text, "the graph of three assets")
         page.press("Materialize all…")
         page.dialog("Are you sure?", "token_frequencies")
         page.press("Confirm", inside=DIALOG)
@@ -290,7 +289,7 @@ class Drive:
         require(not any(job in page.text for job in others), "runs of other jobs are listed beside the weekly audit")
         page.open("/runs?q[]=status:FAILURE", "Status is")
         page.until(lambda: "View all tags" not in page.text, "a list without any run that failed")
-        page.open(f'/assets?asset-selection=group:"{REPORTS}"', "contamination_report", "warehouse")
+        page.open('/assets?asset-selection=group:"5_reports"', "contamination_report", "warehouse")
 
     def follow_launched_run(self) -> Run:
         """The run whose page the UI has gone to, when it has ended well."""

@@ -42,12 +42,6 @@ def schema_metadata(table: Table) -> dict[str, dg.TableSchema]:
     return {"dagster/column_schema": column_schema(table)}
 
 
-def link_report() -> dict[str, dg.MetadataValue]:
-    """Definition metadata of the report's asset: a link that opens it, where `corpus-audit dev` serves it."""
-    url = os.environ.get(REPORT_URL)
-    return {} if url is None else {"report": dg.MetadataValue.url(url)}
-
-
 def _link_page(page: Path) -> dg.MetadataValue:
     """A link to a page of the report where `corpus-audit dev` serves it, else its path."""
     url = os.environ.get(REPORT_URL)

@@ -1,9 +1,4 @@
-"""The stages up to a pair's scores: the model is run into the cache of token statistics, and detectors score from it.
-
-What belongs here: the order of read, run or score, record and write, with their lineage, from texts to scores and
-highlights; the cache of a pair's reference model, too; the data version of what was run. What does not: the forward
-pass (token_statistics/), detectors (detectors/), what they need besides, and reading the cache (scoring/).
-"""
+"""The stages up to a pair's scores: the model is run into the cache of token statistics, detectors score from that."""
 
 from __future__ import annotations
 
@@ -30,13 +25,12 @@ from audit_pipeline.catalogue.contracts import (
     digest,
 )
 from audit_pipeline.catalogue.files import cast_to_columns
-from audit_pipeline.catalogue.ledger import LineageStep, record_entry
+from audit_pipeline.catalogue.ledger import LineageStep, RowOrigin, record_entry
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.versions import table_version
 from audit_pipeline.detectors.registry import BROUGHT_BY, mark_defaults, select
 from audit_pipeline.endpoints.client import UnansweredError
 from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.evidence.sides import ScoreColumn, build_score_columns
 from audit_pipeline.models.tokenized_model import KnownModel, TokenizedModel
 from audit_pipeline.operate.freshness import pair_of
 from audit_pipeline.operate.seen_models import SeenModel
@@ -136,11 +130,21 @@ def run_tokens(
         pair,
         data_version=statistics_version(model, benchmark.digest),
         upstream={f"examples/{pair.benchmark}": benchmark.digest},
+        **build_origin(model, benchmark),
+    )
+    return summary
+
+
+def build_origin(
+    model: TokenizedModel, benchmark: BuiltBenchmark, settings: Mapping[str, object] | None = None
+) -> RowOrigin:
+    """The origin of the rows of a model on a benchmark."""
+    return RowOrigin(
         model_fingerprint=model.identity.model_fingerprint,
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
         benchmark_digest=benchmark.digest,
+        settings=settings,
     )
-    return summary
 
 
 def statistics_version(model: KnownModel, benchmark_digest: str) -> str:
@@ -167,14 +171,12 @@ are done again."""
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """How many scores of each status were written for a pair; ``columns`` are those with a label, for plots."""
+    """How many scores of each status were written for a pair."""
 
-    pair: Pair
     rows: int
     by_status: Mapping[str, int]
     reasons: Mapping[str, int]
     data_version: str
-    columns: Sequence[ScoreColumn]
 
 
 def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: LineageStep) -> ScoreReport:
@@ -201,27 +203,14 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lineag
         f"token_statistics/{pair.partition}": statistics_version(model, benchmark.digest),
     }
     highlighted = build_highlights(table, examples, pair, model, paths)
-    written = {
-        HIGHLIGHTS: (highlighted, None, {**upstream, f"scores/{pair.partition}": version}),
-        # Last: where they are, everything is that later stages read.
-        SCORES: (table, version, {**upstream, **session.upstream}),
-    }
-    for declared, (rows, data_version, from_what) in written.items():
-        store.write(
-            paths,
-            step,
-            declared,
-            pair,
-            rows,
-            data_version=data_version,
-            upstream=from_what,
-            model_fingerprint=model.identity.model_fingerprint,
-            tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
-            benchmark_digest=benchmark.digest,
-        )
+    origin = build_origin(model, benchmark)
+    from_scores = {**upstream, f"scores/{pair.partition}": version}
+    store.write(paths, step, HIGHLIGHTS, pair, highlighted, upstream=from_scores, **origin)
+    # Last: where they are, everything is that later stages read.
+    from_needs = {**upstream, **session.upstream}
+    store.write(paths, step, SCORES, pair, table, data_version=version, upstream=from_needs, **origin)
     reasons = Counter(reason for reason in table.column("reason").to_pylist() if reason is not None)
-    columns = build_score_columns(table, examples, model=pair.model, benchmark=pair.benchmark)
-    return ScoreReport(pair, len(table), Counter(table.column("status").to_pylist()), reasons, version, columns)
+    return ScoreReport(len(table), Counter(table.column("status").to_pylist()), reasons, version)
 
 
 def _build_pass_options() -> type[BaseModel]:
