@@ -27,8 +27,8 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_reference_model
 from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest, PassCounts
 from audit_pipeline.operate.dagster import partitions, run
-from audit_pipeline.operate.dagster.audit_locks import hold_audit_lock
 from audit_pipeline.operate.dagster.instance import mark_dead_runs_failed, open_instance
+from audit_pipeline.operate.dagster.locks import hold_audit_lock
 from audit_pipeline.operate.dagster.run import Brought, Runner, bring_up_to_date
 from audit_pipeline.operate.dagster.tags import tags_of_command
 from audit_pipeline.operate.freshness import Step

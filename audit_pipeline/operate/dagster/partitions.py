@@ -103,14 +103,3 @@ def require_keys(dimension: str, names: Iterable[str]) -> None:
     for name in names:
         if (problem := explain_invalid_partition(dimension, name)) is not None:
             raise ConfigError(problem)
-
-
-def range_of(
-    instance: dg.DagsterInstance, definition: dg.PartitionsDefinition[str], partitions: Sequence[str]
-) -> tuple[str, str] | None:
-    """First and last key of the range that holds exactly ``partitions``; None where no single range does."""
-    with dg.partition_loading_context(dynamic_partitions_store=instance):
-        order = {str(key): number for number, key in enumerate(definition.get_partition_keys())}
-        ordered = sorted(partitions, key=lambda key: order.get(key, -1))
-        keys = definition.get_partition_keys_in_range(dg.PartitionKeyRange(ordered[0], ordered[-1]))
-    return (ordered[0], ordered[-1]) if set(keys) == set(partitions) else None

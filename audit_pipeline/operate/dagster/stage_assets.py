@@ -22,8 +22,8 @@ from audit_pipeline.catalogue.contracts import PairStatus
 from audit_pipeline.catalogue.ledger import PairOutcome, find_run_outcome, record_outcome
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError, DataError, NotApplicableError, PairsFailedError, to_one_line
-from audit_pipeline.operate.dagster.audit_locks import hold_run_lock
 from audit_pipeline.operate.dagster.jobs import REBUILT
+from audit_pipeline.operate.dagster.locks import hold_run_lock
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.partitions import partitions_of
 from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter

@@ -24,9 +24,8 @@ from audit_pipeline.operate import removal as removal_module
 from audit_pipeline.operate.audit_request import AuditRequest
 from audit_pipeline.operate.dagster import forgetting
 from audit_pipeline.operate.dagster.audit import audit
-from audit_pipeline.operate.dagster.audit_locks import hold_removal_lock
 from audit_pipeline.operate.dagster.forgetting import find_unfinished_runs, forget, plan_to_forget
-from audit_pipeline.operate.dagster.instance import hold_run_file, lock_run_file
+from audit_pipeline.operate.dagster.locks import hold_removal_lock, hold_run_file, lock_run_file
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.options import AuditOptions
 from audit_pipeline.operate.removal import RemovalTarget, list_kept_names
