@@ -117,11 +117,9 @@ def _share_runs(steps: Sequence[Step], instance: dg.DagsterInstance) -> Iterator
         model = partition.rpartition("|")[2] if own[0].stage.dimensions[-1] == "model" else partition
         alike.setdefault((model, tuple(step.stage.name for step in own)), []).append(partition)
     for partitions in alike.values():
-        own = by_partition[partitions[0]]
-        for together in (
-            [partitions] if len(partitions) == 1 else _split_into_ranges(own[0].stage, partitions, instance)
-        ):
-            yield by_partition[together[0]], together
+        stage = by_partition[partitions[0]][0].stage
+        groups = [partitions] if len(partitions) == 1 else _split_into_ranges(stage, partitions, instance)
+        yield from ((by_partition[together[0]], together) for together in groups)
 
 
 def _split_into_ranges(stage: Stage, partitions: Sequence[str], instance: dg.DagsterInstance) -> list[list[str]]:

@@ -125,11 +125,15 @@ def test_a_new_home_is_opened_by_one_at_a_time(workspace: Workspace, monkeypatch
 @pytest.mark.parametrize("file", ["schedules/schedules.db", "history/runs.db", "history/runs/index.db"])
 def test_a_damaged_database_is_said_in_one_line(instance: dg.DagsterInstance, workspace: Workspace, file: str) -> None:
     (workspace.paths.dagster_home / file).write_bytes(b"no database at all" * 500)
-    with pytest.raises(DataError, match=r"storage in .* cannot be read .*file is not a database.* backup") as error:
+
+    def look() -> None:
         with open_instance(workspace.paths) as opened:
             opened.get_runs()
             opened.get_dynamic_partitions("model")
             opened.all_instigator_state()
+
+    with pytest.raises(DataError, match=r"storage in .* cannot be read .*file is not a database.* backup") as error:
+        look()
     assert "\n" not in str(error.value)
 
 
