@@ -28,8 +28,8 @@ from audit_pipeline.controls.config import ControlEntry, load_controls
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.operate.audit_request import AuditRequest
 from audit_pipeline.operate.freshness import Facts, Plan, pair_of, plan
+from audit_pipeline.operate.requests import AuditRequest
 from audit_pipeline.operate.seen_models import SeenModel
 from audit_pipeline.operate.stage import UNKNOWN, Inputs, Product, Stage
 from audit_pipeline.operate.stages.registry import OF_MODELS, PAIR, STAGES, get_stage

@@ -20,13 +20,13 @@ from audit_pipeline.catalogue.store import read_documents_version
 from audit_pipeline.endpoints.used_endpoints import Endpoints
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, exclude_control_models
-from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest
 from audit_pipeline.operate.dagster import partitions
 from audit_pipeline.operate.dagster.audit import audit_model
 from audit_pipeline.operate.dagster.instance import mark_dead_runs_failed
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.run import Brought, Jobs, Runner, bring_up_to_date
 from audit_pipeline.operate.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
+from audit_pipeline.operate.requests import AuditOutcome, AuditRequest
 from audit_pipeline.operate.situation import Scope, Situation
 from audit_pipeline.operate.stage import AUDIT_PAIRS, BUILD_BENCHMARKS, REFRESH_SOURCES, Job, Product, Stage
 from audit_pipeline.operate.stages.documents import FETCHED_AGAIN

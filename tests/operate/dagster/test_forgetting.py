@@ -21,7 +21,6 @@ from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.operate import removal as removal_module
-from audit_pipeline.operate.audit_request import AuditRequest
 from audit_pipeline.operate.dagster import forgetting
 from audit_pipeline.operate.dagster.audit import audit
 from audit_pipeline.operate.dagster.forgetting import find_unfinished_runs, forget, plan_to_forget
@@ -29,6 +28,7 @@ from audit_pipeline.operate.dagster.locks import hold_removal_lock, hold_run_fil
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.options import AuditOptions
 from audit_pipeline.operate.removal import RemovalTarget, list_kept_names
+from audit_pipeline.operate.requests import AuditRequest
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
 from audit_pipeline.operate.stages.scores import run_tokens, score_pair
 from audit_pipeline.warehouse.query import open_read_only
