@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
-from audit_pipeline.catalogue.contracts import Pair, PairStatus
-from audit_pipeline.catalogue.ledger import PairOutcome
+from audit_pipeline.catalogue.contracts import Pair, PairStatus, digest
+from audit_pipeline.catalogue.ledger import Entry, PairOutcome
 from audit_pipeline.operate.stage import Inputs, Product, Stage
 
 
@@ -72,6 +72,18 @@ def pair_of(partition: str) -> Pair:
     """The pair behind ``benchmark|model``."""
     benchmark, _, model = partition.partition("|")
     return Pair(benchmark, model)
+
+
+def inputs_of_entry(entry: Entry) -> dict[str, str | None]:
+    """What the ledger says that rows were made of."""
+    return {
+        **entry.upstream,
+        "code": entry.code_version,
+        "model": entry.model_fingerprint,
+        "endpoint": entry.model_fingerprint,
+        "tokenizer": entry.tokenizer_fingerprint,
+        "settings": digest(dict(entry.settings)) if entry.settings else None,
+    }
 
 
 def order_stages(stages: Iterable[Stage]) -> list[Stage]:

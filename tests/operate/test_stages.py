@@ -25,7 +25,7 @@ from audit_pipeline.errors import DataError, TransientError
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, read_known_split
 from audit_pipeline.operate.stages.evaluations import EvaluationReport, evaluate_pair
-from audit_pipeline.operate.stages.scores import OtherModels, run_tokens, score_pair, statistics_version
+from audit_pipeline.operate.stages.scores import run_other_models, run_tokens, score_pair, statistics_version
 from audit_pipeline.scoring.session import build_audit_selection
 from audit_pipeline.separability import assessment, blind_controls
 from audit_pipeline.separability.blind_controls import BlindControl
@@ -212,11 +212,10 @@ def test_the_reference_model_is_run_once_for_all_pairs_and_again_where_the_hub_w
         return forward_of(wanted)
 
     said: list[str] = []
-    others = OtherModels({"tiny": [PAIR]}, workspace.paths, load, said.append)
     with pytest.raises(TransientError):
-        others.run_for("tiny", model)
-    others.run_for("tiny", model)
-    others.run_for("tiny", model)
+        run_other_models(model, [PAIR], workspace.paths, load, said.append)
+    for _ in range(2):
+        run_other_models(model, [PAIR], workspace.paths, load, said.append)
     assert loaded == [str(tiny_folder("gpt2"))] * 2
     assert said == []
     fill_cache(workspace, model, lambda: forward_of(model), "tokens")
@@ -225,13 +224,11 @@ def test_the_reference_model_is_run_once_for_all_pairs_and_again_where_the_hub_w
     assert {row["status"] for row in table.to_pylist() if row["detector"] == "reference"} == {"ok"}
 
 
-def test_it_is_told_once_why_there_is_no_reference_model(workspace: Workspace) -> None:
+def test_it_is_told_why_there_is_no_reference_model(workspace: Workspace) -> None:
     said: list[str] = []
-    others = OtherModels({"tiny": [PAIR]}, workspace.paths, forward_of, said.append)
-    others.run_for("tiny", workspace.model("tiny"))
-    others.run_for("tiny", workspace.model("tiny"))
-    assert len(said) == 1
-    assert said[0].startswith("tiny: detectors that need another model are not computed: no reference model: give")
+    run_other_models(workspace.model("tiny"), [PAIR], workspace.paths, forward_of, said.append)
+    [words] = said
+    assert words.startswith("tiny: detectors that need another model are not computed: no reference model: give")
 
 
 def test_statistics_version_follows_all_that_can_change_a_statistic(workspace: Workspace) -> None:

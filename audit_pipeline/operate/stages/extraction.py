@@ -46,7 +46,7 @@ from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.metrics.claims import TOO_SHORT
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
-from audit_pipeline.operate.freshness import pair_of
+from audit_pipeline.operate.freshness import inputs_of_entry, pair_of
 from audit_pipeline.operate.stage import AUDIT_PAIRS, Inputs, Job, Made, Product, Shown, Stage, StageRun
 from audit_pipeline.operate.stages.scores import GRID_NOTE, build_origin, statistics_version
 from audit_pipeline.report.extraction_words import SearchCounts, describe_extraction
@@ -419,13 +419,7 @@ def _recorded(partition: str, situation: Situation) -> Inputs | None:
     entry = situation.latest(DOCUMENT_MEMORISATION.name, partition)
     if entry is None:
         return None
-    return {
-        **entry.upstream,
-        "code": entry.code_version,
-        "model": entry.model_fingerprint,
-        "endpoint": entry.model_fingerprint,
-        "statistics": entry.upstream.get(f"token_statistics/{partition}"),
-    }
+    return {**inputs_of_entry(entry), "statistics": entry.upstream.get(f"token_statistics/{partition}")}
 
 
 EXTRACTION_STAGE = Stage(
