@@ -157,11 +157,13 @@ class Situation:
             except DataError:
                 return None
 
-        return self._read_once((table, partition), read)
+        return self._read_once(("latest", table, partition), read)
 
     def facts_of(self, product: Product) -> Facts:
         """What is known of a product."""
-        return self._read_once(product, lambda: self._read_facts(get_stage(product.stage), product.partition))
+        return self._read_once(
+            ("facts", product), lambda: self._read_facts(get_stage(product.stage), product.partition)
+        )
 
     def _read_facts(self, stage: Stage, partition: str) -> Facts:
         failure, damage = self._find_failure(stage, partition), self._find_damage(stage, partition)
