@@ -89,14 +89,6 @@ def changed(instance: dg.DagsterInstance) -> Ticking:
     return Ticking(sensors.changed_benchmarks, instance)
 
 
-@pytest.fixture
-def built(workspace: Workspace) -> Workspace:
-    workspace.fetch(*made_documents(2, 40))
-    workspace.build("made")
-    workspace.assess("made")
-    return workspace
-
-
 def audit(workspace: Workspace, *benchmarks: str) -> None:
     """Both models on these, as the runs that were asked for would."""
     for benchmark in benchmarks:

@@ -28,7 +28,7 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.definitions import defs
 from audit_pipeline.operate.dagster import weekly
-from audit_pipeline.operate.dagster.instance import ensure_dagster_home
+from audit_pipeline.operate.dagster.instance import open_instance
 from audit_pipeline.sources.base import MissingPart
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
@@ -38,8 +38,7 @@ TODAY = datetime.now(UTC).date()
 @pytest.fixture
 def instance(workspace: Workspace) -> Iterator[dg.DagsterInstance]:
     workspace.hold(*made_documents(2, 40))
-    ensure_dagster_home(workspace.paths)
-    with dg.DagsterInstance.get() as made:
+    with open_instance(workspace.paths) as made:
         yield made
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from ledger_lines import lineage_rows
-from made_workspace import SOURCE, Workspace, made_documents, make_workspace, temporal
+from made_workspace import SOURCE, Workspace, copy_workspace, made_documents, make_workspace, temporal
 from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
@@ -37,13 +37,19 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 PAIR = Pair("made_8", "tiny")
 
 
+@pytest.fixture(scope="module")
+def built_once(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path]) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        made = make_workspace(tmp_path_factory.mktemp("built") / "made", patch, tiny=tiny_folder("llama"))
+        made.write_benchmarks(made=temporal([8]))
+        made.fetch(*made_documents(2, 30))
+        made.build("made_8")
+    return made.root
+
+
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]) -> Workspace:
-    made = make_workspace(tmp_path, monkeypatch, tiny=tiny_folder("llama"))
-    made.write_benchmarks(made=temporal([8]))
-    made.fetch(*made_documents(2, 30))
-    made.build("made_8")
-    return made
+def workspace(built_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    return copy_workspace(built_once, tmp_path / "made", monkeypatch)
 
 
 def step(run_id: str) -> LineageStep:

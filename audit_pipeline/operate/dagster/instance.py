@@ -21,7 +21,7 @@ from audit_pipeline.catalogue.paths import DataPaths, explain_unwritable, is_hel
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.operate.dagster.locks import find_run_file
 
-_DAGSTER_YAML = """\
+DAGSTER_YAML = """\
 # Written once; yours to change.
 telemetry:
   enabled: false
@@ -65,7 +65,7 @@ def ensure_dagster_home(paths: DataPaths) -> Path:
     config = home / "dagster.yaml"
     if not config.exists():
         with write_atomically(config) as temporary:
-            temporary.write_text(_DAGSTER_YAML, encoding="utf-8")
+            temporary.write_text(DAGSTER_YAML, encoding="utf-8")
     os.environ["DAGSTER_HOME"] = str(home)
     return home
 

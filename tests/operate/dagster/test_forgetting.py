@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
 import pytest
 from click.testing import Result
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
-from made_workspace import Workspace, made_documents, temporal
-from tiny_models import forward_of
+from made_workspace import Workspace, made_documents, make_workspace, temporal
 
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import load_models
@@ -29,8 +28,6 @@ from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.options import AuditOptions
 from audit_pipeline.operate.removal import RemovalTarget, list_kept_names
 from audit_pipeline.operate.requests import AuditRequest
-from audit_pipeline.operate.stages.evaluations import evaluate_pair
-from audit_pipeline.operate.stages.scores import run_tokens, score_pair
 from audit_pipeline.warehouse.query import open_read_only
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
@@ -53,18 +50,25 @@ def partitioned(workspace: Workspace, instance: dg.DagsterInstance) -> dg.Dagste
     return instance
 
 
+@pytest.fixture(scope="module")
+def audited_once(
+    tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path], one_thread: None, quick_audits: None
+) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        made = make_workspace(tmp_path_factory.mktemp("audited") / "made", patch, tiny=tiny_folder("llama"))
+        made.write_benchmarks(made=temporal([8, 9, 10, 11]))
+        made.fetch(*made_documents(2, 40))
+        made.build("made")
+        write_card(made.model("tiny"), made.paths)
+        for benchmark in ("made_8", "made_9"):
+            made.audit("tiny", benchmark)
+    return made.paths.root
+
+
 @pytest.fixture
-def audited(workspace: Workspace, partitioned: dg.DagsterInstance) -> Workspace:
+def audited(workspace: Workspace, partitioned: dg.DagsterInstance, audited_once: Path) -> Workspace:
     """One model on two of them."""
-    model, paths = workspace.model("tiny"), workspace.paths
-    write_card(model, paths)
-    workspace.fetch(*made_documents(2, 40))
-    for spec in workspace.build("made")[:2]:
-        pair, run = Pair(spec.name, "tiny"), f"run-{spec.name}"
-        step = LineageStep.now(run, "token_statistics", "1")
-        run_tokens(pair, model, paths, lambda: forward_of(model), step, kinds=("base",), logits_budget=0)
-        score_pair(pair, model, paths, LineageStep.now(run, "scores", "1"))
-        evaluate_pair(pair, model, paths, LineageStep.now(run, "evaluations", "1"))
+    shutil.copytree(audited_once, workspace.paths.root, dirs_exist_ok=True)
     return workspace
 
 
