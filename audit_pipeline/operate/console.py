@@ -1,8 +1,5 @@
 """What the command line prints, and where.
 
-What belongs here: standard output and error as commands use them, tables, the same as JSON, the step that a command is
-at, and keeping a terminal from obeying what a file holds. What does not: what is said (cli/), bars (progress.py).
-
 Results go to standard output, all else to standard error. Only a terminal is drawn on, and coloured where NO_COLOR is
 not set; a pipe gets plain lines.
 """

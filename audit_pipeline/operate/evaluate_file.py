@@ -1,8 +1,4 @@
-"""`corpus-audit evaluate`: findings, warehouse and report of a table of scores, without a model and without Dagster.
-
-What belongs here: the order of read, find, write and publish, in a folder of its own. What does not: the file's columns
-(scoring/given_rows.py), statistics (evidence/findings.py), the command's options (cli/).
-"""
+"""`corpus-audit evaluate`: findings, warehouse and report of a table of scores, without a model and without Dagster."""
 
 from __future__ import annotations
 

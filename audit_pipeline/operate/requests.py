@@ -1,8 +1,5 @@
 """What a user asks for, from the command line or from Python: an audit, or scores of their own texts; what came of it.
 
-What belongs here: what follows from the options (options.py), and carrying it out. What does not: showing results
-(cli/, corpus_audit/), which steps an audit takes (freshness.py), carrying them out (dagster/audit.py).
-
 Heavy packages are imported where they are needed, so that an audit with nothing to do, or a wrong name, is answered at
 once.
 """

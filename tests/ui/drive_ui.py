@@ -6,9 +6,6 @@ Needs Chromium and chromedriver on PATH, and selenium: pip install --constraint 
 minutes, prints a line per step, and ends with exit code 1 and one line that says what was not as it should be.
 --shots writes a picture of every page that matters (and, of a step that fails, failed.png); --keep leaves the
 installation's folder where it is; --patience 4 waits four times as long for everything, on a machine that is busy.
-
-What belongs here: the clicks, and what must follow from them. What does not: how a browser is driven (browser.py), how
-the instance is asked (instance_state.py), and what can be tested without a browser (tests/operate/dagster).
 """
 
 from __future__ import annotations

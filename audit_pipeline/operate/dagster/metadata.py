@@ -1,7 +1,4 @@
-"""What is shown of results as Dagster metadata: column schemas, row counts, tables, pictures.
-
-What belongs here: conversions. What does not: choosing what is shown (operate/stages/).
-"""
+"""What is shown of results as Dagster metadata: column schemas, row counts, tables, pictures."""
 
 from __future__ import annotations
 

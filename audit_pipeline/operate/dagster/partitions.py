@@ -1,8 +1,4 @@
-"""The partitions of the assets and their names.
-
-What belongs here: partition definitions and conversions between keys and domain names. What does not: which
-partitions there should be (the command line and the sensors add them from config/).
-"""
+"""The partitions of the assets and their names."""
 
 from __future__ import annotations
 

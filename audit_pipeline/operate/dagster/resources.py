@@ -1,7 +1,4 @@
-"""What assets are handed: the data folder, one loaded model at a time, and somewhere to tell progress.
-
-What belongs here: Dagster resources. What does not: what they are used for.
-"""
+"""What assets are handed: the data folder, one loaded model at a time, and somewhere to tell progress."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What an asset does once more by itself: the policy of fetch/retry.py, told in a run's log.
-
-What belongs here: how patient assets are, and the faults that only they meet. What does not: what is tried
-(stage_assets.py, assets/), and the policy (fetch/retry.py).
-"""
+"""What an asset does once more by itself: the policy of fetch/retry.py, told in a run's log."""
 
 from __future__ import annotations
 

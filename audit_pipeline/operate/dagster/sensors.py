@@ -1,9 +1,5 @@
 """The sensors: how Dagster is told what follows, and how people are told what happened.
 
-What belongs here: ticks (new models, changed benchmarks, the hub, failed runs, changed findings), and what an alert
-says of a run. What does not: what is out of date (freshness.py), which changes of findings count and how an alert
-travels (operate/alerts.py), asking the hub, and what becomes a proposal (models/watch.py).
-
 A sensor keeps nothing from one tick to the next: it requests what is out of date, under a key of what is to be made, of
 what, and after which findings. Dagster runs no key twice, so what failed is not requested again until something
 changes; what is moved and moved back follows other findings and has another key.

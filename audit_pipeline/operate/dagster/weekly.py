@@ -1,8 +1,4 @@
-"""The weekly audit: when it is due, cutoffs move on, sources are fetched again, what has changed is made and audited.
-
-What belongs here: what is reported of the week, the job, and its schedule, which is off until a user turns it on. What
-does not: which steps there are (freshness.py, the stages), and carrying them out (run.py).
-"""
+"""The weekly audit: when it is due, cutoffs move on, sources are fetched again, what has changed is made and audited."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -1,9 +1,4 @@
-"""The stage that concludes: from a pair's latest scores to its findings and its answer, with their lineage.
-
-What belongs here: the order of read, conclude, record and write, gathering what the answer's rules go by, and answering
-again for findings that have none. What does not: the statistics (evidence/), the rules and the row of an answer
-(report/pair_answer.py).
-"""
+"""The stage that concludes: from a pair's latest scores to its findings and its answer, with their lineage."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The stage that searches whole documents: from a benchmark's documents to what the model can be made to say of them.
-
-What belongs here: which documents a benchmark has, and the order of read, search, record and write. What does not: the
-search and what is concluded (extraction/).
-"""
+"""The stage that searches whole documents: from a benchmark's documents to what the model can be made to say of them."""
 
 from __future__ import annotations
 
