@@ -1,6 +1,6 @@
 """`dagster dev` in a process of its own, from its start to the end of every process that it started.
 
-    python -m audit_pipeline.operate.dagster.dev -w workspace.yaml -p 3000
+python -m audit_pipeline.operate.dagster.dev -w workspace.yaml -p 3000
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The weekly audit: when it is due, cutoffs move on, sources are fetched again, what has changed is made and audited."""
+"""The weekly audit: cutoffs move on, sources are fetched again, what has changed is made and audited."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The stage that searches whole documents: from a benchmark's documents to what the model can be made to say of them."""
+"""The stage that searches a benchmark's documents for what the model can be made to say of them."""
 
 from __future__ import annotations
 
