@@ -21,7 +21,7 @@ from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.catalogue.contracts import EVALUATIONS, SCORES
 from audit_pipeline.catalogue.paths import model_page_path
 from audit_pipeline.catalogue.store import read_documents
-from audit_pipeline.errors import DataError, PairsFailedError, SourceError
+from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.dagster.run import run_job
 from audit_pipeline.scoring import session
@@ -266,21 +266,6 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
 
 
 @pytest.mark.usefixtures("quick_audits")
-def test_a_second_range_computes_nothing_and_loads_no_model(built: Workspace, run: Runner) -> None:
-    built.audit("one", "made_8")
-    loads = count_loads(built.monkeypatch)
-    found = run.materialisations(run("audit_pairs", partition_range=("made_8|one", "made_12|one")))
-    assert loads == ["one"], "made_12 has texts of its own"
-    assert found["token_statistics", "made_8|one"]["texts_computed"] == 0
-    loads.clear()
-    found = run.materialisations(run("audit_pairs", partition_range=("made_8|one", "made_12|one")))
-    assert loads == []
-    for pair in ("made_8|one", "made_12|one"):
-        numbers = found["token_statistics", pair]
-        assert (numbers["texts_computed"], numbers["texts_from_cache"]) == (0, numbers["texts"])
-
-
-@pytest.mark.usefixtures("quick_audits")
 def test_optional_kinds_and_their_budget(built: Workspace, run: Runner) -> None:
     passes = [dg.AssetKey("token_statistics")]
     kinds = {"token_statistics": {"topk": True, "logits": True}}
@@ -324,24 +309,6 @@ def test_texts_without_labels_are_scored_and_not_evaluated(built: Workspace, run
 def test_scores_without_statistics_are_an_error_that_says_why(built: Workspace, run: Runner) -> None:
     with pytest.raises(DataError, match="run token_statistics first"):
         run("audit_pairs", partition_key="made_8|one", selection=[dg.AssetKey("scores")])
-
-
-@pytest.mark.usefixtures("quick_audits")
-def test_a_pair_that_cannot_run_does_not_stop_the_others(built: Workspace, run: Runner) -> None:
-    built.paths.benchmark_manifest("made_12").write_text("half of it {")
-    with pytest.raises(PairsFailedError, match="the manifest of made_12 cannot be read"):
-        run("audit_pairs", partition_range=("made_8|one", "made_12|one"))
-    [run_id] = [record.run_id for record in run.instance.get_runs(dg.RunsFilter(job_name="audit_pairs"))]
-    found = run.materialisations(run_id)
-    assert ("evaluations", "made_12|one") not in found
-    for asset in ("token_statistics", "scores", "evaluations"):
-        assert found[asset, "made_8|one"]["status"] == "done"
-    for asset in ("token_statistics", "scores"):
-        assert found[asset, "made_12|one"]["status"] == "failed"
-        assert found[asset, "made_12|one"]["reason"]
-        check = run.checks(run_id)[asset, "every_pair_ran"]
-        assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
-    assert "the manifest of made_12 cannot be read" in found["token_statistics", "made_12|one"]["reason"]
 
 
 @pytest.mark.usefixtures("quick_audits")

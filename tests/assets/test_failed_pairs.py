@@ -125,6 +125,9 @@ def test_the_others_are_done_the_run_fails_for_the_one_and_it_can_be_run_again(
     loads.clear()
     audit(instance)
     assert loads == [], "all of it is in the cache"
+    for pair in (BROKEN, Pair("made_8", "two")):
+        numbers = status(instance, "token_statistics", pair)
+        assert (numbers["texts_computed"], numbers["texts_from_cache"]) == (0, numbers["texts"])
 
 
 def checks(instance: dg.DagsterInstance, run_id: str) -> dict[tuple[str, str, str | None], Any]:

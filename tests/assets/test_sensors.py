@@ -162,16 +162,6 @@ def test_a_run_whose_process_is_gone_is_not_waited_for(built: Workspace, new_mod
     assert run.status is dg.DagsterRunStatus.FAILURE
 
 
-def test_a_third_model_gets_a_partition_and_one_run(built: Workspace, new_models: Ticking) -> None:
-    new_models()
-    text = (built.config / "models.yaml").read_text()
-    built.write_config("models", text + text.partition("one:")[2].partition("two:")[0].join(["  third:", ""]))
-    result = new_models()
-    assert asked(result) == [("audit_pairs", "made_8|third", "made_12|third")]
-    assert new_models.instance.get_dynamic_partitions("model") == ["one", "two", "third"]
-    assert asked(new_models()) == []
-
-
 @pytest.mark.slow
 def test_what_the_command_line_has_audited_is_not_asked_for(built: Workspace, new_models: Ticking) -> None:
     for benchmark in ("made_8", "made_12"):

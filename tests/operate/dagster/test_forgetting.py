@@ -34,7 +34,6 @@ pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 BENCHMARKS = ["made_8", "made_9", "made_10", "made_11"]
 MADE_9, TINY = RemovalTarget("benchmark", "made_9"), RemovalTarget("model", "tiny")
 PARTITION = "dagster/partition"
-FIRST, LAST = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 
 @pytest.fixture(scope="module")
@@ -163,23 +162,13 @@ def test_a_partition_of_which_nothing_lies_on_disk(partitioned: dg.DagsterInstan
     assert error_of(workspace.run("forget", "--model", "gone")).startswith("there is no model 'gone'")
 
 
-@pytest.mark.parametrize(
-    ("job", "tags", "refuses"),
-    [
-        ("build_benchmarks", {PARTITION: "made_8"}, True),
-        ("audit_pairs", {PARTITION: "made_8|gone"}, True),
-        ("audit_pairs", {FIRST: "made_10|gone", LAST: "made_11|gone"}, True),
-        ("publish", {}, True),
-        ("weekly_audit", {}, True),
-        ("refresh_sources", {}, False),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("job", ["build_benchmarks", "audit_pairs", "publish", "weekly_audit", "refresh_sources"])
 def test_every_unfinished_run_but_a_fetch_refuses_it(
-    partitioned: dg.DagsterInstance, definitions: dg.Definitions, job: str, tags: dict[str, str], refuses: bool
+    partitioned: dg.DagsterInstance, definitions: dg.Definitions, job: str
 ) -> None:
-    run = started(partitioned, job, tags, definitions)
-    assert [run in found and job in found for found in find_unfinished_runs(partitioned)] == ([True] if refuses else [])
+    run = started(partitioned, job, {}, definitions)
+    found = find_unfinished_runs(partitioned)
+    assert [run in words and job in words for words in found] == ([] if job == "refresh_sources" else [True])
     partitioned.report_run_canceled(partitioned.get_run_by_id(run))  # type: ignore[arg-type]
     assert find_unfinished_runs(partitioned) == []
 
