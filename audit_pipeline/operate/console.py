@@ -209,7 +209,7 @@ def report_slow_work(activity: str) -> Iterator[Callable[[str], None]]:
 
 def escape_control_characters(text: str) -> str:
     """``text`` with the codes spelled out that a terminal would obey; blanks of any width are blanks."""
-    return "".join(one if _is_harmless(one) else repr(one)[1:-1] for one in text)
+    return "".join(letter if _is_harmless(letter) else repr(letter)[1:-1] for letter in text)
 
 
 def _is_harmless(character: str) -> bool:

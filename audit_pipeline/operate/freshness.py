@@ -90,7 +90,7 @@ def order_stages(stages: Iterable[Stage]) -> list[Stage]:
     """The stages, each after those that it is made of; else as they are given."""
     by_name = {stage.name: stage for stage in stages}
     graph = {
-        name: [above for one in stage.after if (above := one.partition("/")[0]) in by_name]
+        name: [above for product in stage.after if (above := product.partition("/")[0]) in by_name]
         for name, stage in by_name.items()
     }
     place = {name: number for number, name in enumerate(by_name)}

@@ -189,12 +189,12 @@ class Situation:
         if stage.dimensions != PAIR:
             return None
         without_files = all(table.file_of(self.paths, partition) is None for table in stage.tables)
-        names = [stage.name, *(one.name for one in STAGES if without_files and stage.name in one.after)]
+        names = [stage.name, *(below.name for below in STAGES if without_files and stage.name in below.after)]
         for name in names:
             outcome = self._outcomes.get((pair_of(partition), name))
             if outcome is not None:
-                since = [one for one in STAGES if one.name == name or name in one.after]
-                tables = [table.name for one in since for table in one.tables]
+                since = [below for below in STAGES if below.name == name or name in below.after]
+                tables = [table.name for below in since for table in below.tables]
                 entries = [entry for table in tables for entry in self.ledger.of(table, partition)]
                 if all(entry.finished_at < outcome.at for entry in entries):
                     return outcome

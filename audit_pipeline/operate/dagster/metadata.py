@@ -80,4 +80,4 @@ def _escape_cell(value: object) -> str:
     text = " ".join(str(value).splitlines())
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(character, entity)
-    return "".join(f"&#{ord(one)};" if one in "|`[]()\\*_~!" else one for one in text)
+    return "".join(f"&#{ord(letter)};" if letter in "|`[]()\\*_~!" else letter for letter in text)

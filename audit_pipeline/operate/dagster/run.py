@@ -146,8 +146,8 @@ def group_neighbours(order: Sequence[str], names: Collection[str]) -> list[list[
 
 def _carry_out(steps: Sequence[Step], partitions: Sequence[str], runner: Runner, brought: Brought) -> None:
     stages, first = [step.stage for step in steps], steps[0]
-    if first.stage.told:
-        runner.tell(first.stage.told.format(*partitions[0].split("|")))
+    if first.stage.step:
+        runner.tell(first.stage.step.format(*partitions[0].split("|")))
     scope: RunScope = {"selection": [_asset_key(stage, partitions[0]) for stage in stages]}
     if stages[0].dimensions != ("source",):
         first_and_last = (partitions[0], partitions[-1])

@@ -246,15 +246,15 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
         add = [name for name in situation.specs if name not in registered[BENCHMARK]]
         made = situation.plan(scope, _OF_PAIRS)
         requests = _drop_requested(_request_pairs(made, situation, [*registered[BENCHMARK], *add]), instance)
-    told = [str(problem) for problem in config.models.problems]
+    problems = [str(problem) for problem in config.models.problems]
     if missing := [name for name in situation.specs if name not in built]:
-        told.append(
+        problems.append(
             f"{len(missing)} benchmark(s) are not built, their pairs stay missing: {', '.join(missing)}; "
             "switch on the sensor changed_benchmarks, which builds them and then audits their pairs"
         )
-    for words in told:
+    for words in problems:
         context.log.warning(words)
-    said = [waiting if new and waiting is not None else f"nothing new among {len(situation.entries)} models", *told]
+    said = [waiting if new and waiting is not None else f"nothing new among {len(situation.entries)} models", *problems]
     return dg.SensorResult(
         run_requests=requests,
         skip_reason=None if requests else "; ".join(said)[:2000],

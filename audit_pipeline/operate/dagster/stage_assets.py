@@ -67,7 +67,18 @@ def _build_asset(stage: Stage, source: Source[Any] | None = None) -> dg.AssetsDe
         progress: ProgressReporter,
     ) -> Iterator[Any]:
         keys = [str(key) for key in context.partition_keys] if partitions else ["" if source is None else source.name]
-        start = partial(_start, stage, context, config, data.paths, models, progress, partitions=keys, shared={})
+        start = partial(
+            StageRun,
+            stage,
+            partitions=keys,
+            paths=data.paths,
+            run_id=context.run.run_id,
+            options=_choose_options(stage, config),
+            models=models,
+            log=context.log,
+            progress=partial(progress.report_progress, log=context.log),
+            shared={},
+        )
         with hold_run_lock(data.paths, stage.lock, context.log.info):
             if partitions is not None:
                 made = _make_each(stage, context, data.paths, start)
@@ -169,24 +180,11 @@ def _iterate_deps(stage: Stage) -> Iterator[dg.AssetDep | dg.AssetKey]:
             yield dg.AssetDep(kind, partition_mapping=dg.AllPartitionMapping())
 
 
-def _start(
-    stage: Stage,
-    context: dg.AssetExecutionContext,
-    config: dg.Config | None,
-    paths: DataPaths,
-    models: Models,
-    progress: ProgressReporter,
-    partition: str,
-    partitions: Sequence[str],
-    shared: dict[str, Any],
-) -> StageRun:
-    options = None if stage.options is None or config is None else _choose_options(stage, stage.options, config)
-    tell = partial(progress.report_progress, log=context.log)
-    return StageRun(stage, partition, partitions, paths, context.run.run_id, options, models, context.log, tell, shared)
-
-
-def _choose_options(stage: Stage, kind: type[BaseModel], config: dg.Config) -> BaseModel:
+def _choose_options(stage: Stage, config: dg.Config) -> BaseModel | None:
     """What the run is given, and for the rest what config/stages.yaml says."""
+    kind = stage.options
+    if kind is None:
+        return None
     entry = load_stage_entries().get(stage.name) if stage.is_on_request else None
     given = config.model_dump()
     changed = {name: value for name, value in given.items() if value != kind.model_fields[name].get_default()}
@@ -307,7 +305,7 @@ def _find_earlier_outcome(
     "Re-execute from failure" runs the last stages alone: without the first ones a failed pair is no better for it.
     """
     run = context.run
-    order = [one.name for one in order_stages(STAGES) if one.dimensions == PAIR]
+    order = [stage.name for stage in order_stages(STAGES) if stage.dimensions == PAIR]
     outcome = find_run_outcome(paths, pair_of(partition), run.run_id)
     repeats_the_end = run.parent_run_id is not None and order[0] not in (run.step_keys_to_execute or order)
     if outcome is None and repeats_the_end and run.parent_run_id is not None:
@@ -329,7 +327,7 @@ def _iterate_results(stage: Stage, context: dg.AssetExecutionContext, made: _Mad
     checks = checks_of(stage)
     if stage.concludes and made.failed:
         _fail(stage, context, made)
-    versions = [one.data_version for one in made.made.values() if one.data_version is not None]
+    versions = [product.data_version for product in made.made.values() if product.data_version is not None]
     # Dagster takes one version for all partitions of a run.
     version = dg.DataVersion(versions[0]) if len(context.partition_keys) == 1 and versions else None
     yield dg.MaterializeResult(data_version=version)

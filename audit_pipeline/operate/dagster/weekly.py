@@ -176,13 +176,13 @@ def _select_fit_benchmarks(
     specs: Mapping[str, BenchmarkSpec], brought: Brought, week: WeeklySummary, paths: DataPaths
 ) -> list[BenchmarkSpec]:
     """Those that are built and passed their checks, up to date or not."""
-    told = brought.reasons_of(*(stage.name for stage in OF_BENCHMARKS))
+    noted = brought.reasons_of(*(stage.name for stage in OF_BENCHMARKS))
     fit = []
     for name, spec in specs.items():
         try:
             read_built(paths, name).require_passed_checks()
         except AuditError as error:
-            if name not in told:
+            if name not in noted:
                 week.note_problem(f"{name}: {error}")
         else:
             fit.append(spec)

@@ -100,7 +100,7 @@ CONTROL_STAGE = Stage(
     },
     kinds=frozenset({"torch", "transformers", "parquet"}),
     lock="gpu",
-    told="training the control {}: one model on its members, the control model on other texts",
+    step="training the control {}: one model on its members, the control model on other texts",
     first="the control {} is trained first",
     absent="it has not been trained",
     words={"entry": "its entry in the configuration or its documents changed since it was trained"},

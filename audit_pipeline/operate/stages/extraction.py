@@ -256,7 +256,7 @@ def read_whole_documents(built: BuiltBenchmark, paths: DataPaths) -> Mapping[str
     where it is of rows. Raises DataError where one is no longer there."""
     wanted = built.examples["document_id"].unique()
     names: list[str] = wanted.to_pylist()
-    sources = [one for one in built.manifest["source_versions"] if one in all_sources()]
+    sources = [name for name in built.manifest["source_versions"] if name in all_sources()]
     found: dict[str, Mapping[str, Any]] = {}
     columns = ["document_id", "title", "text", "url", "places"]
     for source in sources:
@@ -293,9 +293,9 @@ def _compute_near_verbatim(
 
     near = Nearness(search_options.near_verbatim, BEAMS, edits=False)
     return {
-        one.document.name: search.near_verbatim(one, one.found.strongest[0], backend_of, near)
-        for one in extractions
-        if one.document.side == "audited" and one.found.strongest
+        extraction.document.name: search.near_verbatim(extraction, extraction.found.strongest[0], backend_of, near)
+        for extraction in extractions
+        if extraction.document.side == "audited" and extraction.found.strongest
     }
 
 
