@@ -1,11 +1,8 @@
 """The composition root: assets and orchestration as one Dagster code location (named in workspace.yaml)."""
 
-import warnings
-
 import dagster as dg
 
 from assets import stages
-from assets.reports import contamination_report, warehouse
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.watch import load_watched
 from audit_pipeline.operate.dagster.jobs import JOBS, publish_sensor
@@ -18,15 +15,9 @@ from audit_pipeline.operate.dagster.weekly import build_weekly_schedule
 def defs() -> dg.Definitions:
     """Everything that the UI, the daemon and the command line run."""
     owners = _read_owners()
-    with warnings.catch_warnings():
-        # Some of what is used here may change in a later version of Dagster: nothing that a user can act on.
-        for category in (dg.BetaWarning, dg.PreviewWarning):
-            warnings.simplefilter("ignore", category)
-        # Those of the stages name their code themselves: it is not where Dagster would look.
-        defined = [*stages.STAGE_ASSETS, *dg.with_source_code_references([warehouse, contamination_report])]
     return dg.Definitions(
         # All are AssetsDefinitions: the package holds nothing else.
-        assets=dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), defined),  # type: ignore[arg-type]
+        assets=dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), stages.STAGE_ASSETS),
         jobs=JOBS,
         schedules=[build_weekly_schedule(_resolve_job)],
         sensors=[*SENSORS, publish_sensor, *ALERT_SENSORS, hub_watcher],

@@ -50,7 +50,6 @@ from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenizer, write_card
 from audit_pipeline.operate.dagster import partitions
 from audit_pipeline.operate.dagster.instance import ensure_dagster_home
-from audit_pipeline.operate.dagster.jobs import REPORTS
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.sensors import changed_benchmarks, new_models
 from audit_pipeline.operate.stages.warehouse import build_warehouse
@@ -267,7 +266,7 @@ def time_ticks(watch: Stopwatch, site: LiveWorkspace, instance: dg.DagsterInstan
     moved = {**benchmarks, name: {**fields, "member_before": "2021-06-01"}}
     three("changed_benchmarks", changed_benchmarks, "benchmarks", moved, requests=len(WORDS))
 
-    reports = dg.AssetSelection.groups(REPORTS)
+    reports = dg.AssetSelection.groups("5_reports")
     first = watch.time(
         "automation of the reports, the first look",
         lambda: dg.evaluate_automation_conditions(defs(), instance, asset_selection=reports),

@@ -88,9 +88,8 @@ def audit(asked: Audit) -> AuditFindings:
     """
     # Here and below: `import corpus_audit` answers at once.
     from audit_pipeline.catalogue.paths import DataPaths  # noqa: PLC0415
-    from audit_pipeline.operate.audit_request import audit_request  # noqa: PLC0415
     from audit_pipeline.operate.console import tell_step  # noqa: PLC0415
-    from audit_pipeline.operate.requests import run_audit  # noqa: PLC0415
+    from audit_pipeline.operate.requests import audit_request, run_audit  # noqa: PLC0415
     from audit_pipeline.report.page import read_conclusions  # noqa: PLC0415
     from audit_pipeline.warehouse.query import read_latest_findings  # noqa: PLC0415
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import dagster as dg
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
@@ -22,6 +24,7 @@ from tiny_models import forward_of, save_model, single_threaded, tokenized
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
+from audit_pipeline.operate.dagster.instance import DAGSTER_YAML
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 ROOT = Path(__file__).parent.parent
@@ -73,6 +76,28 @@ def migrations_are_read_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ScriptDirectory, "from_config", read_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def dagster_homes_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A new Dagster home gets the databases of an empty one: making them takes longer than most tests."""
+    open_home, empty = dg.DagsterInstance.from_config, tmp_path_factory.mktemp("dagster") / "home"
+
+    def open_copy(home: str) -> dg.DagsterInstance:
+        settings = Path(home) / "dagster.yaml"
+        if settings.read_text() == DAGSTER_YAML and not (Path(home) / "history").exists():
+            if not empty.exists():
+                empty.mkdir()
+                (empty / "dagster.yaml").write_text(DAGSTER_YAML)
+                with open_home(str(empty)) as made:
+                    job = dg.JobDefinition(name="nothing", graph_def=dg.GraphDefinition(name="nothing"))
+                    made.delete_run(made.create_run_for_job(job).run_id)
+            shutil.copytree(empty, home, dirs_exist_ok=True)
+        return open_home(home)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dg.DagsterInstance, "from_config", open_copy)
         yield
 
 

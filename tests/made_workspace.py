@@ -291,6 +291,12 @@ def enter_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     return made
 
 
+def copy_workspace(made: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """A copy at ``root`` of a workspace that was made once for several tests, named by the environment."""
+    shutil.copytree(made, root)
+    return enter_workspace(root, monkeypatch)
+
+
 def count_loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the models whose weights are loaded from now on, in order."""
     loaded: list[str] = []

@@ -371,7 +371,7 @@ class DataPaths:
 
     @property
     def claims(self) -> Path:
-        """The lock files of running audits (operate/dagster/audit_locks.py)."""
+        """The lock files of running audits (operate/dagster/locks.py)."""
         return self.root / "claims"
 
     @property

@@ -18,9 +18,9 @@ from audit_pipeline.cli.shared import (
     tell_problems,
 )
 from audit_pipeline.errors import AuditError
-from audit_pipeline.operate.audit_request import audit_request
 from audit_pipeline.operate.console import Row, is_json_output, say, show_table, tell
 from audit_pipeline.operate.options import BENCHMARK, AuditOptions
+from audit_pipeline.operate.requests import audit_request
 from audit_pipeline.report.number_format import format_thousands
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from audit_pipeline.cli.shared import (
     load_dagster_definitions,
     tell_problems,
 )
-from audit_pipeline.operate.audit_request import AuditOutcome, audit_request
 from audit_pipeline.operate.console import (
     Columns,
     Row,
@@ -28,7 +27,7 @@ from audit_pipeline.operate.console import (
     tell_unless_quiet,
 )
 from audit_pipeline.operate.options import AuditOptions
-from audit_pipeline.operate.requests import run_audit
+from audit_pipeline.operate.requests import AuditOutcome, audit_request, run_audit
 from audit_pipeline.report.number_format import estimate, interval, probability, signed
 
 _NAMED = 5

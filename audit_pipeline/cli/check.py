@@ -29,7 +29,6 @@ from audit_pipeline.cli.shared import (
     say_weights_fit,
     tell_problems,
 )
-from audit_pipeline.operate.audit_request import AuditRequest
 from audit_pipeline.operate.console import (
     Row,
     escape_control_characters,
@@ -40,6 +39,7 @@ from audit_pipeline.operate.console import (
     tell_step,
 )
 from audit_pipeline.operate.options import AuditOptions, RunOptions
+from audit_pipeline.operate.requests import AuditRequest
 from audit_pipeline.report.number_format import format_thousands
 
 if TYPE_CHECKING:

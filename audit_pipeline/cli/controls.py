@@ -20,9 +20,9 @@ from audit_pipeline.cli.shared import (
     tell_problems,
 )
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.operate.audit_request import AuditOutcome
 from audit_pipeline.operate.console import say, show_table, tell_step
 from audit_pipeline.operate.options import AuditOptions
+from audit_pipeline.operate.requests import AuditOutcome
 
 if TYPE_CHECKING:
     from audit_pipeline.catalogue.contracts import Pair

@@ -33,9 +33,9 @@ from audit_pipeline.cli.shared import (
 )
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extraction.defaults import COARSE_TO_FINE, PREFIX, SUFFIX
-from audit_pipeline.operate.audit_request import AuditRequest
 from audit_pipeline.operate.console import say, tell, tell_skipped, tell_step
 from audit_pipeline.operate.options import FILE, PATH, AuditOptions, RunOptions
+from audit_pipeline.operate.requests import AuditRequest
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec

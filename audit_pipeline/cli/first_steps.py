@@ -17,9 +17,9 @@ from audit_pipeline.cli.controls import MEMORISATION_CHECK, audit_control, show_
 from audit_pipeline.cli.options import PASSES_KEPT, json_option, keeps
 from audit_pipeline.cli.shared import load_dagster_definitions, load_whole_configuration
 from audit_pipeline.errors import AuditError, to_one_line
-from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest
 from audit_pipeline.operate.console import escape_control_characters, say, show_table, tell, tell_step
 from audit_pipeline.operate.options import AuditOptions
+from audit_pipeline.operate.requests import AuditOutcome, AuditRequest
 from audit_pipeline.report.number_format import DASH, format_thousands, probability, things, yes_or_no
 
 if TYPE_CHECKING:

@@ -1,4 +1,1 @@
-"""What is done and what is to be done.
-
-What belongs here: reading the state of the data folder, and deciding from it. What does not: the work itself.
-"""
+"""What is done and what is to be done."""

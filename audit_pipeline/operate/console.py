@@ -1,8 +1,5 @@
 """What the command line prints, and where.
 
-What belongs here: standard output and error as commands use them, tables, the same as JSON, the step that a command is
-at, and keeping a terminal from obeying what a file holds. What does not: what is said (cli/), bars (progress.py).
-
 Results go to standard output, all else to standard error. Only a terminal is drawn on, and coloured where NO_COLOR is
 not set; a pipe gets plain lines.
 """
@@ -212,7 +209,7 @@ def report_slow_work(activity: str) -> Iterator[Callable[[str], None]]:
 
 def escape_control_characters(text: str) -> str:
     """``text`` with the codes spelled out that a terminal would obey; blanks of any width are blanks."""
-    return "".join(one if _is_harmless(one) else repr(one)[1:-1] for one in text)
+    return "".join(letter if _is_harmless(letter) else repr(letter)[1:-1] for letter in text)
 
 
 def _is_harmless(character: str) -> bool:

@@ -1,8 +1,4 @@
-"""`corpus-audit evaluate`: findings, warehouse and report of a table of scores, without a model and without Dagster.
-
-What belongs here: the order of read, find, write and publish, in a folder of its own. What does not: the file's columns
-(scoring/given_rows.py), statistics (evidence/findings.py), the command's options (cli/).
-"""
+"""`corpus-audit evaluate`: findings, warehouse and report of a table of scores, without a model and without Dagster."""
 
 from __future__ import annotations
 
@@ -36,7 +32,7 @@ from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.pair_answer import answer_pair
 from audit_pipeline.scoring.given_scores import NEAR_DUPLICATE, GivenScores, read_given, read_scored_texts
-from audit_pipeline.separability.assessment import AssessedSplit, compute_assessed_split
+from audit_pipeline.separability.assessment import compute_assessed_split
 
 CODE_VERSION = "2"
 _MARKER = "evaluated_scores.json"
@@ -65,7 +61,10 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     _check(options)
     paths = DataPaths(options.folder.expanduser().resolve())
     pair = Pair(options.name, options.model)
-    content = _sha256(options.scores)
+    try:
+        content = file_sha256(options.scores)
+    except OSError as error:
+        raise DataError(f"{options.scores} cannot be read: {error.strerror}") from error
     settings = {**options.settings(), "sha256": content}
     # One evaluation of one content with the same words is one run: repeated, it replaces itself.
     same = {name: value for name, value in settings.items() if name not in ("scores", "texts", "out", "no_text")}
@@ -83,7 +82,11 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     _check_headline(options, given.scores)
     benchmark = _given_benchmark(options, given, paths)
     known = benchmark.known_split(paths)
-    assessed = known.assessed if known else _assess_given_examples(given.examples, benchmark.design, options.language)
+    assessed = (
+        known.assessed
+        if known
+        else compute_assessed_split(relabel_for_comparison(given.examples), benchmark.design, options.language)
+    )
     if given.has_text and (reason := assessed.control.reason) is not None:
         hint = "; --calibration 0 leaves it all texts" if "calibration" in given.examples["split"].to_pylist() else ""
         given = replace(given, notes=(*given.notes, f"{reason}{hint}"))
@@ -123,11 +126,6 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     build_warehouse(paths, include_text=not options.no_text, config=paths.root)
     summary = build_reports(paths.warehouse, paths.reports, include_text=not options.no_text)
     return Evaluated(pair, given, findings, paths, summary.path)
-
-
-def _assess_given_examples(examples: pa.Table, design: str, language: str) -> AssessedSplit:
-    """What separates the two sides that are compared without a model."""
-    return compute_assessed_split(relabel_for_comparison(examples), design, language)
 
 
 @dataclass(frozen=True)
@@ -173,13 +171,6 @@ def _write_benchmark(
     manifest = _build_manifest(benchmark, options, given_scores)
     write_json(paths.benchmark_manifest(options.name), manifest)
     return manifest
-
-
-def _sha256(file: Path) -> str:
-    try:
-        return file_sha256(file)
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _check(options: EvaluateOptions) -> None:
@@ -265,26 +256,28 @@ def _refuse_other_texts(paths: DataPaths, pair: Pair, benchmark: _GivenBenchmark
         for folder in paths.table("scores").glob("partition=*")
     }
     models = sorted(other.model for other in others if other.benchmark == pair.benchmark and other != pair)
-    if models and before.digest != benchmark.version and _are_the_same_texts(before.examples, examples):
+    if not models:
+        return
+    there = f"{paths.root} holds scores of {models[0]} on"
+    if before.digest == benchmark.version:
         raise DataError(
-            f"{paths.root} holds scores of {models[0]} on these texts under the name {pair.benchmark}, divided with "
-            f"--calibration {before.spec['calibration_fraction']} --seed {before.spec['seed']}, or described "
-            "otherwise: give the same --calibration, --seed and --language, or another --benchmark or --out"
+            f"{there} {pair.benchmark} with the design '{before.design}', and this is to be '{benchmark.design}': give "
+            "the same --design, or another --benchmark or --out"
         )
-    if models and before.digest != benchmark.version:
-        raise DataError(
-            f"{paths.root} holds scores of {models[0]} on other texts under the name {pair.benchmark}: "
-            "give another --benchmark or --out"
-        )
-    if models:
-        raise DataError(
-            f"{paths.root} holds scores of {models[0]} on {pair.benchmark} with the design '{before.design}', and "
-            f"this is to be '{benchmark.design}': give the same --design, or another --benchmark or --out"
-        )
+    if not _are_the_same_texts(before.examples, examples):
+        raise DataError(f"{there} other texts under the name {pair.benchmark}: give another --benchmark or --out")
+    raise DataError(
+        f"{there} these texts under the name {pair.benchmark}, divided with --calibration "
+        f"{before.spec['calibration_fraction']} --seed {before.spec['seed']}, or described otherwise: give the same "
+        "--calibration, --seed and --language, or another --benchmark or --out"
+    )
 
 
 def _build_manifest(benchmark: _GivenBenchmark, options: EvaluateOptions, given_scores: GivenScores) -> dict[str, Any]:
     """The facts about the texts, of any model; and by model, what of its file could not be used."""
+    before = benchmark.before
+    # Of the files of earlier evaluations of the same texts.
+    left_out_before = before.manifest.get("left_out", {}) if before and before.digest == benchmark.version else {}
     left_out = {
         "rows": len(given_scores.skipped),
         "reasons": dict(given_scores.left_out),
@@ -307,15 +300,6 @@ def _build_manifest(benchmark: _GivenBenchmark, options: EvaluateOptions, given_
             "seed": options.seed,
         },
         "counts": count_examples(given_scores.examples),
-        "left_out": {**_left_out_before(benchmark), options.model: left_out},
+        "left_out": {**left_out_before, options.model: left_out},
         "checks": [],
     }
-
-
-def _left_out_before(benchmark: _GivenBenchmark) -> Mapping[str, Any]:
-    """By model, what of the files of earlier evaluations of the same texts could not be used."""
-    before = benchmark.before
-    if before is None or before.digest != benchmark.version:
-        return {}
-    found: Mapping[str, Any] = before.manifest.get("left_out", {})
-    return found

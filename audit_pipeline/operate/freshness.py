@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
-from audit_pipeline.catalogue.contracts import Pair, PairStatus
-from audit_pipeline.catalogue.ledger import PairOutcome
+from audit_pipeline.catalogue.contracts import Pair, PairStatus, digest
+from audit_pipeline.catalogue.ledger import Entry, PairOutcome
 from audit_pipeline.operate.stage import Inputs, Product, Stage
 
 
@@ -74,11 +74,23 @@ def pair_of(partition: str) -> Pair:
     return Pair(benchmark, model)
 
 
+def inputs_of_entry(entry: Entry) -> dict[str, str | None]:
+    """What the ledger says that rows were made of."""
+    return {
+        **entry.upstream,
+        "code": entry.code_version,
+        "model": entry.model_fingerprint,
+        "endpoint": entry.model_fingerprint,
+        "tokenizer": entry.tokenizer_fingerprint,
+        "settings": digest(dict(entry.settings)) if entry.settings else None,
+    }
+
+
 def order_stages(stages: Iterable[Stage]) -> list[Stage]:
     """The stages, each after those that it is made of; else as they are given."""
     by_name = {stage.name: stage for stage in stages}
     graph = {
-        name: [above for one in stage.after if (above := one.partition("/")[0]) in by_name]
+        name: [above for product in stage.after if (above := product.partition("/")[0]) in by_name]
         for name, stage in by_name.items()
     }
     place = {name: number for number, name in enumerate(by_name)}

@@ -1,8 +1,5 @@
 """What a user may ask of a command or a function of the Python API: every option that several take, declared once.
 
-What belongs here: names, types, defaults and help of options. What does not: the command line that is made of them
-(cli/options.py), the functions made of them (corpus_audit/calls.py), carrying out what is asked.
-
 A field with an :class:`Option` is an option of the command line and a parameter in Python; one with a text alone is a
 parameter in Python.
 """

@@ -1,7 +1,5 @@
 """Progress for people: a line for a log, a bar for a terminal.
 
-What belongs here: showing progress. What does not: measuring it (token_statistics/run.py, scoring/file_progress.py).
-
 Everything goes to standard error. A bar is drawn on a terminal only; elsewhere lines come now and then.
 """
 

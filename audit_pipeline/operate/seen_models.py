@@ -8,13 +8,13 @@ audited.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from audit_pipeline.catalogue.files import read_json_if_whole
-from audit_pipeline.catalogue.ledger import Entry, read_ledger
+from audit_pipeline.catalogue.ledger import read_ledger
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
@@ -44,22 +44,34 @@ class SeenModel:
     needs: Mapping[str, Mapping[str, str] | None]
 
 
-@dataclass(frozen=True)
-class _Sighting:
-    model: str
-    fingerprint: str
-    tokenizer: str | None
-    at: datetime
+class _Sighting(NamedTuple):
+    """Where several are of one model, the last in their order holds."""
 
-    def sort_key(self) -> tuple[datetime, str, str]:
-        return self.at, self.fingerprint, self.tokenizer or ""
+    at: datetime
+    fingerprint: str
+    tokenizer: str
+    model: str
 
 
 def see_models(entries: Mapping[str, ModelEntry], paths: DataPaths) -> dict[str, SeenModel]:
     """Those of the models that were seen, by name."""
     cards = {card["fingerprint"]: card for card in _read_cards(paths) if card.get("fingerprint")}
-    sightings = sorted([*_on_cards(cards.values()), *_in_ledger(read_ledger(paths).entries)], key=_Sighting.sort_key)
-    latest = {sighting.model: sighting for sighting in sightings}
+    on_cards = (
+        _Sighting(_parse_time(card), card["fingerprint"], card.get("tokenizer_fingerprint") or "", card["name"])
+        for card in cards.values()
+        if card.get("name")
+    )
+    in_ledger = (
+        _Sighting(
+            entry.finished_at,
+            entry.model_fingerprint,
+            entry.tokenizer_fingerprint or "",
+            entry.partition.partition("|")[2],
+        )
+        for entry in read_ledger(paths).entries
+        if entry.model_fingerprint is not None
+    )
+    latest = {sighting.model: sighting for sighting in sorted([*on_cards, *in_ledger])}
     return {
         name: _describe(entry, latest, cards.get(latest[name].fingerprint, {}), paths)
         for name, entry in entries.items()
@@ -72,19 +84,18 @@ def _describe(entry: ModelEntry, latest: Mapping[str, _Sighting], card: Card, pa
     # Models of other names may share the files, and so the card, and have another start token.
     is_its_own = card.get("name") == entry.name
     context = card.get("context_length")
-    identity = ModelIdentity(
-        seen.fingerprint, seen.tokenizer or "", "", "", _read_earlier_fingerprints(entry, seen.tokenizer, paths)
-    )
+    before = _read_earlier_fingerprints(entry, seen.tokenizer, paths) if seen.tokenizer else None
+    identity = ModelIdentity(seen.fingerprint, seen.tokenizer, "", "", before)
     return SeenModel(
         entry,
         identity,
         entry.start_token or card.get("start_token"),
         context if isinstance(context, int) else 0,
-        seen.tokenizer is not None and isinstance(context, int) and (is_its_own or entry.start_token is not None),
+        bool(seen.tokenizer) and isinstance(context, int) and (is_its_own or entry.start_token is not None),
         not is_its_own or card.get("entry_version") in (None, entry_version(entry)),
         {
             "reference_model": _find_reference(entry, latest),
-            "token_frequencies": _read_frequency_versions(entry, seen.tokenizer, paths),
+            "token_frequencies": _read_frequency_versions(entry, seen.tokenizer, paths) if seen.tokenizer else None,
         },
     )
 
@@ -94,32 +105,14 @@ def _find_reference(entry: ModelEntry, latest: Mapping[str, _Sighting]) -> Mappi
     if name is None:
         return {}
     seen = latest.get(name)
-    return None if seen is None else {f"reference_model/{name}": f"{seen.fingerprint}/{seen.tokenizer}"}
+    return None if seen is None else {f"reference_model/{name}": f"{seen.fingerprint}/{seen.tokenizer or None}"}
 
 
-def _read_frequency_versions(entry: ModelEntry, tokenizer: str | None, paths: DataPaths) -> Mapping[str, str] | None:
+def _read_frequency_versions(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> Mapping[str, str] | None:
     try:
-        return None if tokenizer is None else read_table_version(entry, tokenizer, paths)
+        return read_table_version(entry, tokenizer, paths)
     except AuditError:
         return None
-
-
-def _on_cards(cards: Iterable[Card]) -> list[_Sighting]:
-    return [
-        _Sighting(card["name"], card["fingerprint"], card.get("tokenizer_fingerprint"), _parse_time(card))
-        for card in cards
-        if card.get("name")
-    ]
-
-
-def _in_ledger(entries: Iterable[Entry]) -> list[_Sighting]:
-    return [
-        _Sighting(
-            entry.partition.partition("|")[2], entry.model_fingerprint, entry.tokenizer_fingerprint, entry.finished_at
-        )
-        for entry in entries
-        if entry.model_fingerprint is not None
-    ]
 
 
 def _read_cards(paths: DataPaths) -> list[Card]:
@@ -129,9 +122,9 @@ def _read_cards(paths: DataPaths) -> list[Card]:
     return [card for card in cards if isinstance(card, dict)]
 
 
-def _read_earlier_fingerprints(entry: ModelEntry, tokenizer: str | None, paths: DataPaths) -> frozenset[str] | None:
+def _read_earlier_fingerprints(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[str] | None:
     try:
-        return None if tokenizer is None else fingerprints_before(entry, tokenizer, paths)
+        return fingerprints_before(entry, tokenizer, paths)
     except AuditError:
         # The doctor names the damaged file; which model was there before is not known.
         return frozenset()

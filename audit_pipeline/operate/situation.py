@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 from audit_pipeline.benchmarks.build import read_built_digest, read_source_version
 from audit_pipeline.benchmarks.config import BenchmarkSpec
@@ -28,8 +29,8 @@ from audit_pipeline.controls.config import ControlEntry, load_controls
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.operate.audit_request import AuditRequest
-from audit_pipeline.operate.freshness import Facts, Plan, pair_of, plan
+from audit_pipeline.operate.freshness import Facts, Plan, inputs_of_entry, pair_of, plan
+from audit_pipeline.operate.requests import AuditRequest
 from audit_pipeline.operate.seen_models import SeenModel
 from audit_pipeline.operate.stage import UNKNOWN, Inputs, Product, Stage
 from audit_pipeline.operate.stages.registry import OF_MODELS, PAIR, STAGES, get_stage
@@ -37,6 +38,8 @@ from audit_pipeline.operate.stages.scores import STATISTICS_STAGE
 from audit_pipeline.operate.stages.settings import StageEntry, is_asked_for, load_stage_entries
 from audit_pipeline.scoring.session import find_current_upstream
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,14 @@ class Situation:
     ask_hub: bool = False
     config: Path | None = None
     is_whole: Callable[[str, str], bool] | None = None
-    _built: dict[str, str | None] = field(default_factory=dict)
-    _versions: dict[str, str] = field(default_factory=dict)
-    _extras: dict[str, Mapping[str, str] | None] = field(default_factory=dict)
-    _latest: dict[tuple[str, str], Entry | None] = field(default_factory=dict)
-    _facts: dict[Product, Facts] = field(default_factory=dict)
+    _known: dict[object, Any] = field(default_factory=dict)
+    """What was read so far, by what it is of."""
+
+    def _read_once(self, of: object, read: Callable[[], T]) -> T:
+        if of not in self._known:
+            self._known[of] = read()
+        found: T = self._known[of]
+        return found
 
     @cached_property
     def source_settings(self) -> SourceSettings:
@@ -118,15 +124,11 @@ class Situation:
 
     def built(self, benchmark: str) -> str | None:
         """The digest of a benchmark as it is built; None where it is not."""
-        if benchmark not in self._built:
-            self._built[benchmark] = read_built_digest(benchmark, self.paths)
-        return self._built[benchmark]
+        return self._read_once(("built", benchmark), lambda: read_built_digest(benchmark, self.paths))
 
     def version_of_source(self, source: str) -> str:
         """The version of a source's documents; raises DataError where they are not there."""
-        if source not in self._versions:
-            self._versions[source] = read_source_version(source, self.paths)
-        return self._versions[source]
+        return self._read_once(("source", source), lambda: read_source_version(source, self.paths))
 
     def presence(self, stage: str, partition: str) -> dict[str, str | None]:
         """A product as an input whose version others cover: whether it is there at all."""
@@ -142,37 +144,42 @@ class Situation:
         """What detectors of a model need of a kind, as ``reference_model``, with versions; None: not known."""
         known = self.models.get(model)
         if isinstance(known, TokenizedModel):
-            if model not in self._extras:
-                self._extras[model] = find_current_upstream(known, self.paths)
-            return self._extras[model]
+            return self._read_once(("needs", model), lambda: find_current_upstream(known, self.paths))
         return None if known is None else known.needs[kind]
 
     def latest(self, table: str, partition: str) -> Entry | None:
         """The ledger's line of the rows that were written last; None where there are none that a whole line
         explains."""
-        key = table, partition
-        if key not in self._latest:
+
+        def read() -> Entry | None:
             try:
-                self._latest[key] = read_latest_run(self.paths, table, partition)
+                return read_latest_run(self.paths, table, partition)
             except DataError:
-                self._latest[key] = None
-        return self._latest[key]
+                return None
+
+        return self._read_once(("latest", table, partition), read)
 
     def facts_of(self, product: Product) -> Facts:
         """What is known of a product."""
-        if product not in self._facts:
-            self._facts[product] = self._read_facts(get_stage(product.stage), product.partition)
-        return self._facts[product]
+        return self._read_once(
+            ("facts", product), lambda: self._read_facts(get_stage(product.stage), product.partition)
+        )
 
     def _read_facts(self, stage: Stage, partition: str) -> Facts:
         failure, damage = self._find_failure(stage, partition), self._find_damage(stage, partition)
-        recorded = (stage.recorded or _make_reader(stage))(partition, self)
+        recorded = self._read_recorded(stage, partition)
         try:
             settings = {"settings": self.version_of_settings(stage.name)} if stage.is_on_request else {}
             inputs = {"code": stage.code, **settings, **stage.inputs(partition, self)}
             return Facts(inputs, recorded, None, damage, failure)
         except AuditError as error:
             return Facts({}, recorded, str(error), damage, failure)
+
+    def _read_recorded(self, stage: Stage, partition: str) -> Inputs | None:
+        if stage.recorded is not None:
+            return stage.recorded(partition, self)
+        entry = self.latest(stage.key, partition) if stage.tables else None
+        return None if entry is None else inputs_of_entry(entry)
 
     def _find_failure(self, stage: Stage, partition: str) -> PairOutcome | None:
         """Why the last run gave a pair up at this stage, or at the next where nothing but the ledger tells of this one.
@@ -182,12 +189,12 @@ class Situation:
         if stage.dimensions != PAIR:
             return None
         without_files = all(table.file_of(self.paths, partition) is None for table in stage.tables)
-        names = [stage.name, *(one.name for one in STAGES if without_files and stage.name in one.after)]
+        names = [stage.name, *(below.name for below in STAGES if without_files and stage.name in below.after)]
         for name in names:
             outcome = self._outcomes.get((pair_of(partition), name))
             if outcome is not None:
-                since = [one for one in STAGES if one.name == name or name in one.after]
-                tables = [table.name for one in since for table in one.tables]
+                since = [below for below in STAGES if below.name == name or name in below.after]
+                tables = [table.name for below in since for table in below.tables]
                 entries = [entry for table in tables for entry in self.ledger.of(table, partition)]
                 if all(entry.finished_at < outcome.at for entry in entries):
                     return outcome
@@ -221,26 +228,6 @@ class Situation:
         else:
             names = list(scope.benchmarks) if stage.dimensions == ("benchmark",) else []
         return [name for name in names if not stage.is_on_request or is_asked_for(stage, name, self.stage_entries)]
-
-
-def _make_reader(stage: Stage) -> Callable[[str, Situation], Inputs | None]:
-    def read(partition: str, situation: Situation) -> Inputs | None:
-        entry = situation.latest(stage.key, partition) if stage.tables else None
-        return None if entry is None else inputs_of_entry(entry)
-
-    return read
-
-
-def inputs_of_entry(entry: Entry) -> dict[str, str | None]:
-    """What the ledger says that rows were made of."""
-    return {
-        **entry.upstream,
-        "code": entry.code_version,
-        "model": entry.model_fingerprint,
-        "endpoint": entry.model_fingerprint,
-        "tokenizer": entry.tokenizer_fingerprint,
-        "settings": digest(dict(entry.settings)) if entry.settings else None,
-    }
 
 
 def look_at_model(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> Situation:

@@ -208,8 +208,8 @@ class Stage:
     is_optional: bool = False
     is_on_request: bool = False
     concludes: bool = True
-    told: str = ""
-    """What is said when a partition is about to be made, with its names in {}."""
+    step: str = ""
+    """What a command says when a partition is about to be made, with its names in {}."""
     first: str = "{} is made first"
     absent: str = "it is not there"
     words: Mapping[str, str] = field(default_factory=dict)

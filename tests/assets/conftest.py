@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
-from made_workspace import Workspace, make_workspace, quick_folder, temporal
+from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
 
 from audit_pipeline.definitions import defs
 
@@ -23,9 +24,31 @@ def workspace(
 ) -> Iterator[Workspace]:
     """Two models and two lengths of one family; nothing is fetched yet."""
     with quick_folder(tmp_path) as folder:
-        made = make_workspace(folder / "made", monkeypatch, one=tiny_folder("llama"), two=tiny_folder("gpt_neox"))
-        made.write_benchmarks(made=temporal([8, 12]))
-        yield made
+        yield _make(folder / "made", monkeypatch, tiny_folder)
+
+
+def _make(root: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]) -> Workspace:
+    made = make_workspace(root, monkeypatch, one=tiny_folder("llama"), two=tiny_folder("gpt_neox"))
+    made.write_benchmarks(made=temporal([8, 12]))
+    return made
+
+
+@pytest.fixture(scope="session")
+def built_once(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path]) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        made = _make(tmp_path_factory.mktemp("built") / "made", patch, tiny_folder)
+        made.fetch(*made_documents(2, 40))
+        made.build("made")
+        made.assess("made")
+    return made.root
+
+
+@pytest.fixture
+def built(workspace: Workspace, built_once: Path) -> Workspace:
+    """The same, with both benchmarks built and their splits assessed."""
+    workspace.hold(*made_documents(2, 40))
+    shutil.copytree(built_once, workspace.root, dirs_exist_ok=True)
+    return workspace
 
 
 @pytest.fixture

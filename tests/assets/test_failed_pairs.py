@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from made_workspace import Workspace, count_loads, made_documents
+from made_workspace import Workspace, count_loads
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.definitions import defs
@@ -37,16 +37,11 @@ PAIRS = {"made_8|one", "made_8|two", "made_12|one", "made_12|two"}
 FailWith = Callable[[Exception, int], list[int]]
 
 
-@pytest.fixture
-def built(workspace: Workspace, instance: dg.DagsterInstance) -> Workspace:
-    workspace.fetch(*made_documents(2, 40))
-    workspace.build("made")
-    workspace.assess("made")
+@pytest.fixture(autouse=True)
+def registered(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pair is a partition, and nothing waits between two attempts."""
     register(instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
-    workspace.monkeypatch.setattr(
-        stage_assets, "with_retries", partial(retries.with_retries, sleep=lambda seconds: None)
-    )
-    return workspace
+    monkeypatch.setattr(stage_assets, "with_retries", partial(retries.with_retries, sleep=lambda seconds: None))
 
 
 @pytest.fixture
@@ -130,6 +125,9 @@ def test_the_others_are_done_the_run_fails_for_the_one_and_it_can_be_run_again(
     loads.clear()
     audit(instance)
     assert loads == [], "all of it is in the cache"
+    for pair in (BROKEN, Pair("made_8", "two")):
+        numbers = status(instance, "token_statistics", pair)
+        assert (numbers["texts_computed"], numbers["texts_from_cache"]) == (0, numbers["texts"])
 
 
 def checks(instance: dg.DagsterInstance, run_id: str) -> dict[tuple[str, str, str | None], Any]:

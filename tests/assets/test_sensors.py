@@ -89,14 +89,6 @@ def changed(instance: dg.DagsterInstance) -> Ticking:
     return Ticking(sensors.changed_benchmarks, instance)
 
 
-@pytest.fixture
-def built(workspace: Workspace) -> Workspace:
-    workspace.fetch(*made_documents(2, 40))
-    workspace.build("made")
-    workspace.assess("made")
-    return workspace
-
-
 def audit(workspace: Workspace, *benchmarks: str) -> None:
     """Both models on these, as the runs that were asked for would."""
     for benchmark in benchmarks:
@@ -168,16 +160,6 @@ def test_a_run_whose_process_is_gone_is_not_waited_for(built: Workspace, new_mod
     run = instance.get_run_by_id(run_id)
     assert run is not None
     assert run.status is dg.DagsterRunStatus.FAILURE
-
-
-def test_a_third_model_gets_a_partition_and_one_run(built: Workspace, new_models: Ticking) -> None:
-    new_models()
-    text = (built.config / "models.yaml").read_text()
-    built.write_config("models", text + text.partition("one:")[2].partition("two:")[0].join(["  third:", ""]))
-    result = new_models()
-    assert asked(result) == [("audit_pairs", "made_8|third", "made_12|third")]
-    assert new_models.instance.get_dynamic_partitions("model") == ["one", "two", "third"]
-    assert asked(new_models()) == []
 
 
 @pytest.mark.slow

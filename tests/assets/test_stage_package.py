@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from installed_example import STAGE_EXAMPLE, command_with, evaluated_with, install
-from made_workspace import Workspace, made_documents
+from made_workspace import Workspace
 
 from audit_pipeline.catalogue.paths import model_page_path
 
@@ -21,13 +21,9 @@ def site(tmp_path: Path) -> Path:
     return install(tmp_path / "site", example=STAGE_EXAMPLE)
 
 
-@pytest.fixture
-def built(workspace: Workspace) -> Workspace:
-    workspace.fetch(*made_documents(2, 40))
-    workspace.build("made_8")
-    workspace.assess("made_8")
-    workspace.write_config("stages", {"group_means": {"benchmarks": ["made_8"], "fewest_texts": 1}})
-    return workspace
+@pytest.fixture(autouse=True)
+def asked_for(built: Workspace) -> None:
+    built.write_config("stages", {"group_means": {"benchmarks": ["made_8"], "fewest_texts": 1}})
 
 
 def command(site: Path, *arguments: str) -> str:

@@ -11,9 +11,9 @@ from audit_pipeline.cluster.engine import IN_PROCESS, Engine, choose_engine
 from audit_pipeline.cluster.ray_backend import Room, connect_cluster, plan_room
 from audit_pipeline.errors import ClusterError, ConfigError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.operate.audit_request import AuditRequest
 from audit_pipeline.operate.dagster.resources import Models
 from audit_pipeline.operate.options import AuditOptions
+from audit_pipeline.operate.requests import AuditRequest
 
 GPUS = [{"CPU": 8.0, "GPU": 4.0}, {"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0}]
 CORES = [{"CPU": 8.0}, {"CPU": 6.0}, {"memory": 1.0}]

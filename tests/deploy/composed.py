@@ -1,7 +1,4 @@
-"""The compose file and what it names, as it stands in deploy/container.
-
-What belongs here: reading it, and its commands as they run outside of a container. What does not: assertions.
-"""
+"""The compose file and what it names, as it stands in deploy/container."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from made_workspace import SOURCE, Workspace, made_documents, make_workspace, temporal, tiny_control
+from made_workspace import SOURCE, Workspace, enter_workspace, made_documents, make_workspace, temporal, tiny_control
 from tiny_models import forward_of
 
 from audit_pipeline.catalogue import integrity, store
@@ -28,14 +28,27 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 PAIR = "made_8|tiny"
 
 
+@pytest.fixture(scope="module")
+def computed_once(
+    tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path], one_thread: None
+) -> Path:
+    root = tmp_path_factory.mktemp("computed")
+    shutil.copytree(tiny_folder("llama"), root / "model")
+    with pytest.MonkeyPatch.context() as patch:
+        made = make_workspace(root / "made", patch, tiny=root / "model")
+        made.write_benchmarks(made=temporal([8]))
+        model = made.model("tiny")
+        compute(model, ["one text"], made.paths, lambda: forward_of(model))
+    return root
+
+
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]) -> Workspace:
+def workspace(computed_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """A model, with a part of the cache."""
-    folder = shutil.copytree(tiny_folder("llama"), tmp_path / "model")
-    made = make_workspace(tmp_path / "made", monkeypatch, tiny=folder)
-    made.write_benchmarks(made=temporal([8]))
-    model = made.model("tiny")
-    compute(model, ["one text"], made.paths, lambda: forward_of(model))
+    shutil.copytree(computed_once, tmp_path, dirs_exist_ok=True)
+    made = enter_workspace(tmp_path / "made", monkeypatch)
+    made.write_models(tiny={"path": tmp_path / "model"})
+    made.model("tiny")
     return made
 
 

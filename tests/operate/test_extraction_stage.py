@@ -13,7 +13,7 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made_workspace import SOURCE, Workspace, made_documents, make_workspace, quick_folder, temporal
+from made_workspace import SOURCE, Workspace, copy_workspace, made_documents, make_workspace, quick_folder, temporal
 from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
@@ -53,17 +53,23 @@ ASKED = SearchOptions(WindowLengths(12, 8), None, fine=True)
 PER_SIDE = 4
 
 
-@pytest.fixture
-def workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
-) -> Iterator[Workspace]:
-    with quick_folder(tmp_path) as folder:
-        made = make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
+@pytest.fixture(scope="module")
+def built_once(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path]) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        made = make_workspace(tmp_path_factory.mktemp("built") / "made", patch, tiny=tiny_folder("llama"))
         made.write_benchmarks(made=temporal([8], extraction=True), plain=temporal([9]))
         made.fetch(*made_documents(PER_SIDE, 40))
         for name in ("made", "plain"):
             made.build(name)
             made.assess(name)
+    return made.root
+
+
+@pytest.fixture
+def workspace(built_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    with quick_folder(tmp_path) as folder:
+        made = copy_workspace(built_once, folder / "made", monkeypatch)
+        made.hold(*made_documents(PER_SIDE, 40))
         yield made
 
 
@@ -210,7 +216,7 @@ def test_windows_that_do_not_fit_are_a_reason_and_no_error(workspace: Workspace)
     assert {row["windows"] for row in rows} == {0}
     assert all("do not fit into the 64 tokens" in row["reason"] for row in rows)
     assert kept(workspace, EXTRACTION_RATES, "first").num_rows == 0
-    assert "do not fit into the 64 tokens" in str(summarise_extraction(report).values["reason"])
+    assert "do not fit into the 64 tokens" in str(summarise_extraction(report, workspace.paths).values["reason"])
 
 
 def test_documents_that_are_gone_are_named(workspace: Workspace) -> None:

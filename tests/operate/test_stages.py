@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from ledger_lines import lineage_rows
-from made_workspace import SOURCE, Workspace, made_documents, make_workspace, temporal
+from made_workspace import SOURCE, Workspace, copy_workspace, made_documents, make_workspace, temporal
 from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
@@ -24,8 +24,8 @@ from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError, TransientError
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, read_known_split
-from audit_pipeline.operate.stages.evaluations import EvaluationReport, evaluate_pair
-from audit_pipeline.operate.stages.scores import OtherModels, run_tokens, score_pair, statistics_version
+from audit_pipeline.operate.stages.evaluations import evaluate_pair
+from audit_pipeline.operate.stages.scores import run_other_models, run_tokens, score_pair, statistics_version
 from audit_pipeline.scoring.session import build_audit_selection
 from audit_pipeline.separability import assessment, blind_controls
 from audit_pipeline.separability.blind_controls import BlindControl
@@ -37,13 +37,19 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 PAIR = Pair("made_8", "tiny")
 
 
+@pytest.fixture(scope="module")
+def built_once(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path]) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        made = make_workspace(tmp_path_factory.mktemp("built") / "made", patch, tiny=tiny_folder("llama"))
+        made.write_benchmarks(made=temporal([8]))
+        made.fetch(*made_documents(2, 30))
+        made.build("made_8")
+    return made.root
+
+
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]) -> Workspace:
-    made = make_workspace(tmp_path, monkeypatch, tiny=tiny_folder("llama"))
-    made.write_benchmarks(made=temporal([8]))
-    made.fetch(*made_documents(2, 30))
-    made.build("made_8")
-    return made
+def workspace(built_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    return copy_workspace(built_once, tmp_path / "made", monkeypatch)
 
 
 def step(run_id: str) -> LineageStep:
@@ -83,7 +89,7 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
     assert set(scored.by_status) == {"ok", "not_applicable"}
     assert set(table.column("run_id").to_pylist()) == {"scores"}
     found = read_table(paths.run_file("evaluations", PAIR.partition, "evaluations"), EVALUATIONS, label="findings")
-    assert found.equals(evaluated.evaluation.table)
+    assert found.equals(evaluated.findings.evaluation.table)
     assert len(found) == 5 * (settings + 1), "five metrics of every setting and of the blind control"
     assert evaluated.out_of_range == 0
 
@@ -111,13 +117,20 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
         assert row["benchmark_digest"] == digest
         assert row["code_version"] == "3"
 
+    overrides = read_built(paths, "made_8").overrides
+    assert overrides == {"infilling": {"m": 1}}
+    for row in table.to_pylist():
+        assert row["is_default"] == is_default(row["detector"], row["parameters"], overrides)
 
-def test_scores_are_a_pure_function_of_the_cache_so_their_version_stays(workspace: Workspace) -> None:
-    model = workspace.model("tiny")
-    fill_cache(workspace, model, lambda: forward_of(model), "tokens")
-    first, second = (score_pair(PAIR, model, workspace.paths, step(run)) for run in ("one", "two"))
-    assert first.data_version == second.data_version
-    kept = [workspace.paths.run_file("scores", PAIR.partition, run) for run in ("one", "two")]
+    made = evaluated.findings.evaluation
+    values = made.table.to_pylist()
+    values[0]["value"], values[1]["ci_low"], values[2]["ci_high"] = 1.5, -0.1, float("nan")
+    wrong = replace(made, table=type(made.table).from_pylist(values, schema=EVALUATIONS.schema))
+    assert replace(evaluated, findings=replace(evaluated.findings, evaluation=wrong)).out_of_range == 3
+
+    again = score_pair(PAIR, model, paths, step("again"))
+    assert again.data_version == scored.data_version, "scores are a pure function of the cache"
+    kept = [paths.run_file("scores", PAIR.partition, run) for run in ("scores", "again")]
     assert all(path.exists() for path in kept), "append-only: one file per run"
 
 
@@ -127,25 +140,16 @@ def test_without_any_statistics_nothing_is_scored(workspace: Workspace) -> None:
     assert not workspace.paths.table("scores").exists()
 
 
-def test_scores_of_an_earlier_build_are_not_evaluated_even_if_every_example_is_still_there(
-    workspace: Workspace,
-) -> None:
+def test_evaluating_needs_scores_and_scores_of_these_examples(workspace: Workspace) -> None:
     model, paths = workspace.model("tiny"), workspace.paths
-    fill_cache(workspace, model, lambda: forward_of(model), "tokens")
-    score_pair(PAIR, model, paths, step("scores"))
+    with pytest.raises(DataError, match=r"there are no scores of made_8\|tiny yet"):
+        evaluate_pair(PAIR, model, paths, step("early"))
+    scored(workspace)
     # Other settings, the same texts: what an example is called does not tell.
     workspace.write_benchmarks(made=temporal([8], near_duplicate_threshold=0.4))
     workspace.build("made_8")
     with pytest.raises(DataError, match="of an earlier build of the benchmark"):
         evaluate_pair(PAIR, model, paths, step("late"))
-
-
-def test_evaluating_needs_scores_and_scores_of_these_examples(workspace: Workspace) -> None:
-    model, paths = workspace.model("tiny"), workspace.paths
-    with pytest.raises(DataError, match=r"there are no scores of made_8\|tiny yet"):
-        evaluate_pair(PAIR, model, paths, step("early"))
-    fill_cache(workspace, model, lambda: forward_of(model), "tokens")
-    score_pair(PAIR, model, paths, step("scores"))
     workspace.write_benchmarks(made=temporal([8], seed=6))
     workspace.build("made_8")
     with pytest.raises(DataError, match="score it again"):
@@ -212,11 +216,10 @@ def test_the_reference_model_is_run_once_for_all_pairs_and_again_where_the_hub_w
         return forward_of(wanted)
 
     said: list[str] = []
-    others = OtherModels({"tiny": [PAIR]}, workspace.paths, load, said.append)
     with pytest.raises(TransientError):
-        others.run_for("tiny", model)
-    others.run_for("tiny", model)
-    others.run_for("tiny", model)
+        run_other_models(model, [PAIR], workspace.paths, load, said.append)
+    for _ in range(2):
+        run_other_models(model, [PAIR], workspace.paths, load, said.append)
     assert loaded == [str(tiny_folder("gpt2"))] * 2
     assert said == []
     fill_cache(workspace, model, lambda: forward_of(model), "tokens")
@@ -225,13 +228,11 @@ def test_the_reference_model_is_run_once_for_all_pairs_and_again_where_the_hub_w
     assert {row["status"] for row in table.to_pylist() if row["detector"] == "reference"} == {"ok"}
 
 
-def test_it_is_told_once_why_there_is_no_reference_model(workspace: Workspace) -> None:
+def test_it_is_told_why_there_is_no_reference_model(workspace: Workspace) -> None:
     said: list[str] = []
-    others = OtherModels({"tiny": [PAIR]}, workspace.paths, forward_of, said.append)
-    others.run_for("tiny", workspace.model("tiny"))
-    others.run_for("tiny", workspace.model("tiny"))
-    assert len(said) == 1
-    assert said[0].startswith("tiny: detectors that need another model are not computed: no reference model: give")
+    run_other_models(workspace.model("tiny"), [PAIR], workspace.paths, forward_of, said.append)
+    [words] = said
+    assert words.startswith("tiny: detectors that need another model are not computed: no reference model: give")
 
 
 def test_statistics_version_follows_all_that_can_change_a_statistic(workspace: Workspace) -> None:
@@ -278,20 +279,6 @@ def test_kinds_that_an_audit_reads_are_declared_as_such_and_another_version_of_o
             assert (statistics_version(model, digest) != before) == kind.of_audits
 
 
-def test_out_of_range_counts_values_and_interval_ends(workspace: Workspace) -> None:
-    model = workspace.model("tiny")
-    fill_cache(workspace, model, lambda: forward_of(model), "tokens")
-    score_pair(PAIR, model, workspace.paths, step("scores"))
-    report = evaluate_pair(PAIR, model, workspace.paths, step("evaluations"))
-    rows = report.evaluation.table.to_pylist()
-    rows[0]["value"], rows[1]["ci_low"], rows[2]["ci_high"] = 1.5, -0.1, float("nan")
-    wrong = type(report.evaluation.table).from_pylist(rows, schema=EVALUATIONS.schema)
-    changed = EvaluationReport(
-        PAIR, replace(report.findings, evaluation=replace(report.evaluation, table=wrong)), "v", report.answer
-    )
-    assert changed.out_of_range == 3
-
-
 def test_a_split_is_assessed_with_lineage(workspace: Workspace) -> None:
     paths = workspace.paths
     with pytest.raises(DataError, match="other_8 has not been built"):
@@ -303,7 +290,6 @@ def test_a_split_is_assessed_with_lineage(workspace: Workspace) -> None:
     assert written.equals(report.quality)
     assert set(written.column("run_id").to_pylist()) == {"assessed"}
     rows = lineage(workspace)
-    assert rows["split_quality", "assessed"]["data_version"] == report.data_version
     for table, path in (
         ("split_quality", paths.split_quality("made_8")),
         ("blind_scores", paths.rewritten_file("blind_scores", "benchmark", "made_8")),
@@ -355,14 +341,14 @@ def test_the_blind_control_is_read_once_a_benchmark_and_by_every_evaluation(
     first = evaluate_pair(PAIR, model, paths, step("first"))
     again = evaluate_pair(PAIR, model, paths, step("again"))
     assert len(read) == 1, "the second evaluation takes it from the tables"
-    assert again.evaluation.columns[-1].detector == "blind_control"
+    assert again.findings.evaluation.columns[-1].detector == "blind_control"
     assert again.data_version == first.data_version
     assert ("split_quality", "again") not in lineage(workspace)
     quality = read_table(paths.split_quality("made_8"), SPLIT_QUALITY, label="the quality").to_pylist()
     (words,) = (row for row in quality if (row["measure"], row["part"]) == ("blind_auroc", "words"))
     (blind,) = (
         row
-        for row in again.evaluation.table.to_pylist()
+        for row in again.findings.evaluation.table.to_pylist()
         if (row["detector"], row["metric"]) == ("blind_control", "auroc")
     )
     same = ("ci_low", "ci_high", "value", "method", "split_verdict")
@@ -399,17 +385,6 @@ def test_a_split_of_another_build_or_version_is_assessed_again_and_a_damaged_one
         read_known_split(read_built(paths, "made_8"), paths)
 
 
-def test_scores_say_which_setting_is_the_default(workspace: Workspace) -> None:
-    paths = workspace.paths
-    scored(workspace)
-    path = paths.run_file("scores", PAIR.partition, "scores")
-    kept = read_table(path, SCORES, label="scores")
-    overrides = read_built(paths, "made_8").overrides
-    assert overrides == {"infilling": {"m": 1}}
-    for row in kept.to_pylist():
-        assert row["is_default"] == is_default(row["detector"], row["parameters"], overrides)
-
-
 def test_the_detectors_that_are_combined_are_named_beforehand(workspace: Workspace) -> None:
     before = read_built(workspace.paths, "made_8").digest
     workspace.write_benchmarks(made=temporal([8], combined=["loss", "zlib"]))
@@ -433,7 +408,7 @@ def test_a_matched_benchmark_is_told_of_and_claims_no_mild_shift(workspace: Work
     known = read_known_split(read_built(paths, "made_8"), paths)
     assert known is not None
     assert known.assessed.matched
-    report = assess_split(read_built(paths, "made_8"), paths, step("assessed"))
-    assert report.split.assessed.matched
-    assert report.benchmark.matched is not None
-    assert set(report.benchmark.matched["achieved"]) == {"before", "at_random", "after", "after_by_all"}
+    built = read_built(paths, "made_8")
+    assert assess_split(built, paths, step("assessed")).split.assessed.matched
+    assert built.matched is not None
+    assert set(built.matched["achieved"]) == {"before", "at_random", "after", "after_by_all"}

@@ -1,9 +1,4 @@
-"""Chromium without a window, and what a person does with it: open a page, read it, click, type, take a picture.
-
-What belongs here: the browser. What does not: the pages of the Dagster UI and what should stand on them (drive_ui.py),
-and those of reports (look_at_reports.py).
-Elements are found by the words that people see: the UI's class names change from version to version.
-"""
+"""Chromium without a window, and what a person does with it: open a page, read it, click, type, take a picture."""
 
 from __future__ import annotations
 

@@ -6,9 +6,6 @@ Needs Chromium and chromedriver on PATH, and selenium: pip install --constraint 
 minutes, prints a line per step, and ends with exit code 1 and one line that says what was not as it should be.
 --shots writes a picture of every page that matters (and, of a step that fails, failed.png); --keep leaves the
 installation's folder where it is; --patience 4 waits four times as long for everything, on a machine that is busy.
-
-What belongs here: the clicks, and what must follow from them. What does not: how a browser is driven (browser.py), how
-the instance is asked (instance_state.py), and what can be tested without a browser (tests/operate/dagster).
 """
 
 from __future__ import annotations
@@ -44,7 +41,6 @@ from live_workspace import LiveWorkspace, make
 from audit_pipeline.catalogue.files import read_json_if_whole
 from audit_pipeline.catalogue.ledger import read_ledger
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.dagster.jobs import REPORTS
 from audit_pipeline.operate.stage import Group
 
 SENSORS = ("new_models", "changed_benchmarks", "publish_what_is_new", "alert_run_failed", "alert_finding_changed")
@@ -178,7 +174,7 @@ class Drive:
         # run with the dimensions of the first partition of all, and a run computes that one alone.
         page.open("/asset-groups", *get_args(Group))
         page.enter("//*[contains(@class, 'CodeMirror')]", " or ".join(f'key:"{asset}"' for asset in AUDITED))
-        page.until(lambda: REPORTS not in page.text, "the graph of three assets")
+        page.until(lambda: "5_reports" not in page.text, "the graph of three assets")
         page.press("Materialize all…")
         page.dialog("Are you sure?", "token_frequencies")
         page.press("Confirm", inside=DIALOG)
@@ -290,7 +286,7 @@ class Drive:
         require(not any(job in page.text for job in others), "runs of other jobs are listed beside the weekly audit")
         page.open("/runs?q[]=status:FAILURE", "Status is")
         page.until(lambda: "View all tags" not in page.text, "a list without any run that failed")
-        page.open(f'/assets?asset-selection=group:"{REPORTS}"', "contamination_report", "warehouse")
+        page.open('/assets?asset-selection=group:"5_reports"', "contamination_report", "warehouse")
 
     def follow_launched_run(self) -> Run:
         """The run whose page the UI has gone to, when it has ended well."""

@@ -1,7 +1,4 @@
-"""What the Dagster instance of a running installation says, asked through the interface that the UI itself uses.
-
-What belongs here: questions. What does not: the browser (browser.py), what the answers should be (drive_ui.py).
-"""
+"""What the Dagster instance of a running installation says, asked through the interface that the UI itself uses."""
 
 from __future__ import annotations
 

@@ -6,9 +6,6 @@ Looks at every page in the folders of reports that are named; without any, at ma
 books with hostile names, the four cases of the first screen, and tables of scores that are handed over. Needs what
 drive_ui.py needs. Prints a line a page and width, and ends with exit code 1 and what sticks out. --shots writes a
 picture of the top of every page.
-
-What belongs here: what must be true of the layout. What does not: what pages say (tests/report), the browser
-(browser.py).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import yaml
 from audit_pipeline.catalogue.contracts import PAIR_STATES, Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import first_steps
-from audit_pipeline.operate.stages.warehouse import rebuild_warehouse, summarise_warehouse
+from audit_pipeline.operate.stages.warehouse import build_warehouse, summarise_warehouse
 from audit_pipeline.report.files import ReportSummary, build_reports, json_copy_path
 from audit_pipeline.warehouse.query import query_warehouse
 
@@ -33,7 +33,7 @@ class Said:
 
     def __init__(self, paths: DataPaths) -> None:
         self.paths = paths
-        self.rebuilt = rebuild_warehouse(self.paths, include_text=True)
+        self.rebuilt = build_warehouse(self.paths)
         self.summary: ReportSummary = build_reports(self.paths.warehouse, self.paths.reports)
         self.report: Mapping[str, Any] = json.loads(json_copy_path(self.summary.path).read_text(encoding="utf-8"))
 

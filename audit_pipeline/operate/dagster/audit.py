@@ -25,14 +25,14 @@ from audit_pipeline.extraction.search import SearchOptions
 from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_reference_model
-from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest, PassCounts
 from audit_pipeline.operate.dagster import partitions, run
-from audit_pipeline.operate.dagster.audit_locks import hold_audit_lock
 from audit_pipeline.operate.dagster.instance import mark_dead_runs_failed, open_instance
+from audit_pipeline.operate.dagster.locks import hold_audit_lock
 from audit_pipeline.operate.dagster.run import Brought, Runner, bring_up_to_date
 from audit_pipeline.operate.dagster.tags import tags_of_command
 from audit_pipeline.operate.freshness import Step
 from audit_pipeline.operate.publication import explain_unpublished
+from audit_pipeline.operate.requests import AuditOutcome, AuditRequest, PassCounts
 from audit_pipeline.operate.situation import Scope, Situation, look_at_model, plan_audit, scope_of_request
 from audit_pipeline.operate.stage import Product
 from audit_pipeline.operate.stages.benchmarks import BENCHMARK_STAGE

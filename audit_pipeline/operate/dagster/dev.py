@@ -1,9 +1,6 @@
 """`dagster dev` in a process of its own, from its start to the end of every process that it started.
 
-What belongs here: how it ends, and serving the report: a browser opens no file from a page of the UI. What
-does not: where it runs and what it serves (cli/upkeep.py).
-
-    python -m audit_pipeline.operate.dagster.dev -w workspace.yaml -p 3000
+python -m audit_pipeline.operate.dagster.dev -w workspace.yaml -p 3000
 """
 
 from __future__ import annotations

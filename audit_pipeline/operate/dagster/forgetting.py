@@ -21,7 +21,6 @@ from audit_pipeline.config.hints import did_you_mean, list_family_partitions, re
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import load_models
 from audit_pipeline.operate.dagster.audit import publish
-from audit_pipeline.operate.dagster.audit_locks import has_running_audit, hold_removal_lock
 from audit_pipeline.operate.dagster.instance import (
     UNFINISHED,
     dagster_home,
@@ -29,6 +28,7 @@ from audit_pipeline.operate.dagster.instance import (
     open_existing_instance,
     open_instance,
 )
+from audit_pipeline.operate.dagster.locks import has_running_audit, hold_removal_lock
 from audit_pipeline.operate.removal import RemovalTarget, carry_out, find_removal, list_kept_names
 
 _FETCHING_JOB = "refresh_sources"

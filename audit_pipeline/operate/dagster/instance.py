@@ -1,8 +1,7 @@
 """The Dagster home, and runs whose process is gone.
 
-Dagster may not notice that the process of a run was killed. So every run holds the lock of a file that is named after
-it: the kernel frees it with the process, and before a new run starts here, and at the sensors' ticks, runs whose file
-is free are marked failed.
+Dagster may not notice that the process of a run was killed. Before a new run starts here, and at the sensors' ticks,
+runs whose file (locks.py) is free are marked failed.
 """
 
 from __future__ import annotations
@@ -15,12 +14,14 @@ from pathlib import Path
 
 import dagster as dg
 import filelock
+import sqlalchemy.exc
 
 from audit_pipeline.catalogue.files import write_atomically
 from audit_pipeline.catalogue.paths import DataPaths, explain_unwritable, is_held, make_private
-from audit_pipeline.errors import DataError
+from audit_pipeline.errors import DataError, to_one_line
+from audit_pipeline.operate.dagster.locks import find_run_file
 
-_DAGSTER_YAML = """\
+DAGSTER_YAML = """\
 # Written once; yours to change.
 telemetry:
   enabled: false
@@ -32,8 +33,8 @@ freshness:
   enabled: true
 """
 
-_CHECK_SECONDS, _OPEN_SECONDS = 1.0, 0.5
-"""Longer than a check of a run's file takes, and than a process takes from making the file to holding it."""
+_OPEN_SECONDS = 0.5
+"""Longer than a process takes from making the file of a run to holding it."""
 
 UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,
@@ -64,7 +65,7 @@ def ensure_dagster_home(paths: DataPaths) -> Path:
     config = home / "dagster.yaml"
     if not config.exists():
         with write_atomically(config) as temporary:
-            temporary.write_text(_DAGSTER_YAML, encoding="utf-8")
+            temporary.write_text(DAGSTER_YAML, encoding="utf-8")
     os.environ["DAGSTER_HOME"] = str(home)
     return home
 
@@ -78,47 +79,24 @@ def open_instance(paths: DataPaths) -> Iterator[dg.DagsterInstance]:
 
 @contextmanager
 def open_existing_instance(home: Path) -> Iterator[dg.DagsterInstance]:
-    """The instance of a Dagster home that is there.
+    """The instance of a Dagster home that is there; raises DataError where its storage is damaged.
 
     One process after the other opens it: Dagster makes its SQLite databases with the first opening, and two that do so
     at once leave them unusable.
     """
-    with filelock.FileLock(home / "opening.lock"):
-        instance = dg.DagsterInstance.from_config(str(home))
-    with instance:
-        yield instance
-
-
-def lock_run_file(paths: DataPaths, run_id: str) -> filelock.FileLock | None:
-    """The lock of a run's file, which this process holds as long as it keeps it; None where the run holds it already.
-
-    A process that checks whether the file is held holds it for a moment, so this waits.
-    """
-    paths.claims.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(_run_file(paths, run_id), is_singleton=True, thread_local=False)
-    if lock.is_locked:
-        return None
     try:
-        lock.acquire(timeout=_CHECK_SECONDS)
-    except filelock.Timeout:
-        return None
-    return lock
-
-
-@contextmanager
-def hold_run_file(paths: DataPaths, run_id: str) -> Iterator[None]:
-    """Hold the file of a run within the block."""
-    lock = lock_run_file(paths, run_id)
-    try:
-        yield
-    finally:
-        if lock is not None:
-            lock.release()
-            _run_file(paths, run_id).unlink(missing_ok=True)
-
-
-def _run_file(paths: DataPaths, run_id: str) -> Path:
-    return paths.claims / f"{run_id}.alive"
+        with filelock.FileLock(home / "opening.lock"):
+            instance = dg.DagsterInstance.from_config(str(home))
+        with instance:
+            yield instance
+    except sqlalchemy.exc.DatabaseError as error:
+        # Its subclasses say something else: a server that is away, a full disk, a row that is there already.
+        if type(error) is not sqlalchemy.exc.DatabaseError:
+            raise
+        raise DataError(
+            f"the Dagster storage in {home} cannot be read ({to_one_line(error.orig or error)}): put it back from a "
+            "backup, or move the folder away, and the next run makes another (findings do not lie there)"
+        ) from error
 
 
 def dead_runs(instance: dg.DagsterInstance, paths: DataPaths) -> list[dg.DagsterRun]:
@@ -133,7 +111,7 @@ def dead_runs(instance: dg.DagsterInstance, paths: DataPaths) -> list[dg.Dagster
 
 
 def _is_free(paths: DataPaths, run: dg.DagsterRun) -> bool:
-    return (file := _run_file(paths, run.run_id)).exists() and not is_held(file)
+    return (file := find_run_file(paths, run.run_id)).exists() and not is_held(file)
 
 
 def mark_dead_runs_failed(instance: dg.DagsterInstance, paths: DataPaths) -> list[str]:

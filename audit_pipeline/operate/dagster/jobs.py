@@ -7,9 +7,7 @@ import dagster as dg
 
 from audit_pipeline.operate.stage import Job, Stage
 from audit_pipeline.operate.stages.registry import STAGES
-
-REPORTS = "5_reports"
-"""The group of what is made of everything that the stages made."""
+from audit_pipeline.operate.stages.warehouse import REPORT_STAGES
 
 REBUILT = (
     dg.AutomationCondition.any_deps_match(dg.AutomationCondition.newly_updated()).since(
@@ -27,7 +25,7 @@ warehouse that is built while the report is made.
 
 publish_sensor = dg.AutomationConditionSensorDefinition(
     "publish_what_is_new",
-    target=dg.AssetSelection.groups(REPORTS),
+    target=dg.AssetSelection.assets(*(stage.name for stage in REPORT_STAGES)),
     minimum_interval_seconds=30,
     description="Rebuilds the warehouse after any audit, and then the report.",
 )
@@ -46,16 +44,11 @@ def _build_job(job: Job, *stages: Stage, options: Mapping[str, Any] | None = Non
     )
 
 
+_ALL = (*STAGES, *REPORT_STAGES)
 JOBS = [
     *(
-        _build_job(job, *(stage for stage in STAGES if stage.job == job))
-        for job in dict.fromkeys(stage.job for stage in STAGES)
+        _build_job(job, *(stage for stage in _ALL if stage.job == job))
+        for job in dict.fromkeys(stage.job for stage in _ALL)
     ),
     *(_build_job(stage.alone, stage, options=stage.alone_options) for stage in STAGES if stage.alone is not None),
-    dg.define_asset_job(
-        "publish",
-        selection=dg.AssetSelection.groups(REPORTS),
-        description="Bring the warehouse and the report up to date with what has been audited.",
-        executor_def=dg.in_process_executor,
-    ),
 ]

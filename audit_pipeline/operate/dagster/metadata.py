@@ -1,7 +1,4 @@
-"""What is shown of results as Dagster metadata: column schemas, row counts, tables, pictures.
-
-What belongs here: conversions. What does not: choosing what is shown (operate/stages/).
-"""
+"""What is shown of results as Dagster metadata: column schemas, row counts, tables, pictures."""
 
 from __future__ import annotations
 
@@ -40,12 +37,6 @@ def column_schema(table: Table) -> dg.TableSchema:
 def schema_metadata(table: Table) -> dict[str, dg.TableSchema]:
     """Definition metadata of an asset that writes ``table``."""
     return {"dagster/column_schema": column_schema(table)}
-
-
-def link_report() -> dict[str, dg.MetadataValue]:
-    """Definition metadata of the report's asset: a link that opens it, where `corpus-audit dev` serves it."""
-    url = os.environ.get(REPORT_URL)
-    return {} if url is None else {"report": dg.MetadataValue.url(url)}
 
 
 def _link_page(page: Path) -> dg.MetadataValue:
@@ -89,4 +80,4 @@ def _escape_cell(value: object) -> str:
     text = " ".join(str(value).splitlines())
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(character, entity)
-    return "".join(f"&#{ord(one)};" if one in "|`[]()\\*_~!" else one for one in text)
+    return "".join(f"&#{ord(letter)};" if letter in "|`[]()\\*_~!" else letter for letter in text)

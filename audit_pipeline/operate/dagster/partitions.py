@@ -1,8 +1,4 @@
-"""The partitions of the assets and their names.
-
-What belongs here: partition definitions and conversions between keys and domain names. What does not: which
-partitions there should be (the command line and the sensors add them from config/).
-"""
+"""The partitions of the assets and their names."""
 
 from __future__ import annotations
 
@@ -103,14 +99,3 @@ def require_keys(dimension: str, names: Iterable[str]) -> None:
     for name in names:
         if (problem := explain_invalid_partition(dimension, name)) is not None:
             raise ConfigError(problem)
-
-
-def range_of(
-    instance: dg.DagsterInstance, definition: dg.PartitionsDefinition[str], partitions: Sequence[str]
-) -> tuple[str, str] | None:
-    """First and last key of the range that holds exactly ``partitions``; None where no single range does."""
-    with dg.partition_loading_context(dynamic_partitions_store=instance):
-        order = {str(key): number for number, key in enumerate(definition.get_partition_keys())}
-        ordered = sorted(partitions, key=lambda key: order.get(key, -1))
-        keys = definition.get_partition_keys_in_range(dg.PartitionKeyRange(ordered[0], ordered[-1]))
-    return (ordered[0], ordered[-1]) if set(keys) == set(partitions) else None

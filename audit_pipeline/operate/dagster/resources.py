@@ -1,7 +1,4 @@
-"""What assets are handed: the data folder, one loaded model at a time, and somewhere to tell progress.
-
-What belongs here: Dagster resources. What does not: what they are used for.
-"""
+"""What assets are handed: the data folder, one loaded model at a time, and somewhere to tell progress."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.endpoints.used_endpoints import Endpoints
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
-from audit_pipeline.operate.dagster.instance import lock_run_file
+from audit_pipeline.operate.dagster.locks import lock_run_file
 from audit_pipeline.operate.dagster.tags import note_spent
 from audit_pipeline.operate.progress import describe, progress_bar
 from audit_pipeline.scoring.backends import HeldModel

@@ -1,8 +1,4 @@
-"""What an asset does once more by itself: the policy of fetch/retry.py, told in a run's log.
-
-What belongs here: how patient assets are, and the faults that only they meet. What does not: what is tried
-(stage_assets.py, assets/), and the policy (fetch/retry.py).
-"""
+"""What an asset does once more by itself: the policy of fetch/retry.py, told in a run's log."""
 
 from __future__ import annotations
 
@@ -16,6 +12,7 @@ import tenacity
 from huggingface_hub.errors import OfflineModeIsEnabled
 
 from audit_pipeline.endpoints.client import UnansweredError
+from audit_pipeline.errors import to_one_line
 from audit_pipeline.fetch.retry import RetryPolicy, build_retryer, causes, is_transient_fault
 
 RETRY_POLICY = RetryPolicy(attempts=4, first=2.0, longest=60.0, jitter=1.0)
@@ -24,26 +21,21 @@ T = TypeVar("T")
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether ``error``, or what caused it, is a fault that trying again may not meet.
-
-    That of a server, a network or a disk that may pass, or a graphics card that had no memory left.
-    """
+    """Whether ``error``, or what caused it, is a fault that trying again may not meet: that of a server, a network or a
+    disk, or a graphics card that had no memory left."""
     every = list(causes(error))
     # The hub's client calls it a connection error when the user has turned the hub off.
-    if any(isinstance(one, OfflineModeIsEnabled) for one in every):
+    if any(isinstance(cause, OfflineModeIsEnabled) for cause in every):
         return False
-    return is_transient_fault(error) or any(map(_is_out_of_memory, every))
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
     # Not imported for this: the module that raised it has imported it.
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(error, torch.OutOfMemoryError)
+    is_out_of_memory = torch is not None and any(isinstance(cause, torch.OutOfMemoryError) for cause in every)
+    return is_out_of_memory or is_transient_fault(error)
 
 
 def _is_worth_repeating(error: BaseException) -> bool:
     # A model behind an interface has been asked several times by then, and each of these is paid for.
-    return is_transient(error) and not any(isinstance(one, UnansweredError) for one in causes(error))
+    return is_transient(error) and not any(isinstance(cause, UnansweredError) for cause in causes(error))
 
 
 def with_retries(
@@ -57,11 +49,9 @@ def with_retries(
 
     def tell(state: tenacity.RetryCallState) -> None:
         assert state.outcome is not None
-        assert state.next_action is not None
-        error = " ".join(str(state.outcome.exception()).split())
         log.warning(
-            f"{label}: attempt {state.attempt_number} of {RETRY_POLICY.attempts} failed, "
-            f"trying again in {state.next_action.sleep:.1f} s: {error}"
+            f"{label}: attempt {state.attempt_number} of {RETRY_POLICY.attempts} failed, trying again in "
+            f"{state.upcoming_sleep:.1f} s: {to_one_line(state.outcome.exception() or '')}"
         )
 
     return build_retryer(RETRY_POLICY, _is_worth_repeating, on_retry=tell, sleep=sleep)(run)

@@ -20,8 +20,8 @@ from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.endpoints.used_endpoints import Endpoints
 from audit_pipeline.errors import AuditError, PairsFailedError
-from audit_pipeline.operate.dagster.instance import hold_run_file
-from audit_pipeline.operate.dagster.partitions import partitions_of, range_of
+from audit_pipeline.operate.dagster.locks import hold_run_file
+from audit_pipeline.operate.dagster.partitions import partitions_of
 from audit_pipeline.operate.dagster.tags import REASON_TAG, compute_remaining_limits
 from audit_pipeline.operate.freshness import Step, iterate_groups
 from audit_pipeline.operate.situation import Scope, Situation
@@ -107,7 +107,7 @@ def bring_up_to_date(
 
 
 def _share_runs(steps: Sequence[Step], instance: dg.DagsterInstance) -> Iterator[tuple[Sequence[Step], Sequence[str]]]:
-    """The steps of one run each: those of its first partition, and its partitions."""
+    """The steps of one run each: those of its first partition, and its partitions, a range of Dagster's."""
     by_partition: dict[str, list[Step]] = {}
     for step in steps:
         by_partition.setdefault(step.partition, []).append(step)
@@ -117,25 +117,17 @@ def _share_runs(steps: Sequence[Step], instance: dg.DagsterInstance) -> Iterator
         model = partition.rpartition("|")[2] if own[0].stage.dimensions[-1] == "model" else partition
         alike.setdefault((model, tuple(step.stage.name for step in own)), []).append(partition)
     for partitions in alike.values():
-        for together in _split_into_ranges(by_partition[partitions[0]][0].stage, partitions, instance):
-            yield by_partition[together[0]], together
+        stage = by_partition[partitions[0]][0].stage
+        groups = [partitions] if len(partitions) == 1 else _split_into_ranges(stage, partitions, instance)
+        yield from ((by_partition[together[0]], together) for together in groups)
 
 
-def _split_into_ranges(
-    stage: Stage, partitions: Sequence[str], instance: dg.DagsterInstance
-) -> Iterator[Sequence[str]]:
-    if len(partitions) == 1:
-        yield partitions
-        return
+def _split_into_ranges(stage: Stage, partitions: Sequence[str], instance: dg.DagsterInstance) -> list[list[str]]:
+    """Partitions of one model, in groups that are ranges: those whose first names follow one another."""
     firsts = {partition.partition("|")[0]: partition for partition in partitions}
     with dg.partition_loading_context(dynamic_partitions_store=instance):
         order = list(partitions_of(stage.dimensions[:1]).get_partition_keys())
-    for group in group_neighbours(order, firsts):
-        together = [firsts[name] for name in group]
-        if range_of(instance, partitions_of(stage.dimensions), together) is not None:
-            yield together
-        else:
-            yield from ([partition] for partition in together)
+    return [[firsts[name] for name in names] for names in group_neighbours(order, firsts)]
 
 
 def group_neighbours(order: Sequence[str], names: Collection[str]) -> list[list[str]]:
@@ -154,12 +146,12 @@ def group_neighbours(order: Sequence[str], names: Collection[str]) -> list[list[
 
 def _carry_out(steps: Sequence[Step], partitions: Sequence[str], runner: Runner, brought: Brought) -> None:
     stages, first = [step.stage for step in steps], steps[0]
-    if first.stage.told:
-        runner.tell(first.stage.told.format(*partitions[0].split("|")))
+    if first.stage.step:
+        runner.tell(first.stage.step.format(*partitions[0].split("|")))
     scope: RunScope = {"selection": [_asset_key(stage, partitions[0]) for stage in stages]}
     if stages[0].dimensions != ("source",):
-        pair = range_of(runner.instance, partitions_of(stages[0].dimensions), partitions) if partitions[1:] else None
-        scope |= {"partition_range": pair} if pair is not None else {"partition_key": partitions[0]}
+        first_and_last = (partitions[0], partitions[-1])
+        scope |= {"partition_range": first_and_last} if partitions[1:] else {"partition_key": partitions[0]}
     options = {stage.name: runner.options[stage.name] for stage in stages if stage.name in runner.options}
     scope["ops"] = options or None
     try:

@@ -1,9 +1,5 @@
 """The sensors: how Dagster is told what follows, and how people are told what happened.
 
-What belongs here: ticks (new models, changed benchmarks, the hub, failed runs, changed findings), and what an alert
-says of a run. What does not: what is out of date (freshness.py), which changes of findings count and how an alert
-travels (operate/alerts.py), asking the hub, and what becomes a proposal (models/watch.py).
-
 A sensor keeps nothing from one tick to the next: it requests what is out of date, under a key of what is to be made, of
 what, and after which findings. Dagster runs no key twice, so what failed is not requested again until something
 changes; what is moved and moved back follows other findings and has another key.
@@ -250,15 +246,15 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
         add = [name for name in situation.specs if name not in registered[BENCHMARK]]
         made = situation.plan(scope, _OF_PAIRS)
         requests = _drop_requested(_request_pairs(made, situation, [*registered[BENCHMARK], *add]), instance)
-    told = [str(problem) for problem in config.models.problems]
+    problems = [str(problem) for problem in config.models.problems]
     if missing := [name for name in situation.specs if name not in built]:
-        told.append(
+        problems.append(
             f"{len(missing)} benchmark(s) are not built, their pairs stay missing: {', '.join(missing)}; "
             "switch on the sensor changed_benchmarks, which builds them and then audits their pairs"
         )
-    for words in told:
+    for words in problems:
         context.log.warning(words)
-    said = [waiting if new and waiting is not None else f"nothing new among {len(situation.entries)} models", *told]
+    said = [waiting if new and waiting is not None else f"nothing new among {len(situation.entries)} models", *problems]
     return dg.SensorResult(
         run_requests=requests,
         skip_reason=None if requests else "; ".join(said)[:2000],

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
@@ -22,7 +22,8 @@ from audit_pipeline.catalogue.contracts import PairStatus
 from audit_pipeline.catalogue.ledger import PairOutcome, find_run_outcome, record_outcome
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError, DataError, NotApplicableError, PairsFailedError, to_one_line
-from audit_pipeline.operate.dagster.audit_locks import hold_run_lock
+from audit_pipeline.operate.dagster.jobs import REBUILT
+from audit_pipeline.operate.dagster.locks import hold_run_lock
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.partitions import partitions_of
 from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter
@@ -31,6 +32,8 @@ from audit_pipeline.operate.freshness import order_stages, pair_of
 from audit_pipeline.operate.stage import Check, Finding, Made, Shown, Stage, StageRun
 from audit_pipeline.operate.stages.registry import PAIR, STAGES, get_stage
 from audit_pipeline.operate.stages.settings import is_asked_for, load_stage_entries
+from audit_pipeline.operate.stages.warehouse import REPORT_STAGES
+from audit_pipeline.sources.base import Source
 from audit_pipeline.sources.config import all_sources
 
 EVERY_PAIR_RAN, VALUES_IN_LIMITS = "every_pair_ran", "values_in_limits"
@@ -42,14 +45,19 @@ def build_stage_assets() -> list[dg.AssetsDefinition]:
         # Some of what is used here may change in a later version of Dagster: nothing that a user can act on.
         for category in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", category)
-        assets = [_build_asset(stage) for stage in STAGES if stage.dimensions != ("source",)]
-        for stage in (stage for stage in STAGES if stage.dimensions == ("source",)):
-            assets += [_build_source_asset(stage, source) for source in all_sources().values()]
-    return assets
+        return [
+            _build_asset(stage, source)
+            for stage in (*STAGES, *REPORT_STAGES)
+            for source in (all_sources().values() if stage.dimensions == ("source",) else [None])
+        ]
 
 
-def _build_asset(stage: Stage) -> dg.AssetsDefinition:
-    checks, partitions = checks_of(stage), partitions_of(stage.dimensions)
+def _build_asset(stage: Stage, source: Source[Any] | None = None) -> dg.AssetsDefinition:
+    """The asset of a stage, or of one ``source`` of the stage of documents; without partitions there, and where the
+    stage has no dimensions."""
+    checks = checks_of(stage)
+    partitions = partitions_of(stage.dimensions) if stage.dimensions and source is None else None
+    key = dg.AssetKey(stage.name if source is None else [stage.name, source.name])
 
     def compute(
         context: dg.AssetExecutionContext,
@@ -58,59 +66,63 @@ def _build_asset(stage: Stage) -> dg.AssetsDefinition:
         models: Models,
         progress: ProgressReporter,
     ) -> Iterator[Any]:
-        keys = [str(key) for key in context.partition_keys]
-        start = partial(_start, stage, context, config, data.paths, models, progress, partitions=keys, shared={})
+        keys = [str(key) for key in context.partition_keys] if partitions else ["" if source is None else source.name]
+        start = partial(
+            StageRun,
+            stage,
+            partitions=keys,
+            paths=data.paths,
+            run_id=context.run.run_id,
+            options=_choose_options(stage, config),
+            models=models,
+            log=context.log,
+            progress=partial(progress.report_progress, log=context.log),
+            shared={},
+        )
         with hold_run_lock(data.paths, stage.lock, context.log.info):
-            made = _make_each(stage, context, data.paths, start)
-        yield from _iterate_results(stage, context, made)
+            if partitions is not None:
+                made = _make_each(stage, context, data.paths, start)
+            else:
+                label = context.asset_key.to_user_string()
+                whole = with_retries(partial(stage.make, start(keys[0])), label, context.log)
+        yield from _iterate_results(stage, context, made) if partitions else [_build_result(checks, whole)]
 
-    return dg.asset(
-        name=stage.name,
-        group_name=stage.group,
-        description=stage.description,
+    own: dict[str, Any] = {
+        "description": stage.description,
+        "group_name": stage.group,
+        "code_version": stage.code,
+        "freshness_policy": _late_after(stage.late_after_days),
+        "metadata": {**(schema_metadata(stage.tables[0]) if stage.tables else {}), **_refer_to_code(stage)},
+    }
+    if source is not None:
+        own |= {"description": source.description, "code_version": str(source.version)}
+        own["metadata"]["licence"] = source.licence
+        own |= {"group_name": "6_sources_on_request", "freshness_policy": None} if source.on_request else {}
+    asset: dg.AssetsDefinition = dg.asset(
+        key=key,
         kinds=set(stage.kinds),
-        code_version=stage.code,
         partitions_def=partitions,
-        backfill_policy=dg.BackfillPolicy.single_run() if stage.dimensions[-1] == "model" else None,
+        backfill_policy=dg.BackfillPolicy.single_run() if stage.dimensions[-1:] == ("model",) else None,
+        automation_condition=None if stage.dimensions else REBUILT,
         deps=list(_iterate_deps(stage)),
-        freshness_policy=late_after(stage.late_after_days),
-        metadata={**(schema_metadata(stage.tables[0]) if stage.tables else {}), **_refer_to_code(stage)},
         check_specs=[
             dg.AssetCheckSpec(
-                name,
-                asset=stage.name,
-                description=check.description,
-                blocking=check.blocking,
-                partitions_def=partitions,
+                name, asset=key, description=check.description, blocking=check.blocking, partitions_def=partitions
             )
             for name, check in checks.items()
         ],
+        **own,
     )(compute)
+    return asset
 
 
-def _build_source_asset(stage: Stage, source: Any) -> dg.AssetsDefinition:
-    key, checks = dg.AssetKey([stage.name, source.name]), checks_of(stage)
-
-    def compute(
-        context: dg.AssetExecutionContext, data: AuditData, models: Models, progress: ProgressReporter
-    ) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        run = _start(stage, context, None, data.paths, models, progress, source.name, [source.name], {})
-        made = with_retries(partial(stage.make, run), f"{stage.name} of {source.name}", context.log)
-        results = [_to_check_result(checks[name], made.checks[name], check_name=name) for name in checks]
-        version = None if made.data_version is None else dg.DataVersion(made.data_version)
-        metadata = {"status": made.status, **metadata_of(made.shown)}
-        return dg.MaterializeResult(data_version=version, metadata=metadata, check_results=results)
-
-    return dg.asset(
-        key=key,
-        group_name="6_sources_on_request" if source.on_request else stage.group,
-        description=source.description,
-        kinds=set(stage.kinds),
-        code_version=str(source.version),
-        freshness_policy=None if source.on_request else late_after(stage.late_after_days),
-        metadata={**schema_metadata(stage.tables[0]), **_refer_to_code(stage), "licence": source.licence},
-        check_specs=[dg.AssetCheckSpec(name, asset=key, description=one.description) for name, one in checks.items()],
-    )(compute)
+def _build_result(checks: Mapping[str, Check], made: Made) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """What an asset without partitions yields."""
+    return dg.MaterializeResult(
+        data_version=None if made.data_version is None else dg.DataVersion(made.data_version),
+        metadata={"status": made.status, **metadata_of(made.shown)},
+        check_results=[_to_check_result(check, made.checks[name], check_name=name) for name, check in checks.items()],
+    )
 
 
 def _refer_to_code(stage: Stage) -> dict[str, Any]:
@@ -120,7 +132,7 @@ def _refer_to_code(stage: Stage) -> dict[str, Any]:
     return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[place])}
 
 
-def late_after(days: int | None) -> dg.FreshnessPolicy | None:
+def _late_after(days: int | None) -> dg.FreshnessPolicy | None:
     """A policy by which something is late after ``days``, and failed after nearly twice as many."""
     if days is None:
         return None
@@ -129,24 +141,14 @@ def late_after(days: int | None) -> dg.FreshnessPolicy | None:
 
 def checks_of(stage: Stage) -> dict[str, Check]:
     """The checks of a stage: those that it declares, and those that follow from its dimensions and its columns."""
-    limited = [column.name for table in stage.tables for column in table.columns if column.has_limits]
-    return {
-        **stage.checks,
-        **(
-            {EVERY_PAIR_RAN: Check("The pair could be computed; one that could not says why.", False)}
-            if len(stage.dimensions) > 1
-            else {}
-        ),
-        **(
-            {
-                VALUES_IN_LIMITS: Check(
-                    f"No value is beyond the limits of its column: {', '.join(dict.fromkeys(limited))}.", False
-                )
-            }
-            if limited
-            else {}
-        ),
-    }
+    checks = dict(stage.checks)
+    if len(stage.dimensions) > 1:
+        checks[EVERY_PAIR_RAN] = Check("The pair could be computed; one that could not says why.", False)
+    limited = dict.fromkeys(column.name for table in stage.tables for column in table.columns if column.has_limits)
+    if limited:
+        words = f"No value is beyond the limits of its column: {', '.join(limited)}."
+        checks[VALUES_IN_LIMITS] = Check(words, False)
+    return checks
 
 
 def _build_config(stage: Stage) -> type[dg.Config]:
@@ -161,6 +163,9 @@ def _iterate_deps(stage: Stage) -> Iterator[dg.AssetDep | dg.AssetKey]:
     """What the stage is made of; partitions of other dimensions are all of them, those of one of its own the one."""
     for name in stage.after:
         kind, _, product = name.partition("/")
+        if not stage.dimensions:
+            yield dg.AssetKey(kind)
+            continue
         above = get_stage(kind)
         if above.dimensions == ("source",):
             yield from (dg.AssetKey([kind, source]) for source in ([product] if product else all_sources()))
@@ -175,47 +180,41 @@ def _iterate_deps(stage: Stage) -> Iterator[dg.AssetDep | dg.AssetKey]:
             yield dg.AssetDep(kind, partition_mapping=dg.AllPartitionMapping())
 
 
-def _start(
-    stage: Stage,
-    context: dg.AssetExecutionContext,
-    config: dg.Config | None,
-    paths: DataPaths,
-    models: Models,
-    progress: ProgressReporter,
-    partition: str,
-    partitions: Sequence[str],
-    shared: dict[str, Any],
-) -> StageRun:
-    options = None if stage.options is None or config is None else _choose_options(stage, stage.options, config)
-    tell = partial(progress.report_progress, log=context.log)
-    return StageRun(stage, partition, partitions, paths, context.run.run_id, options, models, context.log, tell, shared)
-
-
-def _choose_options(stage: Stage, kind: type[BaseModel], config: dg.Config) -> BaseModel:
+def _choose_options(stage: Stage, config: dg.Config) -> BaseModel | None:
     """What the run is given, and for the rest what config/stages.yaml says."""
+    kind = stage.options
+    if kind is None:
+        return None
     entry = load_stage_entries().get(stage.name) if stage.is_on_request else None
     given = config.model_dump()
     changed = {name: value for name, value in given.items() if value != kind.model_fields[name].get_default()}
     return kind.model_validate({**({} if entry is None else entry.options), **changed})
 
 
+class _LeftOut(NamedTuple):
+    """Why a partition was left out, and at which stage."""
+
+    status: PairStatus
+    stage: str
+    reason: str
+
+
 @dataclass
 class _MadePartitions:
-    """What became of the partitions of a run: what was made, and why others were left out, with their status."""
+    """What became of the partitions of a run: what was made, why others were left out, and their ``order``."""
 
     made: dict[str, Made] = field(default_factory=dict)
-    left_out: dict[str, tuple[PairStatus, str, str]] = field(default_factory=dict)
-    """Status, stage and reason."""
+    left_out: dict[str, _LeftOut] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
 
     @property
     def failed(self) -> dict[str, str]:
         """The reasons of those that met a fault."""
-        return {name: reason for name, (status, _, reason) in self.left_out.items() if status == "failed"}
+        return {name: left_out.reason for name, left_out in self.left_out.items() if left_out.status == "failed"}
 
     def metadata_of(self, partition: str) -> dict[str, Any]:
         if partition in self.left_out:
-            return dict(zip(("status", "stage", "reason"), self.left_out[partition], strict=True))
+            return self.left_out[partition]._asdict()
         made = self.made[partition]
         return {"status": made.status, **metadata_of(made.shown)}
 
@@ -250,7 +249,7 @@ def _make_each(
         run = start(partition)
         earlier = _find_earlier_outcome(stage, context, paths, partition) if stage.dimensions == PAIR else None
         if earlier is not None:
-            result.left_out[partition] = (earlier.status, earlier.stage, earlier.reason)
+            result.left_out[partition] = _LeftOut(earlier.status, earlier.stage, earlier.reason)
         elif stage.is_on_request and not is_asked_for(stage, partition, entries):
             reason = "config/stages.yaml does not ask for it"
             result.made[partition] = Made(shown=Shown(values={"reason": reason}), status="not_requested")
@@ -258,8 +257,7 @@ def _make_each(
             try:
                 label = f"{stage.name} of {partition}"
                 result.made[partition] = with_retries(partial(stage.make, run), label, context.log)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is told
-                # Whatever it is, it is recorded and fails the run in the end.
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is recorded and fails the run in the end
                 result.left_out[partition] = _leave_out(stage, run, error, is_alone=len(partitions) == 1)
         result.order.append(partition)
         context.add_asset_metadata(result.metadata_of(partition), partition_key=partition)
@@ -271,7 +269,7 @@ def _place_of_model(partition: str, partitions: Sequence[str]) -> int:
     return next(place for place, name in enumerate(partitions) if name.rpartition("|")[2] == last)
 
 
-def _leave_out(stage: Stage, run: StageRun, error: Exception, *, is_alone: bool) -> tuple[PairStatus, str, str]:
+def _leave_out(stage: Stage, run: StageRun, error: Exception, *, is_alone: bool) -> _LeftOut:
     applies = not isinstance(error, NotApplicableError)
     status: PairStatus = "failed" if applies and not (stage.is_optional and not is_alone) else "not_applicable"
     reason = to_one_line(error) or "an unexpected error without a message; the log of the run has more"
@@ -283,7 +281,7 @@ def _leave_out(stage: Stage, run: StageRun, error: Exception, *, is_alone: bool)
         raise PairsFailedError(f"{run.partition} failed at {stage.name}: {reason}") from error
     words = f"{run.partition}: {status} at {stage.name}: {reason}"
     run.log.log(logging.ERROR, words, exc_info=None if isinstance(error, AuditError) else error)
-    return status, stage.name, reason
+    return _LeftOut(status, stage.name, reason)
 
 
 def _require_built(paths: DataPaths, benchmarks: Sequence[str]) -> None:
@@ -307,7 +305,7 @@ def _find_earlier_outcome(
     "Re-execute from failure" runs the last stages alone: without the first ones a failed pair is no better for it.
     """
     run = context.run
-    order = [one.name for one in order_stages(STAGES) if one.dimensions == PAIR]
+    order = [stage.name for stage in order_stages(STAGES) if stage.dimensions == PAIR]
     outcome = find_run_outcome(paths, pair_of(partition), run.run_id)
     repeats_the_end = run.parent_run_id is not None and order[0] not in (run.step_keys_to_execute or order)
     if outcome is None and repeats_the_end and run.parent_run_id is not None:
@@ -329,7 +327,7 @@ def _iterate_results(stage: Stage, context: dg.AssetExecutionContext, made: _Mad
     checks = checks_of(stage)
     if stage.concludes and made.failed:
         _fail(stage, context, made)
-    versions = [one.data_version for one in made.made.values() if one.data_version is not None]
+    versions = [product.data_version for product in made.made.values() if product.data_version is not None]
     # Dagster takes one version for all partitions of a run.
     version = dg.DataVersion(versions[0]) if len(context.partition_keys) == 1 and versions else None
     yield dg.MaterializeResult(data_version=version)

@@ -1,8 +1,4 @@
-"""The weekly audit: when it is due, cutoffs move on, sources are fetched again, what has changed is made and audited.
-
-What belongs here: what is reported of the week, the job, and its schedule, which is off until a user turns it on. What
-does not: which steps there are (freshness.py, the stages), and carrying them out (run.py).
-"""
+"""The weekly audit: cutoffs move on, sources are fetched again, what has changed is made and audited."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +16,13 @@ from audit_pipeline.catalogue.store import read_documents_version
 from audit_pipeline.endpoints.used_endpoints import Endpoints
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, exclude_control_models
-from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest
 from audit_pipeline.operate.dagster import partitions
 from audit_pipeline.operate.dagster.audit import audit_model
 from audit_pipeline.operate.dagster.instance import mark_dead_runs_failed
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.run import Brought, Jobs, Runner, bring_up_to_date
 from audit_pipeline.operate.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
+from audit_pipeline.operate.requests import AuditOutcome, AuditRequest
 from audit_pipeline.operate.situation import Scope, Situation
 from audit_pipeline.operate.stage import AUDIT_PAIRS, BUILD_BENCHMARKS, REFRESH_SOURCES, Job, Product, Stage
 from audit_pipeline.operate.stages.documents import FETCHED_AGAIN
@@ -39,12 +35,21 @@ _OTHERS = tuple(stage for stage in STAGES if stage not in (*OF_BENCHMARKS, *OF_M
 
 @dataclass
 class WeeklySummary:
-    """The outcome of a weekly audit: cutoffs that moved, what was made by stage, and what went wrong, each in words."""
+    """The outcome of a weekly audit: cutoffs that moved, what was made by job, and what went wrong, each in words.
 
+    ``tell`` is called with every problem.
+    """
+
+    tell: Log
     rolled: list[str] = field(default_factory=list)
     changed_sources: list[str] = field(default_factory=list)
     made: dict[Job, list[str]] = field(default_factory=lambda: {BUILD_BENCHMARKS: [], AUDIT_PAIRS: []})
     problems: list[str] = field(default_factory=list)
+
+    def note_problem(self, problem: str) -> None:
+        """Take in what went wrong."""
+        self.problems.append(problem)
+        self.tell(problem)
 
     def note(self, brought: Brought) -> None:
         """Take in what was made."""
@@ -85,14 +90,14 @@ def run_week(
     the rest goes on with what there is; so is an entry of the configuration that cannot be used. Raises ConfigError
     where a file of it cannot be read, and DataError where the day that relative cutoffs count from cannot be.
     """
-    week = WeeklySummary()
+    week = WeeklySummary(tell)
     runner = Runner(jobs, instance, paths, tell, tags=tags, survives=Exception)
     mark_dead_runs_failed(instance, paths)
-    _roll_cutoffs(paths, today, week, tell)
+    _roll_cutoffs(paths, today, week)
     config = load_configuration()
     for name in OF_AUDITS:
         for problem in config.problems_of(name):
-            _note(week, tell, str(problem))
+            week.note_problem(str(problem))
     specs = dict(exclude_on_request(config.benchmarks))
     models = exclude_control_models(config.models)
     partitions.register(instance, benchmarks=list(specs), models=list(models))
@@ -102,23 +107,23 @@ def run_week(
     brought = bring_up_to_date(scope, OF_BENCHMARKS, look, runner)
     week.note(brought)
     week.changed_sources = [name for name, version in before.items() if _read_documents_version(name, paths) != version]
-    _note_problems(brought, OF_BENCHMARKS, week, tell)
-    fit = _select_fit_benchmarks(specs, brought, week, paths, tell)
+    _note_problems(brought, OF_BENCHMARKS, week)
+    fit = _select_fit_benchmarks(specs, brought, week, paths)
     for entry in models.values():
         _audit_model(entry, fit, runner, week)
     try:
         others = bring_up_to_date(replace(scope, again={}), _OTHERS, look, runner)
         week.note(others)
-        _note_problems(others, _OTHERS, week, tell)
+        _note_problems(others, _OTHERS, week)
     except AuditError as error:
-        _note(week, tell, str(error))
+        week.note_problem(str(error))
     # Also where nothing is new: the report says what could not be audited, and when the audit was.
     runner.run("publish", "the weekly audit")
     tell(week.summary)
     return week
 
 
-def _roll_cutoffs(paths: DataPaths, today: date, week: WeeklySummary, tell: Log) -> None:
+def _roll_cutoffs(paths: DataPaths, today: date, week: WeeklySummary) -> None:
     before = load_benchmarks()
     if not any(spec.is_relative for spec in before.values()):
         return
@@ -126,11 +131,11 @@ def _roll_cutoffs(paths: DataPaths, today: date, week: WeeklySummary, tell: Log)
         if not roll_day(paths, today):
             return
     except DataError as error:
-        _note(week, tell, str(error))
+        week.note_problem(str(error))
         return
     after = load_benchmarks()
     week.rolled = [words for moved in find_moved_cutoffs(before, after).values() for words in moved]
-    tell(f"relative cutoffs are counted from {today} on: {', '.join(week.rolled) or 'none moved'}")
+    week.tell(f"relative cutoffs are counted from {today} on: {', '.join(week.rolled) or 'none moved'}")
 
 
 def _read_documents_version(source: str, paths: DataPaths) -> str | None:
@@ -140,14 +145,14 @@ def _read_documents_version(source: str, paths: DataPaths) -> str | None:
         return None
 
 
-def _note_problems(brought: Brought, stages: Sequence[Stage], week: WeeklySummary, tell: Log) -> None:
+def _note_problems(brought: Brought, stages: Sequence[Stage], week: WeeklySummary) -> None:
     """Note what could not be made, each reason once: what is made of it has the same."""
     noted: set[str] = set()
     for stage in stages:
         for partition, reason in brought.reasons_of(stage.name).items():
             is_broken_entry = stage.dimensions == ("source",) and Product(stage.name, partition) in brought.problems
             if reason not in noted and not is_broken_entry:
-                _note(week, tell, f"{stage.name} of {partition} could not be made: {reason}")
+                week.note_problem(f"{stage.name} of {partition} could not be made: {reason}")
                 noted.add(reason)
 
 
@@ -157,36 +162,31 @@ def _audit_model(entry: ModelEntry, specs: Sequence[BenchmarkSpec], runner: Runn
         model = Endpoints().load(entry, runner.paths, runner.tell)
         audit_model(AuditRequest(entry, specs, terminal=False), model, runner, outcome)
     except runner.survives as error:
-        _note(week, runner.tell, f"{entry.name}: {error}")
+        week.note_problem(f"{entry.name}: {error}")
     week.note(Brought(outcome.runs))
     # An entry that names no usable corpus is no problem of the week: as without a reference model, the scores say it.
     for product, reason in outcome.not_made.items():
         if not isinstance(reason, ConfigError):
-            _note(week, runner.tell, f"{product} could not be made: {reason}")
+            week.note_problem(f"{product} could not be made: {reason}")
     if outcome.failed is not None:
-        _note(week, runner.tell, f"{entry.name}: {outcome.failed}")
+        week.note_problem(f"{entry.name}: {outcome.failed}")
 
 
 def _select_fit_benchmarks(
-    specs: Mapping[str, BenchmarkSpec], brought: Brought, week: WeeklySummary, paths: DataPaths, tell: Log
+    specs: Mapping[str, BenchmarkSpec], brought: Brought, week: WeeklySummary, paths: DataPaths
 ) -> list[BenchmarkSpec]:
     """Those that are built and passed their checks, up to date or not."""
-    told = brought.reasons_of(*(stage.name for stage in OF_BENCHMARKS))
+    noted = brought.reasons_of(*(stage.name for stage in OF_BENCHMARKS))
     fit = []
     for name, spec in specs.items():
         try:
             read_built(paths, name).require_passed_checks()
         except AuditError as error:
-            if name not in told:
-                _note(week, tell, f"{name}: {error}")
+            if name not in noted:
+                week.note_problem(f"{name}: {error}")
         else:
             fit.append(spec)
     return fit
-
-
-def _note(week: WeeklySummary, tell: Log, problem: str) -> None:
-    week.problems.append(problem)
-    tell(problem)
 
 
 WEEKLY_IS_ON = "CORPUS_AUDIT_WEEKLY"

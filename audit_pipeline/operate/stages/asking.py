@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 ASKING_VERSION = "1"
 """Of the code that asks, measures and concludes."""
 _JOURNAL = ".asked.jsonl"
-_SHOWN = 10
 _HANDED_OVER: Rung = "handed over"
 
 Rows = Sequence[Mapping[str, Any]]
@@ -333,22 +332,9 @@ def _journal(pair: Pair, paths: DataPaths) -> AskJournal:
     return AskJournal(_folder(pair, paths) / _JOURNAL)
 
 
-def summarise_asking(report: AskReport) -> Shown:
-    """Of a pair, by what the UI shows: counts, and what came back of each document."""
-    headline = [row for row in report.documents if row["is_headline"]]
-    shown = sorted(headline, key=lambda row: (-(row["score"] or 0.0), row["document_id"]))[:_SHOWN]
-    header = ("document", "side", "longest run (words)", "q (Benjamini-Hochberg)", "claim")
-    body = [
-        (
-            row["title"] or row["document_id"],
-            str(row["side"]).replace("_", "-"),
-            "–" if row["longest_run"] is None else row["longest_run"],
-            "–" if row["q_bh"] is None else f"{row['q_bh']:.3g}",
-            row["claim"],
-        )
-        for row in shown
-    ]
-    reproduced = Counter(row["side"] for row in headline if row["claim"] == "reproduced")
+def _summarise_asking(report: AskReport, paths: DataPaths) -> Shown:
+    """How many answers are new, and what was reproduced; the page of the report has the documents."""
+    reproduced = Counter(row["side"] for row in report.documents if row["is_headline"] and row["claim"] == "reproduced")
     values = {
         "new answers": report.new,
         "requests without a measure": report.unmeasured,
@@ -356,7 +342,7 @@ def summarise_asking(report: AskReport) -> Shown:
         "held-out documents reproduced in part": reproduced["held_out"],
         "data_version": report.data_version,
     }
-    return Shown(len(report.documents), values, {"what came back": (header, body)} if body else {})
+    return Shown(len(report.documents), values, page=paths.report)
 
 
 class AskingOptions(BaseModel):
@@ -393,7 +379,7 @@ def _ask(run: StageRun) -> Made:
     if report.fault is not None:
         raise report.fault
     measured = Finding(not report.unmeasured, shown=Shown(values={"requests without a measure": report.unmeasured}))
-    return Made(report.data_version, summarise_asking(report), {"every_request_measured": measured})
+    return Made(report.data_version, _summarise_asking(report, run.paths), {"every_request_measured": measured})
 
 
 def _list_weekly(scope: Scope, situation: Situation) -> Iterable[str]:
@@ -426,7 +412,7 @@ CHAT_STAGE = Stage(
     options=AskingOptions,
     lock="chat",
     is_optional=True,
-    told="asking about {}: {}",
+    step="asking about {}: {}",
     words={"answers": "requests are not answered, or nothing follows from the answers yet"},
     partitions=_list_weekly,
     inputs=_inputs,

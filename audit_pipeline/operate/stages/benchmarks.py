@@ -1,16 +1,10 @@
-"""The stages of a benchmark before a model: its examples, and what tells members from non-members without one.
-
-What belongs here: the order of read, compute, record and write, for one partition, and what the UI shows of what was
-written: choosing and rounding a few numbers and small tables. What does not: the computations themselves (sources/,
-benchmarks/, separability/), a benchmark as it was built (benchmarks/built_benchmark.py), when a stage is run (assets/),
-and Dagster's own types (operate/dagster/metadata.py).
-"""
+"""The stages of a benchmark before a model: its examples, and what tells members from non-members without one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pydantic import BaseModel, Field
@@ -27,7 +21,7 @@ from audit_pipeline.catalogue.ledger import LineageStep, find_writing_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.evidence.sides import relabel_for_comparison
 from audit_pipeline.metrics.claims import VERDICT_IN_WORDS
-from audit_pipeline.operate.stage import BUILD_BENCHMARKS, Body, Check, Finding, Inputs, Made, Shown, Stage, StageRun
+from audit_pipeline.operate.stage import BUILD_BENCHMARKS, Check, Finding, Inputs, Made, Shown, Stage, StageRun
 from audit_pipeline.separability.assessment import (
     MEASURE,
     WORST,
@@ -59,14 +53,8 @@ class KnownSplit:
 class SplitReport:
     """What is known of a benchmark's split without any model, as written (``quality``: schema SPLIT_QUALITY)."""
 
-    benchmark: BuiltBenchmark
     quality: pa.Table
     split: KnownSplit
-
-    @property
-    def data_version(self) -> str:
-        """Of the table split_quality."""
-        return self.split.versions[f"split_quality/{self.benchmark.name}"]
 
 
 def resolve_spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
@@ -120,7 +108,7 @@ def assess_split(
         )
         for table, rows in rows_of.items()
     }
-    return SplitReport(benchmark, quality, KnownSplit(assessed, versions))
+    return SplitReport(quality, KnownSplit(assessed, versions))
 
 
 def read_split_inputs(name: str, paths: DataPaths) -> dict[str, str | None] | None:
@@ -173,16 +161,12 @@ _PLOTTED = {
     "7-gram overlap, mean": ("ngram_overlap_mean", "7", "nonmembers"),
     "13-gram overlap, mean": ("ngram_overlap_mean", "13", "nonmembers"),
 }
-_OF_SIDES = {"texts", "groups", "uneven_collections", "ngram_overlap_mean", "near_duplicate_pairs", "language_mismatch"}
-
-Rows = Iterable[Mapping[str, Any]]
 
 
-def summarise_build(report: BenchmarkReport) -> Shown:
-    """Of a build: how many texts of each kind there are, and what was left out."""
+def _summarise_build(report: BenchmarkReport) -> Shown:
+    """How many texts of each kind there are, and what was left out."""
     counts = report.counts
     left_out = {**report.documents_left_out, **report.texts_left_out}
-    by_collection = [(name, side["members"], side["nonmembers"]) for name, side in counts["by_collection"].items()]
     return Shown(
         report.examples.num_rows,
         {
@@ -192,64 +176,23 @@ def summarise_build(report: BenchmarkReport) -> Shown:
             "skipped rows": len(report.skipped),
             "digest": report.digest,
         },
-        {
-            "by collection": (("collection", "members", "non-members"), by_collection),
-            "left out": (("reason", "count"), list(left_out.items())),
-        },
+        {"left out": (("reason", "count"), list(left_out.items()))},
     )
 
 
-def summarise_split(report: SplitReport) -> Shown:
-    """Of a split: the verdict, the AUROC of every control (numbers of their own are plotted), and the sides."""
+def _summarise_split(report: SplitReport, paths: DataPaths) -> Shown:
+    """The verdict and the AUROC of every control, which the UI plots; the report has the rest."""
     verdict, found = report.split.assessed.verdict, report.quality.to_pylist()
     of_measure = {(row["measure"], row["part"], row["side"]): row["value"] for row in found}
-    controls = [row for row in found if row["measure"] == MEASURE]
-    numbers = {f"blind AUROC, {row['part']}": row["value"] for row in controls}
+    numbers = {f"blind AUROC, {row['part']}": row["value"] for row in found if row["measure"] == MEASURE}
     numbers |= {name: of_measure.get(key) for name, key in _PLOTTED.items()}
     values = {
         "verdict": verdict,
         "in words": VERDICT_IN_WORDS[verdict],
-        "worst control": next((part for measure, part, _ in of_measure if measure == WORST), "none was read"),
+        "worst control": next((part for measure, part, _ in of_measure if measure == WORST), "none was computed"),
         **{name: value for name, value in numbers.items() if value is not None},
     }
-    tables: dict[str, tuple[tuple[str, ...], Body]] = {
-        "blind controls": (("control", "AUROC", "95% interval", "by it alone", "method"), _control_rows(controls)),
-        "sides": (("measure", "of", "side", "value"), _side_rows(found)),
-    }
-    achieved = report.benchmark.matched
-    if achieved:
-        tables["matched sides"] = (("texts", "blind AUROC", "95% interval", "n"), _matched_rows(achieved["achieved"]))
-    return Shown(len(found), values, tables)
-
-
-def _control_rows(controls: Rows) -> Body:
-    return [
-        (row["part"], *_format_with_interval(row, "value"), row["verdict"] or "–", row["method"]) for row in controls
-    ]
-
-
-def _side_rows(quality_rows: Rows) -> Body:
-    return [
-        (row["measure"].replace("_", " "), row["part"], row["side"], _format_number(row["value"]))
-        for row in quality_rows
-        if row["measure"] in _OF_SIDES
-    ]
-
-
-def _matched_rows(matched_sides: Mapping[str, Mapping[str, Any]]) -> Body:
-    return [
-        (name.replace("_", " "), *_format_with_interval(one, "blind_auroc"), one["n"])
-        for name, one in matched_sides.items()
-    ]
-
-
-def _format_number(value: float | None) -> str:
-    return "–" if value is None else f"{value:z.4g}"
-
-
-def _format_with_interval(row: Mapping[str, Any], name: str) -> tuple[str, str]:
-    low, high = row["ci_low"], row["ci_high"]
-    return _format_number(row[name]), "–" if low is None else f"{low:z.3f} to {high:.3f}"
+    return Shown(len(found), values, page=paths.report)
 
 
 def _build(run: StageRun) -> Made:
@@ -258,7 +201,7 @@ def _build(run: StageRun) -> Made:
         run.log.warning(f"skipped {row.location}: {row.reason}")
     found = {result.name: _to_finding(result) for result in report.checks}
     nothing = Finding(True, "nothing to check in this benchmark")
-    return Made(report.digest, summarise_build(report), {name: found.get(name, nothing) for name in CHECKS})
+    return Made(report.digest, _summarise_build(report), {name: found.get(name, nothing) for name in CHECKS})
 
 
 def _to_finding(result: CheckResult) -> Finding:
@@ -310,7 +253,7 @@ BENCHMARK_STAGE = Stage(
     tables=(EXAMPLES,),
     checks={name: Check(check.description, not check.blocking, check.blocking) for name, check in CHECKS.items()},
     kinds=frozenset({"python", "parquet"}),
-    told="building benchmark: {}",
+    step="building benchmark: {}",
     first="the benchmark {} is built first",
     absent="it has not been built",
     words={"entry": "its entry in the configuration or its sources changed since it was built"},
@@ -341,7 +284,8 @@ def _assess(run: StageRun) -> Made:
         auroc.method if auroc.value is None else VERDICT_IN_WORDS[verdict],
         Shown(values={"verdict": verdict, **({} if auroc.value is None else {"blind AUROC": auroc.value})}),
     )
-    return Made(report.data_version, summarise_split(report), {"sides_alike": finding})
+    version = report.split.versions[f"split_quality/{run.partition}"]
+    return Made(version, _summarise_split(report, run.paths), {"sides_alike": finding})
 
 
 def _inputs_of_split(name: str, situation: Situation) -> Inputs:
@@ -363,7 +307,7 @@ SPLIT_STAGE = Stage(
     checks={"sides_alike": Check("The two sides cannot be separated by their words alone.")},
     options=AssessmentOptions,
     kinds=frozenset({"scikitlearn", "parquet"}),
-    told="assessing the split of {}",
+    step="assessing the split of {}",
     first="the split of {} is assessed first",
     absent="the split has not been assessed, or a file of it is damaged or gone",
     words={

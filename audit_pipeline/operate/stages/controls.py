@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS
 from audit_pipeline.catalogue.control_roles import Role
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import load_controls, load_studies, sources_of
 from audit_pipeline.controls.versions import compute_wanted_version, read_trained_version
 from audit_pipeline.errors import ConfigError
@@ -22,41 +19,19 @@ if TYPE_CHECKING:
     from audit_pipeline.operate.situation import Scope, Situation
 
 _LOG_STEPS = 50
-_OF_MODELS = ("parameters", "steps", "tokens", "seconds", "losses", "device")
-_OF_STUDIES = ("setting", "value", "seed", "detector")
 
 
 def _summarise_control(report: ControlReport) -> Shown:
-    """Of a control: its texts by role, and the result of training each of its models."""
-    manifest = report.manifest
-    models = [(role, *(str(trained[name]) for name in _OF_MODELS)) for role, trained in manifest["models"].items()]
+    """The texts by role, and whether the models were trained now."""
+    roles = report.manifest["roles"]
     return Shown(
-        sum(manifest["roles"].values()),
-        {"trained now": report.trained, "data_version": report.version},
-        {"texts": (("role", "texts"), list(manifest["roles"].items())), "models": (("model", *_OF_MODELS), models)},
+        sum(roles.values()),
+        {
+            "trained now": report.trained,
+            **{f"texts, {role}": count for role, count in roles.items()},
+            "data_version": report.version,
+        },
         paths={"path": report.folder},
-    )
-
-
-def _summarise_convergence(report: ControlReport) -> Shown:
-    """Of a control: where the losses of its models ended, and below what they have to."""
-    return Shown(
-        values={"loss of the last epoch": dict(report.last_losses), "must be below": round(report.most_loss, 3)}
-    )
-
-
-def _summarise_study(name: str, table: pa.Table, paths: DataPaths) -> Shown:
-    """Of a study (schema CONTROL_STUDIES): the AUROC at every setting."""
-    results = [
-        (*(row[column] for column in _OF_STUDIES), f"{row['auroc']:.3f}")
-        for row in table.to_pylist()
-        if row["auroc"] is not None
-    ]
-    return Shown(
-        table.num_rows,
-        tables={"results": ((*_OF_STUDIES, "AUROC"), results)},
-        paths={"path": paths.study(name)},
-        page=paths.report,
     )
 
 
@@ -73,7 +48,8 @@ def _train(run: StageRun) -> Made:
             run.log.info(words)
 
     report = ensure_control_trained(entry, run.paths, run.step(), device=run.models.device, on_step=tell)
-    converged = Finding(report.has_converged, shown=_summarise_convergence(report))
+    losses = {"loss of the last epoch": dict(report.last_losses), "must be below": round(report.most_loss, 3)}
+    converged = Finding(report.has_converged, shown=Shown(values=losses))
     return Made(report.version, _summarise_control(report), {"training_converged": converged})
 
 
@@ -124,7 +100,7 @@ CONTROL_STAGE = Stage(
     },
     kinds=frozenset({"torch", "transformers", "parquet"}),
     lock="gpu",
-    told="training the control {}: one model on its members, the control model on other texts",
+    step="training the control {}: one model on its members, the control model on other texts",
     first="the control {} is trained first",
     absent="it has not been trained",
     words={"entry": "its entry in the configuration or its documents changed since it was trained"},
@@ -142,7 +118,7 @@ def _study(run: StageRun) -> Made:
     control = load_controls().named(study.control)
     log = progress_logger(run.log)
     table = run_study(study, control, run.paths, run.step(), device=run.models.device, log=log)
-    return Made(None, _summarise_study(study.name, table, run.paths))
+    return Made(None, Shown(table.num_rows, paths={"path": run.paths.study(study.name)}, page=run.paths.report))
 
 
 STUDY_STAGE = Stage(

@@ -1,9 +1,4 @@
-"""The stage that concludes: from a pair's latest scores to its findings and its answer, with their lineage.
-
-What belongs here: the order of read, conclude, record and write, gathering what the answer's rules go by, and answering
-again for findings that have none. What does not: the statistics (evidence/), the rules and the row of an answer
-(report/pair_answer.py).
-"""
+"""The stage that concludes: from a pair's latest scores to its findings and its answer, with their lineage."""
 
 from __future__ import annotations
 
@@ -36,8 +31,6 @@ from audit_pipeline.catalogue.files import read_json_if_whole, table_from_rows
 from audit_pipeline.catalogue.ledger import LineageStep, RowOrigin, file_of, read_latest_run, read_ledger
 from audit_pipeline.catalogue.paths import DataPaths, model_page_path
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.evidence.evaluate_options import choose_headline_detector
-from audit_pipeline.evidence.evaluation import Evaluation
 from audit_pipeline.evidence.findings import Findings, compute_findings
 from audit_pipeline.evidence.sides import relabel_for_comparison
 from audit_pipeline.metrics.roc import METRICS
@@ -57,9 +50,8 @@ from audit_pipeline.operate.stage import (
     StageRun,
 )
 from audit_pipeline.operate.stages.benchmarks import read_or_assess_split
-from audit_pipeline.operate.stages.scores import GRID_NOTE, statistics_version
+from audit_pipeline.operate.stages.scores import GRID_NOTE, build_origin, statistics_version
 from audit_pipeline.report.pair_answer import AskedPair, Row, Setting, answer_pair
-from audit_pipeline.report.vocabulary import OPPOSITE, Q_LEVEL
 from audit_pipeline.scoring.needs.registry import is_extra
 
 if TYPE_CHECKING:
@@ -204,17 +196,12 @@ class EvaluationReport:
     answer: Row
 
     @property
-    def evaluation(self) -> Evaluation:
-        """The metrics among the findings."""
-        return self.findings.evaluation
-
-    @property
     def out_of_range(self) -> int:
         """How many metrics or interval ends are beyond the bounds of their metric."""
         bounds = {metric.name: metric.bounds for metric in METRICS.values()}
         return sum(
             1
-            for row in self.evaluation.table.to_pylist()
+            for row in self.findings.evaluation.table.to_pylist()
             for number in (row["value"], row["ci_low"], row["ci_high"])
             if number is not None and not bounds[row["metric"]][0] <= number <= bounds[row["metric"]][1]
         )
@@ -256,9 +243,7 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
         paths,
         step,
         upstream=upstream,
-        model_fingerprint=model.identity.model_fingerprint,
-        tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
-        benchmark_digest=benchmark.digest,
+        **build_origin(model, benchmark),
     )
     return EvaluationReport(pair, found, versions["evaluations"], answer)
 
@@ -282,9 +267,9 @@ def write_findings(
     }
 
 
-def summarise_findings(report: EvaluationReport, paths: DataPaths) -> Shown:
-    """Of a pair's findings: the answer, AUROC of every detector, what the headline detector decided, ROC curves."""
-    found, tables, answer = report.evaluation, report.findings.tables, report.answer
+def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> Shown:
+    """The answer, AUROC of every detector, ROC curves; the page of the report has the rest."""
+    found, answer = report.findings.evaluation, report.answer
     aurocs = {
         row["detector"]: round(row["value"], 4)
         for row in found.table.to_pylist()
@@ -295,8 +280,6 @@ def summarise_findings(report: EvaluationReport, paths: DataPaths) -> Shown:
         "answer": f"{answer['headline']} {answer['explanation']}",
         **({"reason": found.reason} if found.reason else {}),
         **{f"AUROC {detector}{of}": value for detector, value in aurocs.items()},
-        **summarise_decisions(tables),
-        **{f"rows of {name}": table.num_rows for name, table in tables.items() if name != "evaluations"},
         "claim level": found.claim_level,
         "split verdict": found.split_verdict,
         "data_version": report.data_version,
@@ -311,20 +294,11 @@ def summarise_findings(report: EvaluationReport, paths: DataPaths) -> Shown:
     )
 
 
-def summarise_decisions(tables: Mapping[str, pa.Table]) -> dict[str, object]:
-    """How many groups stand out by the detector that the thresholds name, or why none is said to."""
-    detector = choose_headline_detector(set(tables["decisions"]["detector"].to_pylist()))
-    tests = [row for row in tables["group_tests"].to_pylist() if row["detector"] == detector]
-    if any(row["direction"] == OPPOSITE for row in tests):
-        return {"direction": "opposite: known members score lower than non-members, so no group is said to stand out"}
-    return {f"groups with q <= {Q_LEVEL}": sum(row["q_bh"] <= Q_LEVEL for row in tests)} if tests else {}
-
-
 def _evaluate(run: StageRun) -> Made:
     report = evaluate_pair(run.pair, run.models.tokenized(run.pair.model, run.paths), run.paths, run.step())
     wrong = report.out_of_range
     finding = Finding(not wrong, shown=Shown(values={"out of range": wrong}))
-    return Made(report.data_version, summarise_findings(report, run.paths), {"metrics_in_range": finding})
+    return Made(report.data_version, _summarise_findings(report, run.paths), {"metrics_in_range": finding})
 
 
 def _inputs(partition: str, situation: Situation) -> Inputs:

@@ -1,8 +1,4 @@
-"""The stage that searches whole documents: from a benchmark's documents to what the model can be made to say of them.
-
-What belongs here: which documents a benchmark has, and the order of read, search, record and write. What does not: the
-search and what is concluded (extraction/).
-"""
+"""The stage that searches a benchmark's documents for what the model can be made to say of them."""
 
 from __future__ import annotations
 
@@ -32,8 +28,8 @@ from audit_pipeline.catalogue.contracts import (
 )
 from audit_pipeline.catalogue.control_files import count_training_occurrences
 from audit_pipeline.catalogue.control_roles import EXPOSED
-from audit_pipeline.catalogue.ledger import LineageStep, RowOrigin
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.ledger import LineageStep
+from audit_pipeline.catalogue.paths import DataPaths, model_page_path
 from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.extraction.conclusions import conclude_memorisation, windows_from_rows
@@ -46,9 +42,9 @@ from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.metrics.claims import TOO_SHORT
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
-from audit_pipeline.operate.freshness import pair_of
+from audit_pipeline.operate.freshness import inputs_of_entry, pair_of
 from audit_pipeline.operate.stage import AUDIT_PAIRS, Inputs, Job, Made, Product, Shown, Stage, StageRun
-from audit_pipeline.operate.stages.scores import GRID_NOTE, statistics_version
+from audit_pipeline.operate.stages.scores import GRID_NOTE, build_origin, statistics_version
 from audit_pipeline.report.extraction_words import SearchCounts, describe_extraction
 from audit_pipeline.report.vocabulary import Q_LEVEL
 from audit_pipeline.sources.config import all_sources
@@ -65,8 +61,6 @@ EXTRACTION_VERSION = "4"
 
 USUAL = parse_search(PREFIX, SUFFIX, COARSE_TO_FINE)
 """How documents are searched by default."""
-
-_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -131,12 +125,7 @@ def extract_pair(
         f"token_statistics/{pair.partition}": statistics_version(model, benchmark.digest),
         **build_reference_upstream(reference),
     }
-    origin = RowOrigin(
-        model_fingerprint=model.identity.model_fingerprint,
-        tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
-        benchmark_digest=benchmark.digest,
-        settings=build_lineage_settings(search_options),
-    )
+    origin = build_origin(model, benchmark, build_lineage_settings(search_options))
     versions = {
         table: store.write(paths, step, table, pair, rows, upstream=upstream, **origin)
         for table, rows in tables.items()
@@ -267,7 +256,7 @@ def read_whole_documents(built: BuiltBenchmark, paths: DataPaths) -> Mapping[str
     where it is of rows. Raises DataError where one is no longer there."""
     wanted = built.examples["document_id"].unique()
     names: list[str] = wanted.to_pylist()
-    sources = [one for one in built.manifest["source_versions"] if one in all_sources()]
+    sources = [name for name in built.manifest["source_versions"] if name in all_sources()]
     found: dict[str, Mapping[str, Any]] = {}
     columns = ["document_id", "title", "text", "url", "places"]
     for source in sources:
@@ -304,9 +293,9 @@ def _compute_near_verbatim(
 
     near = Nearness(search_options.near_verbatim, BEAMS, edits=False)
     return {
-        one.document.name: search.near_verbatim(one, one.found.strongest[0], backend_of, near)
-        for one in extractions
-        if one.document.side == "audited" and one.found.strongest
+        extraction.document.name: search.near_verbatim(extraction, extraction.found.strongest[0], backend_of, near)
+        for extraction in extractions
+        if extraction.document.side == "audited" and extraction.found.strongest
     }
 
 
@@ -325,19 +314,20 @@ def _build_empty_extraction(document: SearchedDocument) -> Extraction:
     return Extraction(document, nothing, np.zeros(0, dtype=np.bool_), judged, found)
 
 
-def summarise_extraction(report: ExtractionReport) -> Shown:
-    """Of a pair: the answer in the report's words, how many documents the model reproduces something of, and of which
-    the most."""
+def summarise_extraction(report: ExtractionReport, paths: DataPaths) -> Shown:
+    """The answer in the report's words and how many documents the model reproduces something of; the page of the report
+    has the passages."""
     rows = report.documents.to_pylist()
     searched = [row for row in rows if row["windows"]]
     audited = [row for row in searched if row["side"] == "audited"]
     held_out = [row for row in searched if row["side"] == "held_out"]
-    reproduced = [row for row in audited if row["claim"] == "reproduced"]
-    held_out_reproduced = sum(row["claim"] == "reproduced" for row in held_out)
+    reproduced, held_out_reproduced = (
+        sum(row["claim"] == "reproduced" for row in documents) for documents in (audited, held_out)
+    )
     counted = SearchCounts(
         documents=len(audited),
         without_window=sum(row["side"] == "audited" and not row["windows"] for row in rows),
-        reproduced=len(reproduced),
+        reproduced=reproduced,
         stand_out=sum(row["q_bh"] is not None and row["q_bh"] <= Q_LEVEL for row in audited),
         held_out=len(held_out),
         held_out_reproduced=held_out_reproduced,
@@ -347,31 +337,19 @@ def summarise_extraction(report: ExtractionReport) -> Shown:
         grid=any(row["grid_settings"] for row in rows),
         asked=False,
     )
-    words = describe_extraction(report.pair.model, report.pair.benchmark, counted)
-    strongest = sorted(reproduced, key=lambda row: (-row["covered_at_0_001"], -row["longest_run"]))[:_SHOWN]
     values = {
-        "answer": words.headline,
+        "answer": describe_extraction(report.pair.model, report.pair.benchmark, counted).headline,
         **({"reason": rows[0]["reason"]} if rows and not searched else {}),
         **({"reference model": f"there is none: {report.no_reference}"} if report.no_reference is not None else {}),
         **({"damaged parts set aside": len(report.unreadable_parts)} if report.unreadable_parts else {}),
         "audited documents": len(audited),
-        "documents reproduced in part": len(reproduced),
+        "documents reproduced in part": reproduced,
         "held-out documents": len(held_out),
         "held-out documents reproduced in part": held_out_reproduced,
         "windows": sum(row["windows"] for row in rows),
         "data_version": report.data_version,
     }
-    body = [
-        (
-            row["title"] or row["document_id"],
-            f"{row['covered_at_0_001']:.2%}",
-            row["longest_run"],
-            "–" if row["q_bh"] is None else f"{row['q_bh']:.3g}",
-        )
-        for row in strongest
-    ]
-    header = ("document", "covered at p of at least 0.001", "longest run (characters)", "q (Benjamini-Hochberg)")
-    return Shown(len(rows), values, {"what it reproduces": (header, body)} if body else {})
+    return Shown(len(rows), values, page=model_page_path(paths.reports, report.pair.model))
 
 
 class ExtractionOptions(BaseModel):
@@ -410,7 +388,7 @@ def _extract(run: StageRun) -> Made:
     backend_of = partial(run.models.backend, paths=run.paths, log=run.log)
     with run.progress(f"documents of {pair.benchmark}, {pair.model}") as tell:
         report = extract_pair(pair, model, run.paths, backend_of, run.step(build_search_version(asked)), asked, tell)
-    return Made(report.data_version, summarise_extraction(report))
+    return Made(report.data_version, summarise_extraction(report, run.paths))
 
 
 def _list_searched(scope: Scope, situation: Situation) -> Iterable[str]:
@@ -437,13 +415,7 @@ def _recorded(partition: str, situation: Situation) -> Inputs | None:
     entry = situation.latest(DOCUMENT_MEMORISATION.name, partition)
     if entry is None:
         return None
-    return {
-        **entry.upstream,
-        "code": entry.code_version,
-        "model": entry.model_fingerprint,
-        "endpoint": entry.model_fingerprint,
-        "statistics": entry.upstream.get(f"token_statistics/{partition}"),
-    }
+    return {**inputs_of_entry(entry), "statistics": entry.upstream.get(f"token_statistics/{partition}")}
 
 
 EXTRACTION_STAGE = Stage(

@@ -23,7 +23,7 @@ from audit_pipeline.references.frequencies import (
 if TYPE_CHECKING:
     from audit_pipeline.operate.situation import Scope, Situation
 
-_LOGGED, _LISTED = 20, 50
+_LOGGED = 20
 
 
 def _count(run: StageRun) -> Made:
@@ -49,21 +49,17 @@ def _count(run: StageRun) -> Made:
 
 
 def _summarise_count(report: FrequencyReport) -> Shown:
-    count = report.count
-    skipped = [(row.location, row.reason) for row in count.skipped[:_LISTED]] if count is not None else []
     return Shown(
         report.vocabulary,
         {
             "tokens": report.tokens,
             "documents": report.documents,
             "skipped rows": report.skipped_rows,
-            "up to date before": count is None,
-            **({} if count is None else {"MB/s": round(count.megabytes_per_second, 2), "counted by": count.way}),
+            "up to date before": report.count is None,
             "tokenizer_fingerprint": report.tokenizer_fingerprint,
             "corpus digest": report.metadata["corpus_digest"],
             "data_version": report.data_version,
         },
-        {"skipped": (("row", "reason"), skipped)} if skipped else {},
         paths={"path": report.path},
     )
 
@@ -135,7 +131,7 @@ FREQUENCIES_STAGE = Stage(
     kinds=frozenset({"numpy", "parquet"}),
     lock="references",
     is_optional=True,
-    told="counting tokens of {} for {}",
+    step="counting tokens of {} for {}",
     first="the tokens of {} are counted first",
     absent="its tokens have not been counted with the model's tokenizer",
     words={

@@ -1,8 +1,4 @@
-"""The stage that looks for a benchmark's texts in an open corpus, word for word.
-
-What belongs here: the order of read, search, record and write, what is up to date, and what the UI shows. What does
-not: the search itself (overlap/).
-"""
+"""The stage that looks for a benchmark's texts in an open corpus, word for word."""
 
 from __future__ import annotations
 
@@ -29,8 +25,6 @@ from audit_pipeline.references.config import load_references
 
 if TYPE_CHECKING:
     from audit_pipeline.operate.situation import Scope, Situation
-
-_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -96,17 +90,15 @@ def search_benchmark(
     return OverlapReport(benchmark, tables[CORPUS_OVERLAP], result, version)
 
 
-def summarise_overlap(report: OverlapReport) -> Shown:
-    """Of a search: how many texts were found, how much of the corpus was read, and the longest passages."""
-    rows, result = report.texts.to_pylist(), report.result
-    verdicts = Counter(row["verdict"] for row in rows)
+def _summarise_overlap(report: OverlapReport) -> Shown:
+    """How many texts were found, and how much of the corpus was read; the report has the passages."""
+    result = report.result
+    verdicts = Counter(report.texts.column("verdict").to_pylist())
     unread = [(shard.name, shard.problem) for shard in result.reports.values() if shard.problem is not None]
-    longest = sorted((row for row in rows if row["longest"]), key=lambda row: -row["longest"])[:_SHOWN]
-    body = [(row["example_id"], row["longest"], f"{row['covered']:.0%}", row["documents"]) for row in longest]
     return Shown(
-        len(rows),
+        report.texts.num_rows,
         {
-            "answer": describe_overlap(result, verdicts, len(rows)),
+            "answer": describe_overlap(result, verdicts, report.texts.num_rows),
             **dict(sorted(verdicts.items())),
             "contaminated by the rule": report.contaminated,
             "rule": f"{result.rule.name}: {result.rule.source}",
@@ -115,10 +107,7 @@ def summarise_overlap(report: OverlapReport) -> Shown:
             "shards": len(result.corpus.shards),
             "data_version": report.data_version,
         },
-        {
-            **({"longest passages": (("text", "words", "of the text", "documents"), body)} if body else {}),
-            **({"shards that could not be read": (("shard", "reason"), unread)} if unread else {}),
-        },
+        {"shards that could not be read": (("shard", "reason"), unread)} if unread else {},
     )
 
 
@@ -163,7 +152,7 @@ def _search(run: StageRun) -> Made:
     counted = {"contaminated": contaminated, "texts": report.texts.num_rows}
     return Made(
         report.data_version,
-        summarise_overlap(report),
+        _summarise_overlap(report),
         {
             "whole_corpus_read": Finding(result.is_complete, shown=Shown(values=read)),
             "no_text_contaminated": Finding(not contaminated, shown=Shown(values=counted)),
@@ -215,7 +204,7 @@ OVERLAP_STAGE = Stage(
     kinds=frozenset({"numpy", "parquet"}),
     lock="references",
     is_optional=True,
-    told="looking for the texts of {} in {}",
+    step="looking for the texts of {} in {}",
     first="the texts of {} are looked for first",
     absent="its texts have not been looked for in this corpus",
     words={

@@ -1,9 +1,4 @@
-"""The stages up to a pair's scores: the model is run into the cache of token statistics, and detectors score from it.
-
-What belongs here: the order of read, run or score, record and write, with their lineage, from texts to scores and
-highlights; the cache of a pair's reference model, too; the data version of what was run. What does not: the forward
-pass (token_statistics/), detectors (detectors/), what they need besides, and reading the cache (scoring/).
-"""
+"""The stages up to a pair's scores: the model is run into the cache of token statistics, detectors score from that."""
 
 from __future__ import annotations
 
@@ -30,15 +25,14 @@ from audit_pipeline.catalogue.contracts import (
     digest,
 )
 from audit_pipeline.catalogue.files import cast_to_columns
-from audit_pipeline.catalogue.ledger import LineageStep, record_entry
+from audit_pipeline.catalogue.ledger import LineageStep, RowOrigin, record_entry
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.versions import table_version
 from audit_pipeline.detectors.registry import BROUGHT_BY, mark_defaults, select
 from audit_pipeline.endpoints.client import UnansweredError
 from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.evidence.sides import ScoreColumn, build_score_columns
 from audit_pipeline.models.tokenized_model import KnownModel, TokenizedModel
-from audit_pipeline.operate.freshness import pair_of
+from audit_pipeline.operate.freshness import inputs_of_entry, pair_of
 from audit_pipeline.operate.seen_models import SeenModel
 from audit_pipeline.operate.stage import AUDIT_PAIRS, UNKNOWN, Check, Finding, Inputs, Made, Shown, Stage, StageRun
 from audit_pipeline.scoring.highlights import build_highlights
@@ -54,42 +48,33 @@ if TYPE_CHECKING:
 _REASONS = 20
 
 
-class OtherModels:
-    """What audits need of other models than the audited ones (a reference model), run for the pairs of a run.
+def run_other_models(
+    model: TokenizedModel,
+    pairs: Sequence[Pair],
+    paths: DataPaths,
+    backend_of: BackendOf,
+    tell: Callable[[str], None],
+    on_progress: Callable[[Progress], None] | None = None,
+) -> None:
+    """Run what audits need of other models than the audited one (a reference model) over the texts of its pairs.
 
-    ``pairs`` are the run's, by the name of their model. ``tell`` is called with the reason where something could
-    not be run: some detectors go without then.
+    To be called once for all pairs of a model, before the first is run: the models would take turns otherwise. Pairs
+    that cannot be audited are left to their own run to tell. ``tell`` is called with the reason where something could
+    not be run: some detectors go without then. Raises TransientError where a hub could not be reached: it may be
+    reached later.
     """
-
-    def __init__(
-        self, pairs: Mapping[str, Sequence[Pair]], paths: DataPaths, backend_of: BackendOf, tell: Callable[[str], None]
-    ) -> None:
-        self._pairs, self._paths, self._backend_of, self._tell = pairs, paths, backend_of, tell
-        self._done: set[str] = set()
-
-    def run_for(self, name: str, model: TokenizedModel, on_progress: Callable[[Progress], None] | None = None) -> None:
-        """Run them over the texts of all pairs of ``model``, which is called ``name``; the second time nothing.
-
-        To be called before the first of its pairs is run: the models would take turns otherwise. Pairs that cannot be
-        audited are left to their own run to tell. Raises TransientError where a hub could not be reached: it may be
-        reached later.
-        """
-        if name in self._done:
-            return
-        session = Session(model, select(), self._paths)
-        try:
-            if session.runs_other_models:
-                texts = _texts_of_all(self._pairs[name], model, self._paths)
-                session.run_other_models(texts, self._backend_of, on_progress=on_progress)
-            problems = session.missing_of_other_models
-        except AuditError as error:
-            # A server of a model was asked patiently by then; a hub is tried again.
-            if isinstance(error, TransientError) and not isinstance(error, UnansweredError):
-                raise
-            problems = [str(error)]
-        for problem in problems:
-            self._tell(f"{name}: detectors that need another model are not computed: {problem}")
-        self._done.add(name)
+    session = Session(model, select(), paths)
+    try:
+        if session.runs_other_models:
+            session.run_other_models(_texts_of_all(pairs, model, paths), backend_of, on_progress=on_progress)
+        problems = session.missing_of_other_models
+    except AuditError as error:
+        # A server of a model was asked patiently by then; a hub is tried again.
+        if isinstance(error, TransientError) and not isinstance(error, UnansweredError):
+            raise
+        problems = [str(error)]
+    for problem in problems:
+        tell(f"{model.entry.name}: detectors that need another model are not computed: {problem}")
 
 
 def _texts_of_all(pairs: Sequence[Pair], model: TokenizedModel, paths: DataPaths) -> list[str]:
@@ -123,7 +108,7 @@ def run_tokens(
 ) -> PassesSummary:
     """Bring the caches of token statistics up to the benchmark's texts, and to what detectors need besides.
 
-    Passes of other models are not among them: see :class:`OtherModels`.
+    Passes of other models are not among them: see :func:`run_other_models`.
     """
     benchmark = _read_auditable_benchmark(pair, model, paths)
     summary = build_audit_session(benchmark, model, paths).run(
@@ -136,11 +121,21 @@ def run_tokens(
         pair,
         data_version=statistics_version(model, benchmark.digest),
         upstream={f"examples/{pair.benchmark}": benchmark.digest},
+        **build_origin(model, benchmark),
+    )
+    return summary
+
+
+def build_origin(
+    model: TokenizedModel, benchmark: BuiltBenchmark, settings: Mapping[str, object] | None = None
+) -> RowOrigin:
+    """The origin of the rows of a model on a benchmark."""
+    return RowOrigin(
         model_fingerprint=model.identity.model_fingerprint,
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
         benchmark_digest=benchmark.digest,
+        settings=settings,
     )
-    return summary
 
 
 def statistics_version(model: KnownModel, benchmark_digest: str) -> str:
@@ -167,14 +162,12 @@ are done again."""
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """How many scores of each status were written for a pair; ``columns`` are those with a label, for plots."""
+    """How many scores of each status were written for a pair."""
 
-    pair: Pair
     rows: int
     by_status: Mapping[str, int]
     reasons: Mapping[str, int]
     data_version: str
-    columns: Sequence[ScoreColumn]
 
 
 def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: LineageStep) -> ScoreReport:
@@ -201,27 +194,14 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lineag
         f"token_statistics/{pair.partition}": statistics_version(model, benchmark.digest),
     }
     highlighted = build_highlights(table, examples, pair, model, paths)
-    written = {
-        HIGHLIGHTS: (highlighted, None, {**upstream, f"scores/{pair.partition}": version}),
-        # Last: where they are, everything is that later stages read.
-        SCORES: (table, version, {**upstream, **session.upstream}),
-    }
-    for declared, (rows, data_version, from_what) in written.items():
-        store.write(
-            paths,
-            step,
-            declared,
-            pair,
-            rows,
-            data_version=data_version,
-            upstream=from_what,
-            model_fingerprint=model.identity.model_fingerprint,
-            tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
-            benchmark_digest=benchmark.digest,
-        )
+    origin = build_origin(model, benchmark)
+    from_scores = {**upstream, f"scores/{pair.partition}": version}
+    store.write(paths, step, HIGHLIGHTS, pair, highlighted, upstream=from_scores, **origin)
+    # Last: where they are, everything is that later stages read.
+    from_needs = {**upstream, **session.upstream}
+    store.write(paths, step, SCORES, pair, table, data_version=version, upstream=from_needs, **origin)
     reasons = Counter(reason for reason in table.column("reason").to_pylist() if reason is not None)
-    columns = build_score_columns(table, examples, pair)
-    return ScoreReport(pair, len(table), Counter(table.column("status").to_pylist()), reasons, version, columns)
+    return ScoreReport(len(table), Counter(table.column("status").to_pylist()), reasons, version)
 
 
 def _build_pass_options() -> type[BaseModel]:
@@ -239,14 +219,13 @@ def _run_model(run: StageRun) -> Made:
     """Bring the cache up to the texts of one pair; a model's pairs share what other models have to be run on."""
     pair, paths = run.pair, run.paths
     backend_of = partial(run.models.backend, paths=paths, log=run.log)
-    if "others" not in run.shared:
-        pairs: dict[str, list[Pair]] = {}
-        for each in map(pair_of, run.partitions):
-            pairs.setdefault(each.model, []).append(each)
-        run.shared["others"] = OtherModels(pairs, paths, backend_of, run.log.info)
     model = run.models.load_for_run(pair.model, paths, run.log)
-    with run.progress(f"other models that detectors of {pair.model} need") as tell:
-        run.shared["others"].run_for(pair.model, model, tell)
+    with_others: set[str] = run.shared.setdefault("run with other models", set())
+    if pair.model not in with_others:
+        pairs = [own for own in map(pair_of, run.partitions) if own.model == pair.model]
+        with run.progress(f"other models that detectors of {pair.model} need") as tell:
+            run_other_models(model, pairs, paths, backend_of, run.log.info, tell)
+        with_others.add(pair.model)
     kinds: list[Kind] = ["base", *(kind for kind in OPTIONAL_KINDS if getattr(run.options, kind))]
     with run.progress(f"{pair.model} on {pair.benchmark}") as tell:
         summary = run_tokens(
@@ -309,10 +288,10 @@ def _recorded_of_statistics(partition: str, situation: Situation) -> Inputs | No
         return None
     of_pass = passes[-1].data_version if passes else entry.upstream.get(f"token_statistics/{partition}")
     return {
+        **inputs_of_entry(entry),
+        # Its settings have the versions of the code.
+        "code": None,
         f"examples/{pair_of(partition).benchmark}": entry.benchmark_digest,
-        "model": entry.model_fingerprint,
-        "endpoint": entry.model_fingerprint,
-        "tokenizer": entry.tokenizer_fingerprint,
         "settings": of_pass,
         "reference model": None if scores is None else join_versions("reference_model", scores.upstream),
     }
@@ -395,11 +374,7 @@ def _recorded_of_scores(partition: str, situation: Situation) -> Inputs | None:
     entry = situation.latest(SCORES.name, partition)
     if entry is None:
         return None
-    return {
-        f"token_statistics/{partition}": entry.upstream.get(f"token_statistics/{partition}"),
-        "token frequencies": join_versions("token_frequencies", entry.upstream),
-        "code": entry.code_version,
-    }
+    return {**inputs_of_entry(entry), "token frequencies": join_versions("token_frequencies", entry.upstream)}
 
 
 SCORES_STAGE = Stage(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,8 +9,7 @@ import dagster as dg
 import pytest
 from made_workspace import Workspace, make_workspace, quick_folder
 
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.dagster.instance import ensure_dagster_home
+from audit_pipeline.operate.dagster.instance import open_instance
 
 
 @pytest.fixture
@@ -22,22 +20,8 @@ def workspace(
         yield make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
 
 
-@pytest.fixture(scope="session")
-def fresh_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Dagster home whose databases have their tables: making those takes longer than most tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DAGSTER_HOME", "")
-        home = ensure_dagster_home(DataPaths(tmp_path_factory.mktemp("home")))
-        with dg.DagsterInstance.get() as made:
-            job = dg.JobDefinition(name="nothing", graph_def=dg.GraphDefinition(name="nothing"))
-            made.delete_run(made.create_run_for_job(job).run_id)
-    return home
-
-
 @pytest.fixture
-def instance(workspace: Workspace, fresh_home: Path) -> Iterator[dg.DagsterInstance]:
+def instance(workspace: Workspace) -> Iterator[dg.DagsterInstance]:
     """As the command line opens it, of the home of the workspace."""
-    shutil.copytree(fresh_home, workspace.paths.dagster_home)
-    ensure_dagster_home(workspace.paths)
-    with dg.DagsterInstance.get() as made:
+    with open_instance(workspace.paths) as made:
         yield made

@@ -8,7 +8,6 @@ import dagster as dg
 import pytest
 
 from audit_pipeline.definitions import defs
-from audit_pipeline.operate.dagster.jobs import REPORTS
 from audit_pipeline.operate.dagster.partitions import register
 
 WAREHOUSE, REPORT = dg.AssetKey("warehouse"), dg.AssetKey("contamination_report")
@@ -35,7 +34,7 @@ class Ticks:
         result = dg.evaluate_automation_conditions(
             self.definitions,
             self.instance,
-            asset_selection=dg.AssetSelection.groups(REPORTS),
+            asset_selection=dg.AssetSelection.groups("5_reports"),
             cursor=self.cursor,
         )
         self.cursor = result.cursor

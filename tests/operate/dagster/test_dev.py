@@ -16,7 +16,8 @@ from live_workspace import end, launch, make, start_services
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.dagster.dev import serve_report
-from audit_pipeline.operate.dagster.metadata import REPORT_URL, link_report
+from audit_pipeline.operate.dagster.metadata import REPORT_URL, metadata_of
+from audit_pipeline.operate.stage import Shown
 
 GONE_SECONDS = 60.0
 
@@ -49,9 +50,10 @@ def test_the_report_alone_is_served_to_this_machine_and_linked(tmp_path: Path, m
         connection.request("GET", "/../texts.txt")
         assert connection.getresponse().status == 404
     monkeypatch.setenv(REPORT_URL, url)
-    assert link_report()["report"].value == url
+    shown = Shown(page=paths.report)
+    assert metadata_of(shown)["page"].value == url
     monkeypatch.delenv(REPORT_URL)
-    assert link_report() == {}
+    assert metadata_of(shown)["page"].value == str(paths.report)
 
 
 @pytest.mark.slow

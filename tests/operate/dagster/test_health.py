@@ -9,7 +9,8 @@ from made_workspace import Workspace, temporal, tiny_control
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.dagster.health import examine_dagster
-from audit_pipeline.operate.dagster.instance import ensure_dagster_home, lock_run_file, mark_dead_runs_failed
+from audit_pipeline.operate.dagster.instance import ensure_dagster_home, mark_dead_runs_failed
+from audit_pipeline.operate.dagster.locks import lock_run_file
 
 
 @dg.job(name="made")

@@ -25,11 +25,10 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.operate.dagster.instance import (
     dead_runs,
     ensure_dagster_home,
-    hold_run_file,
-    lock_run_file,
     mark_dead_runs_failed,
     open_instance,
 )
+from audit_pipeline.operate.dagster.locks import hold_run_file, lock_run_file
 from audit_pipeline.operate.dagster.run import run_job
 from audit_pipeline.operate.dagster.tags import REASON_TAG
 
@@ -38,7 +37,7 @@ _RUN = """
 import sys, time
 from pathlib import Path
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.dagster.instance import hold_run_file
+from audit_pipeline.operate.dagster.locks import hold_run_file
 with hold_run_file(DataPaths(Path(sys.argv[1])), sys.argv[2]):
     print("held", flush=True)
     time.sleep(300)
@@ -121,6 +120,21 @@ def test_a_new_home_is_opened_by_one_at_a_time(workspace: Workspace, monkeypatch
     with ThreadPoolExecutor(4) as threads:
         assert [looked.result() for looked in [threads.submit(look) for _ in range(4)]] == [0, 0, 0, 0]
     assert most == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("file", ["schedules/schedules.db", "history/runs.db", "history/runs/index.db"])
+def test_a_damaged_database_is_said_in_one_line(instance: dg.DagsterInstance, workspace: Workspace, file: str) -> None:
+    (workspace.paths.dagster_home / file).write_bytes(b"no database at all" * 500)
+
+    def look() -> None:
+        with open_instance(workspace.paths) as opened:
+            opened.get_runs()
+            opened.get_dynamic_partitions("model")
+            opened.all_instigator_state()
+
+    with pytest.raises(DataError, match=r"storage in .* cannot be read .*file is not a database.* backup") as error:
+        look()
+    assert "\n" not in str(error.value)
 
 
 def test_a_run_is_marked_failed_once_its_process_is_gone(instance: dg.DagsterInstance, workspace: Workspace) -> None:

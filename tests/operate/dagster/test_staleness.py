@@ -30,9 +30,9 @@ from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.controls.build import ensure_control_trained
 from audit_pipeline.controls.config import load_controls
-from audit_pipeline.operate.audit_request import AuditRequest
 from audit_pipeline.operate.dagster.audit import plan_dry_run
 from audit_pipeline.operate.options import AuditOptions
+from audit_pipeline.operate.requests import AuditRequest
 from audit_pipeline.operate.situation import Scope, Situation
 from audit_pipeline.operate.stages.registry import OF_BENCHMARKS
 from audit_pipeline.token_statistics.run import compute

@@ -15,8 +15,8 @@ import pytest
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError
-from audit_pipeline.operate.dagster import audit_locks
-from audit_pipeline.operate.dagster.audit_locks import (
+from audit_pipeline.operate.dagster import locks
+from audit_pipeline.operate.dagster.locks import (
     has_running_audit,
     hold_audit_lock,
     hold_removal_lock,
@@ -26,7 +26,7 @@ from audit_pipeline.operate.dagster.audit_locks import (
 _HOLD = """
 import sys, time
 from pathlib import Path
-from audit_pipeline.operate.dagster.audit_locks import hold_audit_lock, hold_run_lock
+from audit_pipeline.operate.dagster.locks import hold_audit_lock, hold_run_lock
 from audit_pipeline.catalogue.paths import DataPaths
 paths = DataPaths(Path(sys.argv[1]))
 with hold_run_lock(paths, sys.argv[2], print) if sys.argv[2:] else hold_audit_lock(paths):
@@ -74,7 +74,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
 
 
 def test_a_removal_keeps_out_audits_and_other_removals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_locks, "_GATE_SECONDS", 0.1)
+    monkeypatch.setattr(locks, "_GATE_SECONDS", 0.1)
     paths = DataPaths(tmp_path)
     with hold_removal_lock(paths):
         for hold in (hold_audit_lock, hold_removal_lock):
