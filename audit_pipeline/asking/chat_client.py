@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from audit_pipeline.asking.config import FILE_NAME, ChatModel
 from audit_pipeline.endpoints.budget import Budget, Limits, SharedBudget, Usage
-from audit_pipeline.endpoints.client import PATIENCE, Client, PassingError, RefusedError, ServerAnswer, ServerRequest
+from audit_pipeline.endpoints.client import PATIENCE, Client, RefusedError, ServerAnswer, ServerRequest
 from audit_pipeline.errors import ConfigError, ModelError
-from audit_pipeline.fetch.retry import RetryPolicy
+from audit_pipeline.fetch.retry import PassingError, RetryPolicy
 
 _KEY_HEADERS: Mapping[str, str] = {
     "openai": "Authorization",
@@ -120,34 +121,31 @@ def ask_all(
         f"{entry.name} at {entry.host}", entry, budget, place=place, key_header=key_header, tell=tell, patience=patience
     )
 
-    def read(request: tuple[K, Prompt, Sampling], answer: ServerAnswer) -> tuple[K, ChatReply]:
-        key, prompt, sampling = request
-        most = compute_most_usage(prompt, sampling)
+    def read(keyed: tuple[K, Usage], answer: ServerAnswer) -> tuple[K, ChatReply]:
+        key, most = keyed
         reply = read_chat_answer(entry, answer, most)
         if reply.prompt_tokens is not None and reply.output_tokens is not None:
             budget.settle(most, Usage(reply.prompt_tokens, reply.output_tokens))
         return key, reply
 
-    def read_filtered(request: tuple[K, Prompt, Sampling], answer: ServerAnswer) -> tuple[K, ChatReply] | None:
+    def read_filtered(keyed: tuple[K, Usage], answer: ServerAnswer) -> tuple[K, ChatReply] | None:
         """The reply where the interface says by an error that a filter held the answer back. It takes no tokens."""
         if not 400 <= answer.status < 500:
             return None
-        key, prompt, sampling = request
-        budget.settle(compute_most_usage(prompt, sampling), Usage())
+        key, most = keyed
+        budget.settle(most, Usage())
         with suppress(ValueError, LookupError, TypeError, RecursionError):
             if json.loads(answer.body)["error"]["code"] in _FILTER_CODES:
                 request_id = _find_request_id(answer, {})
                 return key, ChatReply("", "content_filter", None, request_id, answer.asked_at, answer.seconds)
         return None
 
-    answers = client.iterate_answers(
-        requests, lambda request: build_chat_request(entry, *request[1:]), read, read_refusal=read_filtered
-    )
+    built = ((key, build_chat_request(entry, prompt, sampling)) for key, prompt, sampling in requests)
+    keyed = (((key, request.most), request) for key, request in built)
     try:
-        with closing(answers):
-            for replies in answers:
-                for key, reply in replies:
-                    on_reply(key, reply)
+        with closing(client.iterate_answers(keyed, read, read_refusal=read_filtered)) as answers:
+            for key, reply in chain.from_iterable(answers):
+                on_reply(key, reply)
     except RefusedError as error:
         if "temperature" not in error.words:
             raise

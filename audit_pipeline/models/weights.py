@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -155,13 +155,27 @@ def count_parameters(tokenized: TokenizedModel) -> int:
 def fit_of(tokenized: TokenizedModel, device: str) -> Fit:
     """Whether the model's weights fit where its entry puts them; ``device``: 'cpu' or 'cuda'."""
     needed = compute_weight_bytes(tokenized, device)
-    head = f"The weights take {_format_gb(needed)} in memory ({tokenized.quantisation or tokenized.entry.dtype})"
+    spreads = tokenized.entry.devices is not None
+    swap, place, rest = 0, "the GPU has", "in main memory, or on disk"
     if not device.startswith("cuda"):
-        return _fit_on_cpu(head, needed, tokenized.entry.devices is not None)
-    every = measure_gpu_memory()
-    if tokenized.entry.devices is not None:
-        return _fit_on_all(head, needed, every)
-    return _build_fit(head, needed, every[torch.device(device).index or 0], "the GPU")
+        swap, place, rest = psutil.swap_memory().total, "main memory has", "on disk"
+        memory = measure_main_memory()
+        if spreads:
+            memory, place = Memory(memory.total, compute_weight_budget()), "main memory, less a tenth for the pass, has"
+    elif spreads:
+        gpus = measure_gpu_memory()
+        memory = Memory(sum(gpu.total for gpu in gpus), sum(gpu.free for gpu in gpus))
+        place = f"{len(gpus)} GPUs have"
+    else:
+        memory = measure_gpu_memory()[torch.device(device).index or 0]
+    fits = needed <= memory.free
+    words = (
+        f"The weights take {_format_gb(needed)} in memory ({tokenized.quantisation or tokenized.entry.dtype}), and "
+        f"{'fit' if fits else 'do not fit'}: {place} {_format_gb(memory.free)} free of {_format_gb(memory.total)}."
+    )
+    if spreads and not fits:
+        words += f" The rest lies {rest}, which is slow: it is read again for every batch."
+    return Fit(needed, fits, spreads or needed <= memory.total + swap, words)
 
 
 def require_enough_memory(tokenized: TokenizedModel, device: str) -> None:
@@ -172,36 +186,6 @@ def require_enough_memory(tokenized: TokenizedModel, device: str) -> None:
             f"{tokenized.entry.name} is too large: {fit.words} Set devices: auto in its entry, or a smaller dtype "
             "(docs/new-model.md)"
         )
-
-
-def _build_fit(head: str, needed: int, memory: Memory, place: str) -> Fit:
-    verb = _choose_fit_verb(needed, memory.free)
-    words = f"{head}, and {verb}: {place} has {_format_gb(memory.free)} free of {_format_gb(memory.total)}."
-    return Fit(needed, needed <= memory.free, needed <= memory.total, words)
-
-
-def _fit_on_cpu(head: str, needed: int, to_disk: bool) -> Fit:
-    memory, swap = measure_main_memory(), psutil.swap_memory().total
-    place = "main memory"
-    if to_disk:
-        memory, place = Memory(memory.total, compute_weight_budget()), f"{place}, of which a tenth is left to the pass,"
-    fit = _build_fit(head, needed, memory, place)
-    rest = " What has no room stays on disk and is read again for every batch, which is slow." if to_disk else ""
-    return Fit(needed, fit.now, to_disk or needed <= memory.total + swap, fit.words + ("" if fit.now else rest))
-
-
-def _fit_on_all(head: str, needed: int, devices: Sequence[Memory]) -> Fit:
-    free = sum(device.free for device in devices)
-    words = f"{head}, and {_choose_fit_verb(needed, free)}: {len(devices)} GPUs have {_format_gb(free)} free together."
-    if needed > free:
-        in_memory = _format_gb(measure_main_memory().free)
-        words += f" The rest lies in main memory, which has {in_memory} free, or on disk, which is slow."
-    # There is always a place, if a slow one.
-    return Fit(needed, needed <= free, ever=True, words=words)
-
-
-def _choose_fit_verb(needed: int, free: int) -> str:
-    return "fit" if needed <= free else "do not fit"
 
 
 def _format_gb(size: int) -> str:

@@ -25,7 +25,7 @@ from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem
 from audit_pipeline.config.validation import resolve_paths_against, validate_as
 from audit_pipeline.errors import AuditError, SourceError, to_one_line
-from audit_pipeline.sources.base import FILE_NAME, Harvest, Source, SourceSection
+from audit_pipeline.sources.base import FILE_NAME, HarvestItem, Source, SourceSection
 
 _CONNECTORS = "audit_pipeline.connectors"
 
@@ -46,11 +46,12 @@ def _adopt(source: Source[Any], origin: str) -> Source[Any]:
     Raises whatever is wrong with what it declares.
     """
 
-    def fetch(settings: SourceSection, downloads: Path) -> Harvest:
+    def fetch(settings: SourceSection, downloads: Path) -> Iterator[HarvestItem]:
         try:
-            harvest = source.fetch(settings, downloads)
-            if not isinstance(harvest, Harvest):
-                raise TypeError(f"fetch returned a {type(harvest).__name__} and no Harvest")
+            for item in source.fetch(settings, downloads):
+                if not isinstance(item, HarvestItem):
+                    raise TypeError(f"fetch yielded a {type(item).__name__} and no part of a harvest")
+                yield item
         except AuditError:
             raise
         except Exception as error:
@@ -58,7 +59,6 @@ def _adopt(source: Source[Any], origin: str) -> Source[Any]:
             raise SourceError(
                 f"the source {source.name} of {origin} failed ({type(error).__name__}: {to_one_line(error)[:200]})"
             ) from error
-        return harvest
 
     require_texts(source, "description", "licence")
     if not issubclass(source.settings, SourceSection):
@@ -95,20 +95,12 @@ class SourceSettings:
         """All that is wrong with the broken sections."""
         return self.sections.problems
 
-    def is_broken(self, source: str) -> bool:
-        """Whether the section of ``source`` cannot be used."""
-        return self.sections.is_broken(source)
-
-    def require_usable(self, source: str) -> None:
-        """Raise ConfigError, with all that is wrong with it, where the section of ``source`` is broken."""
-        self.sections.require_not_broken(source)
-
     def for_source(self, source: str) -> SourceSection:
         """What is set for ``source``, or its defaults; raises ConfigError where its section is broken.
 
         A source that there is not has nothing set.
         """
-        self.require_usable(source)
+        self.sections.require_not_broken(source)
         if source in self.sections:
             return self.sections[source]
         known = all_sources().get(source)
@@ -124,13 +116,6 @@ class SourceSettings:
         section = self.for_source(source)
         files = {name: found for name, value in section if (found := _collect_stamps(value))}
         return digest(source, section.model_dump(mode="json"), *([files] if files else []))
-
-    def to_be_set_for(self, source: str) -> str | None:
-        """What the user has to set before ``source`` can be fetched; None where it is ready.
-
-        Raises ConfigError where its section is broken.
-        """
-        return self.for_source(source).to_be_set
 
 
 def _parse_section(name: str, fields: Any, folder: Path) -> SourceSection:

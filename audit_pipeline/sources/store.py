@@ -21,7 +21,7 @@ from audit_pipeline.catalogue.ledger import LineageStep, is_latest_file_whole
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import compute_documents_version, read_documents
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, document_id
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, collect, document_id
 from audit_pipeline.sources.config import SourceSettings, all_sources, require_source
 
 
@@ -55,7 +55,7 @@ def refresh(
     """
     known = require_source(source)
     step = LineageStep.now(run_id, f"documents/{source}", code_version)
-    harvest = known.fetch(settings.for_source(source), paths.downloads)
+    harvest = collect(known.fetch(settings.for_source(source), paths.downloads))
     return store_harvest(source, harvest, paths, step, datetime.now(UTC), settings.digest_for(source), known.version)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -67,46 +66,6 @@ def test_models_that_answer_in_turn_are_refused(server: FakeEndpoint, behind: En
         probe_endpoint(model, asking(model))
 
 
-def ignored_echo(answer: Json, body: Json) -> Json:
-    choice = answer["choices"][0]
-    logprobs = {name: values[-1:] for name, values in (choice["logprobs"] or {}).items()}
-    return {**answer, "choices": [{**choice, "prompt_logprobs": None, "logprobs": logprobs or None}]}
-
-
-def no_logprobs(answer: Json, body: Json) -> Json:
-    return {**answer, "choices": [{**answer["choices"][0], "prompt_logprobs": None, "logprobs": None}]}
-
-
-def shortened(answer: Json, body: Json) -> Json:
-    """The server has left out the beginning of a long prompt, and says nothing."""
-    choice = answer["choices"][0]
-    for holder in (choice, choice["logprobs"] or {}):
-        for name, values in holder.items():
-            if isinstance(values, list):
-                holder[name] = values[3:]
-    return {**answer, "usage": {**answer["usage"], "prompt_tokens": answer["usage"]["prompt_tokens"] - 3}}
-
-
-def certain(answer: Json, body: Json) -> Json:
-    """Every token of every prompt, and with it whatever else, has a probability of 1."""
-    if "meta_info" in answer:
-        meta = answer["meta_info"]
-        own = [[None if value is None else 0.0, *rest] for value, *rest in meta["input_token_logprobs"]]
-        return {"meta_info": {**meta, "input_token_logprobs": own, **sure_of(own, meta)}}
-    choice = answer["choices"][0]
-    for place in filter(None, choice.get("prompt_logprobs") or ()):
-        own, *others = place.values()
-        own.update(logprob=0.0, rank=1)
-        for other in others:
-            other.update(logprob=-99.0)
-    if choice["logprobs"] is not None:
-        given = choice["logprobs"]["token_logprobs"]
-        choice["logprobs"]["token_logprobs"] = [None if value is None else 0.0 for value in given]
-        for best in filter(None, choice["logprobs"]["top_logprobs"]):
-            best.update(dict.fromkeys(best, -99.0))
-    return answer
-
-
 def evenly(value: Callable[[int], float]) -> Callable[[Json, Json], Json]:
     """A server (vLLM's form) that gives the token at each place of a prompt the log-probability ``value`` of it."""
 
@@ -121,36 +80,6 @@ def evenly(value: Callable[[int], float]) -> Callable[[Json, Json], Json]:
     return bend
 
 
-def sure_of(own: list[Any], meta: Json) -> Json:
-    """The best tokens that go with tokens that are certain."""
-    if "input_top_logprobs" not in meta:
-        return {}
-    best = [
-        None if places is None else [token, *([-99.0, number, None] for _, number, _ in places[1:])]
-        for token, places in zip(own, meta["input_top_logprobs"], strict=True)
-    ]
-    return {"input_top_logprobs": best}
-
-
-def numbers_of(value: object) -> Callable[[Json, Json], Json]:
-    """A server that writes ``value`` for ranks, ids and counts."""
-
-    def bend(answer: Json, body: Json) -> Json:
-        if "meta_info" in answer:
-            for triple in answer["meta_info"]["input_token_logprobs"]:
-                triple[1] = value
-            return answer
-        choice = answer["choices"][0]
-        for place in filter(None, choice.get("prompt_logprobs") or ()):
-            for entry in place.values():
-                entry["rank"] = value
-        if choice["logprobs"] is not None:
-            answer["usage"] = {"prompt_tokens": value, "completion_tokens": value}
-        return answer
-
-    return bend
-
-
 def fewer(answer: Json, body: Json) -> Json:
     """Three of the best tokens at most, whatever is asked for."""
     for place in answer["choices"][0]["prompt_logprobs"][1:]:
@@ -160,59 +89,25 @@ def fewer(answer: Json, body: Json) -> Json:
 
 
 @pytest.mark.parametrize(
-    ("dialect", "lie", "line"),
+    ("lie", "line"),
     [
-        ("vllm", ignored_echo, "its answer has 0 entries for 8 tokens: it ignores"),
-        ("completions", ignored_echo, "its answer has 1 entries for 51 tokens: it ignores"),
-        ("llama_cpp", ignored_echo, "its answer has 0 entries for 8 tokens: it ignores"),
-        ("completions", no_logprobs, "no log-probabilities at all"),
-        ("vllm", shortened, "cuts the text otherwise, or shortens it"),
-        ("completions", shortened, "cuts the text otherwise, or shortens it"),
-        ("vllm", certain, r"each of the \d+ tokens of 5 different texts a probability of 1, which no model does"),
-        ("sglang", certain, r"each of the \d+ tokens of 5 different texts a probability of 1, which no model does"),
-        ("completions", certain, r"each of the \d+ tokens of 5 different texts a probability of 1, which"),
-        ("llama_cpp", certain, r"each of the \d+ tokens of 5 different texts a probability of 1, which no model does"),
         (
-            "vllm",
-            evenly(lambda number: -9999.0),
-            r"no log-probability for \d+ of the \d+ tokens of plain texts",
+            evenly(lambda number: 0.0),
+            r"each of the \d+ tokens of 5 different texts a probability of 1, which",
         ),
-        (
-            "vllm",
-            evenly(lambda number: -0.01 * (number % 9)),
-            "a probability of more than one half, which",
-        ),
-        ("vllm", numbers_of(2**31), r"prompt_logprobs\.1\..*: Input should be less than or equal to 2147483647"),
-        ("sglang", numbers_of(2**31), r"input_token_logprobs\.0\.1: Input should be less than or equal to 2147483647"),
-        ("completions", numbers_of(2**31), "usage.prompt_tokens: Input should be less than or equal"),
-        ("llama_cpp", numbers_of(2**31), "usage.prompt_tokens: Input should be less than or equal"),
-        ("llama_cpp", numbers_of(-1), "usage.prompt_tokens: Input should be greater than or equal to 0"),
-        ("vllm", numbers_of(True), "rank: Input should be a valid integer"),
-        ("sglang", numbers_of(1.5), r"input_token_logprobs\.0\.1: Input should be a valid integer"),
-        ("llama_cpp", numbers_of("8"), "usage.prompt_tokens: Input should be a valid integer"),
-        ("vllm", fewer, "gives 3 best tokens a place at most, and the entry asks for 20 best tokens a place: set top_"),
+        (evenly(lambda number: -0.01 * (number % 9)), "a probability of more than one half, which"),
+        (evenly(lambda number: -9999.0), r"no log-probability for \d+ of the \d+ tokens of plain texts"),
+        (fewer, "gives 3 best tokens a place at most, and the entry asks for 20 best tokens a place: set top_"),
     ],
 )
 def test_a_server_that_lies_is_refused(
-    dialect: str,
-    lie: Callable[[Json, Json], Json],
-    line: str,
-    server: FakeEndpoint,
-    behind: Entry,
-    asking: Asking,
+    lie: Callable[[Json, Json], Json], line: str, server: FakeEndpoint, behind: Entry, asking: Asking
 ) -> None:
     server.bend = lie
-    model = behind(dialect)
+    model = behind()
     with pytest.raises(ModelError, match=line) as refused:
         probe_endpoint(model, asking(model))
     assert "\n" not in str(refused.value)
-
-
-def test_llama_cpp_without_a_start_token_is_off_by_one(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
-    model = behind("llama_cpp")
-    server.bos = None
-    with pytest.raises(ModelError, match="no start token in front, and is off by one then: start it with --kv_over"):
-        probe_endpoint(model, asking(model))
 
 
 def test_log_probabilities_of_the_next_place_are_refused(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:

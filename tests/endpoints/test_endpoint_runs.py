@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bad_server import Answer, fault, slow, truncated
@@ -40,7 +39,8 @@ def probed(counting: Loaded, kept: Path, one_thread: None) -> ProbeResult:
     with FakeEndpoint(*counting) as server:
         endpoint = {"url": server.url, "model": "tiny", "dialect": "vllm"}
         model = tokenized(counting[0].located.folder, kept, window=100, backend="openai", endpoint=endpoint)
-        return probe_endpoint(model, EndpointClient.of_model(model, Budget()))
+        assert model.entry.endpoint is not None
+        return probe_endpoint(model, EndpointClient("tiny", model.entry.endpoint, Budget()))
 
 
 def asked_for(server: FakeEndpoint) -> list[Json]:
@@ -147,17 +147,6 @@ def test_a_budget_ends_a_run_and_the_next_goes_on(
     assert runs in (3, 4, 5)
 
 
-def another_from(request: int, server: FakeEndpoint) -> Callable[[Json, Json], Json]:
-    """From the so many-th request of a text on another model answers."""
-
-    def change(choice: dict[str, Any], entries: list[Any], body: Json) -> None:
-        if len(asked_for(server)) >= request:
-            for place in range(1, len(entries)):
-                own(entries, body, place)["logprob"] -= 0.2
-
-    return bent(change)
-
-
 def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
     server: FakeEndpoint,
     behind: Entry,
@@ -169,7 +158,15 @@ def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
     monkeypatch.setattr(backend, "_SECONDS", 0.0)
     monkeypatch.setattr(backend, "_TIMES_CHECK", 0.5)
     model = behind(concurrency=3)
-    server.bend = another_from(8, server)
+
+    def another_from_the_eighth_on(answer: Json, body: Json) -> Json:
+        if len(asked_for(server)) >= 8:
+            [choice] = answer["choices"]
+            for entry, token in zip(choice["prompt_logprobs"][1:], choice["prompt_token_ids"][1:], strict=True):
+                entry[str(token)]["logprob"] -= 0.2
+        return answer
+
+    server.bend = another_from_the_eighth_on
     ready = EndpointBackend(model, asking(model), probed)
     with pytest.raises(ModelError, match="the model behind the endpoint changed while it was asked"):
         compute(model, TEXTS, DataPaths(tmp_path), lambda: ready)
@@ -184,69 +181,13 @@ def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
     assert kept == {one["text_sha256"]: one["logprob"] for one in anew if one["text_sha256"] in kept}
 
 
-def bent(change: Callable[[dict[str, Any], list[Any], Json], None]) -> Callable[[Json, Json], Json]:
-    """A server that changes the choice, and its entries, of every answer."""
-
-    def bend(answer: Json, body: Json) -> Json:
-        choice = answer["choices"][0]
-        change(choice, choice["prompt_logprobs"], body)
-        return answer
-
-    return bend
-
-
-def own(entries: list[Any], body: Json, place: int = 2) -> dict[str, Any]:
-    found: dict[str, Any] = entries[place][str(body["prompt"][0][place])]
-    return found
-
-
-def likely(entry: dict[str, Any]) -> float:
-    return float(entry["logprob"])
-
-
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        (lambda choice, entries, body: own(entries, body).update(logprob="-1.5 or so"), "expected form"),
-        (lambda choice, entries, body: own(entries, body).update(logprob=-1e-9), "more likely than the best"),
-        (lambda choice, entries, body: [one.update(logprob=0.5) for one in entries[2].values()], "that are none"),
-        (lambda choice, entries, body: max(entries[2].values(), key=likely).update(logprob=3e38), "that are none"),
-        (
-            lambda choice, entries, body: own(entries, body).update(rank=0),
-            r"expected form .*\.rank: .* greater than or equal to 1",
-        ),
-        (lambda choice, entries, body: own(entries, body).update(rank=2**31), "expected form .*less than or equal to"),
-        (
-            lambda choice, entries, body: own(entries, body).update(rank=10**400),
-            "expected form .*less than or equal to",
-        ),
-        (lambda choice, entries, body: own(entries, body).update(rank=1.5), "expected form .*rank: .*valid integer"),
-        (lambda choice, entries, body: own(entries, body).update(rank=True), "expected form .*rank: .*valid integer"),
-        (lambda choice, entries, body: own(entries, body).update(logprob=False), "expected form .*valid number"),
-        (lambda choice, entries, body: entries[2].update({str(2**31): {"logprob": -0.1, "rank": 1}}), "expected form"),
-        (lambda choice, entries, body: entries[2].update({"-3": {"logprob": -0.1, "rank": 1}}), "expected form"),
-        (lambda choice, entries, body: own(entries, body).update(rank=None), "lacks a token's own"),
-        (lambda choice, entries, body: entries[2].pop(str(body["prompt"][0][2])), "lacks a token's own"),
-        (lambda choice, entries, body: entries.__setitem__(2, None), "lacks a token's own"),
-        (lambda choice, entries, body: entries.pop(), "entries for"),
-        (lambda choice, entries, body: entries.append(entries[-1]), "entries for"),
-        (lambda choice, entries, body: choice["prompt_token_ids"].reverse(), "not about the token ids"),
-        (lambda choice, entries, body: choice.update(prompt_token_ids=None), "not about the token ids"),
-        (lambda choice, entries, body: choice.update(prompt_logprobs={"504": -1}), "expected form"),
-    ],
-)
 def test_an_answer_that_is_none_gives_no_row(
-    change: Callable[[dict[str, Any], list[Any], Json], None],
-    line: str,
-    server: FakeEndpoint,
-    behind: Entry,
-    asking: Asking,
-    tmp_path: Path,
-    probed: ProbeResult,
+    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path, probed: ProbeResult
 ) -> None:
-    server.bend = bent(change)
+    """Which answers are none: test_dialects.py."""
+    server.bend = lambda answer, body: {"choices": [{**answer["choices"][0], "prompt_token_ids": None}]}
     model = behind()
-    with pytest.raises(ModelError, match=rf"{line}.*sha256 [0-9a-f]{{64}}") as error:
+    with pytest.raises(ModelError, match=r"not about the token ids.*sha256 [0-9a-f]{64}") as error:
         compute(model, TEXTS[:2], DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), probed))
     assert "\n" not in str(error.value)
     assert read_statistics(model, TEXTS, DataPaths(tmp_path)).num_rows == 0

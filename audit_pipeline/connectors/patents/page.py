@@ -19,7 +19,6 @@ from audit_pipeline.connectors.patents.record import (
     SITE,
     Part,
     Patent,
-    UnusablePatentError,
     application_key,
     family_key,
     page_address,
@@ -28,6 +27,7 @@ from audit_pipeline.connectors.patents.record import (
     require_consistent_dates,
 )
 from audit_pipeline.errors import DataError
+from audit_pipeline.sources.base import UnusableDocumentError
 
 NOT_A_PATENT = "not the source of a patent page"
 
@@ -53,16 +53,16 @@ class RawPage:
 def parse_page(page: RawPage, today: date) -> Patent:
     """The patent on ``page``; ``today`` is the day after which no date can lie.
 
-    Raises UnusablePatentError where the page cannot be decoded, is none of a patent, or has no usable dates.
+    Raises UnusableDocumentError where the page cannot be decoded, is none of a patent, or has no usable dates.
     """
     try:
         text = decode_page(page.content, page.charset)
     except DataError as error:
-        raise UnusablePatentError(str(error)) from error
+        raise UnusableDocumentError(str(error)) from error
     tree = _parse_html(text)
     number = _find_publication_number(tree)
     if number is None:
-        raise UnusablePatentError(NOT_A_PATENT)
+        raise UnusableDocumentError(NOT_A_PATENT)
     published, priority = require_consistent_dates(*_stated_dates(tree, number), today)
     parts: dict[Part, str] = {part: _find_section_text(tree, part) for part in PARTS}
     return Patent(
@@ -76,7 +76,7 @@ def _parse_html(text: str) -> etree._Element:
     try:
         tree = html.document_fromstring(text.encode("utf-8", errors="replace"), parser=parser)
     except (etree.LxmlError, ValueError) as error:
-        raise UnusablePatentError(NOT_A_PATENT) from error
+        raise UnusableDocumentError(NOT_A_PATENT) from error
     return tree
 
 
@@ -107,7 +107,7 @@ def _find_publication_number(tree: etree._Element) -> str | None:
     ]
     numbers = list(dict.fromkeys(number for text in stated if (number := parse_publication_number(text)) is not None))
     if len(numbers) > 1:
-        raise UnusablePatentError(f"contradictory publication numbers: {' and '.join(numbers)}")
+        raise UnusableDocumentError(f"contradictory publication numbers: {' and '.join(numbers)}")
     return numbers[0] if numbers else None
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Literal
 
+from audit_pipeline.sources.base import UnusableDocumentError
+
 Part = Literal["abstract", "description", "claims"]
 PARTS: tuple[Part, ...] = ("abstract", "description", "claims")
 
@@ -17,10 +19,6 @@ SITE = "https://patents.google.com"
 _PUBLICATION = re.compile(r"[A-Z]{2}\d{5,13}[A-Z]\d?")
 _SEPARATORS = re.compile(r"[\s:\-]")
 _APPLICATION_END = re.compile(r"(?:\.[0-9X])?(?:[A-Z]\d?)?$")
-
-
-class UnusablePatentError(Exception):
-    """Why a page or a row makes no document: 'reason' or 'reason: detail', the reason one of a few."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +53,14 @@ def page_address(number: str, site: str = SITE) -> str:
 
 
 def parse_day(text: str, field: str) -> date:
-    """The day in 2024-05-31, 2024-05-31T00:00:00Z or 20240531; raises UnusablePatentError, naming ``field``."""
+    """The day in 2024-05-31, 2024-05-31T00:00:00Z or 20240531; raises UnusableDocumentError, naming ``field``."""
     match = re.fullmatch(r"(\d{4})(-?)(\d{2})\2(\d{2})(?:T[0-9:.]*Z?)?", text.strip())
     if match is not None:
         try:
             return date(int(match[1]), int(match[3]), int(match[4]))
         except ValueError:
             pass
-    raise UnusablePatentError(f"unreadable date: {field} is {text.strip()[:40]!r}")
+    raise UnusableDocumentError(f"unreadable date: {field} is {text.strip()[:40]!r}")
 
 
 def require_consistent_dates(
@@ -70,7 +68,7 @@ def require_consistent_dates(
 ) -> tuple[date, date]:
     """Return the day of publication and the priority date, out of every day that is stated of each.
 
-    Raises UnusablePatentError where one of them is missing, where two statements differ, where they are out of order
+    Raises UnusableDocumentError where one of them is missing, where two statements differ, where they are out of order
     (priority, filing, publication), or where one lies after ``today``. A filing date may be missing.
     """
     published = _require_single_date(publication, "publication")
@@ -80,18 +78,18 @@ def require_consistent_dates(
         in_order.insert(1, ("filing", _require_single_date(filing, "filing")))
     for (kind, day), (later_kind, later) in itertools.pairwise(in_order):
         if day > later:
-            raise UnusablePatentError(f"{kind} date after {later_kind} date: {day} and {later}")
+            raise UnusableDocumentError(f"{kind} date after {later_kind} date: {day} and {later}")
     if published > today:
-        raise UnusablePatentError(f"publication date in the future: {published}")
+        raise UnusableDocumentError(f"publication date in the future: {published}")
     return published, earliest
 
 
 def _require_single_date(days: Sequence[date], kind: str) -> date:
     if not days:
-        raise UnusablePatentError(f"no {kind} date")
+        raise UnusableDocumentError(f"no {kind} date")
     different = sorted(set(days))
     if len(different) > 1:
-        raise UnusablePatentError(f"contradictory {kind} dates: {' and '.join(map(str, different))}")
+        raise UnusableDocumentError(f"contradictory {kind} dates: {' and '.join(map(str, different))}")
     return different[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -10,7 +11,7 @@ from pydantic import Field, StringConstraints, model_validator
 from audit_pipeline.config.validation import Text
 from audit_pipeline.connectors.patents.cleaning import CleaningRules
 from audit_pipeline.connectors.patents.record import PARTS, Part
-from audit_pipeline.sources.base import FILE_NAME, Harvest, Source, SourceSection
+from audit_pipeline.sources.base import FILE_NAME, HarvestItem, Source, SourceSection
 
 NAME = "patents"
 LICENCE = (
@@ -60,8 +61,8 @@ class PatentsSettings(SourceSection):
         return None
 
 
-def fetch(settings: PatentsSettings, downloads: Path) -> Harvest:
-    """The patents of every input that is set; its readers are imported when it is called."""
+def fetch(settings: PatentsSettings, downloads: Path) -> Iterator[HarvestItem]:
+    """Yield the patents of every input that is set; its readers are imported when it is called."""
     from audit_pipeline.connectors.patents.harvest import harvest
 
     return harvest(settings, downloads)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
 from audit_pipeline.config.validation import Language, Text
-from audit_pipeline.sources.base import FILE_NAME, Collection, Harvest, Source, SourceSection
+from audit_pipeline.sources.base import FILE_NAME, Collection, HarvestItem, Source, SourceSection
 
 NAME = "wikipedia"
 LICENCE = "CC BY-SA 4.0"
@@ -90,8 +91,8 @@ class WikipediaSettings(SourceSection):
         return f"set {NAME}.{missing} (config/{FILE_NAME})"
 
 
-def fetch(settings: WikipediaSettings, downloads: Path) -> Harvest:
-    """The event pages of the data set and of the API; their readers are imported when it is called."""
+def fetch(settings: WikipediaSettings, downloads: Path) -> Iterator[HarvestItem]:
+    """Yield the event pages of the data set and of the API; their readers are imported when it is called."""
     from audit_pipeline.connectors.wikipedia.harvest import harvest
 
     return harvest(settings, downloads)

@@ -9,7 +9,6 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import jieba
-import pytest
 from ledger_lines import step_of
 from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page
 
@@ -18,8 +17,7 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
 from audit_pipeline.connectors.patents import harvest as patents
 from audit_pipeline.connectors.patents.source import PatentsSettings
-from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Harvest, LeftOut
+from audit_pipeline.sources.base import Harvest, LeftOut, collect
 from audit_pipeline.sources.store import store_harvest
 
 TODAY = date(2024, 12, 31)
@@ -31,7 +29,7 @@ def settings(**changes: object) -> PatentsSettings:
 
 
 def harvest(tmp_path: Path, **changes: object) -> Harvest:
-    return patents.harvest(settings(**changes), tmp_path / "downloads", TODAY)
+    return collect(patents.harvest(settings(**changes), tmp_path / "downloads", TODAY))
 
 
 def reasons(found: Harvest) -> Counter[str]:
@@ -175,5 +173,3 @@ def test_what_has_to_be_set(tmp_path: Path) -> None:
     assert "set patents.contact" in str(settings(crawl=tmp_path).to_be_set)
     assert settings(pages=tmp_path).to_be_set is None
     assert settings(crawl=tmp_path, contact="ann@example.org").to_be_set is None
-    with pytest.raises(SourceError, match="patents has nothing to read: set"):
-        patents.harvest(settings(), tmp_path)
