@@ -53,7 +53,7 @@ def conclude_documents(
 
 
 def _conclude_rung(answers: Mapping[str, Sequence[Row]], sides: Mapping[str, Side]) -> dict[str, dict[str, Any]]:
-    measured = {name: [one for one in own if one["outcome"] == "answered"] for name, own in answers.items()}
+    measured = {name: [answer for answer in own if answer["outcome"] == "answered"] for name, own in answers.items()}
     tests = _test_documents({name: _collect(own, "passage_coverage") for name, own in measured.items()}, sides)
     found: dict[str, dict[str, Any]] = {}
     for name, own in answers.items():
@@ -151,8 +151,8 @@ def _score_passages(coverages: Coverages, answers: int) -> dict[int, float]:
 
 def _score_texts(scores: Mapping[str, Mapping[int, float]], names: Sequence[str], label: int) -> ScoredTexts:
     """The passages of documents as texts in the order of their documents."""
-    flat = [(name, passage, one) for name in names for passage, one in scores[name].items()]
-    values = np.array([one for _, _, one in flat], dtype=np.float64)
+    flat = [(name, passage, score) for name in names for passage, score in scores[name].items()]
+    values = np.array([score for _, _, score in flat], dtype=np.float64)
     groups = np.array([name for name, _, _ in flat], dtype=np.str_)
     order = np.array([passage for _, passage, _ in flat], dtype=np.uint64)
     return ScoredTexts(values, np.full(len(flat), label), groups, order)

@@ -233,12 +233,14 @@ def find_url(endpoint: Endpoint, path: str, *, root: bool = False) -> str:
     return f"{base.removesuffix('/v1') if root else base}/{path}"
 
 
-def build_request(url: str, body: Mapping[str, Any], prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
+def build_request(
+    endpoint: Endpoint, path: str, body: Mapping[str, Any], prompt: Prompt, detail: AnswerDetail, *, root: bool = False
+) -> ServerRequest:
     """A request about a prompt, whose answer may be several times as long as what servers write for each place."""
     best = _LARGEST_VOCABULARY if detail.best == WHOLE else detail.best
     most_bytes = _FIXED_BYTES + prompt.cost * (best + 3) * _BYTES_PER_ENTRY
     text = "" if prompt.spelled is None else prompt.spelled.text
-    return ServerRequest(url, body, Usage(prompt.cost), most_bytes, private=text)
+    return ServerRequest(find_url(endpoint, path, root=root), body, Usage(prompt.cost), most_bytes, private=text)
 
 
 def require_entry_per_token(entries: int, tokens: int) -> None:
@@ -251,7 +253,7 @@ def require_entry_per_token(entries: int, tokens: int) -> None:
     raise OtherTokensError(f"{words}: it cuts the text otherwise, or shortens it")
 
 
-def values_from_places(places: Sequence[Place], detail: AnswerDetail) -> dict[str, npt.NDArray[Any]]:
+def build_answer(places: Sequence[Place], detail: AnswerDetail, server: str | None = None) -> Answer:
     """The statistics of the scored tokens; ``logprob`` is NaN where it is not known.
 
     Raises BadAnswerError where the others cannot be what was asked for.
@@ -270,7 +272,7 @@ def values_from_places(places: Sequence[Place], detail: AnswerDetail) -> dict[st
         values |= _best_values_from_places(places)
     if any(np.isnan(array).any() for name, array in values.items() if name != "logprob"):
         raise _build_logprobs_error()
-    return values
+    return Answer(values, max((len(place.best) for place in places), default=0), server)
 
 
 def _build_logprobs_error() -> BadAnswerError:

@@ -72,11 +72,11 @@ class Endpoints:
     """
 
     def __init__(self, limits: Limits | None = None, sent: Mapping[str, int] | None = None) -> None:
-        self._together = SharedBudget(limits or Limits())
+        self._shared = SharedBudget(limits or Limits())
         self._sent_before = sent or {}
         self._budgets: dict[Endpoint, Budget] = {}
         self._probed: dict[Endpoint, ProbeResult] = {}
-        self._unasked: dict[Endpoint, AuditError] = {}
+        self._unreachable: dict[Endpoint, AuditError] = {}
 
     def load(self, entry: ModelEntry, paths: DataPaths, notify: Notify) -> TokenizedModel:
         """The model as load_tokenizer gives it, for planning and running it now.
@@ -90,18 +90,18 @@ class Endpoints:
         cannot be reached, BudgetError where the limits do not suffice for asking.
         """
         for model_entry, endpoint in find_endpoint_models(entry):
-            if endpoint in self._probed or endpoint in self._unasked:
+            if endpoint in self._probed or endpoint in self._unreachable:
                 continue
             known = False
             try:
                 model = load_tokenizer(model_entry, paths)
                 known = bool(model.identity.before)
-                self._ask(endpoint, model, paths, notify)
+                self._probe(endpoint, model, paths, notify)
             except AuditError as error:
                 uses_history = known and isinstance(error, TransientError)
                 if model_entry is entry and not uses_history:
                     raise
-                self._unasked[endpoint] = error
+                self._unreachable[endpoint] = error
                 what_now = (
                     "it is taken for the model that it was" if uses_history else "the reference model is left out"
                 )
@@ -118,10 +118,10 @@ class Endpoints:
         endpoint = model.entry.endpoint
         if endpoint is None:
             raise ModelError(f"{model.entry.name} is at no endpoint")
-        if endpoint in self._unasked:
-            raise self._unasked[endpoint]
+        if endpoint in self._unreachable:
+            raise self._unreachable[endpoint]
         if endpoint not in self._probed:
-            self._ask(endpoint, model, paths, notify)
+            self._probe(endpoint, model, paths, notify)
         now = load_tokenizer(model.entry, paths).identity.model_fingerprint
         if now != model.identity.model_fingerprint:
             raise ModelError(f"the model behind the endpoint of {model.entry.name} changed meanwhile: run it again")
@@ -134,11 +134,11 @@ class Endpoints:
         Raises BudgetError where a limit in money holds and the endpoint has no price.
         """
         if endpoint not in self._budgets:
-            if self._together.limits.max_cost is not None and endpoint.price_per_million is None:
+            if self._shared.limits.max_cost is not None and endpoint.price_per_million is None:
                 raise BudgetError(f"{endpoint.described} has no price: give price_per_million in its entry")
             before = self._sent_before.get(endpoint.described, 0)
             remaining = Limits(endpoint.max_tokens, endpoint.max_cost).less(before, endpoint.cost_of(before))
-            self._budgets[endpoint] = Budget(remaining, endpoint.price_per_million or 0.0, together=self._together)
+            self._budgets[endpoint] = Budget(remaining, endpoint.price_per_million or 0.0, shared=self._shared)
         return self._budgets[endpoint]
 
     @property
@@ -153,14 +153,14 @@ class Endpoints:
     @property
     def tokens(self) -> int:
         """The tokens that were sent, to all endpoints."""
-        return self._together.tokens
+        return self._shared.tokens
 
     @property
     def cost(self) -> float:
         """What they cost, where prices are known."""
-        return self._together.cost
+        return self._shared.cost
 
-    def _ask(self, endpoint: Endpoint, model: TokenizedModel, paths: DataPaths, notify: Notify) -> None:
+    def _probe(self, endpoint: Endpoint, model: TokenizedModel, paths: DataPaths, notify: Notify) -> None:
         from audit_pipeline.endpoints.client import read_api_key  # noqa: PLC0415
         from audit_pipeline.endpoints.endpoint_client import EndpointClient  # noqa: PLC0415
         from audit_pipeline.endpoints.probe import probe_endpoint  # noqa: PLC0415

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.catalogue.files import read_json, read_json_if_whole, write_json
+from audit_pipeline.catalogue.files import read_json_if_whole, write_json
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.endpoint_history import LENGTH, fingerprint_of, read_history
-from audit_pipeline.models.locate import LocatedModel, locate
+from audit_pipeline.models.locate import LocatedModel, locate, read_card
 
 _TOKENIZER_FILES = (
     "added_tokens.json",
@@ -97,11 +97,8 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
 
 
 def _read_identity_on_card(fingerprint: str, paths: DataPaths) -> ModelIdentity:
-    try:
-        card = read_json(paths.model_card(fingerprint))
-        return ModelIdentity(fingerprint, card["tokenizer_fingerprint"], card["weights_digest"], digest(card))
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"the card of the model {fingerprint} cannot be read: {error}") from error
+    card = read_card(fingerprint, paths)
+    return ModelIdentity(fingerprint, card["tokenizer_fingerprint"], card["weights_digest"], digest(card))
 
 
 def fingerprints_before(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[str] | None:

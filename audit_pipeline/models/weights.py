@@ -266,20 +266,14 @@ def _load_on_one_device(tokenized: TokenizedModel, device: str, notify: Callable
 
 
 def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) -> Any:
-    """The model out of its .gguf, on the CPU; what it is converted into is kept."""
+    """The model out of its .gguf, on the CPU; what it is converted into is kept where the disk has room for it.
+
+    It is dequantised always: whether a package with kernels for packed weights is installed must not change a score.
+    """
     assert tokenized.located.gguf is not None
     notify(f"{tokenized.entry.name}: converting {tokenized.located.gguf.name}, once")
-    model = _load_gguf(tokenized)
-    _keep_converted_weights(model, tokenized, notify)
-    return model
-
-
-def _load_gguf(tokenized: TokenizedModel) -> Any:
-    """The model out of its .gguf, dequantised always: whether a package with kernels for packed weights is installed
-    must not change a score."""
-    assert tokenized.located.gguf is not None
     with cache_gguf_parsing():
-        return _load_pretrained(
+        model = _load_pretrained(
             tokenized,
             tokenized.located.folder,
             # Read once already, when the tokenizer was converted; out of the .gguf it takes seconds.
@@ -287,6 +281,15 @@ def _load_gguf(tokenized: TokenizedModel) -> Any:
             gguf_file=tokenized.located.gguf.name,
             quantization_config=GgufConfig(dequantize=True),
         )
+    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    folder = tokenized.weights_folder
+    free = shutil.disk_usage(next(parent for parent in folder.parents if parent.exists())).free
+    if free < size + _LEFT_FREE:
+        notify(f"the converted weights are not kept: they take {size / 1e9:.1f} GB and {free / 1e9:.1f} GB are free")
+        return model
+    keep_weights(model, tokenized.located, folder)
+    notify(f"kept {size / 1e9:.2f} GB of converted weights in {folder}; `corpus-audit forget --model` removes them")
+    return model
 
 
 def _load_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> Any:
@@ -311,16 +314,3 @@ def _load_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> 
     parameters = [tensor for tensor, _ in model.named_parameters()]
     require_same_tensors(entry.name, loading, parameters, is_packed=tokenized.quantisation is not None)
     return model
-
-
-def _keep_converted_weights(model: Any, tokenized: TokenizedModel, notify: Callable[[str], None]) -> None:
-    """Keep the converted weights, where the disk has room for them."""
-    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    folder = tokenized.weights_folder
-    existing = next(parent for parent in folder.parents if parent.exists())
-    free = shutil.disk_usage(existing).free
-    if free < size + _LEFT_FREE:
-        notify(f"the converted weights are not kept: they take {size / 1e9:.1f} GB and {free / 1e9:.1f} GB are free")
-        return
-    keep_weights(model, tokenized.located, folder)
-    notify(f"kept {size / 1e9:.2f} GB of converted weights in {folder}; `corpus-audit forget --model` removes them")

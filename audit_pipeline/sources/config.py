@@ -154,12 +154,11 @@ def list_file_stamps(path: Path) -> list[tuple[str, int, int]]:
 
     A workspace within the folder is no part of it: it changes by being used.
     """
-    files = sorted(_iterate_files(path)) if path.is_dir() else [path]
-    found = [(file, file.stat()) for file in files if file.exists()]
+    files = [path]
+    if path.is_dir():
+        files = []
+        for above, folders, names in os.walk(path):
+            folders[:] = [name for name in folders if not is_workspace(Path(above) / name)]
+            files += [file for name in names if (file := Path(above) / name).is_file()]
+    found = [(file, file.stat()) for file in sorted(files) if file.exists()]
     return [(file.relative_to(path.parent).as_posix(), stat.st_size, stat.st_mtime_ns) for file, stat in found]
-
-
-def _iterate_files(folder: Path) -> Iterator[Path]:
-    for above, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not is_workspace(Path(above) / name)]
-        yield from (file for name in names if (file := Path(above) / name).is_file())

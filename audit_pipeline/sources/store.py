@@ -110,23 +110,20 @@ def store_harvest(
         table=table,
     )
     store.write(paths, step, DOCUMENTS, source, table, data_version=report.data_version, upstream={})
-    made_under = {"settings": settings_digest, "source_version": source_version}
-    write_json(paths.source_manifest(source), {**manifest(report), **made_under})
-    return report
-
-
-def manifest(report: SourceReport) -> dict[str, object]:
-    """What the manifest of the documents says."""
-    return {
-        "source": report.source,
+    manifest = {
+        "source": source,
         "data_version": report.data_version,
-        "retrieved_at": report.retrieved_at.isoformat(),
+        "retrieved_at": retrieved_at.isoformat(),
         "documents": report.documents,
-        "by_collection": dict(report.by_collection),
-        "kept_from_earlier": dict(report.kept),
-        "missing": [{"part": item.part, "reason": item.reason} for item in report.missing],
-        "left_out": [asdict(item) for item in report.left_out],
+        "by_collection": report.by_collection,
+        "kept_from_earlier": report.kept,
+        "missing": [{"part": item.part, "reason": item.reason} for item in missing],
+        "left_out": [asdict(item) for item in left_out],
+        "settings": settings_digest,
+        "source_version": source_version,
     }
+    write_json(paths.source_manifest(source), manifest)
+    return report
 
 
 def _row(source: str, document: Document, retrieved_at: datetime, run_id: str) -> dict[str, object]:

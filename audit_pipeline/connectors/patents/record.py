@@ -54,13 +54,10 @@ def page_address(number: str, site: str = SITE) -> str:
 
 def parse_day(text: str, field: str) -> date:
     """The day in 2024-05-31, 2024-05-31T00:00:00Z or 20240531; raises UnusableDocumentError, naming ``field``."""
-    match = re.fullmatch(r"(\d{4})(-?)(\d{2})\2(\d{2})(?:T[0-9:.]*Z?)?", text.strip())
-    if match is not None:
-        try:
-            return date(int(match[1]), int(match[3]), int(match[4]))
-        except ValueError:
-            pass
-    raise UnusableDocumentError(f"unreadable date: {field} is {text.strip()[:40]!r}")
+    try:
+        return date.fromisoformat(text.strip().partition("T")[0])
+    except ValueError as error:
+        raise UnusableDocumentError(f"unreadable date: {field} is {text.strip()[:40]!r}") from error
 
 
 def require_consistent_dates(

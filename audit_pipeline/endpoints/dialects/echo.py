@@ -14,6 +14,7 @@ text spells it. So a text is scored behind the server's start token and from its
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
@@ -29,12 +30,11 @@ from audit_pipeline.endpoints.exchange import (
     OtherTokensError,
     Place,
     Prompt,
+    build_answer,
     build_request,
-    find_url,
     parse_answer,
     require_entry_per_token,
     to_best,
-    values_from_places,
 )
 from audit_pipeline.models.config import Endpoint
 
@@ -73,7 +73,7 @@ def build_echo_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail)
         "max_tokens": 1,
         "temperature": 0,
     }
-    return build_request(find_url(endpoint, "completions"), body, prompt, detail)
+    return build_request(endpoint, "completions", body, prompt, detail)
 
 
 def parse_echo_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
@@ -129,12 +129,9 @@ def _build_answer(prompt: Prompt, detail: AnswerDetail, completion: _Completion,
     places = [
         _build_place(own, best or {}) for own, best in zip(logprobs.token_logprobs[scored], tops[scored], strict=True)
     ]
-    return Answer(
-        values=values_from_places(places, detail),
-        # Tokens of one spelling are one entry: how many were given is unknown.
-        best_given=detail.best if any(tops[scored]) else 0,
-        server=completion.system_fingerprint,
-    )
+    answer = build_answer(places, detail, completion.system_fingerprint)
+    # Tokens of one spelling are one entry: how many were given is unknown.
+    return replace(answer, best_given=detail.best if any(tops[scored]) else 0)
 
 
 def _build_place(own: float, best_logprobs: Mapping[str, float]) -> Place:

@@ -27,12 +27,11 @@ from audit_pipeline.endpoints.exchange import (
     Place,
     Prompt,
     Rank,
+    build_answer,
     build_request,
-    find_url,
     parse_answer,
     require_entry_per_token,
     to_best,
-    values_from_places,
 )
 from audit_pipeline.models.config import Endpoint
 
@@ -68,7 +67,7 @@ def build_vllm_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail)
         "temperature": 0,
         "return_token_ids": True,
     }
-    return build_request(find_url(endpoint, "completions"), body, prompt, detail)
+    return build_request(endpoint, "completions", body, prompt, detail)
 
 
 def parse_vllm_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
@@ -83,11 +82,7 @@ def parse_vllm_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answ
     places = [
         _build_place(entry, token, detail) for entry, token in zip(entries[first:], prompt.ids[first:], strict=True)
     ]
-    return Answer(
-        values=values_from_places(places, detail),
-        best_given=max((len(place.best) for place in places), default=0),
-        server=completion.system_fingerprint,
-    )
+    return build_answer(places, detail, completion.system_fingerprint)
 
 
 def _build_place(entry: Mapping[int, _Entry] | None, token: int, detail: AnswerDetail) -> Place:
