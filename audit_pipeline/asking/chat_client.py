@@ -83,14 +83,14 @@ class Estimate(NamedTuple):
 
 
 def estimate(entry: ChatModel, requests: Iterable[tuple[Prompt, Sampling]]) -> Estimate:
-    """The most that ``requests`` can take, by the bounds that limits are kept with."""
+    """Return the most that ``requests`` can take, by the bounds that limits are kept with."""
     bounds = [compute_most_usage(*request) for request in requests]
     most = Usage(sum(bound.prompt_tokens for bound in bounds), sum(bound.output_tokens for bound in bounds))
     return Estimate(len(bounds), most.tokens, entry.cost_of(*most))
 
 
 def open_budget(entry: ChatModel, limits: Limits) -> Budget:
-    """What one run may take of ``entry``: the entry's own limits and ``limits``, whichever is stricter.
+    """Return what one run may take of ``entry``: the entry's own limits and ``limits``, whichever is stricter.
 
     Raises ConfigError for a limit in money where the entry has no price.
     """
@@ -129,7 +129,7 @@ def ask_all(
         return key, reply
 
     def read_filtered(keyed: tuple[K, Usage], answer: ServerAnswer) -> tuple[K, ChatReply] | None:
-        """The reply where the interface says by an error that a filter held the answer back. It takes no tokens."""
+        """Return the reply where the interface says by an error that a filter held it back. It takes no tokens."""
         if not 400 <= answer.status < 500:
             return None
         key, most = keyed
@@ -153,13 +153,13 @@ def ask_all(
 
 
 def compute_most_usage(prompt: Prompt, sampling: Sampling) -> Usage:
-    """The most tokens of a request, by the bytes that are sent: models cut text into tokens of a byte or more."""
+    """Return the most tokens of a request, by the bytes that are sent: a token is a byte or more."""
     sent = len(prompt.user.encode()) + len((prompt.system or "").encode())
     return Usage(sent + _TEMPLATE_TOKENS, sampling.max_tokens)
 
 
 def build_chat_request(entry: ChatModel, prompt: Prompt, sampling: Sampling) -> ServerRequest:
-    """A prompt in the entry's interface."""
+    """Return a prompt in the entry's interface."""
     provider, _, model = entry.model.partition("/")
     settings = {"temperature": sampling.temperature, "seed": sampling.seed}
     messages = [{"role": "user", "content": prompt.user}]
@@ -203,7 +203,7 @@ def _drop_missing(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_chat_answer(entry: ChatModel, answer: ServerAnswer, most: Usage) -> ChatReply:
-    """What an answer says; raises PassingError where it cannot be read.
+    """Return what an answer says; raises PassingError where it cannot be read.
 
     A count of tokens that is none, or more than the ``most`` that there can be, is replaced by the most.
     """
@@ -239,7 +239,7 @@ def _find_request_id(answer: ServerAnswer, reply: Mapping[str, Any]) -> str | No
 
 
 def _read_text(entry: ChatModel, reply: Mapping[str, Any]) -> tuple[str, Any]:
-    """The words of an answer, and why it ended."""
+    """Return the words of an answer, and why it ended."""
     if entry.provider == "anthropic":
         parts = [part for part in reply["content"] if part["type"] == "text"]
         return "".join(part["text"] for part in parts), reply.get("stop_reason")

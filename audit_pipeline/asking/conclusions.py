@@ -37,7 +37,7 @@ Coverages = Mapping[int, Sequence[float]]
 def conclude_documents(
     documents: Iterable[SearchedDocument], answers: Sequence[Row], *, headline: Rung
 ) -> list[dict[str, Any]]:
-    """A row for each document and each rung at which it was asked for, but for model, benchmark and run_id.
+    """Return a row for each document and each rung at which it was asked for, but for model, benchmark and run_id.
 
     answers: rows of CHAT_ANSWERS of one model about these documents, each request once, in any order.
     """
@@ -83,7 +83,7 @@ def _conclude_rung(answers: Mapping[str, Sequence[Row]], sides: Mapping[str, Sid
 
 
 def _claim(measured: Sequence[Row], *, is_calibrated: bool) -> AskClaim:
-    """A stretch that came back is an observation of its own: it takes no other document."""
+    """Return the claim. A stretch that came back is an observation of its own: it takes no other document."""
     if not measured:
         return "refused"
     stretches = [answer for answer in measured if answer["near_span"]]
@@ -95,13 +95,13 @@ def _claim(measured: Sequence[Row], *, is_calibrated: bool) -> AskClaim:
 
 
 def _identify_passage(answer: Row) -> int | None:
-    """The passage of an answer: its number, or of outputs that quote it its first character."""
+    """Return the passage of an answer: its number, or of outputs that quote it its first character."""
     number, start = answer["passage"], answer["passage_start"]
     return None if number is None and start is None else int(start if number is None else number)
 
 
 def _collect(measured: Sequence[Row], measure: str) -> Coverages:
-    """By passage a measure of each answer, in the order of draws."""
+    """Return by passage a measure of each answer, in the order of draws."""
     found: dict[int, list[float]] = {}
     for answer in sorted(measured, key=lambda answer: int(answer["draw"])):
         passage = _identify_passage(answer)
@@ -111,7 +111,7 @@ def _collect(measured: Sequence[Row], measure: str) -> Coverages:
 
 
 def _test_documents(coverages: Mapping[str, Coverages], sides: Mapping[str, Side]) -> dict[str, dict[str, float | int]]:
-    """By document its score; of an audited one where there is a held-out one, its test.
+    """Return by document its score; of an audited one where there is a held-out one, its test.
 
     A passage is scored by its first m answers, where m is the largest number that at least 80% of all passages have, or
     the most that any passage of the audited document has, where that is fewer.
@@ -141,7 +141,7 @@ def _test_documents(coverages: Mapping[str, Coverages], sides: Mapping[str, Side
 
 
 def _score_passages(coverages: Coverages, answers: int) -> dict[int, float]:
-    """The mean over the first ``answers`` answers of each passage that has so many."""
+    """Return the mean over the first ``answers`` answers of each passage that has so many."""
     return {
         passage: float(np.mean(sorted(values[:answers])))
         for passage, values in coverages.items()
@@ -150,7 +150,7 @@ def _score_passages(coverages: Coverages, answers: int) -> dict[int, float]:
 
 
 def _score_texts(scores: Mapping[str, Mapping[int, float]], names: Sequence[str], label: int) -> ScoredTexts:
-    """The passages of documents as texts in the order of their documents."""
+    """Return the passages of documents as texts in the order of their documents."""
     flat = [(name, passage, score) for name in names for passage, score in scores[name].items()]
     values = np.array([score for _, _, score in flat], dtype=np.float64)
     groups = np.array([name for name, _, _ in flat], dtype=np.str_)

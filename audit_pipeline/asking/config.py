@@ -91,7 +91,7 @@ class ChatModel(ServerSettings):
         return self.url or _ADDRESSES[self.provider]
 
     def cost_of(self, prompt_tokens: int, output_tokens: int) -> float | None:
-        """What so many tokens cost by the prices; None without."""
+        """Return what so many tokens cost by the prices; None without."""
         if self.price_in is None or self.price_out is None:
             return None
         return (prompt_tokens * self.price_in + output_tokens * self.price_out) / _PER
@@ -114,7 +114,7 @@ FILE = EntryFile(
 
 
 def load_chat_models(folder: Path | None = None) -> Entries[ChatModel]:
-    """The entries of chat_models.yaml; none where there is no such file.
+    """Return the entries of chat_models.yaml; none where there is no such file.
 
     Raises ConfigError, naming the file, where none of it can be read.
     """

@@ -48,7 +48,7 @@ class AskJournal:
             os.fsync(file.fileno())
 
     def read(self) -> list[dict[str, Any]]:
-        """The rows, less a last one that is unfinished; none where there is no file.
+        """Return the rows, less a last one that is unfinished; none where there is no file.
 
         Raises DataError for a damaged line.
         """

@@ -84,7 +84,7 @@ class DocumentMatcher:
         self._near = NearStretches(self._words.hashes, MISMATCHES, LEAST)
 
     def measure(self, answer: str, prompt: str | None, passage: tuple[int, int] | None) -> AnswerMeasures:
-        """The measures of ``answer``. ``prompt``: the whole prompt; None: not known, and nothing is discounted.
+        """Return the measures of ``answer``. ``prompt``: the whole prompt; None: not known, and nothing is discounted.
         ``passage``: the characters [start, end) of the document that the answer should give; None: not known."""
         words = level(answer)
         in_prompt = level(prompt or "").hashes
@@ -213,8 +213,8 @@ class NearStretches:
         return longest if longest >= self._least else 0
 
     def _find_diagonals(self, answer: Hashes, quoted: Flags) -> Places:
-        """Each diagonal along which answer and document share a run, once (int64); where they are so many that they
-        hold more words than the document, of those with the same words of the document one."""
+        """Return each diagonal along which answer and document share a run, once (int64); where they are so many that
+        they hold more words than the document, of those with the same words of the document one."""
         n, total, size = len(answer), len(self._words), self._size
         runs = hash_runs(answer, size)
         n_quoted = np.cumsum([0, *quoted])
@@ -234,7 +234,7 @@ class NearStretches:
 
 
 def _measure_window(matches: Flags, mismatches: int) -> int:
-    """The longest stretch of any row that begins and ends with a match and has at most so many mismatches between."""
+    """Return the longest stretch of any row that begins and ends with a match, with at most so many mismatches."""
     # Between two rows are more mismatches than a stretch may have.
     row = np.pad(matches, ((0, 0), (0, mismatches + 1))).ravel()
     row = np.concatenate([np.zeros(mismatches + 1, np.bool_), row])
@@ -249,8 +249,8 @@ def _measure_window(matches: Flags, mismatches: int) -> int:
 
 
 def _find_in_prompt(words: Hashes, prompt: Hashes) -> tuple[Flags, Places, Places]:
-    """Which words of an answer are quoted (bool [n]); of every word how many from it on stand in the prompt as a run,
-    and of every gap how many before it do (int64 [n + 1] each), at most one word less than makes a run quoted."""
+    """Return which words of an answer are quoted (bool [n]); of every word how many from it on stand in the prompt as a
+    run, and of every gap how many before it do (int64 [n + 1] each), at most one word less than makes a run quoted."""
     if 0 < len(prompt) < RUN:
         prompt = np.tile(prompt, RUN)
     quoted = np.zeros(len(words), np.bool_)
@@ -269,8 +269,8 @@ def _find_in_prompt(words: Hashes, prompt: Hashes) -> tuple[Flags, Places, Place
 
 
 def _find_phrases(quoted: Flags, lengths: Places) -> Flags:
-    """Which of the quoted words [n] are phrases within a longer run of the document; ``lengths``: of the longest run
-    that ends with each word, quoted ones among them."""
+    """Return which of the quoted words [n] are phrases within a longer run of the document; ``lengths``: of the longest
+    run that ends with each word, quoted ones among them."""
     stops = _find_stops(lengths)
     starts = stops - lengths[stops - 1]
     free = np.flatnonzero(~quoted)
@@ -292,12 +292,12 @@ def _find_phrases(quoted: Flags, lengths: Places) -> Flags:
 
 
 def _find_stops(lengths: Places) -> Places:
-    """Where the runs end that lie within no other (int64 [r])."""
+    """Return where the runs end that lie within no other (int64 [r])."""
     return np.flatnonzero((lengths > 0) & (np.append(lengths[1:], 0) <= lengths)) + 1
 
 
 def _find_runs(lengths: Places, beginnings: Places, endings: Places) -> tuple[Places, Places, Places]:
-    """What is left of each common run, [first, last) in words, and where the whole one ends (int64 [r] each).
+    """Return what is left of each common run, [first, last) in words, and where the whole one ends (int64 [r] each).
 
     ``lengths``: of the longest run that ends with each word; the others as :func:`_find_in_prompt` gives them.
     """
@@ -309,7 +309,7 @@ def _find_runs(lengths: Places, beginnings: Places, endings: Places) -> tuple[Pl
 
 
 def _count_covered(firsts: Places, lasts: Places) -> int:
-    """How many words lie in runs [first, last) of 5 and more."""
+    """Return how many words lie in runs [first, last) of 5 and more."""
     covered = 0
     reached = 0
     for first, last in sorted(zip(firsts.tolist(), lasts.tolist(), strict=True)):
@@ -320,7 +320,7 @@ def _count_covered(firsts: Places, lasts: Places) -> int:
 
 
 def count_edits(target: Symbols, answer: Symbols) -> int:
-    """Fewest insertions, deletions and replacements of words that make some stretch of the answer the target."""
+    """Return fewest insertions, deletions and replacements of words that make some stretch of the answer the target."""
     every, highest = (1 << len(target)) - 1, 1 << len(target) >> 1
     places: dict[int | None, int] = {}
     for at, word in enumerate(target):

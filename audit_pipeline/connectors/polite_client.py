@@ -211,7 +211,7 @@ class _PoliteAdapter(GuardedAdapter):
         return response
 
     def _require_allowed(self, url: str) -> float:
-        """The pause that robots.txt asks for; raises FetchError where it forbids the page, or cannot be reached."""
+        """Return the pause that robots.txt asks for; raises FetchError where it forbids the page or is out of reach."""
         parts = urlsplit(url)
         host = f"{parts.scheme}://{parts.netloc}"
         if host not in self._robots:

@@ -81,7 +81,7 @@ class EndpointBackend:
     def _request_part(
         self, part: Iterable[tuple[Window, Prompt]], work: Work, left_out: set[int]
     ) -> tuple[list[WindowResult], AuditError | None]:
-        """The results of the windows, and the error that ended them, if one did."""
+        """Return the results of the windows, and the error that ended them, if one did."""
         done: list[WindowResult] = []
         detail = AnswerDetail.of(self.client.endpoint, work.wanted)
 
@@ -138,7 +138,7 @@ class EndpointBackend:
 
 
 def _take_until_check(prompts: Iterable[tuple[Window, Prompt]], cost: int) -> Iterator[tuple[Window, Prompt]]:
-    """As many of ``prompts`` as are asked for between two checks that take ``cost`` tokens each."""
+    """Yield as many of ``prompts`` as are asked for between two checks that take ``cost`` tokens each."""
     tokens, started = 0, time.monotonic()
     for window, prompt in prompts:
         yield window, prompt

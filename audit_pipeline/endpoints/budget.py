@@ -27,7 +27,7 @@ class Usage(NamedTuple):
         return self.prompt_tokens + self.output_tokens
 
     def plus(self, other: Usage) -> Usage:
-        """The sum of both."""
+        """Return the sum of both."""
         return Usage(self.prompt_tokens + other.prompt_tokens, self.output_tokens + other.output_tokens)
 
 
@@ -57,7 +57,7 @@ class Limits:
         return self
 
     def less(self, tokens: int, cost: float) -> Limits:
-        """What is left of them when so much was sent."""
+        """Return what is left of them when so much was sent."""
         return Limits(
             None if self.max_tokens is None else max(0, self.max_tokens - tokens),
             None if self.max_cost is None else max(0.0, self.max_cost - cost),
@@ -66,7 +66,7 @@ class Limits:
 
 
 def find_endpoint_models(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoint]]:
-    """The model and its reference model, in this order, as far as they are at endpoints."""
+    """Return the model and its reference model, in this order, as far as they are at endpoints."""
     models = [entry]
     if entry.reference_model is not None:
         # Imported where a reference model is named: a command's help does not wait for it.
@@ -150,7 +150,7 @@ class Budget:
             self.reserved -= tokens
 
     def cost_of(self, usage: Usage) -> float:
-        """What so many tokens cost by the prices; 0 without."""
+        """Return what so many tokens cost by the prices; 0 without."""
         return (usage.prompt_tokens * self.price_in + usage.output_tokens * self.price_out) / MILLION
 
     def _require_affordable(self, most: Usage) -> None:

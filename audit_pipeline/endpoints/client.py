@@ -144,7 +144,7 @@ class Client:
         self.patience = patience
 
     def ask(self, request: ServerRequest, *, patience: RetryPolicy | None = None) -> bytes:
-        """The body of the answer to one request. Raises as :meth:`iterate_answers` does."""
+        """Return the body of the answer to one request. Raises as :meth:`iterate_answers` does."""
         answers = self.iterate_answers([(None, request)], lambda _, answer: answer.body, patience=patience)
         with closing(answers):
             return next(answers)[0]
@@ -360,7 +360,7 @@ def _require_no_event_loop(who: str) -> None:
 
 
 def read_api_key(entry: ServerSettings) -> str | None:
-    """The key that the entry names; raises ModelError where it names one that is not there."""
+    """Return the key that the entry names; raises ModelError where it names one that is not there."""
     if entry.key_env is None:
         return None
     key = os.environ.get(entry.key_env, "").strip()
@@ -372,7 +372,7 @@ def read_api_key(entry: ServerSettings) -> str | None:
 
 
 def extract_error_message(body: bytes) -> str:
-    """What a server says of a fault: OpenAI's error.message, FastAPI's detail, or a few words of the body."""
+    """Return what a server says of a fault: OpenAI's error.message, FastAPI's detail, or a few words of the body."""
     text = body[: 1 << 16].decode("utf-8", errors="replace")
     try:
         reply = json.loads(text)

@@ -41,7 +41,7 @@ class EndpointClient(Client):
         patience: RetryPolicy | None = None,
         leave_out: Callable[[K, OtherTokensError], None] | None = None,
     ) -> Generator[list[tuple[K, Answer]]]:
-        """The answers to ``prompts`` as they come, each with the key that its prompt has.
+        """Yield the answers to ``prompts`` as they come, each with the key that its prompt has.
 
         Where strings are sent, ``leave_out`` is called for each that the server cuts into other tokens; None: that is
         an error. Raises BadAnswerError, which names the text, for an unusable answer; else as :meth:`iterate_answers`.

@@ -58,7 +58,7 @@ class Prompt:
 def build_prompt(
     model: TokenizedModel, text: EncodedText, window: Window, prefix_ids: Sequence[int] = (), *, as_string: bool = False
 ) -> Prompt:
-    """What is sent of ``window`` of ``text`` after the tokens ``prefix_ids``.
+    """Return what is sent of ``window`` of ``text`` after the tokens ``prefix_ids``.
 
     A server that adds the start token itself is not sent it. With ``as_string``, raises NoStringError where no string
     means these tokens: a window that begins within a character, a prefix whose last characters would form a token with
@@ -74,7 +74,7 @@ def build_prompt(
 
 
 def _adds_start_token(model: TokenizedModel) -> bool:
-    """Whether the tokenizer puts a start token in front of every text, and of every prefix."""
+    """Return whether the tokenizer puts a start token in front of every text, and of every prefix."""
     return encode(model, ["a"])[0].start_token_id is not None
 
 
@@ -218,7 +218,7 @@ class Place:
 
 
 def parse_answer(shape: type[Shape], body: bytes) -> Shape:
-    """The JSON ``body`` in a shape; raises BadAnswerError where it has another."""
+    """Return the JSON ``body`` in a shape; raises BadAnswerError where it has another."""
     try:
         return shape.model_validate_json(body)
     except ValidationError as error:
@@ -228,7 +228,7 @@ def parse_answer(shape: type[Shape], body: bytes) -> Shape:
 
 
 def find_url(endpoint: Endpoint, path: str, *, root: bool = False) -> str:
-    """Where a route is; ``root``: below the server's root, for servers whose own routes are not among OpenAI's."""
+    """Return where a route is; ``root``: below the server's root, for routes that are not among OpenAI's."""
     base = endpoint.url.rstrip("/")
     return f"{base.removesuffix('/v1') if root else base}/{path}"
 
@@ -236,7 +236,7 @@ def find_url(endpoint: Endpoint, path: str, *, root: bool = False) -> str:
 def build_request(
     endpoint: Endpoint, path: str, body: Mapping[str, Any], prompt: Prompt, detail: AnswerDetail, *, root: bool = False
 ) -> ServerRequest:
-    """A request about a prompt, whose answer may be several times as long as what servers write for each place."""
+    """Return a request about a prompt; its answer may be several times as long as what servers write a place."""
     best = _LARGEST_VOCABULARY if detail.best == WHOLE else detail.best
     most_bytes = _FIXED_BYTES + prompt.cost * (best + 3) * _BYTES_PER_ENTRY
     text = "" if prompt.spelled is None else prompt.spelled.text
@@ -254,7 +254,7 @@ def require_entry_per_token(entries: int, tokens: int) -> None:
 
 
 def build_answer(places: Sequence[Place], detail: AnswerDetail, server: str | None = None) -> Answer:
-    """The statistics of the scored tokens; ``logprob`` is NaN where it is not known.
+    """Return the statistics of the scored tokens; ``logprob`` is NaN where it is not known.
 
     Raises BadAnswerError where the others cannot be what was asked for.
     """
@@ -280,7 +280,8 @@ def _build_logprobs_error() -> BadAnswerError:
 
 
 def find_floor(logprobs: npt.NDArray[np.float32]) -> float | None:
-    """The value that a server gives all tokens of a text [n] that are less likely; None where it does not look so.
+    """Return the value that a server gives all tokens of a text [n] that are less likely; None where it does not look
+    so.
 
     A floor is the least value where it is there at least three times, and more than twice as often as any of the next
     five: of real log-probabilities there are the fewest at the least ones, and floats hardly ever tie there. Values
@@ -294,7 +295,7 @@ def find_floor(logprobs: npt.NDArray[np.float32]) -> float | None:
 
 
 def to_best(logprob: float) -> float:
-    """A best token's log-probability: minus infinity where it is not known, so that it comes last."""
+    """Return a best token's log-probability: minus infinity where it is not known, so that it comes last."""
     return -math.inf if math.isnan(logprob) else logprob
 
 

@@ -53,7 +53,7 @@ class Sending:
 
 
 def estimate_sending(model: TokenizedModel, tokens: int) -> Sending | None:
-    """What a command would send for texts of ``tokens`` tokens; None where the model is at no endpoint."""
+    """Return what a command would send for texts of ``tokens`` tokens; None where the model is at no endpoint."""
     endpoint = model.entry.endpoint
     if endpoint is None:
         return None
@@ -79,7 +79,7 @@ class Endpoints:
         self._unreachable: dict[Endpoint, AuditError] = {}
 
     def load(self, entry: ModelEntry, paths: DataPaths, notify: Notify) -> TokenizedModel:
-        """The model as load_tokenizer gives it, for planning and running it now.
+        """Return the model as load_tokenizer gives it, for planning and running it now.
 
         A model at an endpoint is probed first for a change, and so is a reference model at one; ``notify`` is called
         with where texts are sent, and with a change. Where the server cannot be reached, and the model has been probed
@@ -109,8 +109,7 @@ class Endpoints:
         return load_tokenizer(entry, paths)
 
     def open(self, model: TokenizedModel, paths: DataPaths, notify: Notify) -> EndpointBackend:
-        """The model ready to be run. Raises as :meth:`load` does, and ModelError where the endpoint no longer has
-        ``model``."""
+        """Return the model ready to run. Raises as :meth:`load`, and ModelError where the endpoint has another."""
         # Imported where a server is asked: planning what is on this machine needs no client.
         from audit_pipeline.endpoints.backend import EndpointBackend  # noqa: PLC0415
         from audit_pipeline.endpoints.endpoint_client import EndpointClient  # noqa: PLC0415
@@ -129,7 +128,7 @@ class Endpoints:
         return EndpointBackend(model, client, self._probed[endpoint])
 
     def budget(self, endpoint: Endpoint) -> Budget:
-        """The budget of all that is sent to ``endpoint``.
+        """Return the budget of all that is sent to ``endpoint``.
 
         Raises BudgetError where a limit in money holds and the endpoint has no price.
         """

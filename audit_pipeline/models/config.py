@@ -85,11 +85,11 @@ class UserHostedWeights:
     starts_by_itself: ClassVar[bool] = False
 
     def can_give(self, statistic: str) -> bool:
-        """Whether a statistic of every token can be had, by the names of CachedKind.statistics: any can."""
+        """Return whether a statistic of every token can be had, by the names of CachedKind.statistics: any can."""
         return True
 
     def origin(self, files: str) -> str:
-        """Where the model is, in words, of which these are about its ``files``."""
+        """Return where the model is, in words, of which these are about its ``files``."""
         return files
 
 
@@ -137,15 +137,15 @@ class Endpoint(ServerSettings):
         return self.traits.starts_by_itself
 
     def cost_of(self, tokens: int) -> float:
-        """What so many tokens cost by the price; 0 without one."""
+        """Return what so many tokens cost by the price; 0 without one."""
         return tokens * (self.price_per_million or 0.0) / 1e6
 
     def can_give(self, statistic: str) -> bool:
-        """Whether answers hold a statistic of every token, by the names of CachedKind.statistics."""
+        """Return whether answers hold a statistic of every token, by the names of CachedKind.statistics."""
         return statistic in self.gives
 
     def origin(self, files: str) -> str:
-        """Where the model is, in words, of which ``files`` are about its tokenizer's."""
+        """Return where the model is, in words, of which ``files`` are about its tokenizer's."""
         return f"{self.described}; tokenizer: {files}"
 
     @property
@@ -282,17 +282,17 @@ FILE = EntryFile(
 
 
 def load_models(folder: Path | None = None) -> Entries[ModelEntry]:
-    """The entries of models.yaml; raises ConfigError, naming the file, where none of it can be read."""
+    """Return the entries of models.yaml; raises ConfigError, naming the file, where none of it can be read."""
     return FILE.load(folder)
 
 
 def exclude_control_models(models: Mapping[str, ModelEntry]) -> Mapping[str, ModelEntry]:
-    """Those of ``models`` that sensors and the weekly audit take: all but a control's, which know its texts alone."""
+    """Return the models that sensors and the weekly audit take: not a control's, which know its texts alone."""
     return {name: entry for name, entry in models.items() if entry.control is None}
 
 
 def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
-    """The entry for what a user typed: a configured name, a local folder or .gguf file, or a hub id.
+    """Return the entry for what a user typed: a configured name, a local folder or .gguf file, or a hub id.
 
     Raises ConfigError where it is a name whose entry is broken, and ModelError where it is none of them.
     """
@@ -318,7 +318,7 @@ def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
 
 
 def is_path_or_hub_id(text: str) -> bool:
-    """Whether ``text`` reads as a hub id or a path, so that it may be a model that no entry names."""
+    """Return whether ``text`` reads as a hub id or a path, so that it may be a model that no entry names."""
     return _is_path(text) or _HUB_ID.fullmatch(text) is not None
 
 

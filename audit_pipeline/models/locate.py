@@ -53,7 +53,7 @@ class LocatedModel:
 
 
 def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
-    """The model's files; a hub model is fetched (safetensors only) unless it is in the local hub cache.
+    """Return the model's files; a hub model is fetched (safetensors only) unless it is in the local hub cache.
 
     Of a model at an endpoint they are those of its tokenizer: no weights are searched for, and none fetched.
     A control's models lie under ``paths``, which is the configured data folder where it is not given.
@@ -73,7 +73,7 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
 
 
 def read_card(fingerprint: str, paths: DataPaths) -> dict[str, Any]:
-    """What is recorded of a model; raises ModelError where it cannot be read, or says nothing of its tokenizer."""
+    """Return what is recorded of a model; raises ModelError where it cannot be read, or lacks the tokenizer."""
     try:
         card: dict[str, Any] = read_json(paths.model_card(fingerprint))
         card["tokenizer_fingerprint"], card["weights_digest"]
@@ -83,7 +83,7 @@ def read_card(fingerprint: str, paths: DataPaths) -> dict[str, Any]:
 
 
 def _find_tokenizer_of_card(fingerprint: str, paths: DataPaths) -> Path:
-    """The folder of the tokenizer that was kept last of a model, whatever versions kept it."""
+    """Return the folder of the tokenizer that was kept last of a model, whatever versions kept it."""
     tokenizer = str(read_card(fingerprint, paths)["tokenizer_fingerprint"])
     folders = [path.parent for path in paths.kept_tokenizers(tokenizer).glob("*/tokenizer.json")]
     if not folders:

@@ -85,18 +85,18 @@ def apply_memory_limits(memory: Memory, groups: str, root: Path) -> Memory:
 
 
 def compute_weight_budget() -> int:
-    """The bytes of main memory that layers may take where others lie on disk: a pass takes some, too."""
+    """Return the bytes of main memory that layers may take where others lie on disk: a pass takes some, too."""
     return int(_FOR_WEIGHTS * measure_main_memory().free)
 
 
 def measure_gpu_memory() -> list[Memory]:
-    """The memory of every GPU."""
+    """Return the memory of every GPU."""
     found = (torch.cuda.mem_get_info(number) for number in range(torch.cuda.device_count()))
     return [Memory(total, free) for free, total in found]
 
 
 def compute_weight_bytes(tokenized: TokenizedModel, device: str) -> int:
-    """What the weights take in memory, on ``device``: 'cpu' or 'cuda'.
+    """Return what the weights take in memory, on ``device``: 'cpu' or 'cuda'.
 
     Raises ModelError where the header of a file cannot be read.
     """
@@ -114,8 +114,8 @@ def compute_weight_bytes(tokenized: TokenizedModel, device: str) -> int:
 
 
 def list_weight_files(folder: Path) -> list[Path]:
-    """The files in ``folder`` that weights are read from, as transformers chooses them: it may hold another copy of the
-    same weights.
+    """Return the files in ``folder`` that weights are read from, as transformers chooses them: it may hold another copy
+    of the same weights.
 
     Raises OSError, ValueError and KeyError where the index of several files cannot be read.
     """
@@ -143,7 +143,7 @@ def _itemsize(tokenized: TokenizedModel) -> int:
 
 
 def count_parameters(tokenized: TokenizedModel) -> int:
-    """The number of parameters, from the configuration alone; tied ones count once."""
+    """Return the number of parameters, from the configuration alone; tied ones count once."""
     trusted = tokenized.entry.trust_remote_code
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(
@@ -153,7 +153,7 @@ def count_parameters(tokenized: TokenizedModel) -> int:
 
 
 def fit_of(tokenized: TokenizedModel, device: str) -> Fit:
-    """Whether the model's weights fit where its entry puts them; ``device``: 'cpu' or 'cuda'."""
+    """Return whether the model's weights fit where its entry puts them; ``device``: 'cpu' or 'cuda'."""
     needed = compute_weight_bytes(tokenized, device)
     spreads = tokenized.entry.devices is not None
     swap, place, rest = 0, "the GPU has", "in main memory, or on disk"
@@ -204,7 +204,7 @@ def default_device() -> str:
 def load_weights(
     tokenized: TokenizedModel, device: str, notify: Callable[[str], None] = lambda words: None
 ) -> torch.nn.Module:
-    """The model in evaluation mode on ``device``, in the entry's dtype.
+    """Return the model in evaluation mode on ``device``, in the entry's dtype.
 
     With ``devices: auto`` its layers lie on all devices of that kind, and what they have no room for in main memory and
     on disk. A .gguf is dequantised once, into safetensors under the data folder, and read from there from then on;
@@ -226,7 +226,7 @@ def load_weights(
 
 
 def convert_gguf(tokenized: TokenizedModel, notify: Callable[[str], None]) -> TokenizedModel:
-    """The same model, read from safetensors: a .gguf is converted where that has not been done.
+    """Return the same model, read from safetensors: a .gguf is converted where that has not been done.
 
     Raises ModelError where the disk has no room for what it is converted into.
     """
@@ -266,7 +266,7 @@ def _load_on_one_device(tokenized: TokenizedModel, device: str, notify: Callable
 
 
 def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) -> Any:
-    """The model out of its .gguf, on the CPU; what it is converted into is kept where the disk has room for it.
+    """Return the model out of its .gguf, on the CPU; what it is converted into is kept where the disk has room for it.
 
     It is dequantised always: whether a package with kernels for packed weights is installed must not change a score.
     """

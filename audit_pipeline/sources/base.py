@@ -69,7 +69,7 @@ class MissingPart:
     name: str | None = None
 
     def held(self, collection: str, name: str) -> bool:
-        """Whether the document was, or may have been, in this part."""
+        """Return whether the document was, or may have been, in this part."""
         return self.collection == collection and (
             self.name is None or name == self.name or name.startswith(f"{self.name}#")
         )
@@ -151,5 +151,5 @@ def merge_harvests(harvests: Iterable[Harvest]) -> Harvest:
 
 
 def document_id(source: str, document: Document) -> str:
-    """The identity of a document: source:collection:name."""
+    """Return the identity of a document: source:collection:name."""
     return f"{source}:{document.collection}:{document.name}"

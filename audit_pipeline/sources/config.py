@@ -32,7 +32,7 @@ _CONNECTORS = "audit_pipeline.connectors"
 
 @cache
 def all_sources() -> Mapping[str, Source[Any]]:
-    """Every source by name; a new one needs no entry here. Raises ConfigError if two of ours have the same name."""
+    """Return every source by name; a new one needs no entry here. Raises ConfigError if two of ours share a name."""
     modules = (importlib.import_module(name) for name in _iterate_module_names())
     ours: dict[str, Source[Any]] = collect_by_name(
         modules, label="sources", is_wanted=lambda value: isinstance(value, Source), name_of=lambda source: source.name
@@ -41,7 +41,7 @@ def all_sources() -> Mapping[str, Source[Any]]:
 
 
 def _adopt(source: Source[Any], origin: str) -> Source[Any]:
-    """A source that another package brings: what it raises is a SourceError that names it.
+    """Return a source that another package brings: what it raises is a SourceError that names it.
 
     Raises whatever is wrong with what it declares.
     """
@@ -75,7 +75,7 @@ def _iterate_module_names() -> Iterator[str]:
 
 
 def require_source(name: str) -> Source[Any]:
-    """The source called ``name``; raises SourceError, naming the nearest names, or all."""
+    """Return the source called ``name``; raises SourceError, naming the nearest names, or all."""
     if name not in all_sources():
         raise SourceError(f"there is no source '{name}'; {did_you_mean(name, all_sources(), 'the sources are')}")
     return all_sources()[name]
@@ -96,7 +96,7 @@ class SourceSettings:
         return self.sections.problems
 
     def for_source(self, source: str) -> SourceSection:
-        """What is set for ``source``, or its defaults; raises ConfigError where its section is broken.
+        """Return what is set for ``source``, or its defaults; raises ConfigError where its section is broken.
 
         A source that there is not has nothing set.
         """
@@ -108,7 +108,7 @@ class SourceSettings:
         return kind()
 
     def digest_for(self, source: str) -> str:
-        """Digest of what is set for ``source``, and of its files' names, sizes and times.
+        """Return digest of what is set for ``source``, and of its files' names, sizes and times.
 
         Documents fetched under another setting, or from other files, are other documents. Raises ConfigError where its
         section is broken.
@@ -130,7 +130,7 @@ FILE = EntryFile(FILE_NAME, None, "section", "it says which sources to read", _p
 
 
 def load_source_settings(folder: Path | None = None) -> SourceSettings:
-    """The settings in sources.yaml of ``folder`` (the configuration folder by default).
+    """Return the settings in sources.yaml of ``folder`` (the configuration folder by default).
 
     A relative path counts from that folder. Raises ConfigError, naming the file, where none of it can be read; a
     section that cannot be used is among the problems, and stops its own source alone.
@@ -139,7 +139,7 @@ def load_source_settings(folder: Path | None = None) -> SourceSettings:
 
 
 def _collect_stamps(value: Any) -> Any:
-    """The stamps of a setting that is a path, or holds some; nothing of any other."""
+    """Return the stamps of a setting that is a path, or holds some; nothing of any other."""
     if isinstance(value, Path):
         return list_file_stamps(value)
     if isinstance(value, tuple):
@@ -150,7 +150,7 @@ def _collect_stamps(value: Any) -> Any:
 
 
 def list_file_stamps(path: Path) -> list[tuple[str, int, int]]:
-    """Name, size and time of a file, or of every file in a folder: what changes when they do. Nothing is read.
+    """Return name, size and time of a file, or of every file in a folder: what changes when they do. Nothing is read.
 
     A workspace within the folder is no part of it: it changes by being used.
     """

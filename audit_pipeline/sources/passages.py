@@ -91,8 +91,8 @@ def fetch_passages(index: Index, files: Mapping[str, PackagedFile], downloads: P
 
 
 def cut_passage(text: str, ends: PassageEnds) -> str | None:
-    """The part of ``text`` from the first place of its beginning to the first later place of its end, both included;
-    None where one of them is not there."""
+    """Return the part of ``text`` from the first place of its beginning to the first later place of its end, both
+    included; None where one of them is not there."""
     begin = 0 if ends.begins is None else text.find(ends.begins)
     if begin < 0:
         return None

@@ -140,7 +140,7 @@ def _document(project: Project, release: Release, text: str) -> Document:
 
 
 def _collect_titles(pages: Mapping[str, str], project: Project) -> dict[str, str]:
-    """What references between the project's pages show: label -> section title, /page -> page title."""
+    """Return what references between the project's pages show: label -> section title, /page -> page title."""
     from audit_pipeline.fetch.rst_text import section_titles  # noqa: PLC0415
 
     titles: dict[str, str] = {}
@@ -162,7 +162,7 @@ _DJANGO_HEAD_LINES = 40
 
 
 def django_releases(page: str, markup: str) -> Iterator[Release]:
-    """The one release on a page of Django's notes; pages that are no release's (an index, a guide) yield nothing."""
+    """Yield the release on a page of Django's notes; pages that are no release's (an index, a guide) yield nothing."""
     version = PurePosixPath(page).stem
     if not _DJANGO_VERSION.fullmatch(version):
         return
@@ -183,7 +183,7 @@ _PYTEST_HEADING = re.compile(r"^(?:pytest )?(\d+\.\d+[\w.]*)(?: \(([^)\n]*)\))?\
 
 
 def pytest_releases(page: str, markup: str) -> Iterator[Release]:
-    """The releases in pytest's changelog: one under each heading such as ``pytest 9.1.0 (2026-06-13)``."""
+    """Yield the releases in pytest's changelog: one under each heading such as ``pytest 9.1.0 (2026-06-13)``."""
     address = PurePosixPath(page).with_suffix("").as_posix()
     headings = list(_PYTEST_HEADING.finditer(markup))
     ends = [heading.start() for heading in headings[1:]] + [len(markup)]
@@ -203,7 +203,7 @@ _FIRST_ENTRY = re.compile(r"^[ \t]+\.\. ", re.MULTILINE)
 
 
 def sqlalchemy_releases(page: str, markup: str) -> Iterator[Release]:
-    """The releases in one of SQLAlchemy's changelogs: one a ``.. changelog::`` with a version.
+    """Yield the releases in one of SQLAlchemy's changelogs: one a ``.. changelog::`` with a version.
 
     A pre-release carries its own date and that of the final release: the earliest is when its text came out.
     """
@@ -231,7 +231,7 @@ _DATE_FORMATS = ("%Y-%m-%d", "%B %d, %Y", "%A, %B %d, %Y", "%a %b %d %Y")
 
 
 def parse_release_date(text: str) -> date | None:
-    """A date in one of the spellings that the projects use; None for anything else."""
+    """Return a date in one of the spellings that the projects use; None for anything else."""
     for spelling in _DATE_FORMATS:
         try:
             return datetime.strptime(text.strip(), spelling).date()

@@ -60,7 +60,8 @@ def refresh(
 
 
 def read_settings_digest(source: str, paths: DataPaths) -> str | None:
-    """The digest of the settings and files that the source's documents were fetched under (SourceSettings.digest_for).
+    """Return the digest of the settings and files that the source's documents were fetched under
+    (SourceSettings.digest_for).
 
     None where there are no documents that can be used: none at all, damaged ones, or those that an earlier version of
     the source's code yielded.
@@ -149,7 +150,7 @@ def _row(source: str, document: Document, retrieved_at: datetime, run_id: str) -
 
 
 def _remove_duplicate_documents(source: str, documents: Iterable[Document]) -> tuple[list[Document], list[LeftOut]]:
-    """The first document of each identity, and the others named."""
+    """Return the first document of each identity, and the others named."""
     first: dict[str, Document] = {}
     duplicates: list[LeftOut] = []
     for document in documents:
@@ -164,7 +165,7 @@ def _remove_duplicate_documents(source: str, documents: Iterable[Document]) -> t
 def _read_earlier_documents(
     source: str, paths: DataPaths, missing: Iterable[MissingPart]
 ) -> tuple[pa.Table, tuple[MissingPart, ...]]:
-    """The documents there were, read only where a missing part asks for them; and what to say if they are broken."""
+    """Return the earlier documents, read only where a missing part asks for them, and what is broken of them."""
     if not paths.documents(source).exists() or all(item.collection is None for item in missing):
         return DOCUMENTS.empty_table(), ()
     try:
@@ -174,7 +175,7 @@ def _read_earlier_documents(
 
 
 def _select_kept_rows(source: str, fresh: pa.Table, earlier: pa.Table, missing: tuple[MissingPart, ...]) -> pa.Table:
-    """The rows of ``earlier`` that were in a missing part and did not arrive by another way."""
+    """Return the rows of ``earlier`` that were in a missing part and did not arrive by another way."""
     arrived = set(fresh.column("document_id").to_pylist())
     identities: list[str] = earlier.column("document_id").to_pylist()
     collections: list[str] = earlier.column("collection").to_pylist()

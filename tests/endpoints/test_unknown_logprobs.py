@@ -79,7 +79,7 @@ def score(
     return found
 
 
-@pytest.mark.parametrize(("placeholder", "dialect"), zip((-9999, None, -9999, None), DIALECTS, strict=True))
+@pytest.mark.parametrize(("placeholder", "dialect"), list(zip((-9999, None) * 2, DIALECTS, strict=True)))
 def test_a_text_with_a_placeholder_is_not_scored(
     placeholder: float | None, dialect: str, server: FakeEndpoint, ready: Ready, tmp_path: Path
 ) -> None:

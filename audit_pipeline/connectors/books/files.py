@@ -66,7 +66,7 @@ class BookEntry:
 
 
 def dating_of(value: object) -> Dating | None:
-    """The dating that an ISO date, a year and month (1851-10) or a year (1851) stands for; None for anything else."""
+    """Return the dating that an ISO date, a year and month (1851-10) or a year (1851) means; else None."""
     if isinstance(value, date):
         return Dating(value.date() if isinstance(value, datetime) else value)
     if isinstance(value, bool) or not isinstance(value, int | str):
@@ -91,7 +91,7 @@ def dating_from_years(years: Collection[int]) -> Dating | None:
 
 
 def years_in(prose: str) -> list[int]:
-    """The years 1000 to 2099 in ``prose``, in its order; a range such as 1851-53 gives its last year too."""
+    """Return the years 1000 to 2099 in ``prose``, in its order; a range such as 1851-53 gives its last year too."""
     years: list[int] = []
     for match in _YEAR_IN_PROSE.finditer(prose):
         years.append(int(match.group()))
@@ -304,7 +304,7 @@ def _iterate_entries(
 
 
 def _read_book_file(path: Path, entry: BookEntry) -> WholeDocument:
-    """The book without front and back matter."""
+    """Return the book without front and back matter."""
     if path.suffix.lower() == ".epub":
         try:
             whole = epub_text(read_epub(path))

@@ -86,7 +86,7 @@ def harvest_gutenberg(
 
 
 def _fetch_first_page(client: PoliteClient, addresses: Sequence[str]) -> FetchedPage:
-    """The first page there is; other addresses are not tried where the library gives no answer."""
+    """Return the first page there is; other addresses are not tried where the library gives no answer."""
     *others, last = addresses
     for address in others:
         try:
@@ -181,14 +181,15 @@ def _has_selected_name(names: Iterable[str], selected: Sequence[str]) -> bool:
 
 
 def _list_mirror_addresses(number: int, mirror: str) -> list[str]:
-    """Where a mirror may keep the text of a book: the cache, then the folders of the old layout, 1342 in 1/3/4."""
+    """Return where a mirror may keep a book's text: the cache, then the folders of the old layout, 1342 in 1/3/4."""
     folders = "/".join(str(number)[:-1]) or "0"
     places = (f"cache/epub/{number}/pg{number}.txt", *(f"{folders}/{number}/{number}{end}.txt" for end in ("-0", "")))
     return [f"{mirror.rstrip('/')}/{place}" for place in places]
 
 
 def dating_from_gutenberg_text(text: str) -> Dating | None:
-    """When the work came out, as the head of a text says in its line ``Original publication:``; None without one.
+    """Return when the work came out, as the head of a text says in its line ``Original publication:``; None without
+    one.
 
     The line names place, publisher and year. Of several years (a reprint) the first and the last bound the dating.
     """

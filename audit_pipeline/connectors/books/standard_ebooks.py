@@ -115,7 +115,7 @@ def _iterate_feed(settings: StandardEbooksSettings, client: PoliteClient) -> Ite
 
 
 def read_feed(content: bytes, address: str, settings: StandardEbooksSettings) -> Feed:
-    """The books of one page of an Atom or OPDS feed that was fetched from ``address``.
+    """Return the books of one page of an Atom or OPDS feed that was fetched from ``address``.
 
     Of a book's EPUBs the compatible one is taken, not the advanced. Raises SourceError where it is not such a feed.
     """
@@ -158,13 +158,13 @@ def read_feed(content: bytes, address: str, settings: StandardEbooksSettings) ->
 
 
 def epub_address(identity: str, settings: StandardEbooksSettings) -> str:
-    """Where the compatible EPUB of a book lies."""
+    """Return where the compatible EPUB of a book lies."""
     base = settings.site.rstrip("/")
     return _to_download_address(f"{base}{_BOOK_PATH}{identity}/downloads/{identity.replace('/', '_')}.epub")
 
 
 def dating_from_colophon(book: Epub) -> Dating | None:
-    """When the work came out, as the colophon says before it turns to the ebook; None where it names no year.
+    """Return when the work came out, as the colophon says before it turns to the ebook; None where it names no year.
 
     Of several years (a serial, a collection, a translation) the first and the last bound the dating.
     """

@@ -61,5 +61,5 @@ def crawl_pages(numbers: Sequence[str], client: PoliteClient, site: str = SITE) 
 
 
 def find_refusal(page: FetchedPage) -> str | None:
-    """Why an answer is no patent page: a site that is busy may say so in a page of its own."""
+    """Return why an answer is no patent page: a site that is busy may say so in a page of its own."""
     return None if _FIELD in page.content else f"the answer is {NOT_A_PATENT}"

@@ -35,7 +35,8 @@ Found = Patent | LeftOut | MissingPart
 
 
 def read_exported_patents(root: Path, countries: Sequence[str], parts: Sequence[Part], today: date) -> Iterator[Found]:
-    """Every patent of ``countries`` in the file or folder ``root``; rows and files that yield none, with the reason.
+    """Yield every patent of ``countries`` in the file or folder ``root``; rows and files that yield none, with the
+    reason.
 
     Rows of other countries are counted, not named. Missing, without a collection, are files that cannot be read.
     """
@@ -83,7 +84,7 @@ def _require_columns(path: Path, columns: Sequence[str], parts: Sequence[Part]) 
 
 
 def row_patent(row: Row, parts: Sequence[Part], today: date) -> Patent:
-    """The patent in one row; raises UnusableDocumentError where a field cannot be read, or dates do not hold."""
+    """Return the patent in one row; raises UnusableDocumentError where a field cannot be read, or dates do not hold."""
     values = row.values
     number = parse_publication_number(str(values.get("publication_number") or ""))
     if number is None:
@@ -102,7 +103,7 @@ def row_patent(row: Row, parts: Sequence[Part], today: date) -> Patent:
 
 
 def _parse_days(values: Mapping[str, object], column: str) -> tuple[date, ...]:
-    """The date in a column, as whole number or text yyyymmdd, or as a date; none where it is empty or 0."""
+    """Return the date in a column, as whole number or text yyyymmdd, or as a date; none where it is empty or 0."""
     value = values.get(column)
     if isinstance(value, datetime):
         return (value.date(),)
@@ -113,7 +114,7 @@ def _parse_days(values: Mapping[str, object], column: str) -> tuple[date, ...]:
 
 
 def _find_chinese_text(values: Mapping[str, object], name: str) -> str:
-    """The Chinese text of ``name``: out of the column name_localized (entries by language), or of a flat column."""
+    """Return the Chinese text of ``name``: from the column name_localized (entries by language), or a flat one."""
     value = values.get(f"{name}_localized", values.get(name))
     if isinstance(value, str) and value.lstrip().startswith(("[{", "[]", '{"')):
         value = _parse_json(value, name)

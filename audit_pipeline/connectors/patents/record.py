@@ -42,18 +42,18 @@ class Patent:
 
 
 def parse_publication_number(text: str) -> str | None:
-    """A publication number without separators, as in CN107196804A; None where ``text`` is none."""
+    """Return a publication number without separators, as in CN107196804A; None where ``text`` is none."""
     number = _SEPARATORS.sub("", text).upper()
     return number if _PUBLICATION.fullmatch(number) else None
 
 
 def page_address(number: str, site: str = SITE) -> str:
-    """The address of a publication's page in Chinese."""
+    """Return the address of a publication's page in Chinese."""
     return f"{site}/patent/{number}/zh"
 
 
 def parse_day(text: str, field: str) -> date:
-    """The day in 2024-05-31, 2024-05-31T00:00:00Z or 20240531; raises UnusableDocumentError, naming ``field``."""
+    """Return the day in 2024-05-31, 2024-05-31T00:00:00Z or 20240531; UnusableDocumentError names ``field``."""
     try:
         return date.fromisoformat(text.strip().partition("T")[0])
     except ValueError as error:
@@ -91,13 +91,13 @@ def _require_single_date(days: Sequence[date], kind: str) -> date:
 
 
 def family_key(family: str) -> str | None:
-    """The key of a family by its id; None for the ids that stand for 'no family' (empty, 0, -1)."""
+    """Return the key of a family by its id; None for the ids that stand for 'no family' (empty, 0, -1)."""
     family = family.strip()
     return f"family:{family}" if family.isdigit() and int(family) > 0 else None
 
 
 def application_key(text: str) -> str | None:
-    """The key of an application, the same for CN201710402626.6A, CN-201710402626-A and CN201710402626."""
+    """Return the key of an application, the same for CN201710402626.6A, CN-201710402626-A and CN201710402626."""
     number = _APPLICATION_END.sub("", _SEPARATORS.sub("", text).upper())
     return f"application:{number}" if re.fullmatch(r"(?:PCT/)?[A-Z]{2,3}\d[0-9/]{3,18}", number) else None
 

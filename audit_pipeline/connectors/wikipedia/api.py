@@ -120,7 +120,7 @@ def _fetch_document(settings: WikipediaSettings, ask: _Ask, page_id: int, title:
 
 
 def find_refusal(page: FetchedPage) -> str | None:
-    """Why an answer must not be kept; raises FetchError where asking again is no use."""
+    """Return why an answer must not be kept; raises FetchError where asking again is no use."""
     try:
         answer = json.loads(page.content)
     except ValueError:

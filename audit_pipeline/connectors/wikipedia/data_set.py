@@ -97,7 +97,7 @@ def read_dates(path: Path, page_ids: Collection[int]) -> dict[int, date]:
 
 
 def _iterate_rows(settings: WikipediaSettings) -> Iterator[Mapping[str, Any]]:
-    """The rows one by one, whatever the size of the data set; raises DataError."""
+    """Yield the rows one by one, whatever the size of the data set; raises DataError."""
     name = str(settings.path or settings.hub)
     try:
         rows = load_dataset(name, data_dir=settings.subset, split="train", streaming=True)

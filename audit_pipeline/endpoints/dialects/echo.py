@@ -61,7 +61,7 @@ class _Completion(AnswerPart):
 
 
 def build_echo_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
-    """A request for the log-probabilities of ``prompt``.
+    """Return a request for the log-probabilities of ``prompt``.
 
     One token is generated: some servers take 0 for "until the context is full".
     """
@@ -77,7 +77,7 @@ def build_echo_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail)
 
 
 def parse_echo_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
-    """The statistics in an answer, which may hold an entry for the generated token or not."""
+    """Return the statistics in an answer, which may hold an entry for the generated token or not."""
     completion = parse_answer(_Completion, body)
     found, tokens = _require_logprobs(completion), len(prompt.ids)
     entries = len(found.token_logprobs)
@@ -88,7 +88,7 @@ def parse_echo_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answ
 
 
 def parse_llama_cpp_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
-    """The statistics in an answer of llama-cpp-python's server, which counts all tokens and gives all but the first."""
+    """Return the statistics in llama-cpp-python's answer, which counts all tokens and gives all but the first."""
     completion = parse_answer(_Completion, body)
     found, tokens = _require_logprobs(completion), len(prompt.ids)
     if completion.usage is None:

@@ -41,7 +41,7 @@ class _Generated(AnswerPart):
 
 
 def build_sglang_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
-    """A request for the log-probabilities of ``prompt``. The server has one model: its name is not asked for."""
+    """Return a request for the log-probabilities of ``prompt``. The server has one model: its name is not asked for."""
     body = {
         "input_ids": prompt.ids,
         "sampling_params": {"max_new_tokens": 1, "temperature": 0},
@@ -54,7 +54,7 @@ def build_sglang_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetai
 
 
 def parse_sglang_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
-    """The statistics in an answer."""
+    """Return the statistics in an answer."""
     meta = parse_answer(_Generated, body).meta_info
     own = meta.input_token_logprobs or []
     require_entry_per_token(len(own), len(prompt.ids))

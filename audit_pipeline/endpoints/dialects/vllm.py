@@ -58,7 +58,7 @@ class _Completion(AnswerPart):
 
 
 def build_vllm_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
-    """A request for the log-probabilities of ``prompt``; at least one token has to be generated."""
+    """Return a request for the log-probabilities of ``prompt``; at least one token has to be generated."""
     body = {
         "model": endpoint.model,
         "prompt": [prompt.ids],
@@ -71,7 +71,7 @@ def build_vllm_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail)
 
 
 def parse_vllm_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
-    """The statistics in an answer."""
+    """Return the statistics in an answer."""
     completion = parse_answer(_Completion, body)
     [choice] = completion.choices
     entries = choice.prompt_logprobs or []
