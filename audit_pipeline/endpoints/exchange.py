@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -155,6 +155,14 @@ class AnswerPart(BaseModel):
 
 
 Shape = TypeVar("Shape", bound=BaseModel)
+Choice = TypeVar("Choice", bound=AnswerPart)
+
+
+class Completion(AnswerPart, Generic[Choice]):
+    """An answer of OpenAI's completions route to a single prompt."""
+
+    choices: Annotated[list[Choice], Field(min_length=1, max_length=1)]
+    system_fingerprint: str | None = None
 
 
 class BadAnswerError(ModelError):

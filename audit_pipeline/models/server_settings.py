@@ -38,7 +38,10 @@ class ServerSettings(StrictSettings):
             if address.scheme not in ("http", "https") or not address.hostname:
                 raise ValueError("url is the address of a server: https://host/v1")
             if address.username is not None or address.password is not None or address.query or address.fragment:
-                raise ValueError("url holds no key and no password: name the variable that holds the key as key_env")
+                raise ValueError(
+                    "url holds no key and no password, and nothing after '?' or '#': name the variable that holds the "
+                    "key as key_env"
+                )
         return self
 
     @property

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field
 
@@ -133,6 +134,17 @@ class Source(Generic[S]):
 
 class UnusableDocumentError(Exception):
     """Why a page, row or file makes no document."""
+
+
+def import_and_harvest(module: str) -> Callable[[Any, Path], Iterable[HarvestItem]]:
+    """Return the fetch of a connector with this ``module`` source: it imports the module harvest beside it."""
+    harvesting = f"{module.rpartition('.')[0]}.harvest"
+
+    def fetch(settings: SourceSection, downloads: Path) -> Iterable[HarvestItem]:
+        items: Iterable[HarvestItem] = importlib.import_module(harvesting).harvest(settings, downloads)
+        return items
+
+    return fetch
 
 
 def collect(items: Iterable[HarvestItem]) -> Harvest:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
 from audit_pipeline.config.validation import Language, Text
-from audit_pipeline.sources.base import FILE_NAME, Collection, HarvestItem, Source, SourceSection
+from audit_pipeline.sources.base import FILE_NAME, Collection, Source, SourceSection, import_and_harvest
 
 NAME = "books"
 LICENCE = (
@@ -116,19 +115,12 @@ class BooksSettings(SourceSection):
         return None
 
 
-def fetch(settings: BooksSettings, downloads: Path) -> Iterator[HarvestItem]:
-    """Yield the books of the folder and of the libraries that are set; its readers are imported when it is called."""
-    from audit_pipeline.connectors.books.harvest import harvest
-
-    return harvest(settings, downloads)
-
-
 SOURCE = Source(
     NAME,
     "Books: a folder of .txt and .epub files with their metadata, Project Gutenberg, Standard Ebooks.",
     LICENCE,
     BooksSettings,
-    fetch,
+    import_and_harvest(__name__),
     version=2,
     on_request=True,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -11,7 +10,7 @@ from pydantic import Field, StringConstraints, model_validator
 from audit_pipeline.config.validation import Text
 from audit_pipeline.connectors.patents.cleaning import CleaningRules
 from audit_pipeline.connectors.patents.record import PARTS, Part
-from audit_pipeline.sources.base import FILE_NAME, HarvestItem, Source, SourceSection
+from audit_pipeline.sources.base import FILE_NAME, Source, SourceSection, import_and_harvest
 
 NAME = "patents"
 LICENCE = (
@@ -61,18 +60,11 @@ class PatentsSettings(SourceSection):
         return None
 
 
-def fetch(settings: PatentsSettings, downloads: Path) -> Iterator[HarvestItem]:
-    """Yield the patents of every input that is set; its readers are imported when it is called."""
-    from audit_pipeline.connectors.patents.harvest import harvest
-
-    return harvest(settings, downloads)
-
-
 SOURCE = Source(
     NAME,
     "Chinese patents with publication and priority date: saved pages, an export, or a crawl.",
     LICENCE,
     PatentsSettings,
-    fetch,
+    import_and_harvest(__name__),
     on_request=True,
 )

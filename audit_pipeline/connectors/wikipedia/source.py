@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
 from audit_pipeline.config.validation import Language, Text
-from audit_pipeline.sources.base import FILE_NAME, Collection, HarvestItem, Source, SourceSection
+from audit_pipeline.sources.base import FILE_NAME, Collection, Source, SourceSection, import_and_harvest
 
 NAME = "wikipedia"
 LICENCE = "CC BY-SA 4.0"
@@ -91,18 +90,11 @@ class WikipediaSettings(SourceSection):
         return f"set {NAME}.{missing} (config/{FILE_NAME})"
 
 
-def fetch(settings: WikipediaSettings, downloads: Path) -> Iterator[HarvestItem]:
-    """Yield the event pages of the data set and of the API; their readers are imported when it is called."""
-    from audit_pipeline.connectors.wikipedia.harvest import harvest
-
-    return harvest(settings, downloads)
-
-
 SOURCE = Source(
     NAME,
     "Event pages of Wikipedia by the day of their creation: from the API, or from a data set of its pages.",
     LICENCE,
     WikipediaSettings,
-    fetch,
+    import_and_harvest(__name__),
     on_request=True,
 )

@@ -15,9 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
-
-from pydantic import Field
 
 from audit_pipeline.endpoints.client import ServerRequest
 from audit_pipeline.endpoints.exchange import (
@@ -25,6 +22,7 @@ from audit_pipeline.endpoints.exchange import (
     AnswerDetail,
     AnswerPart,
     BadAnswerError,
+    Completion,
     Count,
     Logprob,
     OtherTokensError,
@@ -54,10 +52,8 @@ class _Usage(AnswerPart):
     completion_tokens: Count = 0
 
 
-class _Completion(AnswerPart):
-    choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
+class _Completion(Completion[_Choice]):
     usage: _Usage | None = None
-    system_fingerprint: str | None = None
 
 
 def build_echo_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:

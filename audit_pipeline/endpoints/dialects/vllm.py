@@ -23,6 +23,7 @@ from audit_pipeline.endpoints.exchange import (
     AnswerDetail,
     AnswerPart,
     BadAnswerError,
+    Completion,
     Logprob,
     Place,
     Prompt,
@@ -52,11 +53,6 @@ class _Choice(AnswerPart):
     prompt_token_ids: list[int] | None = None
 
 
-class _Completion(AnswerPart):
-    choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
-    system_fingerprint: str | None = None
-
-
 def build_vllm_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
     """Return a request for the log-probabilities of ``prompt``; at least one token has to be generated."""
     body = {
@@ -72,7 +68,7 @@ def build_vllm_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail)
 
 def parse_vllm_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
     """Return the statistics in an answer."""
-    completion = parse_answer(_Completion, body)
+    completion = parse_answer(Completion[_Choice], body)
     [choice] = completion.choices
     entries = choice.prompt_logprobs or []
     require_entry_per_token(len(entries), len(prompt.ids))
