@@ -1,4 +1,4 @@
-"""What follows of answers, by document and rung: the score, its p- and q-value beside held-out documents, the claim.
+"""What follows of answers, by document and rung: the score, its p- and q-value against held-out documents, the claim.
 
 The score of a document is named beforehand: the share of the next 40 words that come back in common runs of 5 words and
 more (n-gram coverage of the true text: Hallinan et al. 2025, arXiv 2508.09603), mean over the answers to a passage,
@@ -61,6 +61,8 @@ def _conclude_rung(answers: Mapping[str, Sequence[Row]], sides: Mapping[str, Sid
             _collect(measured[name], measure).values() for measure in ("passage_coverage", "answer_coverage")
         )
         test = tests.get(name, {})
+        edited = [answer for answer in measured[name] if answer["edits"] is not None]
+        near_verbatim = {_identify_passage(answer) for answer in edited if answer["edits"] <= MOST_EDITS}
         found[name] = {
             "side": sides[name],
             "passages": len(set(map(_identify_passage, own))),
@@ -75,7 +77,7 @@ def _conclude_rung(answers: Mapping[str, Sequence[Row]], sides: Mapping[str, Sid
             "coverage_best": _mean(map(max, of_passage)),
             "answer_coverage_mean": _mean(map(_mean, of_answer)),
             "answer_coverage_best": _mean(map(max, of_answer)),
-            "near_verbatim": _count_near_verbatim(measured[name]),
+            "near_verbatim": len(near_verbatim) if edited else None,
             **{column: test.get(column) for column in _OF_TEST},
             "claim": _claim(measured[name], is_calibrated=sides[name] == "held_out" or "p_value" in test),
         }
@@ -162,8 +164,3 @@ def _mean(values: Iterable[float | None]) -> float | None:
     # Sorted, so that the order of rows changes not even the last bit.
     known = sorted(value for value in values if value is not None)
     return float(np.mean(known)) if known else None
-
-
-def _count_near_verbatim(measured: Sequence[Row]) -> int | None:
-    known = [answer for answer in measured if answer["edits"] is not None]
-    return len({_identify_passage(answer) for answer in known if answer["edits"] <= MOST_EDITS}) if known else None

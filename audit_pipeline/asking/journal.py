@@ -29,7 +29,7 @@ class AskJournal:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Nobody else writes it within the block; raises HeldError at once where somebody does.
+        """Hold the journal within the block; raises HeldError at once where another process holds it.
 
         A last line that a killed process has left unfinished is cut off.
         """

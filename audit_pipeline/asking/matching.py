@@ -6,8 +6,8 @@ goes on with a text may say its last words again. A quoted word matches nothing,
 phrases: a quoted phrase of at most 12 words in the midst of a longer run of the document, most of which is not quoted,
 with 5 words and more on either side that are not, belongs to that run and counts as quoted no more. A *common run* is a
 longest run of words, none of them quoted, that answer and document share: none lies within another. Off its ends are
-taken its longest beginning and its longest end that stand in the prompt (each at most 4 words; where they meet, nothing
-is left). A prompt of fewer than 5 words stands for itself said over and over.
+taken its longest beginning and its longest end that occur in the prompt (each at most 4 words; where they meet, nothing
+is left). A prompt of fewer than 5 words counts as itself, repeated.
 
 So an answer that repeats its prompt, in stretches of 5 or more words with a shorter rest before and after them, has no
 run, no words out, no coverage and no near stretch, whatever the document repeats. Words of the prompt in an order that
@@ -16,7 +16,7 @@ not quoted, so up to 4 words of the prompt on either side of what is new, but fo
 begins with.
 
 The time is linear in the words of document and answers, whatever repeats in them, but for ``near_span``: that takes
-time by the places where six words of the answer stand in the document.
+time by the places where six words of the answer occur in the document.
 
 Sources: suffix automaton, Blumer et al. 1985 (doi:10.1016/0304-3975(85)90157-4); edits of a stretch, Sellers 1980
 (doi:10.1016/0196-6774(80)90016-4), by the bit-parallel algorithm of Myers 1999 (doi:10.1145/316542.316550).
@@ -134,7 +134,7 @@ class SuffixAutomaton:
     """All runs of a sequence of words: a state for the runs that end at the same places, at most two states a word."""
 
     def __init__(self, words: Symbols) -> None:
-        # Of every state: the state after each word, that of its longest run's longest end that stands elsewhere, too
+        # Of every state: the state after each word, that of its longest run's longest end that occurs elsewhere, too
         # (-1: the root has none), the words of its longest run, and the end of that run's first place.
         nexts: list[dict[int | None, int]] = [{}]
         links, lengths, ends = [-1], [0], [0]
@@ -167,7 +167,7 @@ class SuffixAutomaton:
         self._nexts, self._links, self._lengths, self._ends = nexts, links, lengths, ends
 
     def match(self, words: Symbols) -> tuple[Places, Places]:
-        """At every word the length of the longest run that ends with it and stands in the sequence, and one past where
+        """At every word the length of the longest run that ends with it and occurs in the sequence, and one past where
         that run first ends there (int64 [n] each)."""
         nexts, links = self._nexts, self._links
         state = length = 0
@@ -186,7 +186,7 @@ class SuffixAutomaton:
 
 
 class NearStretches:
-    """Where runs of a document's words stand, for the longest stretch with at most ``mismatches`` words that differ.
+    """Where runs of a document's words are, for the longest stretch with at most ``mismatches`` words that differ.
 
     Such a stretch of ``least`` words or more has a run without a mismatch of (least - mismatches) / (mismatches + 1)
     words, rounded up: 6 of 40 with 5. So only diagonals (place in the document less place in the answer) with such a
@@ -239,7 +239,7 @@ def _measure_window(matches: Flags, mismatches: int) -> int:
     row = np.pad(matches, ((0, 0), (0, mismatches + 1))).ravel()
     row = np.concatenate([np.zeros(mismatches + 1, np.bool_), row])
     good, bad = np.flatnonzero(row), np.flatnonzero(~row)
-    # Between a mismatch and the one that is too many after it: as many matches stand before the k-th mismatch (from 0)
+    # Between a mismatch and the one that is too many after it: as many matches are before the k-th mismatch (from 0)
     # as its place less k says.
     order = np.arange(len(bad))
     n_before = bad - order
@@ -249,7 +249,7 @@ def _measure_window(matches: Flags, mismatches: int) -> int:
 
 
 def _find_in_prompt(words: Hashes, prompt: Hashes) -> tuple[Flags, Places, Places]:
-    """Return which words of an answer are quoted (bool [n]); of every word how many from it on stand in the prompt as a
+    """Return which words of an answer are quoted (bool [n]); of every word how many from it on are in the prompt as a
     run, and of every gap how many before it do (int64 [n + 1] each), at most one word less than makes a run quoted."""
     if 0 < len(prompt) < RUN:
         prompt = np.tile(prompt, RUN)

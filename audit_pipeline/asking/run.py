@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
@@ -60,11 +60,6 @@ def prepare(entry: ChatModel, request: AskRequest) -> tuple[Prompt, Sampling]:
     return Prompt(entry.system_prompt, request.prompt), sampling
 
 
-def list_unanswered(entry: ChatModel, requests: Sequence[AskRequest], known: Container[str]) -> list[AskRequest]:
-    """Return the requests whose digest is not among those ``known``."""
-    return [request for request in requests if request.digest_for(entry) not in known]
-
-
 def build_answer_row(request: AskRequest, reply: ChatReply, entry: ChatModel, *, keeps_text: bool) -> dict[str, Any]:
     """Return the row of an answer, but for model, benchmark and run_id."""
     whole_prompt = f"{entry.system_prompt or ''}\n\n{request.prompt}".strip()
@@ -89,7 +84,7 @@ def build_answer_row(request: AskRequest, reply: ChatReply, entry: ChatModel, *,
 def build_handed_over_row(
     output: HandedOutput, document: SearchedDocument, number: int, repeat: int, *, keeps_text: bool
 ) -> dict[str, Any]:
-    """Return the row of an output that somebody else got, but for model, benchmark and run_id.
+    """Return the row of a handed-over output, but for model, benchmark and run_id.
 
     ``number``: which it is of the outputs for its passage; ``repeat``: of those that are equal in all that is known.
     """

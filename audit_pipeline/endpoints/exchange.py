@@ -66,16 +66,12 @@ def build_prompt(
     """
     start = (text.start_token_id,) if window.has_start_token and text.start_token_id is not None else ()
     ids = (*prefix_ids, *start, *text.token_id[window.begin : window.end].tolist())
-    endpoint = model.entry.endpoint
-    if endpoint is not None and endpoint.starts_by_itself and (prefix_ids or start) and _adds_start_token(model):
-        ids = ids[1:]
+    if model.entry.host.starts_by_itself and (prefix_ids or start):
+        # Where the tokenizer puts a start token in front of every text, and of every prefix, it is left to the server.
+        adds_start_token = encode(model, ["a"])[0].start_token_id is not None
+        ids = ids[1:] if adds_start_token else ids
     string = _build_prompt_string(model, ids, text.text_sha256) if as_string else None
     return Prompt(text.text_sha256, ids, window.end - window.score_from, string)
-
-
-def _adds_start_token(model: TokenizedModel) -> bool:
-    """Return whether the tokenizer puts a start token in front of every text, and of every prefix."""
-    return encode(model, ["a"])[0].start_token_id is not None
 
 
 def _build_prompt_string(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> PromptString:

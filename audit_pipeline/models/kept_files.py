@@ -124,8 +124,8 @@ def keep_tokenizer(folder: Path, tokenizer: KeptTokenizer, save_config: Callable
 def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[str, object]) -> None:
     """Make ``folder``: what ``write`` writes into the one that it is given, and a manifest with ``content``.
 
-    It is written beside its place and moved there, so it is whole or absent. Where another process was faster, its copy
-    stays; one that is damaged makes place.
+    It is written next to its place and moved there, so it is whole or absent. Where another process was faster, its
+    copy stays; a damaged copy is replaced.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp"))

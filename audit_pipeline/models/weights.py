@@ -178,21 +178,11 @@ def fit_of(tokenized: TokenizedModel, device: str) -> Fit:
     return Fit(needed, fits, spreads or needed <= memory.total + swap, words)
 
 
-def require_enough_memory(tokenized: TokenizedModel, device: str) -> None:
-    """Raise ModelError where the weights cannot fit, whatever else is in memory."""
-    fit = fit_of(tokenized, device)
-    if not fit.ever:
-        raise ModelError(
-            f"{tokenized.entry.name} is too large: {fit.words} Set devices: auto in its entry, or a smaller dtype "
-            "(docs/new-model.md)"
-        )
-
-
 def _format_gb(size: int) -> str:
     return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
 
 
-# Converted weights are kept where so much stays free beside them.
+# Converted weights are kept where so much of the disk stays free.
 _LEFT_FREE = 2 << 30
 
 
@@ -218,7 +208,12 @@ def load_weights(
     require_device(device)
     transformers_logging.disable_progress_bar()
     require_quantisation_package(tokenized.entry.name, tokenized.quantisation)
-    require_enough_memory(tokenized, device)
+    fit = fit_of(tokenized, device)
+    if not fit.ever:
+        raise ModelError(
+            f"{tokenized.entry.name} is too large: {fit.words} Set devices: auto in its entry, or a smaller dtype "
+            "(docs/new-model.md)"
+        )
     put = _load_on_one_device if tokenized.entry.devices is None else _load_on_all_devices
     model = put(tokenized, device, notify).eval()
     model.requires_grad_(requires_grad=False)

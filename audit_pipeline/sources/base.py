@@ -137,7 +137,7 @@ class UnusableDocumentError(Exception):
 
 
 def import_and_harvest(module: str) -> Callable[[Any, Path], Iterable[HarvestItem]]:
-    """Return the fetch of a connector with this ``module`` source: it imports the module harvest beside it."""
+    """Return the fetch of a connector with this ``module`` source: it imports the module harvest next to it."""
     harvesting = f"{module.rpartition('.')[0]}.harvest"
 
     def fetch(settings: SourceSection, downloads: Path) -> Iterable[HarvestItem]:

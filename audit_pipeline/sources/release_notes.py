@@ -19,7 +19,7 @@ from pydantic import Field, field_validator
 
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import Archive, read_members
-from audit_pipeline.fetch.package_index import Index, read_configured_index
+from audit_pipeline.fetch.package_index import read_configured_index
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, Source, SourceSection, collect
 
 NAME = "release_notes"
@@ -72,16 +72,15 @@ class Project:
 
 
 def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Iterator[HarvestItem]:
-    """Yield the release notes of every project in ``settings``, from the package index that pip is configured with."""
-    return fetch_release_notes(read_configured_index(), settings.projects, downloads)
+    """Yield the release notes of every project in ``settings``, from the package index that pip uses.
 
-
-def fetch_release_notes(index: Index, projects: tuple[str, ...], downloads: Path) -> Iterator[HarvestItem]:
-    """Yield the release notes of ``projects``; a project that cannot be fetched is a missing part."""
+    A project that cannot be fetched is a missing part.
+    """
     # Here and not above: the client of the package index brings parsers of HTML with it.
     from audit_pipeline.fetch.distributions import fetch_archive  # noqa: PLC0415
 
-    for name in projects:
+    index = read_configured_index()
+    for name in settings.projects:
         project = PROJECTS[name]
         try:
             archive = fetch_archive(project.distribution, index, downloads)

@@ -47,24 +47,19 @@ def harvest_addresses(rows: Iterable[Mapping[str, Any]], text_of: Callable[[str]
         elif not text.strip():
             yield LeftOut(name, "no text")
         else:
-            yield _document(row, name, collection, text, published)
-
-
-def _document(row: Mapping[str, Any], name: str, collection: str, text: str, published: date) -> Document:
-    year, president = row["year"], row["president"]
-    kind = "State of the Union" if row["is_sotu"] else "Message beside the State of the Union"
-    return Document(
-        collection=collection,
-        name=name,
-        title=f"{kind}, {year}, {president}",
-        text=text,
-        published=published,
-        date_kind="delivery",
-        language="en",
-        licence=LICENCE,
-        url=str(row["source_url"]),
-        group=f"{NAME}:{year}-{president}",
-    )
+            kind = "State of the Union" if row["is_sotu"] else "Message beside the State of the Union"
+            yield Document(
+                collection=collection,
+                name=name,
+                title=f"{kind}, {row['year']}, {row['president']}",
+                text=text,
+                published=published,
+                date_kind="delivery",
+                language="en",
+                licence=LICENCE,
+                url=str(row["source_url"]),
+                group=f"{NAME}:{row['year']}-{row['president']}",
+            )
 
 
 SOURCE = Source(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import jieba
 from ledger_lines import step_of
-from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page
+from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page, write_csv
 
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.config import load_benchmarks
@@ -43,24 +42,9 @@ def save(folder: Path, name: str, source: str) -> Path:
 
 
 def export(path: Path, *numbers: str) -> Path:
-    columns = [
-        "publication_number",
-        "publication_date",
-        "priority_date",
-        "family_id",
-        "title",
-        "abstract",
-        "description",
-        "claims",
-    ]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        for number in numbers:
-            writer.writerow(
-                [number, 20240910, 20240402, 901, TITLE, ABSTRACT, "\n".join(DESCRIPTION), "\n".join(CLAIMS)]
-            )
-    return path
+    days = {"publication_date": 20240910, "priority_date": 20240402, "family_id": 901}
+    texts = {"title": TITLE, "abstract": ABSTRACT, "description": "\n".join(DESCRIPTION), "claims": "\n".join(CLAIMS)}
+    return write_csv(path, [{"publication_number": number, **days, **texts} for number in numbers])
 
 
 def test_a_document(tmp_path: Path) -> None:
