@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from audit_pipeline.asking.config import FILE_NAME, ChatModel
 from audit_pipeline.endpoints.budget import Budget, Limits, SharedBudget, Usage
-from audit_pipeline.endpoints.client import PATIENCE, Client, PassingError, RefusedError, ServerAnswer, ServerRequest
+from audit_pipeline.endpoints.client import PATIENCE, Client, RefusedError, ServerAnswer, ServerRequest
 from audit_pipeline.errors import ConfigError, ModelError
-from audit_pipeline.fetch.retry import RetryPolicy
+from audit_pipeline.fetch.retry import PassingError, RetryPolicy
 
 _KEY_HEADERS: Mapping[str, str] = {
     "openai": "Authorization",
@@ -82,14 +83,14 @@ class Estimate(NamedTuple):
 
 
 def estimate(entry: ChatModel, requests: Iterable[tuple[Prompt, Sampling]]) -> Estimate:
-    """The most that ``requests`` can take, by the bounds that limits are kept with."""
+    """Return the most that ``requests`` can take, by the bounds that limits are kept with."""
     bounds = [compute_most_usage(*request) for request in requests]
     most = Usage(sum(bound.prompt_tokens for bound in bounds), sum(bound.output_tokens for bound in bounds))
     return Estimate(len(bounds), most.tokens, entry.cost_of(*most))
 
 
 def open_budget(entry: ChatModel, limits: Limits) -> Budget:
-    """What one run may take of ``entry``: the entry's own limits and ``limits``, whichever is stricter.
+    """Return what one run may take of ``entry``: the entry's own limits and ``limits``, whichever is stricter.
 
     Raises ConfigError for a limit in money where the entry has no price.
     """
@@ -120,34 +121,31 @@ def ask_all(
         f"{entry.name} at {entry.host}", entry, budget, place=place, key_header=key_header, tell=tell, patience=patience
     )
 
-    def read(request: tuple[K, Prompt, Sampling], answer: ServerAnswer) -> tuple[K, ChatReply]:
-        key, prompt, sampling = request
-        most = compute_most_usage(prompt, sampling)
+    def read(keyed: tuple[K, Usage], answer: ServerAnswer) -> tuple[K, ChatReply]:
+        key, most = keyed
         reply = read_chat_answer(entry, answer, most)
         if reply.prompt_tokens is not None and reply.output_tokens is not None:
             budget.settle(most, Usage(reply.prompt_tokens, reply.output_tokens))
         return key, reply
 
-    def read_filtered(request: tuple[K, Prompt, Sampling], answer: ServerAnswer) -> tuple[K, ChatReply] | None:
-        """The reply where the interface says by an error that a filter held the answer back. It takes no tokens."""
+    def read_filtered(keyed: tuple[K, Usage], answer: ServerAnswer) -> tuple[K, ChatReply] | None:
+        """Return the reply where the interface says by an error that a filter held it back. It takes no tokens."""
         if not 400 <= answer.status < 500:
             return None
-        key, prompt, sampling = request
-        budget.settle(compute_most_usage(prompt, sampling), Usage())
+        key, most = keyed
+        budget.settle(most, Usage())
         with suppress(ValueError, LookupError, TypeError, RecursionError):
             if json.loads(answer.body)["error"]["code"] in _FILTER_CODES:
                 request_id = _find_request_id(answer, {})
                 return key, ChatReply("", "content_filter", None, request_id, answer.asked_at, answer.seconds)
         return None
 
-    answers = client.iterate_answers(
-        requests, lambda request: build_chat_request(entry, *request[1:]), read, read_refusal=read_filtered
-    )
+    built = ((key, build_chat_request(entry, prompt, sampling)) for key, prompt, sampling in requests)
+    keyed = (((key, request.most), request) for key, request in built)
     try:
-        with closing(answers):
-            for replies in answers:
-                for key, reply in replies:
-                    on_reply(key, reply)
+        with closing(client.iterate_answers(keyed, read, read_refusal=read_filtered)) as answers:
+            for key, reply in chain.from_iterable(answers):
+                on_reply(key, reply)
     except RefusedError as error:
         if "temperature" not in error.words:
             raise
@@ -155,13 +153,13 @@ def ask_all(
 
 
 def compute_most_usage(prompt: Prompt, sampling: Sampling) -> Usage:
-    """The most tokens of a request, by the bytes that are sent: models cut text into tokens of a byte or more."""
+    """Return the most tokens of a request, by the bytes that are sent: a token is a byte or more."""
     sent = len(prompt.user.encode()) + len((prompt.system or "").encode())
     return Usage(sent + _TEMPLATE_TOKENS, sampling.max_tokens)
 
 
 def build_chat_request(entry: ChatModel, prompt: Prompt, sampling: Sampling) -> ServerRequest:
-    """A prompt in the entry's interface."""
+    """Return a prompt in the entry's interface."""
     provider, _, model = entry.model.partition("/")
     settings = {"temperature": sampling.temperature, "seed": sampling.seed}
     messages = [{"role": "user", "content": prompt.user}]
@@ -205,7 +203,7 @@ def _drop_missing(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_chat_answer(entry: ChatModel, answer: ServerAnswer, most: Usage) -> ChatReply:
-    """What an answer says; raises PassingError where it cannot be read.
+    """Return what an answer says; raises PassingError where it cannot be read.
 
     A count of tokens that is none, or more than the ``most`` that there can be, is replaced by the most.
     """
@@ -241,7 +239,7 @@ def _find_request_id(answer: ServerAnswer, reply: Mapping[str, Any]) -> str | No
 
 
 def _read_text(entry: ChatModel, reply: Mapping[str, Any]) -> tuple[str, Any]:
-    """The words of an answer, and why it ended."""
+    """Return the words of an answer, and why it ended."""
     if entry.provider == "anthropic":
         parts = [part for part in reply["content"] if part["type"] == "text"]
         return "".join(part["text"] for part in parts), reply.get("stop_reason")

@@ -1,4 +1,4 @@
-"""What follows of answers, by document and rung: the score, its p- and q-value beside held-out documents, the claim.
+"""What follows of answers, by document and rung: the score, its p- and q-value against held-out documents, the claim.
 
 The score of a document is named beforehand: the share of the next 40 words that come back in common runs of 5 words and
 more (n-gram coverage of the true text: Hallinan et al. 2025, arXiv 2508.09603), mean over the answers to a passage,
@@ -37,7 +37,7 @@ Coverages = Mapping[int, Sequence[float]]
 def conclude_documents(
     documents: Iterable[SearchedDocument], answers: Sequence[Row], *, headline: Rung
 ) -> list[dict[str, Any]]:
-    """A row for each document and each rung at which it was asked for, but for model, benchmark and run_id.
+    """Return a row for each document and each rung at which it was asked for, but for model, benchmark and run_id.
 
     answers: rows of CHAT_ANSWERS of one model about these documents, each request once, in any order.
     """
@@ -53,7 +53,7 @@ def conclude_documents(
 
 
 def _conclude_rung(answers: Mapping[str, Sequence[Row]], sides: Mapping[str, Side]) -> dict[str, dict[str, Any]]:
-    measured = {name: [one for one in own if one["outcome"] == "answered"] for name, own in answers.items()}
+    measured = {name: [answer for answer in own if answer["outcome"] == "answered"] for name, own in answers.items()}
     tests = _test_documents({name: _collect(own, "passage_coverage") for name, own in measured.items()}, sides)
     found: dict[str, dict[str, Any]] = {}
     for name, own in answers.items():
@@ -61,6 +61,8 @@ def _conclude_rung(answers: Mapping[str, Sequence[Row]], sides: Mapping[str, Sid
             _collect(measured[name], measure).values() for measure in ("passage_coverage", "answer_coverage")
         )
         test = tests.get(name, {})
+        edited = [answer for answer in measured[name] if answer["edits"] is not None]
+        near_verbatim = {_identify_passage(answer) for answer in edited if answer["edits"] <= MOST_EDITS}
         found[name] = {
             "side": sides[name],
             "passages": len(set(map(_identify_passage, own))),
@@ -75,7 +77,7 @@ def _conclude_rung(answers: Mapping[str, Sequence[Row]], sides: Mapping[str, Sid
             "coverage_best": _mean(map(max, of_passage)),
             "answer_coverage_mean": _mean(map(_mean, of_answer)),
             "answer_coverage_best": _mean(map(max, of_answer)),
-            "near_verbatim": _count_near_verbatim(measured[name]),
+            "near_verbatim": len(near_verbatim) if edited else None,
             **{column: test.get(column) for column in _OF_TEST},
             "claim": _claim(measured[name], is_calibrated=sides[name] == "held_out" or "p_value" in test),
         }
@@ -83,7 +85,7 @@ def _conclude_rung(answers: Mapping[str, Sequence[Row]], sides: Mapping[str, Sid
 
 
 def _claim(measured: Sequence[Row], *, is_calibrated: bool) -> AskClaim:
-    """A stretch that came back is an observation of its own: it takes no other document."""
+    """Return the claim. A stretch that came back is an observation of its own: it takes no other document."""
     if not measured:
         return "refused"
     stretches = [answer for answer in measured if answer["near_span"]]
@@ -95,13 +97,13 @@ def _claim(measured: Sequence[Row], *, is_calibrated: bool) -> AskClaim:
 
 
 def _identify_passage(answer: Row) -> int | None:
-    """The passage of an answer: its number, or of outputs that quote it its first character."""
+    """Return the passage of an answer: its number, or of outputs that quote it its first character."""
     number, start = answer["passage"], answer["passage_start"]
     return None if number is None and start is None else int(start if number is None else number)
 
 
 def _collect(measured: Sequence[Row], measure: str) -> Coverages:
-    """By passage a measure of each answer, in the order of draws."""
+    """Return by passage a measure of each answer, in the order of draws."""
     found: dict[int, list[float]] = {}
     for answer in sorted(measured, key=lambda answer: int(answer["draw"])):
         passage = _identify_passage(answer)
@@ -111,7 +113,7 @@ def _collect(measured: Sequence[Row], measure: str) -> Coverages:
 
 
 def _test_documents(coverages: Mapping[str, Coverages], sides: Mapping[str, Side]) -> dict[str, dict[str, float | int]]:
-    """By document its score; of an audited one where there is a held-out one, its test.
+    """Return by document its score; of an audited one where there is a held-out one, its test.
 
     A passage is scored by its first m answers, where m is the largest number that at least 80% of all passages have, or
     the most that any passage of the audited document has, where that is fewer.
@@ -141,7 +143,7 @@ def _test_documents(coverages: Mapping[str, Coverages], sides: Mapping[str, Side
 
 
 def _score_passages(coverages: Coverages, answers: int) -> dict[int, float]:
-    """The mean over the first ``answers`` answers of each passage that has so many."""
+    """Return the mean over the first ``answers`` answers of each passage that has so many."""
     return {
         passage: float(np.mean(sorted(values[:answers])))
         for passage, values in coverages.items()
@@ -150,9 +152,9 @@ def _score_passages(coverages: Coverages, answers: int) -> dict[int, float]:
 
 
 def _score_texts(scores: Mapping[str, Mapping[int, float]], names: Sequence[str], label: int) -> ScoredTexts:
-    """The passages of documents as texts in the order of their documents."""
-    flat = [(name, passage, one) for name in names for passage, one in scores[name].items()]
-    values = np.array([one for _, _, one in flat], dtype=np.float64)
+    """Return the passages of documents as texts in the order of their documents."""
+    flat = [(name, passage, score) for name in names for passage, score in scores[name].items()]
+    values = np.array([score for _, _, score in flat], dtype=np.float64)
     groups = np.array([name for name, _, _ in flat], dtype=np.str_)
     order = np.array([passage for _, passage, _ in flat], dtype=np.uint64)
     return ScoredTexts(values, np.full(len(flat), label), groups, order)
@@ -162,8 +164,3 @@ def _mean(values: Iterable[float | None]) -> float | None:
     # Sorted, so that the order of rows changes not even the last bit.
     known = sorted(value for value in values if value is not None)
     return float(np.mean(known)) if known else None
-
-
-def _count_near_verbatim(measured: Sequence[Row]) -> int | None:
-    known = [answer for answer in measured if answer["edits"] is not None]
-    return len({_identify_passage(answer) for answer in known if answer["edits"] <= MOST_EDITS}) if known else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
@@ -12,7 +11,8 @@ from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.paths import explain_invalid_partition
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.problems import Fault, InvalidEntryError
-from audit_pipeline.config.validation import StrictSettings, Text, validate_as
+from audit_pipeline.config.validation import Text, validate_as
+from audit_pipeline.models.server_settings import ServerSettings
 
 FILE_NAME = "chat_models.yaml"
 Interface = Literal["chat", "completions"]
@@ -26,21 +26,14 @@ _ADDRESSES = {
 texts elsewhere. All others speak OpenAI's interface at an address of their own."""
 
 
-class ChatModel(StrictSettings):
+class ChatModel(ServerSettings):
     """A model that answers in words: where it is, what it costs, and the most that one run may ask."""
 
     name: str
     model: Text = Field(
         description="openai/NAME for every server that speaks OpenAI's interface, anthropic/NAME, gemini/NAME"
     )
-    url: str | None = Field(
-        default=None, description="the server's address, as http://127.0.0.1:8000/v1; None: the provider's own"
-    )
     interface: Interface = Field(default="chat", description="chat, or completions for models that only go on")
-    key_env: str | None = Field(default=None, description="the environment variable that holds the key")
-    revision: str | None = Field(
-        default=None, description="what you know of the weights; with another it is another model"
-    )
     system_prompt: str | None = Field(default=None, description="what it is told before every prompt; None: nothing")
     temperature: Annotated[float, Field(gt=0, le=2)] | None = Field(
         default=1.0,
@@ -49,10 +42,7 @@ class ChatModel(StrictSettings):
     )
     # The 40 words that a near stretch takes have to come, in any language.
     answer_tokens: Annotated[int, Field(ge=100)] = Field(default=400, description="the most tokens of an answer")
-    concurrency: Annotated[int, Field(ge=1, le=64)] = Field(default=4, description="requests at a time")
-    timeout_seconds: Annotated[float, Field(gt=0)] = Field(
-        default=120.0, description="how long an answer is waited for"
-    )
+    concurrency: Annotated[int, Field(ge=1, le=256)] = Field(default=4, description="requests at a time")
     price_in: Annotated[float, Field(ge=0)] | None = Field(
         default=None, description="price of a million tokens of prompts"
     )
@@ -60,12 +50,6 @@ class ChatModel(StrictSettings):
         default=None, description="price of a million tokens of answers"
     )
     max_requests: Annotated[int, Field(ge=1)] | None = Field(default=None, description="the most requests of one run")
-    max_tokens: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="the most tokens of one run, prompts and answers"
-    )
-    max_cost: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="the most that one run may cost, by the prices"
-    )
     weekly: tuple[str, ...] = Field(
         default=(), description="benchmarks that the weekly audit asks about; none: it is asked on request alone"
     )
@@ -81,13 +65,7 @@ class ChatModel(StrictSettings):
             )
         if self.interface == "completions" and provider != "openai":
             raise ValueError("interface completions is OpenAI's: model is openai/NAME")
-        if self.url is not None:
-            address = urlsplit(self.url)
-            if address.scheme not in ("http", "https") or not address.hostname:
-                raise ValueError("url is the address of a server: https://host/v1")
-            if address.username is not None or address.password is not None or address.query or address.fragment:
-                raise ValueError("url holds no key and no password: name the variable that holds the key as key_env")
-        elif self.key_env is None:
+        if self.url is None and self.key_env is None:
             raise ValueError("a provider takes a key: name the variable that holds it as key_env, or give a url")
         if (self.price_in is None) != (self.price_out is None):
             raise ValueError("price_in and price_out go together")
@@ -110,20 +88,10 @@ class ChatModel(StrictSettings):
     @property
     def address(self) -> str:
         """Where it is asked: ``url``, else the provider's address."""
-        return self.url if self.url is not None else _ADDRESSES[self.provider]
-
-    @property
-    def host(self) -> str:
-        """Who gets the texts: the host of the address."""
-        return urlsplit(self.address).netloc
-
-    @property
-    def sent_to(self) -> str:
-        """Who gets to see the texts, in words."""
-        return f"the texts are sent to {self.host}: whoever runs it can read and keep them"
+        return self.url or _ADDRESSES[self.provider]
 
     def cost_of(self, prompt_tokens: int, output_tokens: int) -> float | None:
-        """What so many tokens cost by the prices; None without."""
+        """Return what so many tokens cost by the prices; None without."""
         if self.price_in is None or self.price_out is None:
             return None
         return (prompt_tokens * self.price_in + output_tokens * self.price_out) / _PER
@@ -146,7 +114,7 @@ FILE = EntryFile(
 
 
 def load_chat_models(folder: Path | None = None) -> Entries[ChatModel]:
-    """The entries of chat_models.yaml; none where there is no such file.
+    """Return the entries of chat_models.yaml; none where there is no such file.
 
     Raises ConfigError, naming the file, where none of it can be read.
     """

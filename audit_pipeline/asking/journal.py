@@ -29,7 +29,7 @@ class AskJournal:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Nobody else writes it within the block; raises HeldError at once where somebody does.
+        """Hold the journal within the block; raises HeldError at once where another process holds it.
 
         A last line that a killed process has left unfinished is cut off.
         """
@@ -48,7 +48,7 @@ class AskJournal:
             os.fsync(file.fileno())
 
     def read(self) -> list[dict[str, Any]]:
-        """The rows, less a last one that is unfinished; none where there is no file.
+        """Return the rows, less a last one that is unfinished; none where there is no file.
 
         Raises DataError for a damaged line.
         """

@@ -48,7 +48,7 @@ class AskOptions:
     def from_names(
         cls, interface: Interface, rungs: Sequence[str], headline: str | None, draws: int, passages: int
     ) -> AskOptions:
-        """The options of a user. Raises ConfigError for an unknown rung, and for a headline that is not asked."""
+        """Return a user's options. Raises ConfigError for an unknown rung, and for a headline that is not asked."""
         known, headline = {str(rung): rung for rung in LADDER}, headline or HEADLINE[interface]
         if unknown := [name for name in [*rungs, headline] if name not in known]:
             raise ConfigError(f"there is no rung '{unknown[0]}'; the ladder has {', '.join(LADDER)}")
@@ -66,7 +66,7 @@ class Passage:
     ends: Sequence[int]
 
     def span(self, first: int, count: int) -> tuple[int, int]:
-        """The characters of ``count`` words from the word ``first`` on."""
+        """Return the characters of ``count`` words from the word ``first`` on."""
         return self.starts[first], self.ends[first + count - 1]
 
 
@@ -88,11 +88,11 @@ class AskRequest:
     words_in: int
 
     def temperature_for(self, entry: ChatModel) -> float | None:
-        """The temperature that is asked for; None for a model that takes none."""
+        """Return the temperature that is asked for; None for a model that takes none."""
         return entry.temperature if self.draw or entry.temperature is None else 0.0
 
     def digest_for(self, entry: ChatModel) -> str:
-        """By which it is known whether it was asked: the model, the text, what it was told, how it was to answer."""
+        """Return the digest by which an earlier request is recognised: model, text, prompt, way of answering."""
         return digest(
             entry.fingerprint,
             entry.system_prompt,
@@ -111,7 +111,8 @@ _sha256_of = lru_cache(64)(text_sha256)
 
 
 def find_passages(text: str, most: int) -> list[Passage]:
-    """At most ``most`` passages of a text, none overlapping: one at the beginning of each of as many equal parts.
+    """Return at most ``most`` passages of a text, none overlapping: one at the beginning of each of as many equal
+    parts.
 
     So the first is the text's beginning, and none its end. A text of fewer than 90 words has none.
     """
@@ -140,7 +141,7 @@ def list_requests(documents: Iterable[SearchedDocument], options: AskOptions) ->
 def _iterate_prompts(
     document: SearchedDocument, passage: Passage, rungs: Sequence[Rung]
 ) -> Iterator[tuple[Rung, str, tuple[int, int], int]]:
-    """Of each rung its prompt, the characters of the words that follow what it gives, and how many words it gives."""
+    """Yield each rung, its prompt, the characters of the words that follow it, and how many words it gives."""
     text, title = document.text, document.title or document.name
     prefix = _cut(text, passage.span(0, PREFIX))
     for rung in rungs:

@@ -29,7 +29,7 @@ _SOFT = "\u00ad"
 
 
 def level(text: str) -> Words:
-    """The words of ``text`` in order: hashes, first characters and ends after the last ones (int64), in ``text``."""
+    """Return the words of ``text`` in order: hashes, first characters and ends after the last (int64)."""
     spans = (_find_dropped(text, *match.span()) for match in _HYPHENS.finditer(text))
     dropped = [span for span in spans if span is not None]
     bounds = [0, *(bound for span in dropped for bound in span), len(text)]
@@ -46,12 +46,12 @@ def level(text: str) -> Words:
 
 
 def _find_dropped(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """What vanishes of a hyphen and the white space after it: all, the soft hyphen alone, or nothing (None)."""
+    """Return what vanishes of a hyphen and the white space after it: all, the soft hyphen alone, or nothing (None)."""
     if end - start > 1 and _is_letter(text[start - 1 : start]) and _is_letter(text[end : end + 1]):
         return start, end
     return (start, start + 1) if text[start] == _SOFT else None
 
 
 def _is_letter(character: str) -> bool:
-    """Whether it is a letter, or a mark, which belongs to the letter before it; the empty text is none."""
+    """Return whether it is a letter, or a mark, which belongs to the letter before it; the empty text is none."""
     return character != "" and unicodedata.category(character)[0] in "LM"

@@ -6,8 +6,8 @@ goes on with a text may say its last words again. A quoted word matches nothing,
 phrases: a quoted phrase of at most 12 words in the midst of a longer run of the document, most of which is not quoted,
 with 5 words and more on either side that are not, belongs to that run and counts as quoted no more. A *common run* is a
 longest run of words, none of them quoted, that answer and document share: none lies within another. Off its ends are
-taken its longest beginning and its longest end that stand in the prompt (each at most 4 words; where they meet, nothing
-is left). A prompt of fewer than 5 words stands for itself said over and over.
+taken its longest beginning and its longest end that occur in the prompt (each at most 4 words; where they meet, nothing
+is left). A prompt of fewer than 5 words counts as itself, repeated.
 
 So an answer that repeats its prompt, in stretches of 5 or more words with a shorter rest before and after them, has no
 run, no words out, no coverage and no near stretch, whatever the document repeats. Words of the prompt in an order that
@@ -16,7 +16,7 @@ not quoted, so up to 4 words of the prompt on either side of what is new, but fo
 begins with.
 
 The time is linear in the words of document and answers, whatever repeats in them, but for ``near_span``: that takes
-time by the places where six words of the answer stand in the document.
+time by the places where six words of the answer occur in the document.
 
 Sources: suffix automaton, Blumer et al. 1985 (doi:10.1016/0304-3975(85)90157-4); edits of a stretch, Sellers 1980
 (doi:10.1016/0196-6774(80)90016-4), by the bit-parallel algorithm of Myers 1999 (doi:10.1145/316542.316550).
@@ -84,7 +84,7 @@ class DocumentMatcher:
         self._near = NearStretches(self._words.hashes, MISMATCHES, LEAST)
 
     def measure(self, answer: str, prompt: str | None, passage: tuple[int, int] | None) -> AnswerMeasures:
-        """The measures of ``answer``. ``prompt``: the whole prompt; None: not known, and nothing is discounted.
+        """Return the measures of ``answer``. ``prompt``: the whole prompt; None: not known, and nothing is discounted.
         ``passage``: the characters [start, end) of the document that the answer should give; None: not known."""
         words = level(answer)
         in_prompt = level(prompt or "").hashes
@@ -134,7 +134,7 @@ class SuffixAutomaton:
     """All runs of a sequence of words: a state for the runs that end at the same places, at most two states a word."""
 
     def __init__(self, words: Symbols) -> None:
-        # Of every state: the state after each word, that of its longest run's longest end that stands elsewhere, too
+        # Of every state: the state after each word, that of its longest run's longest end that occurs elsewhere, too
         # (-1: the root has none), the words of its longest run, and the end of that run's first place.
         nexts: list[dict[int | None, int]] = [{}]
         links, lengths, ends = [-1], [0], [0]
@@ -167,7 +167,7 @@ class SuffixAutomaton:
         self._nexts, self._links, self._lengths, self._ends = nexts, links, lengths, ends
 
     def match(self, words: Symbols) -> tuple[Places, Places]:
-        """At every word the length of the longest run that ends with it and stands in the sequence, and one past where
+        """At every word the length of the longest run that ends with it and occurs in the sequence, and one past where
         that run first ends there (int64 [n] each)."""
         nexts, links = self._nexts, self._links
         state = length = 0
@@ -186,7 +186,7 @@ class SuffixAutomaton:
 
 
 class NearStretches:
-    """Where runs of a document's words stand, for the longest stretch with at most ``mismatches`` words that differ.
+    """Where runs of a document's words are, for the longest stretch with at most ``mismatches`` words that differ.
 
     Such a stretch of ``least`` words or more has a run without a mismatch of (least - mismatches) / (mismatches + 1)
     words, rounded up: 6 of 40 with 5. So only diagonals (place in the document less place in the answer) with such a
@@ -213,8 +213,8 @@ class NearStretches:
         return longest if longest >= self._least else 0
 
     def _find_diagonals(self, answer: Hashes, quoted: Flags) -> Places:
-        """Each diagonal along which answer and document share a run, once (int64); where they are so many that they
-        hold more words than the document, of those with the same words of the document one."""
+        """Return each diagonal along which answer and document share a run, once (int64); where they are so many that
+        they hold more words than the document, of those with the same words of the document one."""
         n, total, size = len(answer), len(self._words), self._size
         runs = hash_runs(answer, size)
         n_quoted = np.cumsum([0, *quoted])
@@ -234,12 +234,12 @@ class NearStretches:
 
 
 def _measure_window(matches: Flags, mismatches: int) -> int:
-    """The longest stretch of any row that begins and ends with a match and has at most so many mismatches between."""
+    """Return the longest stretch of any row that begins and ends with a match, with at most so many mismatches."""
     # Between two rows are more mismatches than a stretch may have.
     row = np.pad(matches, ((0, 0), (0, mismatches + 1))).ravel()
     row = np.concatenate([np.zeros(mismatches + 1, np.bool_), row])
     good, bad = np.flatnonzero(row), np.flatnonzero(~row)
-    # Between a mismatch and the one that is too many after it: as many matches stand before the k-th mismatch (from 0)
+    # Between a mismatch and the one that is too many after it: as many matches are before the k-th mismatch (from 0)
     # as its place less k says.
     order = np.arange(len(bad))
     n_before = bad - order
@@ -249,8 +249,8 @@ def _measure_window(matches: Flags, mismatches: int) -> int:
 
 
 def _find_in_prompt(words: Hashes, prompt: Hashes) -> tuple[Flags, Places, Places]:
-    """Which words of an answer are quoted (bool [n]); of every word how many from it on stand in the prompt as a run,
-    and of every gap how many before it do (int64 [n + 1] each), at most one word less than makes a run quoted."""
+    """Return which words of an answer are quoted (bool [n]); of every word how many from it on are in the prompt as a
+    run, and of every gap how many before it do (int64 [n + 1] each), at most one word less than makes a run quoted."""
     if 0 < len(prompt) < RUN:
         prompt = np.tile(prompt, RUN)
     quoted = np.zeros(len(words), np.bool_)
@@ -269,8 +269,8 @@ def _find_in_prompt(words: Hashes, prompt: Hashes) -> tuple[Flags, Places, Place
 
 
 def _find_phrases(quoted: Flags, lengths: Places) -> Flags:
-    """Which of the quoted words [n] are phrases within a longer run of the document; ``lengths``: of the longest run
-    that ends with each word, quoted ones among them."""
+    """Return which of the quoted words [n] are phrases within a longer run of the document; ``lengths``: of the longest
+    run that ends with each word, quoted ones among them."""
     stops = _find_stops(lengths)
     starts = stops - lengths[stops - 1]
     free = np.flatnonzero(~quoted)
@@ -292,12 +292,12 @@ def _find_phrases(quoted: Flags, lengths: Places) -> Flags:
 
 
 def _find_stops(lengths: Places) -> Places:
-    """Where the runs end that lie within no other (int64 [r])."""
+    """Return where the runs end that lie within no other (int64 [r])."""
     return np.flatnonzero((lengths > 0) & (np.append(lengths[1:], 0) <= lengths)) + 1
 
 
 def _find_runs(lengths: Places, beginnings: Places, endings: Places) -> tuple[Places, Places, Places]:
-    """What is left of each common run, [first, last) in words, and where the whole one ends (int64 [r] each).
+    """Return what is left of each common run, [first, last) in words, and where the whole one ends (int64 [r] each).
 
     ``lengths``: of the longest run that ends with each word; the others as :func:`_find_in_prompt` gives them.
     """
@@ -309,7 +309,7 @@ def _find_runs(lengths: Places, beginnings: Places, endings: Places) -> tuple[Pl
 
 
 def _count_covered(firsts: Places, lasts: Places) -> int:
-    """How many words lie in runs [first, last) of 5 and more."""
+    """Return how many words lie in runs [first, last) of 5 and more."""
     covered = 0
     reached = 0
     for first, last in sorted(zip(firsts.tolist(), lasts.tolist(), strict=True)):
@@ -320,7 +320,7 @@ def _count_covered(firsts: Places, lasts: Places) -> int:
 
 
 def count_edits(target: Symbols, answer: Symbols) -> int:
-    """Fewest insertions, deletions and replacements of words that make some stretch of the answer the target."""
+    """Return fewest insertions, deletions and replacements of words that make some stretch of the answer the target."""
     every, highest = (1 << len(target)) - 1, 1 << len(target) >> 1
     places: dict[int | None, int] = {}
     for at, word in enumerate(target):

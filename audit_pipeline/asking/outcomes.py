@@ -41,7 +41,7 @@ _CUTS = frozenset(("length", "max_tokens", "model_context_window_exceeded"))
 
 
 def recognise_outcome(text: str, finish_reason: str | None, expected_words: int) -> tuple[Outcome, str | None]:
-    """What a request came to, and of a refusal the phrase it was recognised by.
+    """Return what a request came to, and of a refusal the phrase it was recognised by.
 
     ``expected_words``: with fewer an answer that was cut short, by its length or a filter, says nothing; with so many
     what came is measured. A refusal that goes on for so many words more than an explanation takes (60) is an answer:
@@ -64,7 +64,7 @@ def recognise_outcome(text: str, finish_reason: str | None, expected_words: int)
 
 
 def _find_phrase(text: str) -> tuple[str, str] | None:
-    """The first phrase of a refusal, and what follows it."""
+    """Return the first phrase of a refusal, and what follows it."""
     folded = _fold(text)
     places = {phrase: folded.find(phrase, 0, _NEAR + len(phrase)) for phrase in REFUSAL_PHRASES}
     found = [(place, phrase) for phrase, place in places.items() if place >= 0]

@@ -52,7 +52,7 @@ class DocumentLookup:
         self._split_document = lru_cache(_SPLIT_DOCUMENTS)(lambda name: _split(self._documents[name].text))
 
     def find_document(self, label: str | int) -> str:
-        """The name of the document that ``label`` names.
+        """Return the name of the document that ``label`` names.
 
         Raises UnusableRowError where it names none or several.
         """
@@ -68,7 +68,8 @@ class DocumentLookup:
         return next(iter(named))
 
     def _find_passage(self, name: str, passage: str) -> Span | None:
-        """The first place in the document ``name`` where the words of ``passage`` follow each other; None without one.
+        """Return the first place in the document ``name`` where the words of ``passage`` follow each other; None
+        without one.
 
         What is found, or not, is kept.
         """
@@ -113,7 +114,7 @@ class Outputs:
 
 
 def read_outputs(path: Path, documents: Sequence[SearchedDocument]) -> Outputs:
-    """The answers in a file of rows (.jsonl, .csv, .parquet and what else fetch/formats.py reads).
+    """Return the answers in a file of rows (.jsonl, .csv, .parquet and what else fetch/formats.py reads).
 
     Columns: document and output, which every row needs (an output may be empty: that is an answer, too); passage (its
     number, or its text), prompt, model, settings (JSON), finish_reason, asked_at (ISO 8601, UTC where it names no zone,
@@ -209,6 +210,6 @@ def _fold(title: str) -> str:
 
 
 def _split(text: str) -> tuple[bytes, Any, Any]:
-    """The hashes of the words of ``text`` one after the other, and their first characters and ends."""
+    """Return the hashes of the words of ``text`` one after the other, and their first characters and ends."""
     words = level(text)
     return words.hashes.tobytes(), words.starts, words.ends

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
@@ -55,18 +55,13 @@ def ask_missing(
 
 
 def prepare(entry: ChatModel, request: AskRequest) -> tuple[Prompt, Sampling]:
-    """What is sent for a request."""
+    """Return what is sent for a request."""
     sampling = Sampling(request.temperature_for(entry), entry.answer_tokens, request.draw or None)
     return Prompt(entry.system_prompt, request.prompt), sampling
 
 
-def list_unanswered(entry: ChatModel, requests: Sequence[AskRequest], known: Container[str]) -> list[AskRequest]:
-    """The requests whose digest is not among those ``known``."""
-    return [request for request in requests if request.digest_for(entry) not in known]
-
-
 def build_answer_row(request: AskRequest, reply: ChatReply, entry: ChatModel, *, keeps_text: bool) -> dict[str, Any]:
-    """The row of an answer, but for model, benchmark and run_id."""
+    """Return the row of an answer, but for model, benchmark and run_id."""
     whole_prompt = f"{entry.system_prompt or ''}\n\n{request.prompt}".strip()
     _, sampling = prepare(entry, request)
     known = {name: value for name, value in asdict(reply).items() if name != "text"}
@@ -89,7 +84,7 @@ def build_answer_row(request: AskRequest, reply: ChatReply, entry: ChatModel, *,
 def build_handed_over_row(
     output: HandedOutput, document: SearchedDocument, number: int, repeat: int, *, keeps_text: bool
 ) -> dict[str, Any]:
-    """The row of an output that somebody else got, but for model, benchmark and run_id.
+    """Return the row of a handed-over output, but for model, benchmark and run_id.
 
     ``number``: which it is of the outputs for its passage; ``repeat``: of those that are equal in all that is known.
     """
@@ -112,13 +107,13 @@ def build_handed_over_row(
 
 
 def identify_output(output: HandedOutput) -> str:
-    """By which an output is known again: all that was handed over with it, but for its place in the file."""
+    """Return the digest of an output: all that was handed over with it, but for its place in the file."""
     asked_at = output.asked_at and output.asked_at.isoformat()
     return digest({**asdict(output), "document": None, "asked_at": asked_at})
 
 
 def without_text(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of an own request less what quotes texts: a run that was killed may have kept them."""
+    """Return the row of an own request less what quotes texts: a run that was killed may have kept them."""
     settings = {**json.loads(row["settings"]), "system_prompt": None}
     return {**row, **dict.fromkeys(_OF_TEXT), "settings": canonical_json(settings)}
 
@@ -131,7 +126,7 @@ def _build_row(
     target: tuple[int, int] | None,
     keeps_text: bool,
 ) -> dict[str, Any]:
-    """What an answer comes to and how much of the document it gives; all other columns None.
+    """Return what an answer comes to and how much of the document it gives; all other columns None.
 
     An answer that holds a long stretch of the document is one, whatever it says besides and however it ended.
     """

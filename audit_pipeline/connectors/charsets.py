@@ -40,7 +40,7 @@ def decode_page(content: bytes, charset: str | None = None) -> str:
 
 
 def _is_text_charset(name: str) -> bool:
-    """Whether Python knows the charset, and it is one of text ("hex" is a codec too)."""
+    """Return whether Python knows the charset, and it is one of text ("hex" is a codec too)."""
     try:
         bytes(4).decode(name)
     except (LookupError, UnicodeError, ValueError):

@@ -28,6 +28,7 @@ from audit_pipeline.connectors.charsets import decode_page
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.fetch.retry import (
+    PassingError,
     RetryPolicy,
     build_retryer,
     format_public_error,
@@ -55,15 +56,6 @@ class FetchError(SourceError):
     def __init__(self, url: str, reason: str, status: int | None = None) -> None:
         super().__init__(f"{redact_passwords(url)}: {reason}")
         self.status = status
-
-
-class _PassingError(Exception):
-    """A fault that may be gone the next time; ``retry_after`` is the pause that the server asks for, in seconds."""
-
-    def __init__(self, reason: str, status: int | None = None, retry_after: float | None = None) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.retry_after = retry_after
 
 
 @dataclass(frozen=True)
@@ -203,15 +195,14 @@ class _PoliteAdapter(GuardedAdapter):
         # Twice the usual pause, then twice as long each time; never less than the server asks for.
         retry = build_retryer(
             RetryPolicy(polite.attempts, 2 * polite.seconds_between, polite.most_pause),
-            lambda error: isinstance(error, _PassingError),
-            requested_pause=lambda error: error.retry_after if isinstance(error, _PassingError) else None,
+            lambda error: isinstance(error, PassingError),
             sleep=self._sleep,
         )
         try:
             response = retry(self._send_once, request, max(delay, polite.seconds_between), options, named)
-        except (_PassingError, FetchError) as fault:
+        except (PassingError, FetchError) as fault:
             error = fault
-            if isinstance(fault, _PassingError):
+            if isinstance(fault, PassingError):
                 error = FetchError(url, f"{fault} (after {polite.attempts} attempts); try again later", fault.status)
             self._failures += error.status not in _ABOUT_ONE_PAGE
             self._last_failure = str(error)
@@ -220,7 +211,7 @@ class _PoliteAdapter(GuardedAdapter):
         return response
 
     def _require_allowed(self, url: str) -> float:
-        """The pause that robots.txt asks for; raises FetchError where it forbids the page, or cannot be reached."""
+        """Return the pause that robots.txt asks for; raises FetchError where it forbids the page or is out of reach."""
         parts = urlsplit(url)
         host = f"{parts.scheme}://{parts.netloc}"
         if host not in self._robots:
@@ -257,11 +248,11 @@ class _PoliteAdapter(GuardedAdapter):
         except OversizedAnswerError as error:
             raise FetchError(url, str(error)) from error
         except DamagedAnswerError as error:
-            raise _PassingError(str(error)) from error
+            raise PassingError(str(error)) from error
         except requests.exceptions.SSLError as error:
             raise FetchError(url, f"its certificate is not trusted ({format_public_error(error)})") from error
         except (requests.Timeout, requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
-            raise _PassingError(format_request_error(error)) from error
+            raise PassingError(format_request_error(error)) from error
         finally:
             # Counted from the end of the answer: a slow server gets its pause too.
             self._stamp.touch()
@@ -282,7 +273,7 @@ class _PoliteAdapter(GuardedAdapter):
                 raise FetchError(
                     url, f"{problem}, and asks to be left alone for {requested:.0f} s; try again then", status
                 )
-            raise _PassingError(problem, status, requested)
+            raise PassingError(problem, status, requested)
         if status != 200 and not response.is_redirect:
             raise FetchError(url, f"the server answered {status} {response.reason or ''}".rstrip(), status)
 

@@ -61,27 +61,27 @@ class EndpointBackend:
         """
         left_out: set[int] = set()
         try:
-            yield from self._parts(work, left_out)
+            yield from self._iterate_parts(work, left_out)
         finally:
             if left_out:
                 self.client.tell(f"{self.client.who}: no row was made for the texts left out: {len(left_out)}")
 
-    def _parts(self, work: Work, left_out: set[int]) -> Generator[Sequence[WindowResult]]:
-        waiting = self._prompts(work, left_out)
+    def _iterate_parts(self, work: Work, left_out: set[int]) -> Generator[Sequence[WindowResult]]:
+        waiting = self._iterate_prompts(work, left_out)
         check = Check(self.model, self.client, self.probed)
         for first in waiting:
             with self.client.budget.reserve_for_later(check.cost):
-                done, fault = self._answered(_take_until_check(chain([first], waiting), check.cost), work, left_out)
+                done, fault = self._request_part(_take_until_check(chain([first], waiting), check.cost), work, left_out)
             if done or fault is None:
                 self._require_same(check, fault)
                 yield done
             if fault is not None:
                 raise fault
 
-    def _answered(
+    def _request_part(
         self, part: Iterable[tuple[Window, Prompt]], work: Work, left_out: set[int]
     ) -> tuple[list[WindowResult], AuditError | None]:
-        """The results of the windows, and the error that ended them, if one did."""
+        """Return the results of the windows, and the error that ended them, if one did."""
         done: list[WindowResult] = []
         detail = AnswerDetail.of(self.client.endpoint, work.wanted)
 
@@ -90,8 +90,8 @@ class EndpointBackend:
 
         try:
             with closing(self.client.request_answers(part, detail, leave_out=leave_out)) as found:
-                for answers_of_one in found:
-                    for window, answer in answers_of_one:
+                for answers in found:
+                    for window, answer in answers:
                         self._set_floor_apart(work, window, answer.values["logprob"])
                         values = _select_columns(answer.values, work)
                         done.append(WindowResult(window, WindowStatistics(window, values), None))
@@ -119,7 +119,7 @@ class EndpointBackend:
         except (TransientError, BudgetError) as error:
             raise (fault or error) from error
 
-    def _prompts(self, work: Work, left_out: set[int]) -> Iterator[tuple[Window, Prompt]]:
+    def _iterate_prompts(self, work: Work, left_out: set[int]) -> Iterator[tuple[Window, Prompt]]:
         for window in work.prepared.windows:
             if work.prepared.wants_pass(window.text) and window.text not in left_out:
                 text = work.prepared.encoded[window.text]
@@ -138,7 +138,7 @@ class EndpointBackend:
 
 
 def _take_until_check(prompts: Iterable[tuple[Window, Prompt]], cost: int) -> Iterator[tuple[Window, Prompt]]:
-    """As many of ``prompts`` as are asked for between two checks that take ``cost`` tokens each."""
+    """Yield as many of ``prompts`` as are asked for between two checks that take ``cost`` tokens each."""
     tokens, started = 0, time.monotonic()
     for window, prompt in prompts:
         yield window, prompt

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +27,7 @@ class Usage(NamedTuple):
         return self.prompt_tokens + self.output_tokens
 
     def plus(self, other: Usage) -> Usage:
-        """The sum of both."""
+        """Return the sum of both."""
         return Usage(self.prompt_tokens + other.prompt_tokens, self.output_tokens + other.output_tokens)
 
 
@@ -57,7 +57,7 @@ class Limits:
         return self
 
     def less(self, tokens: int, cost: float) -> Limits:
-        """What is left of them when so much was sent."""
+        """Return what is left of them when so much was sent."""
         return Limits(
             None if self.max_tokens is None else max(0, self.max_tokens - tokens),
             None if self.max_cost is None else max(0.0, self.max_cost - cost),
@@ -66,22 +66,16 @@ class Limits:
 
 
 def find_endpoint_models(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoint]]:
-    """The model and its reference model, in this order, as far as they are at endpoints."""
-    both = (entry, _find_reference_model(entry))
-    return [(model, model.endpoint) for model in both if model is not None and model.endpoint is not None]
+    """Return the model and its reference model, in this order, as far as they are at endpoints."""
+    models = [entry]
+    if entry.reference_model is not None:
+        # Imported where a reference model is named: a command's help does not wait for it.
+        from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
 
-
-def _find_reference_model(entry: ModelEntry) -> ModelEntry | None:
-    if entry.reference_model is None:
-        return None
-    # Imported where a reference model is named: a command's help does not wait for it.
-    from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
-
-    try:
-        return resolve_model(entry.reference_model, load_models())
-    except AuditError:
         # Running it says what is wrong with it; an audit goes on without.
-        return None
+        with suppress(AuditError):
+            models.append(resolve_model(entry.reference_model, load_models()))
+    return [(model, model.endpoint) for model in models if model.endpoint is not None]
 
 
 @dataclass
@@ -106,7 +100,7 @@ class SharedBudget:
 class Budget:
     """Counts every attempt to one server before it is sent, with the most that it can take.
 
-    ``limits`` are the server's own, of the entry that ``entry`` names; ``together`` is what it shares with others.
+    ``limits`` are the server's own, of the entry that ``entry`` names; ``shared`` is what it shares with others.
     Prices are those of a million tokens. An attempt that is not answered stays counted: the server may have worked on
     it. Not for several threads.
     """
@@ -114,14 +108,14 @@ class Budget:
     limits: Limits = field(default_factory=Limits)
     price_in: float = 0.0
     price_out: float = 0.0
-    together: SharedBudget = field(default_factory=SharedBudget, repr=False, compare=False)
+    shared: SharedBudget = field(default_factory=SharedBudget, repr=False, compare=False)
     entry: str = "the endpoint's entry"
     requests: int = field(default=0, init=False)
     used: Usage = field(default_factory=Usage, init=False)
     reserved: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self.together.budgets.append(self)
+        self.shared.budgets.append(self)
 
     @property
     def tokens(self) -> int:
@@ -156,12 +150,12 @@ class Budget:
             self.reserved -= tokens
 
     def cost_of(self, usage: Usage) -> float:
-        """What so many tokens cost by the prices; 0 without."""
+        """Return what so many tokens cost by the prices; 0 without."""
         return (usage.prompt_tokens * self.price_in + usage.output_tokens * self.price_out) / MILLION
 
     def _require_affordable(self, most: Usage) -> None:
         self._require_within([self], self.limits, most, f"{{}} in {self.entry}")
-        self._require_within(self.together.budgets, self.together.limits, most, "--{}")
+        self._require_within(self.shared.budgets, self.shared.limits, most, "--{}")
 
     def _require_within(self, budgets: Sequence[Budget], limits: Limits, most: Usage, place: str) -> None:
         """Raise BudgetError where so much more than ``budgets`` have used, or keep back, would exceed ``limits``."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -34,8 +34,16 @@ from audit_pipeline.errors import (
     to_one_line,
     withhold_quotes,
 )
-from audit_pipeline.fetch.retry import RetryPolicy, build_async_retryer, causes, is_transient_status, parse_retry_after
+from audit_pipeline.fetch.retry import (
+    PassingError,
+    RetryPolicy,
+    build_async_retryer,
+    causes,
+    is_transient_status,
+    parse_retry_after,
+)
 from audit_pipeline.fetch.server_answers import DamagedAnswerError, OversizedAnswerError, guard_response_async
+from audit_pipeline.models.server_settings import ServerSettings
 
 PATIENCE = RetryPolicy(attempts=8, first=0.5, longest=60.0, jitter=1.0)
 """About two minutes in all: what a server needs to be started again."""
@@ -54,19 +62,8 @@ _ADVICE: Mapping[int, str] = {
 }
 _REDIRECTED = "it leads elsewhere, and is not followed: name the address that it leads to as url in {}"
 
-R = TypeVar("R")
+K = TypeVar("K")
 T = TypeVar("T")
-
-
-class ServerEntry(Protocol):
-    """What a user says of a server: the variable that holds its key, and how it is asked."""
-
-    @property
-    def key_env(self) -> str | None: ...
-    @property
-    def concurrency(self) -> int: ...
-    @property
-    def timeout_seconds(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -116,15 +113,6 @@ class UnansweredError(TransientError):
         self.status = status
 
 
-class PassingError(Exception):
-    """A fault that another attempt may not meet; ``pause``: seconds that the server asks to wait before it."""
-
-    def __init__(self, reason: str, status: int | None = None, pause: float | None = None) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.pause = pause
-
-
 class _StoppedError(Exception):
     """Not sent, because another request has ended the run."""
 
@@ -139,7 +127,7 @@ class Client:
     def __init__(
         self,
         who: str,
-        entry: ServerEntry,
+        entry: ServerSettings,
         budget: Budget,
         *,
         place: str,
@@ -156,36 +144,34 @@ class Client:
         self.patience = patience
 
     def ask(self, request: ServerRequest, *, patience: RetryPolicy | None = None) -> bytes:
-        """The body of the answer to one request. Raises as :meth:`iterate_answers` does."""
-        answers = self.iterate_answers([request], lambda only: only, lambda _, answer: answer.body, patience=patience)
+        """Return the body of the answer to one request. Raises as :meth:`iterate_answers` does."""
+        answers = self.iterate_answers([(None, request)], lambda _, answer: answer.body, patience=patience)
         with closing(answers):
             return next(answers)[0]
 
     def iterate_answers(
         self,
-        requests: Iterable[R],
-        build: Callable[[R], ServerRequest],
-        read: Callable[[R, ServerAnswer], T],
+        requests: Iterable[tuple[K, ServerRequest]],
+        read: Callable[[K, ServerAnswer], T],
         *,
-        read_refusal: Callable[[R, ServerAnswer], T | None] = lambda request, answer: None,
+        read_refusal: Callable[[K, ServerAnswer], T | None] = lambda key, answer: None,
         patience: RetryPolicy | None = None,
     ) -> Generator[list[T]]:
-        """What ``read`` makes of the answer to each request, as answers come, in whatever order.
+        """Yield what ``read`` makes of each request's key and answer, as answers come, in whatever order.
 
         ``requests`` are taken when there is room for one more. ``read`` raises PassingError for an answer that is asked
         for again; ``read_refusal`` may make something of an answer of another status than 200.
 
         Raises ModelError within a running event loop, which cannot wait for another one; RefusedError where the server
         refuses one, UnansweredError where it does not answer, BudgetError where one would exceed the budget, and what
-        ``build`` and ``read`` raise; what is under way then is waited for and yielded first, since it is paid for.
+        ``requests`` and ``read`` raise; what is under way then is waited for and yielded first, since it is paid for.
         Closing the generator cancels what is under way.
         """
         _require_no_event_loop(self.who)
         with asyncio.Runner() as runner:
-            session = _Session(self, read_api_key(self.entry), patience or self.patience, build, read, read_refusal)
-            waiting = iter(requests)
+            session = _Session(self, iter(requests), read, read_refusal, patience or self.patience)
             try:
-                while found := runner.run(session.take_some(waiting)):
+                while found := runner.run(session.take_some()):
                     yield found
             finally:
                 runner.run(session.close())
@@ -193,32 +179,40 @@ class Client:
             raise session.fault
 
 
-class _Session:
+class _Session(Generic[K, T]):
     """The requests of one run: those under way, and what has stopped it."""
 
     def __init__(
         self,
         client: Client,
-        key: str | None,
+        requests: Iterator[tuple[K, ServerRequest]],
+        read: Callable[[K, ServerAnswer], T],
+        read_refusal: Callable[[K, ServerAnswer], T | None],
         patience: RetryPolicy,
-        build: Callable[[Any], ServerRequest],
-        read: Callable[[Any, ServerAnswer], Any],
-        read_refusal: Callable[[Any, ServerAnswer], Any],
     ) -> None:
         self.fault: AuditError | None = None
-        self._client, self._key, self._patience = client, key, patience
-        self._build, self._read, self._read_refusal = build, read, read_refusal
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._client, self._api_key = client, read_api_key(client.entry)
+        self._requests, self._read, self._read_refusal = requests, read, read_refusal
+        self._retry = build_async_retryer(
+            patience,
+            lambda error: isinstance(error, PassingError),
+            on_retry=lambda state: client.tell(
+                f"{client.who}: {state.outcome.exception() if state.outcome else ''}; trying again"
+            ),
+            sleep=self._sleep,
+        )
+        self._attempts = patience.attempts
+        self._under_way: set[asyncio.Task[T]] = set()
         self._n_sent = 0
         self._exhausted = False
         self._stopping, self._settled = asyncio.Event(), asyncio.Event()
         self._not_before = 0.0
         self._http: httpx2.AsyncClient | None = None
 
-    async def take_some(self, requests: Iterator[Any]) -> list[Any]:
+    async def take_some(self) -> list[T]:
         """Keep as many requests under way as may be, and return what the next ones have brought; empty at the end."""
         while True:
-            self._start_requests(requests)
+            self._start_requests()
             if not self._under_way:
                 return []
             done, self._under_way = await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
@@ -233,19 +227,18 @@ class _Session:
         if self._http is not None:
             await self._http.aclose()
 
-    def _start_requests(self, requests: Iterator[Any]) -> None:
+    def _start_requests(self) -> None:
         while len(self._under_way) < self._client.entry.concurrency and not self._exhausted and self.fault is None:
             try:
-                request = next(requests)
-                built = self._build(request)
+                key, request = next(self._requests)
             except StopIteration:
                 self._exhausted = True
             except AuditError as error:
                 self._stop(error)
             else:
-                self._under_way.add(asyncio.create_task(self._answer(request, built)))
+                self._under_way.add(asyncio.create_task(self._answer(key, request)))
 
-    def _record_failure(self, task: asyncio.Task[Any]) -> bool:
+    def _record_failure(self, task: asyncio.Task[T]) -> bool:
         error = task.exception()
         if isinstance(error, AuditError):
             self._stop(error)
@@ -258,22 +251,13 @@ class _Session:
         self._stopping.set()
         self._settled.set()
 
-    async def _answer(self, request: Any, built: ServerRequest) -> Any:
-        again = build_async_retryer(
-            self._patience,
-            lambda error: isinstance(error, PassingError),
-            requested_pause=lambda error: error.pause if isinstance(error, PassingError) else None,
-            on_retry=lambda state: self._client.tell(
-                f"{self._client.who}: {state.outcome.exception() if state.outcome else ''}; trying again"
-            ),
-            sleep=self._sleep,
-        )
+    async def _answer(self, key: K, request: ServerRequest) -> T:
         try:
-            return await again(self._attempt, request, built)
+            return await self._retry.copy()(self._attempt, key, request)
         except PassingError as fault:
-            tries = self._patience.attempts
+            tries = f"{self._attempts} attempt{'s' if self._attempts > 1 else ''}"
             raise UnansweredError(
-                f"{self._client.who}: {fault} (after {tries} attempt{'s' if tries > 1 else ''}); try again later",
+                f"{self._client.who}: {fault} (after {tries}); try again later",
                 fault.status,
             ) from fault
 
@@ -281,19 +265,19 @@ class _Session:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
-    async def _attempt(self, request: Any, built: ServerRequest) -> Any:
+    async def _attempt(self, key: K, request: ServerRequest) -> T:
         loop = asyncio.get_running_loop()
         # A Retry-After header pauses all requests: each of the others would only meet the same refusal, and pay.
         while not self._stopping.is_set() and (wait := self._not_before - loop.time()) > 0:
             await self._sleep(wait)
-        await self._reserve(built.most)
+        await self._reserve(request.most)
         self._n_sent += 1
         try:
-            answer = await self._send(built)
+            answer = await self._send(request)
             if answer.status == _OK:
-                return self._read(request, answer)
-            found = self._read_refusal(request, answer)
-            return self._refuse(answer, built) if found is None else found
+                return self._read(key, answer)
+            found = self._read_refusal(key, answer)
+            return self._refuse(answer, request) if found is None else found
         finally:
             self._n_sent -= 1
             self._settled.set()
@@ -310,11 +294,11 @@ class _Session:
             await self._settled.wait()
         raise _StoppedError
 
-    async def _send(self, built: ServerRequest) -> ServerAnswer:
+    async def _send(self, request: ServerRequest) -> ServerAnswer:
         who = self._client.who
         try:
             async with asyncio.timeout(self._client.entry.timeout_seconds):
-                return await self._exchange(built)
+                return await self._exchange(request)
         except TimeoutError as error:
             raise PassingError("no answer in time") from error
         except httpx2.TransportError as error:
@@ -327,30 +311,30 @@ class _Session:
         except OversizedAnswerError as error:
             raise OversizedError(f"{who}: {error}") from error
 
-    async def _exchange(self, built: ServerRequest) -> ServerAnswer:
+    async def _exchange(self, request: ServerRequest) -> ServerAnswer:
         if self._http is None:
             # The time limit is for a request as a whole, above.
             self._http = httpx2.AsyncClient(timeout=None, limits=httpx2.Limits(max_connections=None))
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **built.headers}
-        if self._key is not None:
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **request.headers}
+        if self._api_key is not None:
             is_bearer = self._client.key_header == "Authorization"
-            headers[self._client.key_header] = f"Bearer {self._key}" if is_bearer else self._key
-        body = None if built.body is None else json.dumps(built.body, separators=(",", ":")).encode()
-        request = self._http.build_request("GET" if body is None else "POST", built.url, content=body, headers=headers)
+            headers[self._client.key_header] = f"Bearer {self._api_key}" if is_bearer else self._api_key
+        body = None if request.body is None else json.dumps(request.body, separators=(",", ":")).encode()
+        sent = self._http.build_request("GET" if body is None else "POST", request.url, content=body, headers=headers)
         asked_at, begun = datetime.now(UTC), time.monotonic()
-        response = await self._http.send(request, stream=True)
+        response = await self._http.send(sent, stream=True)
         try:
-            await guard_response_async(response, built.most_bytes)
+            await guard_response_async(response, request.most_bytes)
             content = await response.aread()
         finally:
             await response.aclose()
         return ServerAnswer(response.status_code, response.headers, content, asked_at, time.monotonic() - begun)
 
-    def _refuse(self, answer: ServerAnswer, built: ServerRequest) -> NoReturn:
+    def _refuse(self, answer: ServerAnswer, request: ServerRequest) -> NoReturn:
         who, status = self._client.who, answer.status
         words = _IDS.sub("…", to_one_line(extract_error_message(answer.body))[:_WORDS])
         # Of keys servers quote parts.
-        words = "" if status in _OF_KEYS else withhold_quotes(words, built.private)
+        words = "" if status in _OF_KEYS else withhold_quotes(words, request.private)
         what = f"the server answered {status}" + (f" ({words})" if words else "")
         if status == _CONFLICT or is_transient_status(status):
             pause = parse_retry_after(answer.headers.get("Retry-After"))
@@ -363,7 +347,7 @@ class _Session:
             raise PassingError(what, status, pause)
         advice = _REDIRECTED if 300 <= status < 400 else _ADVICE.get(status, "see {}")
         raise RefusedError(
-            f"{who}: {what} to {urlsplit(built.url).path}: {advice.format(self._client.place)}", status, words
+            f"{who}: {what} to {urlsplit(request.url).path}: {advice.format(self._client.place)}", status, words
         )
 
 
@@ -375,8 +359,8 @@ def _require_no_event_loop(who: str) -> None:
         )
 
 
-def read_api_key(entry: ServerEntry) -> str | None:
-    """The key that the entry names; raises ModelError where it names one that is not there."""
+def read_api_key(entry: ServerSettings) -> str | None:
+    """Return the key that the entry names; raises ModelError where it names one that is not there."""
     if entry.key_env is None:
         return None
     key = os.environ.get(entry.key_env, "").strip()
@@ -388,7 +372,7 @@ def read_api_key(entry: ServerEntry) -> str | None:
 
 
 def extract_error_message(body: bytes) -> str:
-    """What a server says of a fault: OpenAI's error.message, FastAPI's detail, or a few words of the body."""
+    """Return what a server says of a fault: OpenAI's error.message, FastAPI's detail, or a few words of the body."""
     text = body[: 1 << 16].decode("utf-8", errors="replace")
     try:
         reply = json.loads(text)

@@ -11,10 +11,8 @@ from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import PATIENCE, Client, ServerAnswer
 from audit_pipeline.endpoints.dialects import DIALECTS
 from audit_pipeline.endpoints.exchange import Answer, AnswerDetail, BadAnswerError, OtherTokensError, Prompt
-from audit_pipeline.errors import ModelError
 from audit_pipeline.fetch.retry import RetryPolicy
 from audit_pipeline.models.config import Endpoint
-from audit_pipeline.models.tokenized_model import TokenizedModel
 
 K = TypeVar("K")
 
@@ -35,15 +33,6 @@ class EndpointClient(Client):
         super().__init__(f"{name} at {endpoint.url}", endpoint, budget, place=place, tell=tell, patience=patience)
         self.endpoint = endpoint
 
-    @classmethod
-    def of_model(
-        cls, model: TokenizedModel, budget: Budget, notify: Callable[[str], None] = lambda words: None
-    ) -> EndpointClient:
-        """What asks the endpoint of ``model``; raises ModelError where its entry has none."""
-        if model.entry.endpoint is None:
-            raise ModelError(f"{model.entry.name} is at no endpoint")
-        return cls(model.entry.name, model.entry.endpoint, budget, tell=notify)
-
     def request_answers(
         self,
         prompts: Iterable[tuple[K, Prompt]],
@@ -52,15 +41,15 @@ class EndpointClient(Client):
         patience: RetryPolicy | None = None,
         leave_out: Callable[[K, OtherTokensError], None] | None = None,
     ) -> Generator[list[tuple[K, Answer]]]:
-        """The answers to ``prompts`` as they come, each with the key that its prompt has.
+        """Yield the answers to ``prompts`` as they come, each with the key that its prompt has.
 
         Where strings are sent, ``leave_out`` is called for each that the server cuts into other tokens; None: that is
         an error. Raises BadAnswerError, which names the text, for an unusable answer; else as :meth:`iterate_answers`.
         """
         dialect = DIALECTS[self.endpoint.dialect]
 
-        def read(numbered: tuple[K, Prompt], answer: ServerAnswer) -> list[tuple[K, Answer]]:
-            key, prompt = numbered
+        def read(keyed: tuple[K, Prompt], answer: ServerAnswer) -> list[tuple[K, Answer]]:
+            key, prompt = keyed
             try:
                 return [(key, dialect.read(prompt, detail, answer.body))]
             except BadAnswerError as error:
@@ -69,9 +58,7 @@ class EndpointClient(Client):
                     return []
                 raise BadAnswerError(f"{self.who}: {error} (text with sha256 {prompt.sha256})") from error
 
-        answers = self.iterate_answers(
-            prompts, lambda numbered: dialect.ask(self.endpoint, numbered[1], detail), read, patience=patience
-        )
-        with closing(answers) as found:
+        requests = ((keyed, dialect.ask(self.endpoint, keyed[1], detail)) for keyed in prompts)
+        with closing(self.iterate_answers(requests, read, patience=patience)) as found:
             for answered in found:
                 yield list(chain.from_iterable(answered))

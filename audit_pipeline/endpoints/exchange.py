@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +58,7 @@ class Prompt:
 def build_prompt(
     model: TokenizedModel, text: EncodedText, window: Window, prefix_ids: Sequence[int] = (), *, as_string: bool = False
 ) -> Prompt:
-    """What is sent of ``window`` of ``text`` after the tokens ``prefix_ids``.
+    """Return what is sent of ``window`` of ``text`` after the tokens ``prefix_ids``.
 
     A server that adds the start token itself is not sent it. With ``as_string``, raises NoStringError where no string
     means these tokens: a window that begins within a character, a prefix whose last characters would form a token with
@@ -66,16 +66,12 @@ def build_prompt(
     """
     start = (text.start_token_id,) if window.has_start_token and text.start_token_id is not None else ()
     ids = (*prefix_ids, *start, *text.token_id[window.begin : window.end].tolist())
-    endpoint = model.entry.endpoint
-    if endpoint is not None and endpoint.starts_by_itself and (prefix_ids or start) and _adds_start_token(model):
-        ids = ids[1:]
+    if model.entry.host.starts_by_itself and (prefix_ids or start):
+        # Where the tokenizer puts a start token in front of every text, and of every prefix, it is left to the server.
+        adds_start_token = encode(model, ["a"])[0].start_token_id is not None
+        ids = ids[1:] if adds_start_token else ids
     string = _build_prompt_string(model, ids, text.text_sha256) if as_string else None
     return Prompt(text.text_sha256, ids, window.end - window.score_from, string)
-
-
-def _adds_start_token(model: TokenizedModel) -> bool:
-    """Whether the tokenizer puts a start token in front of every text, and of every prefix."""
-    return encode(model, ["a"])[0].start_token_id is not None
 
 
 def _build_prompt_string(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> PromptString:
@@ -155,6 +151,14 @@ class AnswerPart(BaseModel):
 
 
 Shape = TypeVar("Shape", bound=BaseModel)
+Choice = TypeVar("Choice", bound=AnswerPart)
+
+
+class Completion(AnswerPart, Generic[Choice]):
+    """An answer of OpenAI's completions route to a single prompt."""
+
+    choices: Annotated[list[Choice], Field(min_length=1, max_length=1)]
+    system_fingerprint: str | None = None
 
 
 class BadAnswerError(ModelError):
@@ -218,7 +222,7 @@ class Place:
 
 
 def parse_answer(shape: type[Shape], body: bytes) -> Shape:
-    """The JSON ``body`` in a shape; raises BadAnswerError where it has another."""
+    """Return the JSON ``body`` in a shape; raises BadAnswerError where it has another."""
     try:
         return shape.model_validate_json(body)
     except ValidationError as error:
@@ -228,17 +232,19 @@ def parse_answer(shape: type[Shape], body: bytes) -> Shape:
 
 
 def find_url(endpoint: Endpoint, path: str, *, root: bool = False) -> str:
-    """Where a route is; ``root``: below the server's root, for servers whose own routes are not among OpenAI's."""
+    """Return where a route is; ``root``: below the server's root, for routes that are not among OpenAI's."""
     base = endpoint.url.rstrip("/")
     return f"{base.removesuffix('/v1') if root else base}/{path}"
 
 
-def build_request(url: str, body: Mapping[str, Any], prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
-    """A request about a prompt, whose answer may be several times as long as what servers write for each place."""
+def build_request(
+    endpoint: Endpoint, path: str, body: Mapping[str, Any], prompt: Prompt, detail: AnswerDetail, *, root: bool = False
+) -> ServerRequest:
+    """Return a request about a prompt; its answer may be several times as long as what servers write a place."""
     best = _LARGEST_VOCABULARY if detail.best == WHOLE else detail.best
     most_bytes = _FIXED_BYTES + prompt.cost * (best + 3) * _BYTES_PER_ENTRY
     text = "" if prompt.spelled is None else prompt.spelled.text
-    return ServerRequest(url, body, Usage(prompt.cost), most_bytes, private=text)
+    return ServerRequest(find_url(endpoint, path, root=root), body, Usage(prompt.cost), most_bytes, private=text)
 
 
 def require_entry_per_token(entries: int, tokens: int) -> None:
@@ -251,8 +257,8 @@ def require_entry_per_token(entries: int, tokens: int) -> None:
     raise OtherTokensError(f"{words}: it cuts the text otherwise, or shortens it")
 
 
-def values_from_places(places: Sequence[Place], detail: AnswerDetail) -> dict[str, npt.NDArray[Any]]:
-    """The statistics of the scored tokens; ``logprob`` is NaN where it is not known.
+def build_answer(places: Sequence[Place], detail: AnswerDetail, server: str | None = None) -> Answer:
+    """Return the statistics of the scored tokens; ``logprob`` is NaN where it is not known.
 
     Raises BadAnswerError where the others cannot be what was asked for.
     """
@@ -270,7 +276,7 @@ def values_from_places(places: Sequence[Place], detail: AnswerDetail) -> dict[st
         values |= _best_values_from_places(places)
     if any(np.isnan(array).any() for name, array in values.items() if name != "logprob"):
         raise _build_logprobs_error()
-    return values
+    return Answer(values, max((len(place.best) for place in places), default=0), server)
 
 
 def _build_logprobs_error() -> BadAnswerError:
@@ -278,7 +284,8 @@ def _build_logprobs_error() -> BadAnswerError:
 
 
 def find_floor(logprobs: npt.NDArray[np.float32]) -> float | None:
-    """The value that a server gives all tokens of a text [n] that are less likely; None where it does not look so.
+    """Return the value that a server gives all tokens of a text [n] that are less likely; None where it does not look
+    so.
 
     A floor is the least value where it is there at least three times, and more than twice as often as any of the next
     five: of real log-probabilities there are the fewest at the least ones, and floats hardly ever tie there. Values
@@ -292,7 +299,7 @@ def find_floor(logprobs: npt.NDArray[np.float32]) -> float | None:
 
 
 def to_best(logprob: float) -> float:
-    """A best token's log-probability: minus infinity where it is not known, so that it comes last."""
+    """Return a best token's log-probability: minus infinity where it is not known, so that it comes last."""
     return -math.inf if math.isnan(logprob) else logprob
 
 

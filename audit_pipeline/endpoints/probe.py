@@ -133,7 +133,7 @@ def _require_no_floor(client: EndpointClient, answers: Sequence[Answer]) -> None
 def _build_prompts(
     model: TokenizedModel, texts: Iterable[str], *, as_string: bool, max_tokens: int | None = None
 ) -> list[Prompt]:
-    """The first window of each text, of at most ``max_tokens`` tokens."""
+    """Return the first window of each text, of at most ``max_tokens`` tokens."""
     window, stride = window_and_stride(model)
     size = window if max_tokens is None else min(window, max_tokens)
     return [
@@ -194,7 +194,7 @@ def _require_window_fits(model: TokenizedModel, client: EndpointClient) -> None:
 
 
 def _detect_id_support(model: TokenizedModel, client: EndpointClient) -> bool:
-    """Whether prompts are sent as ids: by the dialect, or as an attempt shows where it may be either."""
+    """Return whether prompts are sent as ids: by the dialect, or as an attempt shows where it may be either."""
     if client.endpoint.traits.takes_ids is not None:
         return client.endpoint.traits.takes_ids
     prompts = _build_prompts(model, TEXTS[:1], as_string=False)

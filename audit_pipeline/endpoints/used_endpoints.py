@@ -53,7 +53,7 @@ class Sending:
 
 
 def estimate_sending(model: TokenizedModel, tokens: int) -> Sending | None:
-    """What a command would send for texts of ``tokens`` tokens; None where the model is at no endpoint."""
+    """Return what a command would send for texts of ``tokens`` tokens; None where the model is at no endpoint."""
     endpoint = model.entry.endpoint
     if endpoint is None:
         return None
@@ -72,14 +72,14 @@ class Endpoints:
     """
 
     def __init__(self, limits: Limits | None = None, sent: Mapping[str, int] | None = None) -> None:
-        self._together = SharedBudget(limits or Limits())
+        self._shared = SharedBudget(limits or Limits())
         self._sent_before = sent or {}
         self._budgets: dict[Endpoint, Budget] = {}
         self._probed: dict[Endpoint, ProbeResult] = {}
-        self._unasked: dict[Endpoint, AuditError] = {}
+        self._unreachable: dict[Endpoint, AuditError] = {}
 
     def load(self, entry: ModelEntry, paths: DataPaths, notify: Notify) -> TokenizedModel:
-        """The model as load_tokenizer gives it, for planning and running it now.
+        """Return the model as load_tokenizer gives it, for planning and running it now.
 
         A model at an endpoint is probed first for a change, and so is a reference model at one; ``notify`` is called
         with where texts are sent, and with a change. Where the server cannot be reached, and the model has been probed
@@ -90,18 +90,18 @@ class Endpoints:
         cannot be reached, BudgetError where the limits do not suffice for asking.
         """
         for model_entry, endpoint in find_endpoint_models(entry):
-            if endpoint in self._probed or endpoint in self._unasked:
+            if endpoint in self._probed or endpoint in self._unreachable:
                 continue
             known = False
             try:
                 model = load_tokenizer(model_entry, paths)
                 known = bool(model.identity.before)
-                self._ask(endpoint, model, paths, notify)
+                self._probe(endpoint, model, paths, notify)
             except AuditError as error:
                 uses_history = known and isinstance(error, TransientError)
                 if model_entry is entry and not uses_history:
                     raise
-                self._unasked[endpoint] = error
+                self._unreachable[endpoint] = error
                 what_now = (
                     "it is taken for the model that it was" if uses_history else "the reference model is left out"
                 )
@@ -109,8 +109,7 @@ class Endpoints:
         return load_tokenizer(entry, paths)
 
     def open(self, model: TokenizedModel, paths: DataPaths, notify: Notify) -> EndpointBackend:
-        """The model ready to be run. Raises as :meth:`load` does, and ModelError where the endpoint no longer has
-        ``model``."""
+        """Return the model ready to run. Raises as :meth:`load`, and ModelError where the endpoint has another."""
         # Imported where a server is asked: planning what is on this machine needs no client.
         from audit_pipeline.endpoints.backend import EndpointBackend  # noqa: PLC0415
         from audit_pipeline.endpoints.endpoint_client import EndpointClient  # noqa: PLC0415
@@ -118,27 +117,27 @@ class Endpoints:
         endpoint = model.entry.endpoint
         if endpoint is None:
             raise ModelError(f"{model.entry.name} is at no endpoint")
-        if endpoint in self._unasked:
-            raise self._unasked[endpoint]
+        if endpoint in self._unreachable:
+            raise self._unreachable[endpoint]
         if endpoint not in self._probed:
-            self._ask(endpoint, model, paths, notify)
+            self._probe(endpoint, model, paths, notify)
         now = load_tokenizer(model.entry, paths).identity.model_fingerprint
         if now != model.identity.model_fingerprint:
             raise ModelError(f"the model behind the endpoint of {model.entry.name} changed meanwhile: run it again")
-        client = EndpointClient.of_model(model, self.budget(endpoint), notify)
+        client = EndpointClient(model.entry.name, endpoint, self.budget(endpoint), tell=notify)
         return EndpointBackend(model, client, self._probed[endpoint])
 
     def budget(self, endpoint: Endpoint) -> Budget:
-        """The budget of all that is sent to ``endpoint``.
+        """Return the budget of all that is sent to ``endpoint``.
 
         Raises BudgetError where a limit in money holds and the endpoint has no price.
         """
         if endpoint not in self._budgets:
-            if self._together.limits.max_cost is not None and endpoint.price_per_million is None:
+            if self._shared.limits.max_cost is not None and endpoint.price_per_million is None:
                 raise BudgetError(f"{endpoint.described} has no price: give price_per_million in its entry")
             before = self._sent_before.get(endpoint.described, 0)
             remaining = Limits(endpoint.max_tokens, endpoint.max_cost).less(before, endpoint.cost_of(before))
-            self._budgets[endpoint] = Budget(remaining, endpoint.price_per_million or 0.0, together=self._together)
+            self._budgets[endpoint] = Budget(remaining, endpoint.price_per_million or 0.0, shared=self._shared)
         return self._budgets[endpoint]
 
     @property
@@ -153,14 +152,14 @@ class Endpoints:
     @property
     def tokens(self) -> int:
         """The tokens that were sent, to all endpoints."""
-        return self._together.tokens
+        return self._shared.tokens
 
     @property
     def cost(self) -> float:
         """What they cost, where prices are known."""
-        return self._together.cost
+        return self._shared.cost
 
-    def _ask(self, endpoint: Endpoint, model: TokenizedModel, paths: DataPaths, notify: Notify) -> None:
+    def _probe(self, endpoint: Endpoint, model: TokenizedModel, paths: DataPaths, notify: Notify) -> None:
         from audit_pipeline.endpoints.client import read_api_key  # noqa: PLC0415
         from audit_pipeline.endpoints.endpoint_client import EndpointClient  # noqa: PLC0415
         from audit_pipeline.endpoints.probe import probe_endpoint  # noqa: PLC0415
@@ -169,7 +168,7 @@ class Endpoints:
         read_api_key(endpoint)
         name = model.entry.name
         notify(f"{name}: {endpoint.sent_to}")
-        found = probe_endpoint(model, EndpointClient.of_model(model, self.budget(endpoint), notify))
+        found = probe_endpoint(model, EndpointClient(name, endpoint, self.budget(endpoint), tell=notify))
         if record_probe(endpoint, model.identity.tokenizer_fingerprint, found.seen, paths):
             notify(f"the model behind the endpoint of {name} changed: what was computed before is not used for it")
         self._probed[endpoint] = found

@@ -56,40 +56,44 @@ class RetryPolicy:
     jitter: float = 0.0
 
 
+class PassingError(Exception):
+    """A fault that another attempt may not meet; ``pause``: seconds that the server asks to wait before it."""
+
+    def __init__(self, reason: str, status: int | None = None, pause: float | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.pause = pause
+
+
 def build_retryer(
     policy: RetryPolicy,
     is_transient: Callable[[BaseException], bool],
     *,
-    requested_pause: Callable[[BaseException], float | None] = lambda error: None,
     on_retry: Callable[[tenacity.RetryCallState], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tenacity.Retrying:
     """A caller that calls a function again, as often as ``policy`` says, if its error ``is_transient``.
 
-    The last attempt's error is raised, and any other at once. ``requested_pause`` gives the seconds that a server asked
-    for: no pause is shorter. ``on_retry`` is called before each pause.
+    The last attempt's error is raised, and any other at once. No pause is shorter than that of a PassingError.
+    ``on_retry`` is called before each pause.
     """
-    return tenacity.Retrying(**_build_retry_arguments(policy, is_transient, requested_pause, on_retry), sleep=sleep)
+    return tenacity.Retrying(**_build_retry_arguments(policy, is_transient, on_retry), sleep=sleep)
 
 
 def build_async_retryer(
     policy: RetryPolicy,
     is_transient: Callable[[BaseException], bool],
     *,
-    requested_pause: Callable[[BaseException], float | None] = lambda error: None,
     on_retry: Callable[[tenacity.RetryCallState], None] | None = None,
     sleep: Callable[[float], Awaitable[None]],
 ) -> tenacity.AsyncRetrying:
     """As :func:`build_retryer`, for a coroutine function."""
-    return tenacity.AsyncRetrying(
-        **_build_retry_arguments(policy, is_transient, requested_pause, on_retry), sleep=sleep
-    )
+    return tenacity.AsyncRetrying(**_build_retry_arguments(policy, is_transient, on_retry), sleep=sleep)
 
 
 def _build_retry_arguments(
     policy: RetryPolicy,
     is_transient: Callable[[BaseException], bool],
-    requested_pause: Callable[[BaseException], float | None],
     on_retry: Callable[[tenacity.RetryCallState], None] | None,
 ) -> dict[str, Any]:
     growing = tenacity.wait_exponential(multiplier=policy.first, max=policy.longest)
@@ -97,7 +101,7 @@ def _build_retry_arguments(
 
     def wait(state: tenacity.RetryCallState) -> float:
         fault = state.outcome.exception() if state.outcome is not None else None
-        requested = requested_pause(fault) if fault is not None else None
+        requested = fault.pause if isinstance(fault, PassingError) else None
         return max(pause(state), requested or 0.0)
 
     return {

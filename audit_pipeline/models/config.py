@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -20,6 +19,7 @@ from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validation import StrictSettings, Text, resolve_against, validate_as
 from audit_pipeline.errors import ModelError
+from audit_pipeline.models.server_settings import ServerSettings
 
 FILE_NAME = "models.yaml"
 
@@ -85,15 +85,15 @@ class UserHostedWeights:
     starts_by_itself: ClassVar[bool] = False
 
     def can_give(self, statistic: str) -> bool:
-        """Whether a statistic of every token can be had, by the names of CachedKind.statistics: any can."""
+        """Return whether a statistic of every token can be had, by the names of CachedKind.statistics: any can."""
         return True
 
     def origin(self, files: str) -> str:
-        """Where the model is, in words, of which these are about its ``files``."""
+        """Return where the model is, in words, of which these are about its ``files``."""
         return files
 
 
-class Endpoint(StrictSettings):
+class Endpoint(ServerSettings):
     """A server that gives log-probabilities of the tokens of a prompt, and what it may be asked for."""
 
     is_here: ClassVar[bool] = False
@@ -101,37 +101,16 @@ class Endpoint(StrictSettings):
     url: str = Field(description="up to the part that all routes share: http://127.0.0.1:8000/v1")
     model: str = Field(description="the name that the server knows the model by")
     dialect: Dialect = Field(description="how the server is asked, and what its answers look like")
-    revision: str | None = Field(
-        default=None, description="what you know of the weights behind it; with another one it is another model"
-    )
-    key_env: str | None = Field(default=None, description="the environment variable that holds the key")
     top_logprobs: Annotated[int, Field(ge=0)] = Field(
         default=20, description="best tokens that are asked for at every place; servers have limits of their own"
     )
     moments: bool = Field(default=False, description="vllm alone: the server runs the plugin corpus-audit-vllm")
-    concurrency: Annotated[int, Field(ge=1, le=256)] = Field(default=8, description="requests at a time")
-    timeout_seconds: Annotated[float, Field(gt=0)] = Field(
-        default=120.0, description="how long an answer is waited for"
-    )
     price_per_million: Annotated[float, Field(ge=0)] | None = Field(
         default=None, description="price of a million tokens that are sent"
-    )
-    max_tokens: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="the most tokens that one run may send; None: no limit"
-    )
-    max_cost: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="the most that one run may cost, by price_per_million; None: no limit"
     )
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
-        address = urlsplit(self.url)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise ValueError("url is the address of a server: https://host/v1")
-        if address.fragment:
-            raise ValueError("url has a part after a '#', which servers never see: leave it out")
-        if address.username is not None or address.password is not None or address.query:
-            raise ValueError("url holds no key and no password: name the variable that holds the key as key_env")
         if self.moments and not self.traits.has_plugin:
             fitting = [dialect for dialect, traits in DIALECT_TRAITS.items() if traits.has_plugin]
             raise ValueError(f"moments goes with dialect: {' or '.join(fitting)}")
@@ -157,21 +136,16 @@ class Endpoint(StrictSettings):
         """Whether the server puts the start token in front, and never gives a prompt's first log-probability."""
         return self.traits.starts_by_itself
 
-    @property
-    def sent_to(self) -> str:
-        """Who gets to see the texts, in words."""
-        return f"the texts are sent to {urlsplit(self.url).netloc}: whoever runs that server can read and keep them"
-
     def cost_of(self, tokens: int) -> float:
-        """What so many tokens cost by the price; 0 without one."""
+        """Return what so many tokens cost by the price; 0 without one."""
         return tokens * (self.price_per_million or 0.0) / 1e6
 
     def can_give(self, statistic: str) -> bool:
-        """Whether answers hold a statistic of every token, by the names of CachedKind.statistics."""
+        """Return whether answers hold a statistic of every token, by the names of CachedKind.statistics."""
         return statistic in self.gives
 
     def origin(self, files: str) -> str:
-        """Where the model is, in words, of which ``files`` are about its tokenizer's."""
+        """Return where the model is, in words, of which ``files`` are about its tokenizer's."""
         return f"{self.described}; tokenizer: {files}"
 
     @property
@@ -308,17 +282,17 @@ FILE = EntryFile(
 
 
 def load_models(folder: Path | None = None) -> Entries[ModelEntry]:
-    """The entries of models.yaml; raises ConfigError, naming the file, where none of it can be read."""
+    """Return the entries of models.yaml; raises ConfigError, naming the file, where none of it can be read."""
     return FILE.load(folder)
 
 
 def exclude_control_models(models: Mapping[str, ModelEntry]) -> Mapping[str, ModelEntry]:
-    """Those of ``models`` that sensors and the weekly audit take: all but a control's, which know its texts alone."""
+    """Return the models that sensors and the weekly audit take: not a control's, which know its texts alone."""
     return {name: entry for name, entry in models.items() if entry.control is None}
 
 
 def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
-    """The entry for what a user typed: a configured name, a local folder or .gguf file, or a hub id.
+    """Return the entry for what a user typed: a configured name, a local folder or .gguf file, or a hub id.
 
     Raises ConfigError where it is a name whose entry is broken, and ModelError where it is none of them.
     """
@@ -344,7 +318,7 @@ def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
 
 
 def is_path_or_hub_id(text: str) -> bool:
-    """Whether ``text`` reads as a hub id or a path, so that it may be a model that no entry names."""
+    """Return whether ``text`` reads as a hub id or a path, so that it may be a model that no entry names."""
     return _is_path(text) or _HUB_ID.fullmatch(text) is not None
 
 

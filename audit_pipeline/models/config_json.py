@@ -32,7 +32,7 @@ class Quantisation:
     bits: int | None
 
     def stays_packed(self, device: str) -> bool:
-        """Whether the weights take in memory what they take on disk; transformers unpacks others when they are run."""
+        """Return whether the weights take in memory what they take on disk; others are unpacked when they run."""
         return self.method != "compressed-tensors" and (self.method != "fp8" or device.startswith("cuda"))
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Quantisation:
 
 
 def read_quantisation(config_folder: Path) -> Quantisation | None:
-    """What the config.json in a folder says of quantised weights; None where they are plain."""
+    """Return what the config.json in a folder says of quantised weights; None where they are plain."""
     given = read_json(config_folder / "config.json").get("quantization_config")
     if not isinstance(given, Mapping):
         return None

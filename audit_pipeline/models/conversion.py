@@ -123,8 +123,8 @@ def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) ->
 
 
 def _read_endpoint_config(located: LocatedModel, tokens: int) -> Any:
-    """What a config.json next to a tokenizer says, where there is one: the server knows the model's architecture,
-    transformers need not. Without one the vocabulary is the tokenizer's."""
+    """Return what a config.json next to a tokenizer says, where there is one: the server knows the model's
+    architecture, transformers need not. Without one the vocabulary is the tokenizer's."""
     config = read_json(located.folder / "config.json") if located.has_config else {}
     text = SimpleNamespace(**{"vocab_size": tokens, **config, **(config.get("text_config") or {})})
     return SimpleNamespace(model_type=config.get("model_type"), get_text_config=lambda: text)
@@ -135,7 +135,7 @@ _NO_LIMIT = 4096
 
 
 def _default_start_token(tokenizer: PreTrainedTokenizerBase, model_type: str) -> str | None:
-    """The family's start token (Zhang et al. 2024) where the vocabulary has it as special, else bos, else eos."""
+    """Return the family's start token (Zhang et al. 2024) where it is special in the vocabulary, else bos, else eos."""
     family = _FAMILY_START_TOKENS.get(model_type)
     special = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
     if family is not None and family in special:

@@ -57,7 +57,7 @@ def largest_deviation(values: Iterable[float], others: Iterable[float]) -> float
 
 
 def is_different_model(values: Values, probe: Probe) -> bool:
-    """Whether a probe is of another model than the ``values``: some token is further off than the tolerance.
+    """Return whether a probe is of another model than the ``values``: some token is further off than the tolerance.
 
     The tolerance is a tenth of a nat, or three times the probe's noise where that is more. A tenth, because one model
     run twice in float32 or float16 by different kernels stays below it (0.03 and 0.097 nats at most were measured over

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.catalogue.files import read_json, read_json_if_whole, write_json
+from audit_pipeline.catalogue.files import read_json_if_whole, write_json
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.endpoint_history import LENGTH, fingerprint_of, read_history
-from audit_pipeline.models.locate import LocatedModel, locate
+from audit_pipeline.models.locate import LocatedModel, locate, read_card
 
 _TOKENIZER_FILES = (
     "added_tokens.json",
@@ -52,8 +52,8 @@ class ModelIdentity:
 
 
 def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
-    """The model's fingerprints: weights (or hub commit), config, dtype, attention back end and whether its layers are
-    compiled; tokenizer files.
+    """Return the model's fingerprints: weights (or hub commit), config, dtype, attention back end and whether its
+    layers are compiled; tokenizer files.
 
     Reads every byte of local weights once; the digest is remembered by path, size and modification time. Of a model
     at an endpoint, the last seen state takes the weights' place. Raises ModelError where a file cannot be read,
@@ -97,11 +97,8 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
 
 
 def _read_identity_on_card(fingerprint: str, paths: DataPaths) -> ModelIdentity:
-    try:
-        card = read_json(paths.model_card(fingerprint))
-        return ModelIdentity(fingerprint, card["tokenizer_fingerprint"], card["weights_digest"], digest(card))
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"the card of the model {fingerprint} cannot be read: {error}") from error
+    card = read_card(fingerprint, paths)
+    return ModelIdentity(fingerprint, card["tokenizer_fingerprint"], card["weights_digest"], digest(card))
 
 
 def fingerprints_before(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[str] | None:
@@ -112,7 +109,7 @@ def fingerprints_before(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> 
 
 
 def _list_state_fingerprints(endpoint: Endpoint, tokenizer: str, paths: DataPaths) -> list[str]:
-    """The fingerprints of all models of an endpoint, in order; the first is that of one that was not probed."""
+    """Return the fingerprints of all models of an endpoint, in order; the first is that of one that was not probed."""
     names = [None, *read_history(endpoint, tokenizer, paths).names]
     return [fingerprint_of(endpoint, tokenizer, name) for name in names]
 
@@ -130,12 +127,12 @@ def _config_digest(path: Path) -> str:
 
 
 def read_known_digests(paths: DataPaths) -> dict[str, str]:
-    """The digests of large files that are remembered, by path, size and time; none where they cannot be read."""
+    """Return the digests of large files that are remembered, by path, size and time; none where they cannot be read."""
     return read_json_if_whole(paths.digest_cache) or {}
 
 
 def find_unnoticed_changes(paths: DataPaths, notify: Callable[[str], None]) -> Iterator[Path]:
-    """The files whose remembered digest is wrong although their size and time are unchanged."""
+    """Yield the files whose remembered digest is wrong although their size and time are unchanged."""
     for key, digest_then in read_known_digests(paths).items():
         name, size, time_ns = key.rsplit("|", 2)
         path = Path(name)
@@ -175,7 +172,7 @@ _CHANGES_NO_NUMBER = {
 
 
 def entry_version(entry: ModelEntry) -> str:
-    """A digest that changes where the entry's way of scoring, or its files' names, sizes or times do.
+    """Return a digest that changes where the entry's way of scoring, or its files' names, sizes or times do.
 
     Of a hub model the entry decides alone: nothing is fetched. Of a model whose files are not there, too, so that it
     changes when they come.

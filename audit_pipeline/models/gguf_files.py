@@ -86,7 +86,7 @@ SPLIT_RULES: Mapping[str, SplitRule] = {name: rule for rule, names in _NAMES.ite
 
 
 def require_whole_model(file: Path, name: str) -> Mapping[str, Any]:
-    """The fields of a .gguf, without its long lists.
+    """Return the fields of a .gguf, without its long lists.
 
     Raises ModelError where it holds no whole model (an adapter, a projector, one part of several), or splits texts by
     a rule that is not known here; and what transformers raises of a damaged file.
@@ -113,7 +113,7 @@ def require_whole_model(file: Path, name: str) -> Mapping[str, Any]:
 
 
 def read_gguf_tokenizer(file: Path, fields: Mapping[str, Any]) -> PreTrainedTokenizerBase:
-    """The tokenizer in a .gguf with the ``fields`` of :func:`require_whole_model`; raises what transformers raises."""
+    """Return the tokenizer in a .gguf (``fields``: :func:`require_whole_model`); raises as transformers does."""
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     backend = tokenizer.backend_tokenizer
     if fields["tokenizer.ggml.model"] == "gpt2":

@@ -30,7 +30,7 @@ class TextTokenizer:
     special_ids: frozenset[int]
 
     def __len__(self) -> int:
-        """How many ids there are, those of added tokens included."""
+        """Return how many ids there are, those of added tokens included."""
         return int(self.backend.get_vocab_size(with_added_tokens=True))
 
     def encode(
@@ -49,16 +49,16 @@ class TextTokenizer:
         return encoded
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of the ids, special tokens included."""
+        """Return the text of the ids, special tokens included."""
         return str(self.backend.decode(list(ids), skip_special_tokens=False))
 
     def id_of(self, token: str) -> int | None:
-        """The id of a token; None where there is no such token."""
+        """Return the id of a token; None where there is no such token."""
         found: int | None = self.backend.token_to_id(token)
         return found
 
     def token_of(self, number: int) -> str | None:
-        """The token of an id as the tokenizer writes it; None for an unused id."""
+        """Return the token of an id as the tokenizer writes it; None for an unused id."""
         found: str | None = self.backend.id_to_token(number)
         return found
 
@@ -83,7 +83,7 @@ class KeptTokenizer:
 
 
 def kept_tokenizer_folder(identity: ModelIdentity, paths: DataPaths) -> Path:
-    """The folder of a model's kept tokenizer: its files and configuration decide, and what reads them."""
+    """Return the folder of a model's kept tokenizer: its files and configuration decide, and what reads them."""
     form = digest(_FORM, identity.config_digest, *(version(name) for name in ("transformers", "tokenizers", "gguf")))[
         :_LENGTH
     ]
@@ -91,12 +91,12 @@ def kept_tokenizer_folder(identity: ModelIdentity, paths: DataPaths) -> Path:
 
 
 def conversion_folder(weights_digest: str, paths: DataPaths) -> Path:
-    """The folder of all that the weights of one .gguf were converted into."""
+    """Return the folder of all that the weights of one .gguf were converted into."""
     return paths.converted_models(weights_digest[:_LENGTH])
 
 
 def converted_weights_folder(identity: ModelIdentity, dtype: str, paths: DataPaths) -> Path:
-    """The folder of the weights that a .gguf is converted into: its bytes, the dtype and what converts it decide."""
+    """Return the folder of a .gguf's converted weights: its bytes, the dtype and what converts it decide."""
     assert identity.weights_digest is not None, "weights that are elsewhere are not converted"
     packages = [version(name) for name in ("transformers", "gguf", "torch")]
     return conversion_folder(identity.weights_digest, paths) / digest(_FORM, dtype, packages)[:_LENGTH]
@@ -124,8 +124,8 @@ def keep_tokenizer(folder: Path, tokenizer: KeptTokenizer, save_config: Callable
 def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[str, object]) -> None:
     """Make ``folder``: what ``write`` writes into the one that it is given, and a manifest with ``content``.
 
-    It is written beside its place and moved there, so it is whole or absent. Where another process was faster, its copy
-    stays; one that is damaged makes place.
+    It is written next to its place and moved there, so it is whole or absent. Where another process was faster, its
+    copy stays; a damaged copy is replaced.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp"))
@@ -141,7 +141,7 @@ def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[
 
 
 def read_tokenizer(folder: Path) -> KeptTokenizer | None:
-    """The tokenizer kept in ``folder``; None where there is none, or, with a warning, where it is damaged."""
+    """Return the tokenizer kept in ``folder``; None where there is none, or, with a warning, where it is damaged."""
     summary = _read_if_whole(folder)
     if summary is None:
         return None
@@ -156,18 +156,18 @@ def read_tokenizer(folder: Path) -> KeptTokenizer | None:
 
 
 def weights_are_whole(folder: Path) -> bool:
-    """Whether ``folder`` holds converted weights, every byte as it was written; damage is reported by a warning."""
+    """Return whether ``folder`` holds converted weights, every byte as it was written; damage is a warning."""
     return _read_if_whole(folder) is not None
 
 
 def list_kept_folders(paths: DataPaths) -> list[Path]:
-    """The folders of all kept tokenizers and converted weights, of whatever version, in order."""
+    """Return the folders of all kept tokenizers and converted weights, of whatever version, in order."""
     roots = {paths.kept_tokenizers("any").parent, paths.converted_models("any").parent}
     return sorted(manifest.parent for root in roots for manifest in root.glob(f"*/*/{KEPT_MANIFEST}"))
 
 
 def read_intact_manifest(folder: Path) -> Mapping[str, Any]:
-    """What the manifest of one of :func:`list_kept_folders` says.
+    """Return what the manifest of one of :func:`list_kept_folders` says.
 
     Raises DamagedError where a file there is not as it was written, and FileNotFoundError.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import snapshot_download
 
@@ -52,7 +53,7 @@ class LocatedModel:
 
 
 def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
-    """The model's files; a hub model is fetched (safetensors only) unless it is in the local hub cache.
+    """Return the model's files; a hub model is fetched (safetensors only) unless it is in the local hub cache.
 
     Of a model at an endpoint they are those of its tokenizer: no weights are searched for, and none fetched.
     A control's models lie under ``paths``, which is the configured data folder where it is not given.
@@ -71,12 +72,19 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
     return _fetch_from_hub(entry)
 
 
-def _find_tokenizer_of_card(fingerprint: str, paths: DataPaths) -> Path:
-    """The folder of the tokenizer that was kept last of a model, whatever versions kept it."""
+def read_card(fingerprint: str, paths: DataPaths) -> dict[str, Any]:
+    """Return what is recorded of a model; raises ModelError where it cannot be read, or lacks the tokenizer."""
     try:
-        tokenizer = str(read_json(paths.model_card(fingerprint))["tokenizer_fingerprint"])
+        card: dict[str, Any] = read_json(paths.model_card(fingerprint))
+        card["tokenizer_fingerprint"], card["weights_digest"]
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"the card of the model {fingerprint} cannot be read: {error}") from error
+    return card
+
+
+def _find_tokenizer_of_card(fingerprint: str, paths: DataPaths) -> Path:
+    """Return the folder of the tokenizer that was kept last of a model, whatever versions kept it."""
+    tokenizer = str(read_card(fingerprint, paths)["tokenizer_fingerprint"])
     folders = [path.parent for path in paths.kept_tokenizers(tokenizer).glob("*/tokenizer.json")]
     if not folders:
         raise ModelError(f"no tokenizer is kept of the model {fingerprint} in {paths.root}")

@@ -36,7 +36,7 @@ def require_usable(config: Any, name: str) -> None:
 
 
 def build_read_error(name: str, source: object, part: str, error: Exception) -> ModelError:
-    """The error for a user: why ``part`` ('weights') of the model ``name``, stored at ``source``, cannot be read."""
+    """Return the error that says why ``part`` ('weights') of the model ``name`` at ``source`` cannot be read."""
     problem = to_one_line(error)
     if "trust_remote_code" in problem:
         return ModelError(
@@ -86,7 +86,7 @@ def require_same_tensors(name: str, loading: Mapping[str, Any], parameters: Sequ
 
 
 def _mask_layer_numbers(tensor: str) -> str:
-    """The name of a tensor, whichever layer it is of."""
+    """Return the name of a tensor, whichever layer it is of."""
     return ".".join("#" if part.isdigit() else part for part in tensor.split("."))
 
 

@@ -65,7 +65,7 @@ class TokenizedModel:
         return self.located.entry
 
     def gives(self, statistic: str) -> bool:
-        """Whether the model's back end gives a statistic of every token, by the names of CachedKind.statistics."""
+        """Return whether the back end gives a statistic of every token, by the names of CachedKind.statistics."""
         return self.entry.host.can_give(statistic)
 
     @property
@@ -82,7 +82,7 @@ class TokenizedModel:
 
 
 def is_tokenizer_kept(entry: ModelEntry, paths: DataPaths) -> bool:
-    """Whether the model's tokenizer has been kept, so that reading it takes no time and writes nothing."""
+    """Return whether the model's tokenizer has been kept, so that reading it takes no time and writes nothing."""
     folder = kept_tokenizer_folder(identify(locate(entry, paths), paths), paths)
     return not entry.trust_remote_code and read_tokenizer(folder) is not None
 
@@ -189,7 +189,7 @@ def _card_of_endpoint(endpoint: Endpoint, identity: ModelIdentity, paths: DataPa
 
 
 def load_reference_model(model: TokenizedModel, paths: DataPaths) -> TokenizedModel | None:
-    """The reference model that a model's entry names; None where it names none.
+    """Return the reference model that a model's entry names; None where it names none.
 
     Raises ConfigError or ModelError where it cannot be had, and where it is the model itself.
     """
@@ -202,7 +202,7 @@ def load_reference_model(model: TokenizedModel, paths: DataPaths) -> TokenizedMo
 
 
 def build_reference_upstream(reference: TokenizedModel | None) -> Mapping[str, str]:
-    """What lineage says of a reference model that was used: its name, its weights and its tokenizer."""
+    """Return what lineage says of a reference model that was used: its name, its weights and its tokenizer."""
     if reference is None:
         return {}
     identity = reference.identity

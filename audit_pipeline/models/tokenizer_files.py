@@ -14,7 +14,7 @@ from audit_pipeline.models.probe_texts import TEXTS
 
 
 def read_tokenizer_files(folder: Path, name: str, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    """The tokenizer of the model ``name``, whose files are in ``folder``; it neither pads nor cuts.
+    """Return the tokenizer of the model ``name``, whose files are in ``folder``; it neither pads nor cuts.
 
     Where there is a tokenizer.json, that file is the tokenizer. transformers builds many classes anew out of vocabulary
     and merges, and drops the file's normaliser and pre-tokenizer; it is asked for special tokens alone, and for added
@@ -74,7 +74,7 @@ def _add_missing_tokens(backend: Tokenizer, declared: PreTrainedTokenizerBase) -
 
 
 def _encode_probe_texts(backend: Tokenizer) -> list[list[int]]:
-    """The ids of the probe texts; the tokenizer neither pads nor cuts from now on."""
+    """Return the ids of the probe texts; the tokenizer neither pads nor cuts from now on."""
     backend.no_padding()
     backend.no_truncation()
     return [encoding.ids for encoding in backend.encode_batch(list(TEXTS))]

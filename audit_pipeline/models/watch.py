@@ -214,19 +214,14 @@ def write_proposals(path: Path, proposals: Proposals) -> bool:
 
     What cannot be proposed is listed below, in comments.
     """
-    text = format_proposals(proposals)
-    if path.exists() and path.read_text(encoding="utf-8") == text:
-        return False
-    with write_atomically(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    return True
-
-
-def format_proposals(proposals: Proposals) -> str:
-    """Return the content of the proposals' file; the same proposals give the same text."""
     fields = {
         name: entry.model_dump(exclude_defaults=True, exclude={"name"}) for name, entry in proposals.entries.items()
     }
     listing = yaml.safe_dump({"models": fields}, sort_keys=False, allow_unicode=True, width=110)
     refused = "".join(f"#   {hub}: not proposed: {why}\n" for hub, why in proposals.refused.items())
-    return _HEADER + listing + (f"\n# On the hub too:\n{refused}" if refused else "")
+    text = _HEADER + listing + (f"\n# On the hub too:\n{refused}" if refused else "")
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return False
+    with write_atomically(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return True

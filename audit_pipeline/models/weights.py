@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -85,18 +85,18 @@ def apply_memory_limits(memory: Memory, groups: str, root: Path) -> Memory:
 
 
 def compute_weight_budget() -> int:
-    """The bytes of main memory that layers may take where others lie on disk: a pass takes some, too."""
+    """Return the bytes of main memory that layers may take where others lie on disk: a pass takes some, too."""
     return int(_FOR_WEIGHTS * measure_main_memory().free)
 
 
 def measure_gpu_memory() -> list[Memory]:
-    """The memory of every GPU."""
+    """Return the memory of every GPU."""
     found = (torch.cuda.mem_get_info(number) for number in range(torch.cuda.device_count()))
     return [Memory(total, free) for free, total in found]
 
 
 def compute_weight_bytes(tokenized: TokenizedModel, device: str) -> int:
-    """What the weights take in memory, on ``device``: 'cpu' or 'cuda'.
+    """Return what the weights take in memory, on ``device``: 'cpu' or 'cuda'.
 
     Raises ModelError where the header of a file cannot be read.
     """
@@ -114,8 +114,8 @@ def compute_weight_bytes(tokenized: TokenizedModel, device: str) -> int:
 
 
 def list_weight_files(folder: Path) -> list[Path]:
-    """The files in ``folder`` that weights are read from, as transformers chooses them: it may hold another copy of the
-    same weights.
+    """Return the files in ``folder`` that weights are read from, as transformers chooses them: it may hold another copy
+    of the same weights.
 
     Raises OSError, ValueError and KeyError where the index of several files cannot be read.
     """
@@ -143,7 +143,7 @@ def _itemsize(tokenized: TokenizedModel) -> int:
 
 
 def count_parameters(tokenized: TokenizedModel) -> int:
-    """The number of parameters, from the configuration alone; tied ones count once."""
+    """Return the number of parameters, from the configuration alone; tied ones count once."""
     trusted = tokenized.entry.trust_remote_code
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(
@@ -153,62 +153,36 @@ def count_parameters(tokenized: TokenizedModel) -> int:
 
 
 def fit_of(tokenized: TokenizedModel, device: str) -> Fit:
-    """Whether the model's weights fit where its entry puts them; ``device``: 'cpu' or 'cuda'."""
+    """Return whether the model's weights fit where its entry puts them; ``device``: 'cpu' or 'cuda'."""
     needed = compute_weight_bytes(tokenized, device)
-    head = f"The weights take {_format_gb(needed)} in memory ({tokenized.quantisation or tokenized.entry.dtype})"
+    spreads = tokenized.entry.devices is not None
+    swap, place, rest = 0, "the GPU has", "in main memory, or on disk"
     if not device.startswith("cuda"):
-        return _fit_on_cpu(head, needed, tokenized.entry.devices is not None)
-    every = measure_gpu_memory()
-    if tokenized.entry.devices is not None:
-        return _fit_on_all(head, needed, every)
-    return _build_fit(head, needed, every[torch.device(device).index or 0], "the GPU")
-
-
-def require_enough_memory(tokenized: TokenizedModel, device: str) -> None:
-    """Raise ModelError where the weights cannot fit, whatever else is in memory."""
-    fit = fit_of(tokenized, device)
-    if not fit.ever:
-        raise ModelError(
-            f"{tokenized.entry.name} is too large: {fit.words} Set devices: auto in its entry, or a smaller dtype "
-            "(docs/new-model.md)"
-        )
-
-
-def _build_fit(head: str, needed: int, memory: Memory, place: str) -> Fit:
-    verb = _choose_fit_verb(needed, memory.free)
-    words = f"{head}, and {verb}: {place} has {_format_gb(memory.free)} free of {_format_gb(memory.total)}."
-    return Fit(needed, needed <= memory.free, needed <= memory.total, words)
-
-
-def _fit_on_cpu(head: str, needed: int, to_disk: bool) -> Fit:
-    memory, swap = measure_main_memory(), psutil.swap_memory().total
-    place = "main memory"
-    if to_disk:
-        memory, place = Memory(memory.total, compute_weight_budget()), f"{place}, of which a tenth is left to the pass,"
-    fit = _build_fit(head, needed, memory, place)
-    rest = " What has no room stays on disk and is read again for every batch, which is slow." if to_disk else ""
-    return Fit(needed, fit.now, to_disk or needed <= memory.total + swap, fit.words + ("" if fit.now else rest))
-
-
-def _fit_on_all(head: str, needed: int, devices: Sequence[Memory]) -> Fit:
-    free = sum(device.free for device in devices)
-    words = f"{head}, and {_choose_fit_verb(needed, free)}: {len(devices)} GPUs have {_format_gb(free)} free together."
-    if needed > free:
-        in_memory = _format_gb(measure_main_memory().free)
-        words += f" The rest lies in main memory, which has {in_memory} free, or on disk, which is slow."
-    # There is always a place, if a slow one.
-    return Fit(needed, needed <= free, ever=True, words=words)
-
-
-def _choose_fit_verb(needed: int, free: int) -> str:
-    return "fit" if needed <= free else "do not fit"
+        swap, place, rest = psutil.swap_memory().total, "main memory has", "on disk"
+        memory = measure_main_memory()
+        if spreads:
+            memory, place = Memory(memory.total, compute_weight_budget()), "main memory, less a tenth for the pass, has"
+    elif spreads:
+        gpus = measure_gpu_memory()
+        memory = Memory(sum(gpu.total for gpu in gpus), sum(gpu.free for gpu in gpus))
+        place = f"{len(gpus)} GPUs have"
+    else:
+        memory = measure_gpu_memory()[torch.device(device).index or 0]
+    fits = needed <= memory.free
+    words = (
+        f"The weights take {_format_gb(needed)} in memory ({tokenized.quantisation or tokenized.entry.dtype}), and "
+        f"{'fit' if fits else 'do not fit'}: {place} {_format_gb(memory.free)} free of {_format_gb(memory.total)}."
+    )
+    if spreads and not fits:
+        words += f" The rest lies {rest}, which is slow: it is read again for every batch."
+    return Fit(needed, fits, spreads or needed <= memory.total + swap, words)
 
 
 def _format_gb(size: int) -> str:
     return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
 
 
-# Converted weights are kept where so much stays free beside them.
+# Converted weights are kept where so much of the disk stays free.
 _LEFT_FREE = 2 << 30
 
 
@@ -220,7 +194,7 @@ def default_device() -> str:
 def load_weights(
     tokenized: TokenizedModel, device: str, notify: Callable[[str], None] = lambda words: None
 ) -> torch.nn.Module:
-    """The model in evaluation mode on ``device``, in the entry's dtype.
+    """Return the model in evaluation mode on ``device``, in the entry's dtype.
 
     With ``devices: auto`` its layers lie on all devices of that kind, and what they have no room for in main memory and
     on disk. A .gguf is dequantised once, into safetensors under the data folder, and read from there from then on;
@@ -234,7 +208,12 @@ def load_weights(
     require_device(device)
     transformers_logging.disable_progress_bar()
     require_quantisation_package(tokenized.entry.name, tokenized.quantisation)
-    require_enough_memory(tokenized, device)
+    fit = fit_of(tokenized, device)
+    if not fit.ever:
+        raise ModelError(
+            f"{tokenized.entry.name} is too large: {fit.words} Set devices: auto in its entry, or a smaller dtype "
+            "(docs/new-model.md)"
+        )
     put = _load_on_one_device if tokenized.entry.devices is None else _load_on_all_devices
     model = put(tokenized, device, notify).eval()
     model.requires_grad_(requires_grad=False)
@@ -242,7 +221,7 @@ def load_weights(
 
 
 def convert_gguf(tokenized: TokenizedModel, notify: Callable[[str], None]) -> TokenizedModel:
-    """The same model, read from safetensors: a .gguf is converted where that has not been done.
+    """Return the same model, read from safetensors: a .gguf is converted where that has not been done.
 
     Raises ModelError where the disk has no room for what it is converted into.
     """
@@ -282,20 +261,14 @@ def _load_on_one_device(tokenized: TokenizedModel, device: str, notify: Callable
 
 
 def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) -> Any:
-    """The model out of its .gguf, on the CPU; what it is converted into is kept."""
+    """Return the model out of its .gguf, on the CPU; what it is converted into is kept where the disk has room for it.
+
+    It is dequantised always: whether a package with kernels for packed weights is installed must not change a score.
+    """
     assert tokenized.located.gguf is not None
     notify(f"{tokenized.entry.name}: converting {tokenized.located.gguf.name}, once")
-    model = _load_gguf(tokenized)
-    _keep_converted_weights(model, tokenized, notify)
-    return model
-
-
-def _load_gguf(tokenized: TokenizedModel) -> Any:
-    """The model out of its .gguf, dequantised always: whether a package with kernels for packed weights is installed
-    must not change a score."""
-    assert tokenized.located.gguf is not None
     with cache_gguf_parsing():
-        return _load_pretrained(
+        model = _load_pretrained(
             tokenized,
             tokenized.located.folder,
             # Read once already, when the tokenizer was converted; out of the .gguf it takes seconds.
@@ -303,6 +276,15 @@ def _load_gguf(tokenized: TokenizedModel) -> Any:
             gguf_file=tokenized.located.gguf.name,
             quantization_config=GgufConfig(dequantize=True),
         )
+    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    folder = tokenized.weights_folder
+    free = shutil.disk_usage(next(parent for parent in folder.parents if parent.exists())).free
+    if free < size + _LEFT_FREE:
+        notify(f"the converted weights are not kept: they take {size / 1e9:.1f} GB and {free / 1e9:.1f} GB are free")
+        return model
+    keep_weights(model, tokenized.located, folder)
+    notify(f"kept {size / 1e9:.2f} GB of converted weights in {folder}; `corpus-audit forget --model` removes them")
+    return model
 
 
 def _load_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> Any:
@@ -327,16 +309,3 @@ def _load_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> 
     parameters = [tensor for tensor, _ in model.named_parameters()]
     require_same_tensors(entry.name, loading, parameters, is_packed=tokenized.quantisation is not None)
     return model
-
-
-def _keep_converted_weights(model: Any, tokenized: TokenizedModel, notify: Callable[[str], None]) -> None:
-    """Keep the converted weights, where the disk has room for them."""
-    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    folder = tokenized.weights_folder
-    existing = next(parent for parent in folder.parents if parent.exists())
-    free = shutil.disk_usage(existing).free
-    if free < size + _LEFT_FREE:
-        notify(f"the converted weights are not kept: they take {size / 1e9:.1f} GB and {free / 1e9:.1f} GB are free")
-        return
-    keep_weights(model, tokenized.located, folder)
-    notify(f"kept {size / 1e9:.2f} GB of converted weights in {folder}; `corpus-audit forget --model` removes them")

@@ -83,7 +83,7 @@ class Configuration:
         """
         specs = resolve_benchmarks(name, self.benchmarks)
         for source in dict.fromkeys(source for spec in specs for source in spec.sources):
-            self.sources.require_usable(source)
+            self.sources.sections.require_not_broken(source)
         return specs
 
     @property

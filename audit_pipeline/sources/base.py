@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import importlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field
 
@@ -69,7 +70,7 @@ class MissingPart:
     name: str | None = None
 
     def held(self, collection: str, name: str) -> bool:
-        """Whether the document was, or may have been, in this part."""
+        """Return whether the document was, or may have been, in this part."""
         return self.collection == collection and (
             self.name is None or name == self.name or name.startswith(f"{self.name}#")
         )
@@ -83,6 +84,9 @@ class LeftOut:
     reason: str
 
 
+HarvestItem = Document | MissingPart | LeftOut
+
+
 @dataclass(frozen=True)
 class Harvest:
     """What one visit to a source brought: documents, parts that did not arrive, documents that cannot be used."""
@@ -90,6 +94,11 @@ class Harvest:
     documents: tuple[Document, ...]
     missing: tuple[MissingPart, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+
+    def __iter__(self) -> Iterator[HarvestItem]:
+        yield from self.documents
+        yield from self.missing
+        yield from self.left_out
 
     @property
     def unused(self) -> tuple[tuple[str, str], ...]:
@@ -104,9 +113,10 @@ class Harvest:
 class Source(Generic[S]):
     """A source by name: what it holds, under which licence, what may be set, and how it is fetched.
 
-    ``fetch`` takes its section of the settings and the folder for downloads; it raises SourceError only where nothing
-    at all can be fetched for a reason that the user must mend first (a path that is not set). Its module is imported to
-    learn all this: a parser that takes long to import is imported inside ``fetch``.
+    ``fetch`` takes its section of the settings and the folder for downloads, and yields documents, missing parts and
+    parts left out (a Harvest will do). It is called where nothing is ``to_be_set``, and raises SourceError only where
+    nothing at all can be fetched. Its module is imported to learn all this: a parser that takes long to import is
+    imported inside ``fetch``.
 
     ``version`` changes when the same input would give other documents: those there are count as stale then.
     ``on_request`` says that only benchmarks on request are drawn from it, so that its
@@ -117,21 +127,41 @@ class Source(Generic[S]):
     description: str
     licence: str
     settings: type[S]
-    fetch: Callable[[S, Path], Harvest]
+    fetch: Callable[[S, Path], Iterable[HarvestItem]]
     version: int = 1
     on_request: bool = False
 
 
-def merge_harvests(harvests: Iterable[Harvest]) -> Harvest:
-    """Several harvests as one, in their order."""
-    every = tuple(harvests)
+class UnusableDocumentError(Exception):
+    """Why a page, row or file makes no document."""
+
+
+def import_and_harvest(module: str) -> Callable[[Any, Path], Iterable[HarvestItem]]:
+    """Return the fetch of a connector with this ``module`` source: it imports the module harvest next to it."""
+    harvesting = f"{module.rpartition('.')[0]}.harvest"
+
+    def fetch(settings: SourceSection, downloads: Path) -> Iterable[HarvestItem]:
+        items: Iterable[HarvestItem] = importlib.import_module(harvesting).harvest(settings, downloads)
+        return items
+
+    return fetch
+
+
+def collect(items: Iterable[HarvestItem]) -> Harvest:
+    """Return the items of a visit as a harvest, each kind in its order."""
+    found = list(items)
     return Harvest(
-        documents=tuple(document for harvest in every for document in harvest.documents),
-        missing=tuple(missing for harvest in every for missing in harvest.missing),
-        left_out=tuple(left_out for harvest in every for left_out in harvest.left_out),
+        documents=tuple(item for item in found if isinstance(item, Document)),
+        missing=tuple(item for item in found if isinstance(item, MissingPart)),
+        left_out=tuple(item for item in found if isinstance(item, LeftOut)),
     )
 
 
+def merge_harvests(harvests: Iterable[Harvest]) -> Harvest:
+    """Return several harvests as one, in their order."""
+    return collect(item for harvest in harvests for item in harvest)
+
+
 def document_id(source: str, document: Document) -> str:
-    """The identity of a document: source:collection:name."""
+    """Return the identity of a document: source:collection:name."""
     return f"{source}:{document.collection}:{document.name}"

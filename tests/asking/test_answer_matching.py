@@ -141,10 +141,10 @@ def test_a_hundred_thousand_words_given_back() -> None:
     chosen = random.Random(1)
     words = [f"w{chosen.randrange(5000)}" for _ in range(100_000)]
     text = " ".join(words)
-    found = DocumentMatcher(text).measure(text, None, (0, len(text)))
-    whole = len(words)
+    matcher, whole = DocumentMatcher(text), len(words)
+    found = matcher.measure(text, None, (0, len(text)))
     assert found == AnswerMeasures(whole, whole, 0, len(text), 0, whole, 1.0, 1.0, whole, 0)
-    assert DocumentMatcher(text).measure(text, text, (0, len(text))) == replace(
+    assert matcher.measure(text, text, (0, len(text))) == replace(
         NOTHING, answer_words=whole, passage_coverage=0.0, edits=NEXT_WORDS
     )
 

@@ -98,6 +98,6 @@ def test_a_stretch_levelled_alone_is_its_word(text: str) -> None:
 
 
 def test_many_hyphens_and_much_white_space() -> None:
-    assert len(level("a-\n" * 100_000)) == 1
-    assert len(level("\u00ad" * 300_000)) == 0
-    assert len(level("a-" + " " * 300_000 + "b")) == 2
+    assert len(level("a-\n" * 20_000)) == 1
+    assert len(level("\u00ad" * 60_000)) == 0
+    assert len(level("a-" + " " * 60_000 + "b")) == 2

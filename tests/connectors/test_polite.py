@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from bad_server import Answer, BadServer, fault, gzip_bomb, redirect, robots, slow, truncated
 
+from audit_pipeline.connectors import polite_client
 from audit_pipeline.connectors.polite_client import CACHE_NAME, FetchedPage, FetchError, PoliteClient, Politeness
 from audit_pipeline.errors import SourceError
 
@@ -122,9 +123,10 @@ def test_a_server_that_is_not_there(server: BadServer, client: Client, tmp_path:
         client(attempts=1).get(url)
 
 
-def test_a_bomb_is_refused_at_once(server: BadServer, client: Client) -> None:
-    server.serve("/bomb", gzip_bomb(140_000_000))
-    with pytest.raises(FetchError, match="longer than the 134,217,728 bytes"):
+def test_a_bomb_is_refused_at_once(server: BadServer, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polite_client, "_MOST_BYTES", 1_000_000)
+    server.serve("/bomb", gzip_bomb(2_000_000))
+    with pytest.raises(FetchError, match="longer than the 1,000,000 bytes"):
         client(obey_robots=False).get(f"{server.url}/bomb")
     assert server.asked() == ["/bomb"]
 

@@ -10,8 +10,10 @@ import pytest
 from fake_endpoint import FakeEndpoint, save_counting_model
 from tiny_models import forward_of, tokenized
 
+from audit_pipeline.endpoints.backend import EndpointBackend
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.endpoint_client import EndpointClient
+from audit_pipeline.endpoints.probe import ProbeResult, probe_endpoint
 from audit_pipeline.fetch.retry import RetryPolicy
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -77,5 +79,34 @@ def asking() -> Callable[..., EndpointClient]:
     ) -> EndpointClient:
         assert model.entry.endpoint is not None
         return EndpointClient(model.entry.name, model.entry.endpoint, budget or Budget(), tell=tell, patience=QUICK)
+
+    return make
+
+
+@pytest.fixture
+def probe(behind: Entry, asking: Callable[..., EndpointClient]) -> Callable[..., ProbeResult]:
+    """Try out the model behind the server."""
+
+    def make(*arguments: Any, **given: Any) -> ProbeResult:
+        model = behind(*arguments, **given)
+        return probe_endpoint(model, asking(model))
+
+    return make
+
+
+@pytest.fixture
+def ready(behind: Entry, asking: Callable[..., EndpointClient]) -> Callable[..., EndpointBackend]:
+    """The model behind the server, probed; ``probed`` is what the probe would find."""
+
+    def make(
+        *arguments: Any,
+        budget: Budget | None = None,
+        tell: Callable[[str], None] = print,
+        probed: ProbeResult | None = None,
+        **given: Any,
+    ) -> EndpointBackend:
+        model = behind(*arguments, **given)
+        client = asking(model, budget, tell)
+        return EndpointBackend(model, client, probed or probe_endpoint(model, client))
 
     return make

@@ -114,7 +114,7 @@ def test_the_sum_never_exceeds_a_limit(requests: list[int], most: int, price: fl
 
 def test_what_endpoints_share_counts_what_each_has_sent_and_keeps_back() -> None:
     together = SharedBudget(Limits(max_tokens=100, max_cost=1.0))
-    one, other = Budget(Limits(80), 10_000.0, together=together), Budget(Limits(), 1_000.0, together=together)
+    one, other = Budget(Limits(80), 10_000.0, shared=together), Budget(Limits(), 1_000.0, shared=together)
     one.reserve(Usage(60))
     with pytest.raises(BudgetError, match=r"60 of 80 are used, .* raise max_tokens in the endpoint's entry"):
         one.reserve(Usage(21))
@@ -125,7 +125,7 @@ def test_what_endpoints_share_counts_what_each_has_sent_and_keeps_back() -> None
     assert (together.tokens, together.cost) == (70, pytest.approx(0.7))
     with pytest.raises(BudgetError, match="raise --max-tokens"):
         other.reserve(Usage(31))
-    dear = Budget(Limits(), 20_000.0, together=together)
+    dear = Budget(Limits(), 20_000.0, shared=together)
     with pytest.raises(BudgetError, match=r"0.7000 of 1.0000 are used.* raise --max-cost"):
         dear.reserve(Usage(16))
     dear.reserve(Usage(15))

@@ -48,7 +48,7 @@ def post(server: BadServer, number: int | None = None, tokens: int = 3, **fields
 
 
 def ask_all(server: BadServer, asking: EndpointClient, requests: Sequence[int]) -> list[int]:
-    answers = asking.iterate_answers(requests, lambda number: post(server, number), keep_number)
+    answers = asking.iterate_answers(((number, post(server, number)) for number in requests), keep_number)
     return [number for numbers in answers for number in numbers]
 
 
@@ -144,24 +144,23 @@ def test_a_server_that_asks_for_an_hour_is_left_alone(server: BadServer) -> None
 
 
 def test_as_many_requests_at_a_time_as_the_entry_says(server: BadServer) -> None:
-    """With 4 at a time, 12 answers of .1 s each take three times that, and never are more than 4 on their way."""
     now, most = 0, 0
-    lock = threading.Lock()
+
+    def iterate_requests() -> Iterator[tuple[int, ServerRequest]]:
+        nonlocal now, most
+        for number in range(12):
+            now += 1
+            most = max(most, now)
+            yield number, post(server)
 
     def read(number: int, answer: ServerAnswer) -> int:
         nonlocal now
         now -= 1
         return number
 
-    def ask(number: int) -> ServerRequest:
-        nonlocal now, most
-        with lock:
-            now += 1
-            most = max(most, now)
-        return post(server)
-
     server.serve("/v1/completions", Answer(FINE.body, pause=0.05))
-    found = [one for some in client(server, concurrency=4).iterate_answers(range(12), ask, read) for one in some]
+    answers = client(server, concurrency=4).iterate_answers(iterate_requests(), read)
+    found = [number for some in answers for number in some]
     assert sorted(found) == list(range(12))
     assert most == 4
 
@@ -173,7 +172,8 @@ def test_closing_cancels_what_is_under_way(server: BadServer, how: str) -> None:
         server.serve(f"/v1/completions/{number}", slow(FINE.body))
     before = threading.active_count()
     started = time.monotonic()
-    each = client(server, concurrency=3).iterate_answers(range(5), lambda number: post(server, number), keep_number)
+    requests = ((number, post(server, number)) for number in range(5))
+    each = client(server, concurrency=3).iterate_answers(requests, keep_number)
     with closing(each) as found:
         assert next(found) == [0]
         if how == "interrupted":
@@ -243,13 +243,9 @@ def test_the_budget_is_never_exceeded(tokens: list[int], most: int, at_a_time: i
         found: list[int] = []
         asking = client(server, budget, tell=lambda words: None, concurrency=at_a_time)
         try:
-            for some in asking.iterate_answers(
-                range(len(tokens)),
-                lambda number: ServerRequest(
-                    f"{server.url}/v1/completions", {"tokens": tokens[number]}, Usage(tokens[number])
-                ),
-                keep_number,
-            ):
+            url = f"{server.url}/v1/completions"
+            requests = ((n, ServerRequest(url, {"tokens": size}, Usage(size))) for n, size in enumerate(tokens))
+            for some in asking.iterate_answers(requests, keep_number):
                 found.extend(some)
         except BudgetError:
             assert len(found) < len(tokens)

@@ -35,7 +35,7 @@ from audit_pipeline.token_statistics.tokens import encode, encode_prefix, put_af
 Entry = Callable[..., TokenizedModel]
 InProcess = Callable[..., dict[str, Any]]
 Loaded = tuple[TokenizedModel, ForwardPass]
-Asking = Callable[..., EndpointClient]
+Ready = Callable[..., EndpointBackend]
 
 LONG = " ".join(SENTENCES)
 TEXTS = (*SENTENCES, LONG, "a", "", "It says <|endoftext|> and </s> within.", "漢字 and 😀 too")
@@ -51,16 +51,9 @@ GIVEN = {
 
 
 def run(
-    model: TokenizedModel,
-    client: EndpointClient,
-    data: Path,
-    texts: Sequence[str] = TEXTS,
-    kinds: Sequence[Kind] = ("base",),
+    opened: EndpointBackend, data: Path, texts: Sequence[str] = TEXTS, kinds: Sequence[Kind] = ("base",)
 ) -> RunSummary:
-    def backend() -> EndpointBackend:
-        return EndpointBackend(model, client, probe_endpoint(model, client))
-
-    return compute(model, texts, DataPaths(data), backend, kinds=kinds)
+    return compute(opened.model, texts, DataPaths(data), lambda: opened, kinds=kinds)
 
 
 def rows_of(model: TokenizedModel, data: Path, kind: Kind = "base", texts: Sequence[str] = TEXTS) -> dict[str, Any]:
@@ -113,19 +106,19 @@ def assert_same(ours: dict[str, Any], theirs: dict[str, Any], given: set[str], s
     ],
 )
 def test_rows_are_those_in_process(
-    dialect: str, policy: str, behind: Entry, asking: Asking, in_process: InProcess, tmp_path: Path
+    dialect: str, policy: str, ready: Ready, in_process: InProcess, tmp_path: Path
 ) -> None:
-    model = behind(dialect, {"start_token_policy": policy})
-    summary = run(model, asking(model), tmp_path / "remote")
+    opened = ready(dialect, {"start_token_policy": policy})
+    summary = run(opened, tmp_path / "remote")
     assert summary.texts_computed == len(TEXTS) - (1 if policy == "always" else 2)
-    assert_same(rows_of(model, tmp_path / "remote"), in_process(start_token_policy=policy), GIVEN[dialect])
+    assert_same(rows_of(opened.model, tmp_path / "remote"), in_process(start_token_policy=policy), GIVEN[dialect])
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "sglang"])
-def test_best_tokens(dialect: str, behind: Entry, asking: Asking, in_process: InProcess, tmp_path: Path) -> None:
-    model = behind(dialect)
-    run(model, asking(model), tmp_path / "remote", kinds=("topk",))
-    ours, theirs = rows_of(model, tmp_path / "remote", "topk"), in_process("topk")
+def test_best_tokens(dialect: str, ready: Ready, in_process: InProcess, tmp_path: Path) -> None:
+    opened = ready(dialect)
+    run(opened, tmp_path / "remote", kinds=("topk",))
+    ours, theirs = rows_of(opened.model, tmp_path / "remote", "topk"), in_process("topk")
     assert len(ours) == len(TEXTS)
     for sha256, row in ours.items():
         assert row["k"] == 20
@@ -133,13 +126,11 @@ def test_best_tokens(dialect: str, behind: Entry, asking: Asking, in_process: In
         np.testing.assert_array_equal(row["token_id"], theirs[sha256]["token_id"])
 
 
-def test_the_mass_of_the_best_40(
-    server: FakeEndpoint, behind: Entry, asking: Asking, in_process: InProcess, tmp_path: Path
-) -> None:
+def test_the_mass_of_the_best_40(server: FakeEndpoint, ready: Ready, in_process: InProcess, tmp_path: Path) -> None:
     server.best = 40
-    model = behind(top_logprobs=40)
-    run(model, asking(model), tmp_path, SENTENCES, ("extraction",))
-    ours = rows_of(model, tmp_path, "extraction", SENTENCES)
+    opened = ready(top_logprobs=40)
+    run(opened, tmp_path, SENTENCES, ("extraction",))
+    ours = rows_of(opened.model, tmp_path, "extraction", SENTENCES)
     assert len(ours) == len(SENTENCES)
     for sha256, row in in_process("extraction", SENTENCES).items():
         for name in ("logprob", "log_mass_40", "argmax_id", "rank"):
@@ -147,35 +138,33 @@ def test_the_mass_of_the_best_40(
 
 
 def test_means_and_deviations_of_the_plugin(
-    server: FakeEndpoint, behind: Entry, asking: Asking, in_process: InProcess, tmp_path: Path
+    server: FakeEndpoint, ready: Ready, in_process: InProcess, tmp_path: Path
 ) -> None:
     server.plugin, server.best = True, -1
-    model = behind(moments=True)
-    run(model, asking(model), tmp_path / "remote", kinds=("base", "topk"))
+    opened = ready(moments=True)
+    run(opened, tmp_path / "remote", kinds=("base", "topk"))
     given = GIVEN["vllm"] | {"mean", "std"}
-    assert_same(rows_of(model, tmp_path / "remote"), in_process(), given)
-    assert len(rows_of(model, tmp_path / "remote", "topk")) == len(TEXTS)
+    assert_same(rows_of(opened.model, tmp_path / "remote"), in_process(), given)
+    assert len(rows_of(opened.model, tmp_path / "remote", "topk")) == len(TEXTS)
 
 
 def test_strings_are_sent_where_ids_are_not_taken(
-    server: FakeEndpoint, behind: Entry, asking: Asking, in_process: InProcess, tmp_path: Path
+    server: FakeEndpoint, ready: Ready, in_process: InProcess, tmp_path: Path
 ) -> None:
     """The start token is spelled then: its row means the same."""
     server.takes = (str,)
-    model = behind("completions")
-    run(model, asking(model), tmp_path / "remote")
+    opened = ready("completions")
+    run(opened, tmp_path / "remote")
     assert isinstance(server.bodies()[-1]["prompt"], str)
-    assert_same(rows_of(model, tmp_path / "remote"), in_process(), GIVEN["completions"])
+    assert_same(rows_of(opened.model, tmp_path / "remote"), in_process(), GIVEN["completions"])
 
 
 def test_a_string_that_the_server_cuts_otherwise_is_left_out_by_name(
-    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
+    server: FakeEndpoint, ready: Ready, tmp_path: Path
 ) -> None:
     """The run goes on without it, and it is tried again the next time."""
     server.takes, told, paths = (str,), list[str](), DataPaths(tmp_path)
-    model = behind("completions")
-    client = asking(model, tell=told.append)
-    ready = EndpointBackend(model, client, probe_endpoint(model, client))
+    opened = ready("completions", tell=told.append)
 
     def cut_otherwise(answer: Json, body: Json) -> Json:
         """As many tokens, one of which begins a character later."""
@@ -184,29 +173,27 @@ def test_a_string_that_the_server_cuts_otherwise_is_left_out_by_name(
         return answer
 
     server.bend = cut_otherwise
-    compute(model, TEXTS, paths, lambda: ready)
+    compute(opened.model, TEXTS, paths, lambda: opened)
     # The long text, of several windows, holds that sentence as well.
     left_out = {text_sha256(text) for text in (SENTENCES[1], LONG)}
-    assert rows_of(model, tmp_path).keys() == {text_sha256(text) for text in TEXTS} - left_out
+    assert rows_of(opened.model, tmp_path).keys() == {text_sha256(text) for text in TEXTS} - left_out
     for sha256 in left_out:
         assert sum(f"sha256 {sha256} is left out: it cuts the text into other tokens" in one for one in told) == 1
     assert told[-1].endswith("no row was made for the texts left out: 2")
-    session = Session(model, registry.select(["loss"]), paths)
+    session = Session(opened.model, registry.select(["loss"]), paths)
     scored = session.score(["0", "1"], SENTENCES[:2]).to_pylist()
     assert [one["status"] for one in scored] == ["ok", "failed"]
     assert "no token statistics for the text" in scored[1]["reason"]
     server.bend = lambda answer, body: answer
-    assert compute(model, TEXTS, paths, lambda: ready).texts_computed == 2
-    assert len(rows_of(model, tmp_path)) == len(TEXTS)
+    assert compute(opened.model, TEXTS, paths, lambda: opened).texts_computed == 2
+    assert len(rows_of(opened.model, tmp_path)) == len(TEXTS)
 
 
 def test_a_server_that_cuts_all_strings_otherwise_ends_the_run(
-    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
+    server: FakeEndpoint, ready: Ready, tmp_path: Path
 ) -> None:
     server.takes = (str,)
-    model = behind("completions")
-    client = asking(model)
-    ready = EndpointBackend(model, client, probe_endpoint(model, client))
+    opened = ready("completions")
 
     def cut_otherwise(answer: Json, body: Json) -> Json:
         answer["choices"][0]["logprobs"]["text_offset"][4] += 1
@@ -214,16 +201,16 @@ def test_a_server_that_cuts_all_strings_otherwise_ends_the_run(
 
     server.bend = cut_otherwise
     with pytest.raises(ModelError, match="other tokens than the entry's tokenizer"):
-        compute(model, [LONG], DataPaths(tmp_path), lambda: ready)
+        compute(opened.model, [LONG], DataPaths(tmp_path), lambda: opened)
 
 
 def test_llama_cpp_scores_from_the_second_token_on_behind_the_servers_start_token(
-    server: FakeEndpoint, behind: Entry, asking: Asking, in_process: InProcess, tmp_path: Path
+    server: FakeEndpoint, ready: Ready, in_process: InProcess, tmp_path: Path
 ) -> None:
-    model = behind("llama_cpp")
+    opened = ready("llama_cpp")
     texts = [text for text in TEXTS if text != LONG]
-    run(model, asking(model), tmp_path / "remote", texts)
-    ours, theirs = rows_of(model, tmp_path / "remote", texts=texts), in_process(texts=texts, start_token="<s>")
+    run(opened, tmp_path / "remote", texts)
+    ours, theirs = rows_of(opened.model, tmp_path / "remote", texts=texts), in_process(texts=texts, start_token="<s>")
     for sha256, row in ours.items():
         np.testing.assert_array_equal(row["token_id"], theirs[sha256]["token_id"][1:])
         assert_near(row["logprob"], theirs[sha256]["logprob"][1:])
@@ -232,14 +219,15 @@ def test_llama_cpp_scores_from_the_second_token_on_behind_the_servers_start_toke
 
 @pytest.mark.slow
 def test_llama_cpp_where_the_tokenizer_puts_the_start_token_in_front_too(
-    starting: Loaded, in_process: InProcess, asking: Asking, kept: Path, tmp_path: Path
+    starting: Loaded, in_process: InProcess, asking: Callable[..., EndpointClient], kept: Path, tmp_path: Path
 ) -> None:
     with FakeEndpoint(*starting) as server:
         server.form, server.bos, server.takes = "llama_cpp", server.model.start_token_id, (str,)
         endpoint = {"url": server.url, "model": "tiny", "dialect": "llama_cpp"}
         policy = {"start_token_policy": "tokenizer", "window": 100}
         model = tokenized(starting[0].located.folder, kept, backend="openai", endpoint=endpoint, **policy)
-        run(model, asking(model), tmp_path / "remote")
+        client = asking(model)
+        run(EndpointBackend(model, client, probe_endpoint(model, client)), tmp_path / "remote")
     ours, theirs = rows_of(model, tmp_path / "remote"), in_process(loaded=starting, **policy)
     assert_same(ours, theirs, GIVEN["llama_cpp"], skipped=1)
 
@@ -263,23 +251,15 @@ def test_llama_cpp_is_sent_a_texts_own_first_token(which: str, counting: Loaded,
     assert alone == ((own.ids[0], *own.ids) if which == "counting" else tuple(own.ids))
 
 
-def test_texts_behind_a_prefix(behind: Entry, asking: Asking, counting: Loaded, kept: Path, tmp_path: Path) -> None:
+def test_texts_behind_a_prefix(ready: Ready, counting: Loaded, kept: Path, tmp_path: Path) -> None:
     texts = SENTENCES[:3]
+    here = tokenized(counting[0].located.folder, kept, window=200)
     rows = []
-    for number, dialect in enumerate((None, "vllm", "sglang")):
-        data = DataPaths(tmp_path / str(number))
-        model = (
-            tokenized(counting[0].located.folder, kept, window=200)
-            if dialect is None
-            else behind(dialect, {"window": 200})
-        )
+    for backend in (None, ready("vllm", {"window": 200}), ready("sglang", {"window": 200})):
+        data = DataPaths(tmp_path / str(len(rows)))
+        model = here if backend is None else backend.model
         prefix = encode_prefix(model, "One sentence stands before another. ")
-        if dialect is None:
-            compute_prefixed(model, texts, prefix, data, lambda: counting[1])
-        else:
-            client = asking(model)
-            ready = EndpointBackend(model, client, probe_endpoint(model, client))
-            compute_prefixed(model, texts, prefix, data, lambda ready=ready: ready)
+        compute_prefixed(model, texts, prefix, data, lambda backend=backend: backend or counting[1])
         found = read_prefixed(model, texts, prefix, data).to_pylist()
         rows.append({row["text_sha256"]: row["logprob"] for row in found})
     assert len(rows[0]) == 3
@@ -288,23 +268,21 @@ def test_texts_behind_a_prefix(behind: Entry, asking: Asking, counting: Loaded, 
             assert_near(own, other[sha256])
 
 
-def test_how_many_requests_there_are_at_a_time_changes_no_row(behind: Entry, asking: Asking, tmp_path: Path) -> None:
+def test_how_many_requests_there_are_at_a_time_changes_no_row(ready: Ready, tmp_path: Path) -> None:
     found = []
     for at_a_time in (1, 7):
-        model = behind(concurrency=at_a_time)
-        run(model, asking(model), tmp_path / str(at_a_time))
-        rows = rows_of(model, tmp_path / str(at_a_time))
+        opened = ready(concurrency=at_a_time)
+        run(opened, tmp_path / str(at_a_time))
+        rows = rows_of(opened.model, tmp_path / str(at_a_time))
         found.append({sha256: {**row, "key": None} for sha256, row in rows.items()})
     assert found[0] == found[1]
 
 
-def test_only_as_much_is_asked_for_as_is_wanted(
-    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
-) -> None:
-    model = behind()
-    run(model, asking(model), tmp_path, SENTENCES[:1])
+def test_only_as_much_is_asked_for_as_is_wanted(server: FakeEndpoint, ready: Ready, tmp_path: Path) -> None:
+    opened = ready()
+    run(opened, tmp_path, SENTENCES[:1])
     assert server.bodies()[-1 - len(PROBE_TEXTS)]["prompt_logprobs"] == 1
-    run(model, asking(model), tmp_path, SENTENCES[:1], ("topk",))
+    run(opened, tmp_path, SENTENCES[:1], ("topk",))
     assert server.bodies()[-1 - len(PROBE_TEXTS)]["prompt_logprobs"] == 20
 
 

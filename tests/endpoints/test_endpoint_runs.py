@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bad_server import Answer, fault, slow, truncated
@@ -28,8 +27,7 @@ from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import encode
 
-Entry = Callable[..., TokenizedModel]
-Asking = Callable[..., EndpointClient]
+Ready = Callable[..., EndpointBackend]
 Loaded = tuple[TokenizedModel, ForwardPass]
 TEXTS = tuple(f"{number}: {sentence}" for number in range(3) for sentence in SENTENCES)
 
@@ -40,7 +38,8 @@ def probed(counting: Loaded, kept: Path, one_thread: None) -> ProbeResult:
     with FakeEndpoint(*counting) as server:
         endpoint = {"url": server.url, "model": "tiny", "dialect": "vllm"}
         model = tokenized(counting[0].located.folder, kept, window=100, backend="openai", endpoint=endpoint)
-        return probe_endpoint(model, EndpointClient.of_model(model, Budget()))
+        assert model.entry.endpoint is not None
+        return probe_endpoint(model, EndpointClient("tiny", model.entry.endpoint, Budget()))
 
 
 def asked_for(server: FakeEndpoint) -> list[Json]:
@@ -51,6 +50,13 @@ def asked_for(server: FakeEndpoint) -> list[Json]:
 
 def texts_with_rows(model: TokenizedModel, data: Path) -> int:
     return read_statistics(model, TEXTS, DataPaths(data)).num_rows
+
+
+@pytest.fixture
+def often_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is checked after every few texts."""
+    monkeypatch.setattr(backend, "_SECONDS", 0.0)
+    monkeypatch.setattr(backend, "_TIMES_CHECK", 0.5)
 
 
 @pytest.mark.parametrize(
@@ -66,43 +72,34 @@ def test_a_run_that_ends_is_taken_up_again(
     ending: list[Answer],
     error: type[Exception],
     server: FakeEndpoint,
-    behind: Entry,
-    asking: Asking,
+    ready: Ready,
     tmp_path: Path,
     probed: ProbeResult,
 ) -> None:
-    model = behind(concurrency=1)
-    ready = EndpointBackend(model, asking(model), probed)
-    real, ended = server.bend, list[bool]()
+    opened = ready(probed=probed, concurrency=1)
+    ended: list[bool] = []
 
     def some_first(answer: Json, body: Json) -> Json:
         if len(asked_for(server)) == 7 and not ended:
             ended.append(True)
             server.next = list(ending)
-        return real(answer, body)
+        return answer
 
     server.bend = some_first
     with pytest.raises(error):
-        compute(model, TEXTS, DataPaths(tmp_path), lambda: ready)
-    assert texts_with_rows(model, tmp_path) == 7
+        compute(opened.model, TEXTS, DataPaths(tmp_path), lambda: opened)
+    assert texts_with_rows(opened.model, tmp_path) == 7
     asked = len(asked_for(server))
-    summary = compute(model, TEXTS, DataPaths(tmp_path), lambda: ready)
+    summary = compute(opened.model, TEXTS, DataPaths(tmp_path), lambda: opened)
     assert (summary.texts_from_cache, summary.texts_computed) == (7, len(TEXTS) - 7)
     assert len(asked_for(server)) - asked == len(TEXTS) - 7
 
 
 def test_an_interrupt_keeps_what_came(
-    server: FakeEndpoint,
-    behind: Entry,
-    asking: Asking,
-    tmp_path: Path,
-    probed: ProbeResult,
-    monkeypatch: pytest.MonkeyPatch,
+    server: FakeEndpoint, ready: Ready, tmp_path: Path, probed: ProbeResult, often_checked: None
 ) -> None:
     """Ctrl-C while answers are waited for: what was checked is kept."""
-    monkeypatch.setattr(backend, "_SECONDS", 0.0)
-    monkeypatch.setattr(backend, "_TIMES_CHECK", 0.5)
-    model = behind(concurrency=3)
+    opened = ready(probed=probed, concurrency=3)
 
     def interrupting(answer: Json, body: Json) -> Json:
         if len(asked_for(server)) == 8:
@@ -113,33 +110,31 @@ def test_an_interrupt_keeps_what_came(
     server.bend = interrupting
     before = threading.active_count()
     with pytest.raises(KeyboardInterrupt):
-        compute(model, TEXTS, DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), probed))
-    kept = texts_with_rows(model, tmp_path)
+        compute(opened.model, TEXTS, DataPaths(tmp_path), lambda: opened)
+    kept = texts_with_rows(opened.model, tmp_path)
     assert 4 <= kept <= 8
     # Those that are left are the server's.
     assert threading.active_count() <= before + 4
     server.next = []
-    summary = compute(model, TEXTS, DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), probed))
+    summary = compute(opened.model, TEXTS, DataPaths(tmp_path), lambda: opened)
     assert (summary.texts_from_cache, summary.texts_computed) == (kept, len(TEXTS) - kept)
 
 
 def test_a_budget_ends_a_run_and_the_next_goes_on(
-    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path, probed: ProbeResult
+    server: FakeEndpoint, ready: Ready, tmp_path: Path, probed: ProbeResult
 ) -> None:
-    model = behind(concurrency=4)
-    cost = sum(len(one.token_id) + 2 for one in encode(model, TEXTS))
-    check = sum(len(one.token_id) + 2 for one in encode(model, PROBE_TEXTS))
+    cost, check = (sum(len(one.token_id) + 2 for one in encode(server.model, texts)) for texts in (TEXTS, PROBE_TEXTS))
     most = cost // 3 + check
     runs, rows = 0, 0
     while rows < len(TEXTS):
         budget, before = Budget(Limits(most)), len(server.requests)
-        ready = EndpointBackend(model, asking(model, budget), probed)
+        opened = ready(probed=probed, budget=budget, concurrency=4)
         runs += 1
         try:
-            compute(model, TEXTS, DataPaths(tmp_path), lambda ready=ready: ready)
+            compute(opened.model, TEXTS, DataPaths(tmp_path), lambda opened=opened: opened)
         except BudgetError:
-            assert texts_with_rows(model, tmp_path) > rows
-        rows = texts_with_rows(model, tmp_path)
+            assert texts_with_rows(opened.model, tmp_path) > rows
+        rows = texts_with_rows(opened.model, tmp_path)
         # What was paid for is kept: there is enough left for the check.
         assert len(asked_for(server)) == rows
         sent = sum(len(body["prompt"][0]) + 1 for body in server.bodies()[before:])
@@ -147,106 +142,40 @@ def test_a_budget_ends_a_run_and_the_next_goes_on(
     assert runs in (3, 4, 5)
 
 
-def another_from(request: int, server: FakeEndpoint) -> Callable[[Json, Json], Json]:
-    """From the so many-th request of a text on another model answers."""
-
-    def change(choice: dict[str, Any], entries: list[Any], body: Json) -> None:
-        if len(asked_for(server)) >= request:
-            for place in range(1, len(entries)):
-                own(entries, body, place)["logprob"] -= 0.2
-
-    return bent(change)
-
-
 def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
-    server: FakeEndpoint,
-    behind: Entry,
-    asking: Asking,
-    tmp_path: Path,
-    probed: ProbeResult,
-    monkeypatch: pytest.MonkeyPatch,
+    server: FakeEndpoint, ready: Ready, tmp_path: Path, probed: ProbeResult, often_checked: None
 ) -> None:
-    monkeypatch.setattr(backend, "_SECONDS", 0.0)
-    monkeypatch.setattr(backend, "_TIMES_CHECK", 0.5)
-    model = behind(concurrency=3)
-    server.bend = another_from(8, server)
-    ready = EndpointBackend(model, asking(model), probed)
+    opened = ready(probed=probed, concurrency=3)
+
+    def another_from_the_eighth_on(answer: Json, body: Json) -> Json:
+        if len(asked_for(server)) >= 8:
+            [choice] = answer["choices"]
+            for entry, token in zip(choice["prompt_logprobs"][1:], choice["prompt_token_ids"][1:], strict=True):
+                entry[str(token)]["logprob"] -= 0.2
+        return answer
+
+    def rows(data: Path) -> dict[str, object]:
+        found = read_statistics(opened.model, TEXTS, DataPaths(data)).to_pylist()
+        return {row["text_sha256"]: row["logprob"] for row in found}
+
+    server.bend = another_from_the_eighth_on
     with pytest.raises(ModelError, match="the model behind the endpoint changed while it was asked"):
-        compute(model, TEXTS, DataPaths(tmp_path), lambda: ready)
-    kept = {
-        one["text_sha256"]: one["logprob"] for one in read_statistics(model, TEXTS, DataPaths(tmp_path)).to_pylist()
-    }
+        compute(opened.model, TEXTS, DataPaths(tmp_path), lambda: opened)
+    kept = rows(tmp_path)
     assert 3 <= len(kept) <= 7
     assert len(asked_for(server)) < len(TEXTS), "the run ends at the first check that fails"
     server.bend = lambda answer, body: answer
-    compute(model, TEXTS, DataPaths(tmp_path / "anew"), lambda: ready)
-    anew = read_statistics(model, TEXTS, DataPaths(tmp_path / "anew")).to_pylist()
-    assert kept == {one["text_sha256"]: one["logprob"] for one in anew if one["text_sha256"] in kept}
+    compute(opened.model, TEXTS, DataPaths(tmp_path / "anew"), lambda: opened)
+    assert kept.items() <= rows(tmp_path / "anew").items()
 
 
-def bent(change: Callable[[dict[str, Any], list[Any], Json], None]) -> Callable[[Json, Json], Json]:
-    """A server that changes the choice, and its entries, of every answer."""
-
-    def bend(answer: Json, body: Json) -> Json:
-        choice = answer["choices"][0]
-        change(choice, choice["prompt_logprobs"], body)
-        return answer
-
-    return bend
-
-
-def own(entries: list[Any], body: Json, place: int = 2) -> dict[str, Any]:
-    found: dict[str, Any] = entries[place][str(body["prompt"][0][place])]
-    return found
-
-
-def likely(entry: dict[str, Any]) -> float:
-    return float(entry["logprob"])
-
-
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        (lambda choice, entries, body: own(entries, body).update(logprob="-1.5 or so"), "expected form"),
-        (lambda choice, entries, body: own(entries, body).update(logprob=-1e-9), "more likely than the best"),
-        (lambda choice, entries, body: [one.update(logprob=0.5) for one in entries[2].values()], "that are none"),
-        (lambda choice, entries, body: max(entries[2].values(), key=likely).update(logprob=3e38), "that are none"),
-        (
-            lambda choice, entries, body: own(entries, body).update(rank=0),
-            r"expected form .*\.rank: .* greater than or equal to 1",
-        ),
-        (lambda choice, entries, body: own(entries, body).update(rank=2**31), "expected form .*less than or equal to"),
-        (
-            lambda choice, entries, body: own(entries, body).update(rank=10**400),
-            "expected form .*less than or equal to",
-        ),
-        (lambda choice, entries, body: own(entries, body).update(rank=1.5), "expected form .*rank: .*valid integer"),
-        (lambda choice, entries, body: own(entries, body).update(rank=True), "expected form .*rank: .*valid integer"),
-        (lambda choice, entries, body: own(entries, body).update(logprob=False), "expected form .*valid number"),
-        (lambda choice, entries, body: entries[2].update({str(2**31): {"logprob": -0.1, "rank": 1}}), "expected form"),
-        (lambda choice, entries, body: entries[2].update({"-3": {"logprob": -0.1, "rank": 1}}), "expected form"),
-        (lambda choice, entries, body: own(entries, body).update(rank=None), "lacks a token's own"),
-        (lambda choice, entries, body: entries[2].pop(str(body["prompt"][0][2])), "lacks a token's own"),
-        (lambda choice, entries, body: entries.__setitem__(2, None), "lacks a token's own"),
-        (lambda choice, entries, body: entries.pop(), "entries for"),
-        (lambda choice, entries, body: entries.append(entries[-1]), "entries for"),
-        (lambda choice, entries, body: choice["prompt_token_ids"].reverse(), "not about the token ids"),
-        (lambda choice, entries, body: choice.update(prompt_token_ids=None), "not about the token ids"),
-        (lambda choice, entries, body: choice.update(prompt_logprobs={"504": -1}), "expected form"),
-    ],
-)
 def test_an_answer_that_is_none_gives_no_row(
-    change: Callable[[dict[str, Any], list[Any], Json], None],
-    line: str,
-    server: FakeEndpoint,
-    behind: Entry,
-    asking: Asking,
-    tmp_path: Path,
-    probed: ProbeResult,
+    server: FakeEndpoint, ready: Ready, tmp_path: Path, probed: ProbeResult
 ) -> None:
-    server.bend = bent(change)
-    model = behind()
-    with pytest.raises(ModelError, match=rf"{line}.*sha256 [0-9a-f]{{64}}") as error:
-        compute(model, TEXTS[:2], DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), probed))
+    """Which answers are none: test_dialects.py."""
+    server.bend = lambda answer, body: {"choices": [{**answer["choices"][0], "prompt_token_ids": None}]}
+    opened = ready(probed=probed)
+    with pytest.raises(ModelError, match=r"not about the token ids.*sha256 [0-9a-f]{64}") as error:
+        compute(opened.model, TEXTS[:2], DataPaths(tmp_path), lambda: opened)
     assert "\n" not in str(error.value)
-    assert read_statistics(model, TEXTS, DataPaths(tmp_path)).num_rows == 0
+    assert texts_with_rows(opened.model, tmp_path) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors import registry
 from audit_pipeline.detectors.detector import UNKNOWN_LOGPROB
 from audit_pipeline.endpoints.backend import EndpointBackend
-from audit_pipeline.endpoints.endpoint_client import EndpointClient
 from audit_pipeline.endpoints.exchange import find_floor
-from audit_pipeline.endpoints.probe import probe_endpoint
 from audit_pipeline.errors import ModelError
 from audit_pipeline.extraction.windows import WindowLengths, encode_windows_at, read_windows, run_windows
 from audit_pipeline.models.probe_texts import TEXTS as PROBE_TEXTS
@@ -30,11 +27,9 @@ from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import encode
 
-Entry = Callable[..., TokenizedModel]
-Asking = Callable[..., EndpointClient]
+Ready = Callable[..., EndpointBackend]
 Change = Callable[[int, float], Any]
 DIALECTS = ("vllm", "sglang", "completions", "llama_cpp")
-PLACEHOLDERS = (-9999, -9999.0, -100, -1000, -1e30, -3.4e38, -1e300, -math.inf, math.nan, None, 0.5)
 
 
 def change_own(answer: Json, change: Change) -> Json:
@@ -72,134 +67,78 @@ def changing_texts_alone(server: FakeEndpoint, model: TokenizedModel, change: Ch
 
 
 def score(
-    model: TokenizedModel,
-    client: EndpointClient,
-    data: Path,
-    texts: Sequence[str],
-    server: FakeEndpoint,
-    change: Change,
+    opened: EndpointBackend, server: FakeEndpoint, data: Path, texts: Sequence[str], change: Change
 ) -> list[dict[str, Any]]:
     """The scores of the texts, which alone are changed."""
-    probed = probe_endpoint(model, client)
+    model = opened.model
     server.bend = changing_texts_alone(server, model, change)
-    compute(model, texts, DataPaths(data), lambda: EndpointBackend(model, client, probed))
+    compute(model, texts, DataPaths(data), lambda: opened)
     names = [str(number) for number in range(len(texts))]
-    found: list[dict[str, Any]] = (
-        Session(model, registry.select(["loss"]), DataPaths(data)).score(names, texts).to_pylist()
-    )
+    session = Session(model, registry.select(["loss"]), DataPaths(data))
+    found: list[dict[str, Any]] = session.score(names, texts).to_pylist()
     return found
 
 
-@pytest.mark.parametrize(
-    ("placeholder", "dialect"),
-    [
-        *((placeholder, "vllm") for placeholder in PLACEHOLDERS),
-        *((placeholder, dialect) for placeholder in (-9999, None) for dialect in DIALECTS[1:]),
-    ],
-)
+@pytest.mark.parametrize(("placeholder", "dialect"), list(zip((-9999, None) * 2, DIALECTS, strict=True)))
 def test_a_text_with_a_placeholder_is_not_scored(
-    placeholder: float | None, dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
+    placeholder: float | None, dialect: str, server: FakeEndpoint, ready: Ready, tmp_path: Path
 ) -> None:
-    model, told = behind(dialect, top_logprobs=0), list[str]()
-
-    def change(place: int, value: float) -> float | None:
-        return placeholder if place == 5 else value
-
-    [row] = score(model, asking(model, tell=told.append), tmp_path, SENTENCES[:1], server, change)
+    messages: list[str] = []
+    opened = ready(dialect, tell=messages.append, top_logprobs=0)
+    [row] = score(opened, server, tmp_path, SENTENCES[:1], lambda place, value: placeholder if place == 5 else value)
     assert (row["score"], row["status"], row["reason"]) == (None, "failed", UNKNOWN_LOGPROB)
-    assert f"{text_sha256(SENTENCES[0])} is not scored: the log-probabilities of 1 of " in told[-1]
+    assert f"{text_sha256(SENTENCES[0])} is not scored: the log-probabilities of 1 of " in messages[-1]
     asked = len(server.requests)
-    compute(model, SENTENCES[:1], DataPaths(tmp_path), lambda: pytest.fail("it is asked for again"))
+    compute(opened.model, SENTENCES[:1], DataPaths(tmp_path), lambda: pytest.fail("it is asked for again"))
     assert len(server.requests) == asked
 
 
-@pytest.mark.parametrize(
-    ("low", "dialect"),
-    [*((low, "vllm") for low in (-98.0, -99.5, -100.25)), *((-998.5, dialect) for dialect in DIALECTS)],
-)
-def test_a_low_log_probability_is_one(
-    low: float, dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
-) -> None:
-    model = behind(dialect, top_logprobs=0)
-    [row] = score(
-        model, asking(model), tmp_path, SENTENCES[:1], server, lambda place, value: low if place == 5 else value
-    )
+def test_a_low_log_probability_is_one(server: FakeEndpoint, ready: Ready, tmp_path: Path) -> None:
+    opened = ready(top_logprobs=0)
+    [row] = score(opened, server, tmp_path, SENTENCES[:1], lambda place, value: -998.5 if place == 5 else value)
     assert row["status"] == "ok"
-    assert row["score"] < low / 100
+    assert row["score"] < -998.5 / 100
 
 
-@pytest.mark.parametrize(("floor", "dialect"), [(-3.0, "vllm"), *((-7.0, dialect) for dialect in DIALECTS)])
+@pytest.mark.parametrize(("floor", "dialect"), [(-3.0, "vllm"), (-7.0, "llama_cpp")])
 def test_a_floor_is_found_by_the_probe(
-    floor: float, dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking
+    floor: float, dialect: str, server: FakeEndpoint, probe: Callable[..., object]
 ) -> None:
     server.bend = lambda answer, body: change_own(answer, lambda _, value: max(value, floor))
-    model = behind(dialect, top_logprobs=0)
     with pytest.raises(ModelError, match=f"its log-probabilities end at {floor:.6g}: whatever is less likely"):
-        probe_endpoint(model, asking(model))
+        probe(dialect, top_logprobs=0)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_text_at_a_floor_is_not_scored(
-    dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
-) -> None:
-    model, told = behind(dialect, top_logprobs=0), list[str]()
-    rows = score(
-        model, asking(model, tell=told.append), tmp_path, SENTENCES[:2], server, lambda _, value: max(value, -6.0)
-    )
+def test_a_text_at_a_floor_is_not_scored(server: FakeEndpoint, ready: Ready, tmp_path: Path) -> None:
+    messages: list[str] = []
+    opened = ready(tell=messages.append, top_logprobs=0)
+    rows = score(opened, server, tmp_path, SENTENCES[:2], lambda _, value: max(value, -6.0))
     assert [(row["score"], row["reason"]) for row in rows] == [(None, UNKNOWN_LOGPROB)] * 2
-    assert sum("its log-probabilities end at -6" in line for line in told) == 2
+    assert sum("its log-probabilities end at -6" in line for line in messages) == 2
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("placeholder", [-9999.0, None])
-def test_a_placeholder_in_the_probes_texts_is_one_line(
-    placeholder: float | None, dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking
-) -> None:
-    server.bend = lambda answer, body: change_own(answer, lambda place, value: placeholder if place == 5 else value)
-    model = behind(dialect, top_logprobs=0)
-    with pytest.raises(
-        ModelError, match=r"it gives no log-probability for \d+ of the \d+ tokens of plain texts"
-    ) as error:
-        probe_endpoint(model, asking(model))
+def test_a_placeholder_in_the_probes_texts_is_one_line(server: FakeEndpoint, probe: Callable[..., object]) -> None:
+    server.bend = lambda answer, body: change_own(answer, lambda place, value: None if place == 5 else value)
+    with pytest.raises(ModelError, match=r"no log-probability for \d+ of the \d+ tokens of plain texts") as error:
+        probe("sglang", top_logprobs=0)
     assert "\n" not in str(error.value)
 
 
 def test_a_window_that_is_not_known_is_left_out_of_an_extraction(
-    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
+    server: FakeEndpoint, ready: Ready, tmp_path: Path
 ) -> None:
-    model, paths = behind("completions", top_logprobs=0), DataPaths(tmp_path)
-    client = asking(model)
-    probed = probe_endpoint(model, client)
-    text = " ".join(SENTENCES)
-    windows = encode_windows_at(model, text, (0, 30, 60), WindowLengths(8, 12))
-    asked = iter((False, True, False))
+    opened, paths = ready("completions", top_logprobs=0), DataPaths(tmp_path)
+    windows = encode_windows_at(opened.model, " ".join(SENTENCES), (0, 30, 60), WindowLengths(8, 12))
+    is_changed = iter((False, True, False))
     server.bend = lambda answer, body: (
-        change_own(answer, lambda place, value: -9999.0 if place == 15 else value) if next(asked, False) else answer
+        change_own(answer, lambda place, value: -9999.0 if place == 15 else value)
+        if next(is_changed, False)
+        else answer
     )
-    run_windows(model, windows, paths, lambda: EndpointBackend(model, client, probed))
-    rows = read_windows(model, windows, paths)
+    run_windows(opened.model, windows, paths, lambda: opened)
+    rows = read_windows(opened.model, windows, paths)
     assert (len(windows), len(rows)) == (3, 2)
     assert np.isfinite(rows["logprob"].combine_chunks().flatten().to_numpy()).all()
-
-
-@pytest.mark.parametrize(
-    ("logprobs", "floor"),
-    [
-        ([-3.0, -3.0, -3.0], -3.0),
-        ([-3.0, -3.0, -1.0], None),
-        ([-9.5, -9.5, -9.5, -9.25, -9.25, -1.0], None),
-        ([-9.5, -9.5, -9.5, -9.25, -9.0, -1.0, -1.0, -1.0], None),
-        ([-9.5, -9.5, -9.5, -9.25, -9.0, -8.0, -7.0, -6.0, -1.0, -1.0, -1.0], -9.5),
-        # A memorised text, rounded.
-        ([-0.01, -0.01, -0.01, 0.0], None),
-        ([math.nan] * 3, None),
-        ([], None),
-    ],
-)
-def test_a_floor_is_the_least_value_where_it_is_the_commonest_of_the_least(
-    logprobs: list[float], floor: float | None
-) -> None:
-    assert find_floor(np.array(logprobs, dtype=np.float32)) == floor
 
 
 @given(st.lists(st.floats(-30, 0, width=32), max_size=60, unique=True), st.randoms())

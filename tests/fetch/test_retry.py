@@ -11,6 +11,7 @@ import pytest
 import requests
 
 from audit_pipeline.fetch.retry import (
+    PassingError,
     RetryPolicy,
     build_retryer,
     format_public_error,
@@ -71,14 +72,12 @@ def test_chance_adds_to_a_pause_and_never_takes_from_it() -> None:
     assert len(set(waits)) > 1
 
 
-def test_no_pause_is_shorter_than_the_server_asks_for() -> None:
+@pytest.mark.parametrize(("pause", "expected"), [(10.0, [10, 10, 10]), (1.5, [1.5, 2, 4]), (None, [1, 2, 4])])
+def test_no_pause_is_shorter_than_the_server_asks_for(pause: float | None, expected: list[float]) -> None:
     waits: list[float] = []
-    asked = iter([10.0, None, 0.5])
-    run = build_retryer(
-        RetryPolicy(4, 1.0), is_transient_fault, requested_pause=lambda error: next(asked), sleep=waits.append
-    )
-    assert run(failing(3, TimeoutError())) == "done"
-    assert waits == [10, 2, 4]
+    run = build_retryer(RetryPolicy(4, 1.0), lambda error: isinstance(error, PassingError), sleep=waits.append)
+    assert run(failing(3, PassingError("busy", pause=pause))) == "done"
+    assert waits == expected
 
 
 def test_the_last_error_is_raised_and_a_lasting_one_at_once() -> None:

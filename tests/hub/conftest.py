@@ -47,10 +47,11 @@ def cli(run: Callable[..., Done]) -> Callable[..., Done]:
 
 @pytest.fixture
 def told(run: Callable[..., Done]) -> Callable[..., Any]:
-    """What a script of this folder prints last, as JSON; its arguments are handed to it as JSON."""
+    """What a function of in_process.py returns for each of the arguments."""
 
-    def told(script: str, *arguments: Any, **variables: str) -> Any:
-        done = run(sys.executable, str(Path(__file__).parent / script), json.dumps(arguments), **variables)
+    def told(function: str, *arguments: Any, **variables: str) -> Any:
+        script = str(Path(__file__).parent / "in_process.py")
+        done = run(sys.executable, script, function, json.dumps(arguments), **variables)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 

@@ -75,10 +75,10 @@ def test_corpora_are_counted_killed_and_counted_on_through_faults_that_pass(
     )
     hub.cut("maker/mixed/data/c.jsonl.gz", after=50)
     hub.fail("maker/mixed/resolve/", fault(429, retry_after=0), times=1, method="GET")
-    script = str(Path(__file__).parent / "counting.py")
-    killed = run(sys.executable, script, json.dumps([("c4_en", str(tiny_model), KILLED_AFTER)]), **environment)
+    script = str(Path(__file__).parent / "in_process.py")
+    killed = run(sys.executable, script, "count", json.dumps([("c4_en", str(tiny_model), KILLED_AFTER)]), **environment)
     assert killed.returncode == -signal.SIGKILL
-    found = told("counting.py", *[(name, str(tiny_model), None) for name in made], **environment)
+    found = told("count", *[(name, str(tiny_model), None) for name in made], **environment)
     for one, (name, (_, texts)) in zip(found, made.items(), strict=True):
         assert (one["documents"], one["skipped"]) == (len(texts), 1 if name == "mixed" else 0)
         assert {token: count for token, count in enumerate(one["counts"]) if count} == plain(texts)
@@ -115,13 +115,13 @@ def test_what_cannot_be_counted_says_what_to_do(
         "columns": "the data set maker/columns cannot be read after row 0 (",
     }
     # Only to save the second that importing torch takes; the corpora above are counted with it.
-    found = told("streaming.py", *expected, USE_TORCH="0", **environment)
+    found = told("stream", *expected, USE_TORCH="0", **environment)
     for (name, message), one in zip(expected.items(), found, strict=True):
         assert message in one["error"]
         assert "\n" not in one["error"]
         assert one["transient"] is (name == "busy")
     # A stream cannot be read offline, whatever is in the cache.
-    [offline] = told("streaming.py", "gated", HF_HUB_OFFLINE="1", **environment)
+    [offline] = told("stream", "gated", HF_HUB_OFFLINE="1", **environment)
     assert "maker/gated is not in the local hub cache, and HF_HUB_OFFLINE is set: go online" in offline["error"]
     assert "set path to a copy of its files" in offline["error"]
     assert offline["transient"] is False

@@ -45,7 +45,7 @@ def texts_in(content: bytes, column: str) -> list[list[object]]:
 def test_the_shipped_benchmarks_are_built_from_the_hub_and_again_offline(
     hub: HubServer, told: Told, shipped: dict[str, Repository], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = dict(zip(SHIPPED, told("building.py", *SHIPPED, HF_TOKEN=TOKEN), strict=True))
+    found = dict(zip(SHIPPED, told("build", *SHIPPED, HF_TOKEN=TOKEN), strict=True))
     assert {name: one.get("error") for name, one in found.items()} == dict.fromkeys(SHIPPED)
     commits = {name: one.refs["main"] for name, one in shipped.items()}
     for words in (32, 64):
@@ -77,7 +77,7 @@ def test_the_shipped_benchmarks_are_built_from_the_hub_and_again_offline(
 
     hub.stop()
     asked = len(hub.requests)
-    offline = told("building.py", *SHIPPED, HF_HUB_OFFLINE="1", CORPUS_AUDIT_DATA=str(tmp_path / "offline"))
+    offline = told("build", *SHIPPED, HF_HUB_OFFLINE="1", CORPUS_AUDIT_DATA=str(tmp_path / "offline"))
     assert offline == [found[name] for name in SHIPPED]
     assert len(hub.requests) == asked
 
@@ -129,7 +129,7 @@ def test_what_is_refused_says_what_to_do(hub: HubServer, told: Told, configured:
         "script_4": "split train of the data set maker/script cannot be read (Dataset scripts are no longer supported",
     }
     asked = (*expected, "good_4", "subset_4", ("gated_4", STRANGER))
-    *found, good, subset, stranger = told("building.py", *asked, **environment)
+    *found, good, subset, stranger = told("build", *asked, **environment)
     for one, message in zip(found, expected.values(), strict=True):
         assert message in one["error"]
         assert "to a folder that holds" in one["error"]
@@ -154,7 +154,7 @@ def test_what_may_pass_is_waited_for_or_told(
     hub.fail("maker/waits/data/", fault(429, retry_after=0), times=1)
     hub.cut("maker/cut/data/", after=100)
     hub.fail("/api/datasets/maker/down", fault(503), times=1)
-    busy, waits, cut, down = told("building.py", "busy_4", "waits_4", "cut_4", "down_4", **environment)
+    busy, waits, cut, down = told("build", "busy_4", "waits_4", "cut_4", "down_4", **environment)
     assert (
         "the data set maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s"
         in busy["error"]
@@ -175,10 +175,10 @@ def test_another_version_than_the_one_that_is_meant_is_never_read(
     new = first.commit({"data/train.jsonl": jsonl(ROWS[:4])})
     entry = {"hub": "maker/rows"}
     environment = configured(main=entry, v1={**entry, "revision": "v1"}, by_commit={**entry, "revision": old})
-    [main] = told("building.py", "main_4", **environment)
+    [main] = told("build", "main_4", **environment)
     assert main.get("error") is None
     assert (main["commits"], len(main["texts"])) == ([new], 4)
-    main_again, v1, by_commit = told("building.py", "main_4", "v1_4", "by_commit_4", HF_HUB_OFFLINE="1", **environment)
+    main_again, v1, by_commit = told("build", "main_4", "v1_4", "by_commit_4", HF_HUB_OFFLINE="1", **environment)
     assert main_again == main
     assert "the data set maker/rows is not in the local hub cache, and HF_HUB_OFFLINE is set" in v1["error"]
     assert f"the data set maker/rows is not in the local cache at commit {old}, only at {new}" in by_commit["error"]

@@ -69,7 +69,7 @@ def test_what_is_refused_says_why_and_is_not_asked_again(hub: HubServer, told: T
     hub.add("model", "maker/pickled", {**pickled, "pytorch_model.bin": b"cos\nsystem\n"})
     asked = [("maker/gated", None), ("maker/open", "v9"), ("maker/none", None), ("maker/pickled", None)]
     with_tokens = [("maker/gated", None, STRANGER), ("maker/none", None, STRANGER), ("maker/gated", None, TOKEN)]
-    gated, revision, none, pickle, stranger, nobody, let_in = told("locating.py", *asked, *with_tokens)
+    gated, revision, none, pickle, stranger, nobody, let_in = told("locate", *asked, *with_tokens)
     assert "maker/gated is gated: accept its terms on the hub and set HF_TOKEN" in gated["error"]
     assert "maker/open@v9 has no revision v9" in revision["error"]
     assert "maker/none is not on the hub, or is private: check the name, or set HF_TOKEN" in none["error"]
@@ -106,7 +106,7 @@ def test_what_may_pass_is_waited_for_or_told(hub: HubServer, told: Told, files: 
     hub.cut("maker/cut/model.safetensors", after=CHUNK + 1000)
     hub.cut("maker/reset/model.safetensors", after=1000, reset=True)
     hub.fail("/api/models/maker/broken", fault(503), times=1)
-    busy, waits, reset, broken, cut = told("locating.py", *[(f"maker/{name}", None) for name in names])
+    busy, waits, reset, broken, cut = told("locate", *[(f"maker/{name}", None) for name in names])
     assert "maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s" in busy["error"]
     assert "maker/reset cannot be fetched now: the hub cannot be reached, or broke off" in reset["error"]
     assert "maker/broken cannot be fetched now: the hub is busy (status 503)" in broken["error"]
@@ -117,10 +117,10 @@ def test_what_may_pass_is_waited_for_or_told(hub: HubServer, told: Told, files: 
     assert ranges == [None, f"bytes={CHUNK}-"], "what was there already is not fetched again"
 
     # What is left of it is not taken for a model, and the next run makes it whole.
-    [offline] = told("locating.py", ("maker/reset", None), HF_HUB_OFFLINE="1")
+    [offline] = told("locate", ("maker/reset", None), HF_HUB_OFFLINE="1")
     assert "maker/reset is not whole in the local hub cache, and HF_HUB_OFFLINE is set: go online" in offline["error"]
     assert offline["transient"] is False
-    [again] = told("locating.py", ("maker/reset", None))
+    [again] = told("locate", ("maker/reset", None))
     assert files_of(Path(again["folder"])) == files
 
 
@@ -129,13 +129,13 @@ def test_without_the_hub_the_cache_is_used_where_it_holds_the_model(
     hub: HubServer, told: Told, files: dict[str, bytes]
 ) -> None:
     main = hub.add("model", "maker/kept", files).refs["main"]
-    [there] = told("locating.py", ("maker/kept", None))
+    [there] = told("locate", ("maker/kept", None))
     assert (there["commit"], there["weights"]) == (main, f"hub:maker/kept@{main}")
     hub.stop()
-    kept, never = told("locating.py", ("maker/kept", None), ("maker/never", None))
+    kept, never = told("locate", ("maker/kept", None), ("maker/never", None))
     assert kept == there
     assert "maker/never cannot be fetched now: the hub cannot be reached, or broke off" in never["error"]
     assert never["transient"] is True
-    [off] = told("locating.py", ("maker/never", None), HF_HUB_OFFLINE="1")
+    [off] = told("locate", ("maker/never", None), HF_HUB_OFFLINE="1")
     assert "maker/never is not in the local hub cache, and HF_HUB_OFFLINE is set" in off["error"]
     assert off["transient"] is False

@@ -59,7 +59,7 @@ def test_what_is_pushed_builds_the_same_benchmark(
     assert entry["made"]["hub"] == NAME
     built.write_benchmarks(again=entry["made"])
     own = {"CORPUS_AUDIT_CONFIG": str(built.config), "HF_TOKEN": TOKEN}
-    again = told("building.py", *(f"again_{words}" for words in (12, 16)), **own)
+    again = told("build", *(f"again_{words}" for words in (12, 16)), **own)
     assert [one["content_digest"] for one in again] == [digests["made_12"], digests["made_16"]]
 
 

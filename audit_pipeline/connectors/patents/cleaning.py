@@ -94,7 +94,7 @@ _KEPT = _KeptCharacters()
 
 
 def normalise_line_ends(text: str) -> str:
-    """Every kind of line end (CR, CRLF, form feed, U+0085, U+2028, U+2029) as a line feed."""
+    """Return every kind of line end (CR, CRLF, form feed, U+0085, U+2028, U+2029) as a line feed."""
     return _LINE_END.sub("\n", text)
 
 
@@ -131,7 +131,7 @@ def remove_page_headers(text: str) -> str:
 
 
 def remove_repeated_lines(text: str, minimum_length: int | None) -> str:
-    """Each line of ``minimum_length`` characters or more once, at its first place; shorter lines always."""
+    """Return each line of ``minimum_length`` characters or more once, at its first place; shorter lines always."""
     if minimum_length is None:
         return text
     seen: set[str] = set()
@@ -172,7 +172,7 @@ def clean(text: str, rules: CleaningRules) -> str:
 
 
 def find_broken_rule(text: str, rules: CleaningRules, body: str | None = None) -> str | None:
-    """Which rule the cleaned ``text`` breaks, as 'rule: detail'; None where it breaks none.
+    """Return which rule the cleaned ``text`` breaks, as 'rule: detail'; None where it breaks none.
 
     Repetition is looked for in ``body`` where one is given: a patent's claims restate its description by law, which is
     not the noise that the rule is after.
@@ -193,12 +193,12 @@ def find_broken_rule(text: str, rules: CleaningRules, body: str | None = None) -
 
 
 def chinese_share(text: str) -> float:
-    """The share of Han characters among all characters of ``text``, in [0, 1]; 0 for an empty text."""
+    """Return the share of Han characters among all characters of ``text``, in [0, 1]; 0 for an empty text."""
     return len(_HAN_CHARACTER.findall(text)) / len(text) if text else 0.0
 
 
 def repeated_share(text: str, size: int = 13) -> float:
-    """The share of sequences of ``size`` characters that occur more than once, all occurrences counted, in [0, 1].
+    """Return the share, in [0, 1], of sequences of ``size`` characters that occur more than once, all counted.
 
     White space does not count and case makes no difference, as in EvalWeb; its code forgets the last sequence, this
     does not. 0 for a text shorter than ``size``.

@@ -18,9 +18,7 @@ from audit_pipeline.sources.base import LeftOut, MissingPart
 _FIELD = b"publicationNumber"
 
 
-def read_numbers(
-    path: Path, countries: Sequence[str], limit: int | None = None
-) -> tuple[tuple[str, ...], tuple[LeftOut, ...]]:
+def read_numbers(path: Path, countries: Sequence[str], limit: int | None = None) -> tuple[list[str], list[LeftOut]]:
     """Return the numbers in the text file at ``path``, in its order, each once, and the lines that are left out.
 
     A line holds a number, with or without separators; # begins a comment. Lines that hold none, numbers of other
@@ -42,10 +40,10 @@ def read_numbers(
         elif text:
             reason = f"not of {', '.join(countries)}: {number}" if number else f"no publication number: {text[:40]!r}"
             left_out.append(LeftOut(f"{path.name}:{place}", reason))
-    taken = tuple(numbers)[:limit]
+    taken = list(numbers)[:limit]
     if len(taken) < len(numbers):
         left_out.append(LeftOut(path.name, f"numbers over the limit of {limit}: {len(numbers) - len(taken)}"))
-    return taken, tuple(left_out)
+    return taken, left_out
 
 
 def crawl_pages(numbers: Sequence[str], client: PoliteClient, site: str = SITE) -> Iterator[RawPage | MissingPart]:
@@ -63,5 +61,5 @@ def crawl_pages(numbers: Sequence[str], client: PoliteClient, site: str = SITE) 
 
 
 def find_refusal(page: FetchedPage) -> str | None:
-    """Why an answer is no patent page: a site that is busy may say so in a page of its own."""
+    """Return why an answer is no patent page: a site that is busy may say so in a page of its own."""
     return None if _FIELD in page.content else f"the answer is {NOT_A_PATENT}"

@@ -15,7 +15,6 @@ from audit_pipeline.connectors.patents.record import (
     PARTS,
     Part,
     Patent,
-    UnusablePatentError,
     application_key,
     family_key,
     page_address,
@@ -26,7 +25,7 @@ from audit_pipeline.connectors.patents.record import (
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.formats import ROW_SUFFIXES, read_rows, suffix_of
 from audit_pipeline.fetch.rows import Row, column_names, unicode_problem
-from audit_pipeline.sources.base import LeftOut, MissingPart
+from audit_pipeline.sources.base import LeftOut, MissingPart, UnusableDocumentError
 
 _NEEDED = ("publication_number", "publication_date", "priority_date")
 _DAY_COLUMNS = ("publication_date", "filing_date", "priority_date")
@@ -36,7 +35,8 @@ Found = Patent | LeftOut | MissingPart
 
 
 def read_exported_patents(root: Path, countries: Sequence[str], parts: Sequence[Part], today: date) -> Iterator[Found]:
-    """Every patent of ``countries`` in the file or folder ``root``; rows and files that yield none, with the reason.
+    """Yield every patent of ``countries`` in the file or folder ``root``; rows and files that yield none, with the
+    reason.
 
     Rows of other countries are counted, not named. Missing, without a collection, are files that cannot be read.
     """
@@ -67,7 +67,7 @@ def _read_patents(path: Path, countries: Sequence[str], parts: Sequence[Part], t
             continue
         try:
             yield row_patent(row, parts, today)
-        except UnusablePatentError as problem:
+        except UnusableDocumentError as problem:
             yield LeftOut(f"{number} in {row.location}" if number else row.location, str(problem))
     if elsewhere:
         named = ", ".join(f"{count} of {country}" for country, count in elsewhere.most_common(5))
@@ -84,11 +84,11 @@ def _require_columns(path: Path, columns: Sequence[str], parts: Sequence[Part]) 
 
 
 def row_patent(row: Row, parts: Sequence[Part], today: date) -> Patent:
-    """The patent in one row; raises UnusablePatentError where a field cannot be read, or dates do not hold."""
+    """Return the patent in one row; raises UnusableDocumentError where a field cannot be read, or dates do not hold."""
     values = row.values
     number = parse_publication_number(str(values.get("publication_number") or ""))
     if number is None:
-        raise UnusablePatentError(f"no publication number: {str(values.get('publication_number'))[:40]!r}")
+        raise UnusableDocumentError(f"no publication number: {str(values.get('publication_number'))[:40]!r}")
     publication, filing, stated_priority = (_parse_days(values, column) for column in _DAY_COLUMNS)
     published, priority = require_consistent_dates(publication, filing, stated_priority, today)
     return Patent(
@@ -103,7 +103,7 @@ def row_patent(row: Row, parts: Sequence[Part], today: date) -> Patent:
 
 
 def _parse_days(values: Mapping[str, object], column: str) -> tuple[date, ...]:
-    """The date in a column, as whole number or text yyyymmdd, or as a date; none where it is empty or 0."""
+    """Return the date in a column, as whole number or text yyyymmdd, or as a date; none where it is empty or 0."""
     value = values.get(column)
     if isinstance(value, datetime):
         return (value.date(),)
@@ -114,7 +114,7 @@ def _parse_days(values: Mapping[str, object], column: str) -> tuple[date, ...]:
 
 
 def _find_chinese_text(values: Mapping[str, object], name: str) -> str:
-    """The Chinese text of ``name``: out of the column name_localized (entries by language), or of a flat column."""
+    """Return the Chinese text of ``name``: from the column name_localized (entries by language), or a flat one."""
     value = values.get(f"{name}_localized", values.get(name))
     if isinstance(value, str) and value.lstrip().startswith(("[{", "[]", '{"')):
         value = _parse_json(value, name)
@@ -128,10 +128,10 @@ def _find_chinese_text(values: Mapping[str, object], name: str) -> str:
     if text is None:
         return ""
     if not isinstance(text, str):
-        raise UnusablePatentError(f"unreadable field: {name} is not text but {type(text).__name__}")
+        raise UnusableDocumentError(f"unreadable field: {name} is not text but {type(text).__name__}")
     problem = unicode_problem(text)
     if problem is not None:
-        raise UnusablePatentError(f"unreadable field: {name} {problem}")
+        raise UnusableDocumentError(f"unreadable field: {name} {problem}")
     return text
 
 
@@ -139,7 +139,7 @@ def _parse_json(text: str, name: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UnusablePatentError(f"unreadable field: {name} looks like JSON and is none") from error
+        raise UnusableDocumentError(f"unreadable field: {name} looks like JSON and is none") from error
 
 
 def _list_invention_keys(values: Mapping[str, object]) -> tuple[str, ...]:

@@ -16,62 +16,58 @@ from audit_pipeline.connectors.patents.cleaning import NestedMarkupError, clean,
 from audit_pipeline.connectors.patents.crawl import crawl_pages, find_refusal, read_numbers
 from audit_pipeline.connectors.patents.exports import read_exported_patents
 from audit_pipeline.connectors.patents.page import RawPage, parse_page
-from audit_pipeline.connectors.patents.record import SITE, Patent, UnusablePatentError, group_patents
+from audit_pipeline.connectors.patents.record import SITE, Patent, group_patents
 from audit_pipeline.connectors.patents.saved_pages import read_saved_pages
 from audit_pipeline.connectors.patents.source import LICENCE, NAME, PatentsSettings
 from audit_pipeline.connectors.polite_client import PoliteClient, Politeness
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
+from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
 
 DATE_KIND = "publication of the patent (its priority date is kept as the earliest)"
 
 Found = Patent | LeftOut | MissingPart
 
 
-def harvest(settings: PatentsSettings, downloads: Path, today: date | None = None, site: str = SITE) -> Harvest:
-    """Return the patents of every input that is set; the crawl keeps its answers below ``downloads``.
+def harvest(
+    settings: PatentsSettings, downloads: Path, today: date | None = None, site: str = SITE
+) -> Iterator[HarvestItem]:
+    """Yield the patents of every input that is set; the crawl keeps its answers below ``downloads``.
 
     Pages, records, rows and numbers that make no document are left out, each with its reason as 'reason: detail'. No
-    date can lie after ``today``; ``site`` is crawled. Raises SourceError where no input is set.
+    date can lie after ``today``; ``site`` is crawled.
     """
-    if settings.to_be_set is not None:
-        raise SourceError(f"{NAME} has nothing to read: {settings.to_be_set}")
     patents: list[tuple[Patent, str]] = []
-    missing: list[MissingPart] = []
-    left_out: list[LeftOut] = []
     for found in _read_inputs(settings, downloads, today or datetime.now(UTC).date(), site):
-        if isinstance(found, LeftOut):
-            left_out.append(found)
-        elif isinstance(found, MissingPart):
-            # A part of unknown collection may have held any document: earlier ones of all are kept.
-            collections = settings.countries if found.collection is None else (found.collection,)
-            missing += [replace(found, collection=collection) for collection in collections]
-        else:
+        if isinstance(found, Patent):
             try:
                 patents.append((found, clean_patent_text(found, settings)))
-            except UnusablePatentError as problem:
-                left_out.append(LeftOut(found.number, str(problem)))
+            except UnusableDocumentError as problem:
+                yield LeftOut(found.number, str(problem))
+        elif isinstance(found, MissingPart) and found.collection is None:
+            # It may have held any document: earlier ones of all collections are kept.
+            yield from (replace(found, collection=country) for country in settings.countries)
+        else:
+            yield found
     groups = group_patents([patent for patent, _ in patents])
-    documents = [_document(patent, text, group) for (patent, text), group in zip(patents, groups, strict=True)]
-    return Harvest(tuple(documents), tuple(missing), tuple(left_out))
+    yield from (_document(patent, text, group) for (patent, text), group in zip(patents, groups, strict=True))
 
 
 def clean_patent_text(patent: Patent, settings: PatentsSettings) -> str:
-    """Return the patent's parts, cleaned and joined; raises UnusablePatentError where they make no document.
+    """Return the patent's parts, cleaned and joined; raises UnusableDocumentError where they make no document.
 
     The description is the body whose repetitions count; without it, the whole text is.
     """
     if patent.country not in settings.countries:
-        raise UnusablePatentError(f"not of {', '.join(settings.countries)}: {patent.country}")
+        raise UnusableDocumentError(f"not of {', '.join(settings.countries)}: {patent.country}")
     rules = settings.cleaning
     try:
         body = clean(patent.parts.get("description", ""), rules) if "description" in settings.parts else ""
         text = clean("\n".join(patent.parts.get(part, "") for part in settings.parts), rules)
     except NestedMarkupError as error:
-        raise UnusablePatentError(str(error)) from error
+        raise UnusableDocumentError(str(error)) from error
     problem = find_broken_rule(text, rules, body or None) if text else "no Chinese text"
     if problem is not None:
-        raise UnusablePatentError(problem)
+        raise UnusableDocumentError(problem)
     return text
 
 
@@ -99,7 +95,7 @@ def _parse_pages(pages: Iterable[RawPage | LeftOut | MissingPart], today: date) 
             continue
         try:
             yield parse_page(page, today)
-        except UnusablePatentError as problem:
+        except UnusableDocumentError as problem:
             yield LeftOut(page.name, str(problem))
 
 

@@ -19,7 +19,6 @@ from audit_pipeline.connectors.patents.record import (
     SITE,
     Part,
     Patent,
-    UnusablePatentError,
     application_key,
     family_key,
     page_address,
@@ -28,6 +27,7 @@ from audit_pipeline.connectors.patents.record import (
     require_consistent_dates,
 )
 from audit_pipeline.errors import DataError
+from audit_pipeline.sources.base import UnusableDocumentError
 
 NOT_A_PATENT = "not the source of a patent page"
 
@@ -51,18 +51,18 @@ class RawPage:
 
 
 def parse_page(page: RawPage, today: date) -> Patent:
-    """The patent on ``page``; ``today`` is the day after which no date can lie.
+    """Return the patent on ``page``; ``today`` is the day after which no date can lie.
 
-    Raises UnusablePatentError where the page cannot be decoded, is none of a patent, or has no usable dates.
+    Raises UnusableDocumentError where the page cannot be decoded, is none of a patent, or has no usable dates.
     """
     try:
         text = decode_page(page.content, page.charset)
     except DataError as error:
-        raise UnusablePatentError(str(error)) from error
+        raise UnusableDocumentError(str(error)) from error
     tree = _parse_html(text)
     number = _find_publication_number(tree)
     if number is None:
-        raise UnusablePatentError(NOT_A_PATENT)
+        raise UnusableDocumentError(NOT_A_PATENT)
     published, priority = require_consistent_dates(*_stated_dates(tree, number), today)
     parts: dict[Part, str] = {part: _find_section_text(tree, part) for part in PARTS}
     return Patent(
@@ -76,12 +76,12 @@ def _parse_html(text: str) -> etree._Element:
     try:
         tree = html.document_fromstring(text.encode("utf-8", errors="replace"), parser=parser)
     except (etree.LxmlError, ValueError) as error:
-        raise UnusablePatentError(NOT_A_PATENT) from error
+        raise UnusableDocumentError(NOT_A_PATENT) from error
     return tree
 
 
 def _find_fields(tree: etree._Element, name: str) -> Iterator[etree._Element]:
-    """The elements of the page's own field ``name``: those of cited, similar and related patents are in tables."""
+    """Yield the elements of the page's own field ``name``: those of cited and similar patents are in tables."""
     for element in tree.iterfind(f".//*[@itemprop='{name}']"):
         if next(element.iterancestors("tr"), None) is None:
             yield element
@@ -107,12 +107,12 @@ def _find_publication_number(tree: etree._Element) -> str | None:
     ]
     numbers = list(dict.fromkeys(number for text in stated if (number := parse_publication_number(text)) is not None))
     if len(numbers) > 1:
-        raise UnusablePatentError(f"contradictory publication numbers: {' and '.join(numbers)}")
+        raise UnusableDocumentError(f"contradictory publication numbers: {' and '.join(numbers)}")
     return numbers[0] if numbers else None
 
 
 def _title(tree: etree._Element) -> str:
-    """The title in its own language, on one line."""
+    """Return the title in its own language, on one line."""
     title = _extract_original_text(next(_find_fields(tree, "title"), None)) or next(
         (text for text, _ in _find_meta_tags(tree, "DC.title")), ""
     )
@@ -120,7 +120,7 @@ def _title(tree: etree._Element) -> str:
 
 
 def _stated_dates(tree: etree._Element, number: str) -> tuple[list[date], list[date], list[date]]:
-    """Days of publication, of filing and of priority: those of the header, of the meta tags and of the timeline.
+    """Return days of publication, of filing and of priority: those of the header, of the meta tags and of the timeline.
 
     The timeline tells of the whole application: of its publications only that of ``number`` counts, and what it says
     of filing and priority only where the header says nothing. A priority that is older than the header's counts too.
@@ -142,7 +142,7 @@ def _stated_dates(tree: etree._Element, number: str) -> tuple[list[date], list[d
 
 
 def _find_days(tree: etree._Element, field: str) -> list[date]:
-    """The days that the header states in ``field``: an attribute and a text that differ are two."""
+    """Return the days that the header states in ``field``: an attribute and a text that differ are two."""
     found: list[date] = []
     for element in _find_fields(tree, field):
         texts = {str(element.get("datetime") or "").strip(), _extract_inline_text(element)} - {""}
@@ -185,7 +185,7 @@ def _url(tree: etree._Element, page: RawPage, number: str) -> str:
 
 
 def _find_section_text(tree: etree._Element, name: str) -> str:
-    """The text of a section's content, one paragraph per line; empty where the page has none."""
+    """Return the text of a section's content, one paragraph per line; empty where the page has none."""
     for section in tree.iterfind(f".//section[@itemprop='{name}']"):
         content = section.find(".//*[@itemprop='content']")
         if content is not None:
@@ -194,7 +194,7 @@ def _find_section_text(tree: etree._Element, name: str) -> str:
 
 
 def _extract_original_text(element: etree._Element | None) -> str:
-    """The text of ``element`` with a line end around each block; of translated passages the original alone."""
+    """Return the text of ``element`` with a line end around each block; of translated passages the original alone."""
     if element is None:
         return ""
     pieces: list[str] = []
@@ -218,7 +218,7 @@ def _extract_original_text(element: etree._Element | None) -> str:
 
 
 def _find_original_passages(node: etree._Element) -> list[str]:
-    """The original passages within a translated one; empty where ``node`` is none."""
+    """Return the original passages within a translated one; empty where ``node`` is none."""
     if "notranslate" not in str(node.get("class") or "").split():
         return []
     return [

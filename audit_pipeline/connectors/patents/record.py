@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Literal
 
+from audit_pipeline.sources.base import UnusableDocumentError
+
 Part = Literal["abstract", "description", "claims"]
 PARTS: tuple[Part, ...] = ("abstract", "description", "claims")
 
@@ -17,10 +19,6 @@ SITE = "https://patents.google.com"
 _PUBLICATION = re.compile(r"[A-Z]{2}\d{5,13}[A-Z]\d?")
 _SEPARATORS = re.compile(r"[\s:\-]")
 _APPLICATION_END = re.compile(r"(?:\.[0-9X])?(?:[A-Z]\d?)?$")
-
-
-class UnusablePatentError(Exception):
-    """Why a page or a row makes no document: 'reason' or 'reason: detail', the reason one of a few."""
 
 
 @dataclass(frozen=True)
@@ -44,25 +42,22 @@ class Patent:
 
 
 def parse_publication_number(text: str) -> str | None:
-    """A publication number without separators, as in CN107196804A; None where ``text`` is none."""
+    """Return a publication number without separators, as in CN107196804A; None where ``text`` is none."""
     number = _SEPARATORS.sub("", text).upper()
     return number if _PUBLICATION.fullmatch(number) else None
 
 
 def page_address(number: str, site: str = SITE) -> str:
-    """The address of a publication's page in Chinese."""
+    """Return the address of a publication's page in Chinese."""
     return f"{site}/patent/{number}/zh"
 
 
 def parse_day(text: str, field: str) -> date:
-    """The day in 2024-05-31, 2024-05-31T00:00:00Z or 20240531; raises UnusablePatentError, naming ``field``."""
-    match = re.fullmatch(r"(\d{4})(-?)(\d{2})\2(\d{2})(?:T[0-9:.]*Z?)?", text.strip())
-    if match is not None:
-        try:
-            return date(int(match[1]), int(match[3]), int(match[4]))
-        except ValueError:
-            pass
-    raise UnusablePatentError(f"unreadable date: {field} is {text.strip()[:40]!r}")
+    """Return the day in 2024-05-31, 2024-05-31T00:00:00Z or 20240531; UnusableDocumentError names ``field``."""
+    try:
+        return date.fromisoformat(text.strip().partition("T")[0])
+    except ValueError as error:
+        raise UnusableDocumentError(f"unreadable date: {field} is {text.strip()[:40]!r}") from error
 
 
 def require_consistent_dates(
@@ -70,7 +65,7 @@ def require_consistent_dates(
 ) -> tuple[date, date]:
     """Return the day of publication and the priority date, out of every day that is stated of each.
 
-    Raises UnusablePatentError where one of them is missing, where two statements differ, where they are out of order
+    Raises UnusableDocumentError where one of them is missing, where two statements differ, where they are out of order
     (priority, filing, publication), or where one lies after ``today``. A filing date may be missing.
     """
     published = _require_single_date(publication, "publication")
@@ -80,29 +75,29 @@ def require_consistent_dates(
         in_order.insert(1, ("filing", _require_single_date(filing, "filing")))
     for (kind, day), (later_kind, later) in itertools.pairwise(in_order):
         if day > later:
-            raise UnusablePatentError(f"{kind} date after {later_kind} date: {day} and {later}")
+            raise UnusableDocumentError(f"{kind} date after {later_kind} date: {day} and {later}")
     if published > today:
-        raise UnusablePatentError(f"publication date in the future: {published}")
+        raise UnusableDocumentError(f"publication date in the future: {published}")
     return published, earliest
 
 
 def _require_single_date(days: Sequence[date], kind: str) -> date:
     if not days:
-        raise UnusablePatentError(f"no {kind} date")
+        raise UnusableDocumentError(f"no {kind} date")
     different = sorted(set(days))
     if len(different) > 1:
-        raise UnusablePatentError(f"contradictory {kind} dates: {' and '.join(map(str, different))}")
+        raise UnusableDocumentError(f"contradictory {kind} dates: {' and '.join(map(str, different))}")
     return different[0]
 
 
 def family_key(family: str) -> str | None:
-    """The key of a family by its id; None for the ids that stand for 'no family' (empty, 0, -1)."""
+    """Return the key of a family by its id; None for the ids that stand for 'no family' (empty, 0, -1)."""
     family = family.strip()
     return f"family:{family}" if family.isdigit() and int(family) > 0 else None
 
 
 def application_key(text: str) -> str | None:
-    """The key of an application, the same for CN201710402626.6A, CN-201710402626-A and CN201710402626."""
+    """Return the key of an application, the same for CN201710402626.6A, CN-201710402626-A and CN201710402626."""
     number = _APPLICATION_END.sub("", _SEPARATORS.sub("", text).upper())
     return f"application:{number}" if re.fullmatch(r"(?:PCT/)?[A-Z]{2,3}\d[0-9/]{3,18}", number) else None
 

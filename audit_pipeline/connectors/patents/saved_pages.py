@@ -62,7 +62,7 @@ def _build_page(
 
 
 def _read_warc_pages(name: str, path: Path, byte_limit: int) -> Iterator[SavedPage]:
-    """The pages among the records; other records are counted by what they are."""
+    """Yield the pages among the records; other records are counted by what they are."""
     others: Counter[str] = Counter()
     with path.open("rb") as file:
         for record in ArchiveIterator(file):
@@ -80,7 +80,7 @@ def _read_warc_pages(name: str, path: Path, byte_limit: int) -> Iterator[SavedPa
 
 
 def _find_non_page_kind(record: ArcWarcRecord) -> str | None:
-    """What a record is that holds no page; None for a page."""
+    """Return what a record is that holds no page; None for a page."""
     if record.rec_type not in ("response", "resource"):
         return "records that are no responses"
     headers = record.http_headers

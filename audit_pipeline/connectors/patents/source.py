@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, model_validator
 from audit_pipeline.config.validation import Text
 from audit_pipeline.connectors.patents.cleaning import CleaningRules
 from audit_pipeline.connectors.patents.record import PARTS, Part
-from audit_pipeline.sources.base import FILE_NAME, Harvest, Source, SourceSection
+from audit_pipeline.sources.base import FILE_NAME, Source, SourceSection, import_and_harvest
 
 NAME = "patents"
 LICENCE = (
@@ -60,18 +60,11 @@ class PatentsSettings(SourceSection):
         return None
 
 
-def fetch(settings: PatentsSettings, downloads: Path) -> Harvest:
-    """The patents of every input that is set; its readers are imported when it is called."""
-    from audit_pipeline.connectors.patents.harvest import harvest
-
-    return harvest(settings, downloads)
-
-
 SOURCE = Source(
     NAME,
     "Chinese patents with publication and priority date: saved pages, an export, or a crawl.",
     LICENCE,
     PatentsSettings,
-    fetch,
+    import_and_harvest(__name__),
     on_request=True,
 )

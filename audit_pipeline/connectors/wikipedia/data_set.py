@@ -19,7 +19,7 @@ from datasets.exceptions import DatasetsError
 from audit_pipeline.catalogue.duckdb_connections import open_in_memory
 from audit_pipeline.connectors.wikipedia.pages import (
     LEFT_OUT_TITLE,
-    LeftOutPages,
+    LeftOutPage,
     build_page_document,
     remove_tail_sections,
 )
@@ -27,35 +27,50 @@ from audit_pipeline.connectors.wikipedia.source import WikipediaSettings
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.fetch.hub_faults import fault_of
 from audit_pipeline.fetch.rows import text_problem
-from audit_pipeline.sources.base import Document, Harvest, MissingPart
+from audit_pipeline.sources.base import HarvestItem, MissingPart
 
 _COLUMNS = ("id", "url", "title", "text")
 _READERS = {".csv": "read_csv(?, all_varchar=true)", ".parquet": "read_parquet(?)"}
 
 
-def harvest_data_set(settings: WikipediaSettings) -> Harvest:
-    """Return the event pages of the data set that is set; nothing where there is none.
+def iterate_data_set(settings: WikipediaSettings) -> Iterator[HarvestItem | LeftOutPage]:
+    """Yield the event pages of the data set that is set; nothing where there is none.
 
     A data set that cannot be read to its end, or whose dates cannot be read, is missing, and no page is taken.
     """
     name = str(settings.path or settings.hub)
     if name == "None" or settings.dates is None:
-        return Harvest(())
-    left_out = LeftOutPages(f"{name}, {settings.subset}")
+        return
+    part = f"{name}, {settings.subset}"
+    pages: dict[int, tuple[str, str, str]] = {}
     try:
-        pages = {
-            int(row["id"]): (row["title"], text, row["url"]) for row, text in _iterate_event_pages(settings, left_out)
-        }
+        for row in _iterate_rows(settings):
+            reason, text = _explain_left_out(row["title"], settings), ""
+            if reason is None:
+                text = remove_tail_sections(row["text"], settings.part)
+                reason = f"its text {problem}" if (problem := text_problem(text)) else None
+            if reason is not None:
+                yield LeftOutPage(part, reason, row["title"])
+            else:
+                pages[int(row["id"])] = row["title"], text, row["url"]
         days = read_dates(settings.dates, pages)
     except DataError as error:
-        return Harvest((), (MissingPart(name, str(error), settings.collection),))
-    documents: list[Document] = []
+        yield MissingPart(name, str(error), settings.collection)
+        return
     for page_id, (title, text, url) in pages.items():
         if page_id in days:
-            documents.append(build_page_document(settings, page_id, title, text, days[page_id], url))
+            yield build_page_document(settings, page_id, title, text, days[page_id], url)
         else:
-            left_out.add(f"{settings.dates.name} has no date of creation", title)
-    return Harvest(tuple(documents), left_out=left_out.entries())
+            yield LeftOutPage(part, f"{settings.dates.name} has no date of creation", title)
+
+
+def _explain_left_out(title: str, settings: WikipediaSettings) -> str | None:
+    """Say why a page is left out by its title; None where it is not."""
+    if settings.left_out_title and re.search(settings.left_out_title, title, re.IGNORECASE):
+        return LEFT_OUT_TITLE
+    if settings.event_title and not re.search(settings.event_title, title, re.IGNORECASE):
+        return "not an event page by its title"
+    return None
 
 
 def read_dates(path: Path, page_ids: Collection[int]) -> dict[int, date]:
@@ -81,30 +96,8 @@ def read_dates(path: Path, page_ids: Collection[int]) -> dict[int, date]:
             raise DataError(f"{path}: the dates cannot be read ({to_one_line(error)})") from error
 
 
-def _iterate_event_pages(
-    settings: WikipediaSettings, left_out: LeftOutPages
-) -> Iterator[tuple[Mapping[str, Any], str]]:
-    wanted, unwanted = (
-        re.compile(pattern, re.IGNORECASE) if pattern else None
-        for pattern in (settings.event_title, settings.left_out_title)
-    )
-    for row in _iterate_rows(settings):
-        title = row["title"]
-        if unwanted is not None and unwanted.search(title):
-            left_out.add(LEFT_OUT_TITLE, title)
-        elif wanted is not None and not wanted.search(title):
-            left_out.add("not an event page by its title", title)
-        else:
-            text = remove_tail_sections(row["text"], settings.part)
-            problem = text_problem(text)
-            if problem is None:
-                yield row, text
-            else:
-                left_out.add(f"its text {problem}", title)
-
-
 def _iterate_rows(settings: WikipediaSettings) -> Iterator[Mapping[str, Any]]:
-    """The rows one by one, whatever the size of the data set; raises DataError."""
+    """Yield the rows one by one, whatever the size of the data set; raises DataError."""
     name = str(settings.path or settings.hub)
     try:
         rows = load_dataset(name, data_dir=settings.subset, split="train", streaming=True)

@@ -1,16 +1,16 @@
-"""A page's document, its text without references, and the count of pages that are left out."""
+"""A page's document, its text without references, and why it has none."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import date
 
 from audit_pipeline.connectors.wikipedia.source import LICENCE, Part, WikipediaSettings
-from audit_pipeline.sources.base import Document, LeftOut
+from audit_pipeline.sources.base import Document
 
 DATE_KIND = "first revision"
 LEFT_OUT_TITLE = "a timeline or list by its title"
 
-_EXAMPLES = 3
 _LONGEST_HEADING = 80
 _ENDS_OF_SENTENCES = (".", "!", "?", ":", ";", ",", "。", "！", "？", "：", "；", "，", '"', "”", "」")
 _TAIL_SECTIONS = frozenset(
@@ -32,29 +32,13 @@ _TAIL_SECTIONS = frozenset(
 )
 
 
-class LeftOutPages:
-    """Counts pages that make no document by their reason, with the titles of a few."""
+@dataclass(frozen=True)
+class LeftOutPage:
+    """A page of the input ``part`` that makes no document, and why."""
 
-    def __init__(self, part: str) -> None:
-        """``part`` names the input."""
-        self._part = part
-        self._counts: dict[str, int] = {}
-        self._examples: dict[str, list[str]] = {}
-
-    def add(self, reason: str, title: str) -> None:
-        self._counts[reason] = self._counts.get(reason, 0) + 1
-        if self._counts[reason] <= _EXAMPLES:
-            self._examples.setdefault(reason, []).append(title)
-
-    def entries(self) -> tuple[LeftOut, ...]:
-        """Return an entry for each reason."""
-        return tuple(
-            LeftOut(
-                f"{self._part}: {count} ({', '.join(self._examples[reason])}{', …' if count > _EXAMPLES else ''})",
-                reason,
-            )
-            for reason, count in self._counts.items()
-        )
+    part: str
+    reason: str
+    title: str
 
 
 def remove_tail_sections(text: str, part: Part) -> str:

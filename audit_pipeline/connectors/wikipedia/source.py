@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from audit_pipeline.config.validation import Language, Text
-from audit_pipeline.sources.base import FILE_NAME, Collection, Harvest, Source, SourceSection
+from audit_pipeline.sources.base import FILE_NAME, Collection, Source, SourceSection, import_and_harvest
 
 NAME = "wikipedia"
 LICENCE = "CC BY-SA 4.0"
@@ -90,18 +90,11 @@ class WikipediaSettings(SourceSection):
         return f"set {NAME}.{missing} (config/{FILE_NAME})"
 
 
-def fetch(settings: WikipediaSettings, downloads: Path) -> Harvest:
-    """The event pages of the data set and of the API; their readers are imported when it is called."""
-    from audit_pipeline.connectors.wikipedia.harvest import harvest
-
-    return harvest(settings, downloads)
-
-
 SOURCE = Source(
     NAME,
     "Event pages of Wikipedia by the day of their creation: from the API, or from a data set of its pages.",
     LICENCE,
     WikipediaSettings,
-    fetch,
+    import_and_harvest(__name__),
     on_request=True,
 )

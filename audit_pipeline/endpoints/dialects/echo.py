@@ -14,9 +14,7 @@ text spells it. So a text is scored behind the server's start token and from its
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
-
-from pydantic import Field
+from dataclasses import replace
 
 from audit_pipeline.endpoints.client import ServerRequest
 from audit_pipeline.endpoints.exchange import (
@@ -24,17 +22,17 @@ from audit_pipeline.endpoints.exchange import (
     AnswerDetail,
     AnswerPart,
     BadAnswerError,
+    Completion,
     Count,
     Logprob,
     OtherTokensError,
     Place,
     Prompt,
+    build_answer,
     build_request,
-    find_url,
     parse_answer,
     require_entry_per_token,
     to_best,
-    values_from_places,
 )
 from audit_pipeline.models.config import Endpoint
 
@@ -54,14 +52,12 @@ class _Usage(AnswerPart):
     completion_tokens: Count = 0
 
 
-class _Completion(AnswerPart):
-    choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
+class _Completion(Completion[_Choice]):
     usage: _Usage | None = None
-    system_fingerprint: str | None = None
 
 
 def build_echo_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
-    """A request for the log-probabilities of ``prompt``.
+    """Return a request for the log-probabilities of ``prompt``.
 
     One token is generated: some servers take 0 for "until the context is full".
     """
@@ -73,11 +69,11 @@ def build_echo_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail)
         "max_tokens": 1,
         "temperature": 0,
     }
-    return build_request(find_url(endpoint, "completions"), body, prompt, detail)
+    return build_request(endpoint, "completions", body, prompt, detail)
 
 
 def parse_echo_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
-    """The statistics in an answer, which may hold an entry for the generated token or not."""
+    """Return the statistics in an answer, which may hold an entry for the generated token or not."""
     completion = parse_answer(_Completion, body)
     found, tokens = _require_logprobs(completion), len(prompt.ids)
     entries = len(found.token_logprobs)
@@ -88,7 +84,7 @@ def parse_echo_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answ
 
 
 def parse_llama_cpp_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
-    """The statistics in an answer of llama-cpp-python's server, which counts all tokens and gives all but the first."""
+    """Return the statistics in llama-cpp-python's answer, which counts all tokens and gives all but the first."""
     completion = parse_answer(_Completion, body)
     found, tokens = _require_logprobs(completion), len(prompt.ids)
     if completion.usage is None:
@@ -129,12 +125,9 @@ def _build_answer(prompt: Prompt, detail: AnswerDetail, completion: _Completion,
     places = [
         _build_place(own, best or {}) for own, best in zip(logprobs.token_logprobs[scored], tops[scored], strict=True)
     ]
-    return Answer(
-        values=values_from_places(places, detail),
-        # Tokens of one spelling are one entry: how many were given is unknown.
-        best_given=detail.best if any(tops[scored]) else 0,
-        server=completion.system_fingerprint,
-    )
+    answer = build_answer(places, detail, completion.system_fingerprint)
+    # Tokens of one spelling are one entry: how many were given is unknown.
+    return replace(answer, best_given=detail.best if any(tops[scored]) else 0)
 
 
 def _build_place(own: float, best_logprobs: Mapping[str, float]) -> Place:

@@ -19,12 +19,11 @@ from audit_pipeline.endpoints.exchange import (
     Place,
     Prompt,
     TokenId,
+    build_answer,
     build_request,
-    find_url,
     parse_answer,
     require_entry_per_token,
     to_best,
-    values_from_places,
 )
 from audit_pipeline.models.config import Endpoint
 
@@ -42,7 +41,7 @@ class _Generated(AnswerPart):
 
 
 def build_sglang_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
-    """A request for the log-probabilities of ``prompt``. The server has one model: its name is not asked for."""
+    """Return a request for the log-probabilities of ``prompt``. The server has one model: its name is not asked for."""
     body = {
         "input_ids": prompt.ids,
         "sampling_params": {"max_new_tokens": 1, "temperature": 0},
@@ -51,11 +50,11 @@ def build_sglang_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetai
         "logprob_start_len": 0,
         "top_logprobs_num": detail.best,
     }
-    return build_request(find_url(endpoint, "generate", root=True), body, prompt, detail)
+    return build_request(endpoint, "generate", body, prompt, detail, root=True)
 
 
 def parse_sglang_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
-    """The statistics in an answer."""
+    """Return the statistics in an answer."""
     meta = parse_answer(_Generated, body).meta_info
     own = meta.input_token_logprobs or []
     require_entry_per_token(len(own), len(prompt.ids))
@@ -65,11 +64,7 @@ def parse_sglang_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> An
     require_entry_per_token(len(tops), len(prompt.ids))
     first = len(own) - prompt.scored
     places = [_build_place(value, best or []) for (value, _, _), best in zip(own[first:], tops[first:], strict=True)]
-    return Answer(
-        values=values_from_places(places, detail),
-        best_given=max((len(place.best) for place in places), default=0),
-        server=None,
-    )
+    return build_answer(places, detail)
 
 
 def _build_place(own: float, best_tokens: list[_Triple]) -> Place:

@@ -23,16 +23,16 @@ from audit_pipeline.endpoints.exchange import (
     AnswerDetail,
     AnswerPart,
     BadAnswerError,
+    Completion,
     Logprob,
     Place,
     Prompt,
     Rank,
+    build_answer,
     build_request,
-    find_url,
     parse_answer,
     require_entry_per_token,
     to_best,
-    values_from_places,
 )
 from audit_pipeline.models.config import Endpoint
 
@@ -53,13 +53,8 @@ class _Choice(AnswerPart):
     prompt_token_ids: list[int] | None = None
 
 
-class _Completion(AnswerPart):
-    choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
-    system_fingerprint: str | None = None
-
-
 def build_vllm_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
-    """A request for the log-probabilities of ``prompt``; at least one token has to be generated."""
+    """Return a request for the log-probabilities of ``prompt``; at least one token has to be generated."""
     body = {
         "model": endpoint.model,
         "prompt": [prompt.ids],
@@ -68,12 +63,12 @@ def build_vllm_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail)
         "temperature": 0,
         "return_token_ids": True,
     }
-    return build_request(find_url(endpoint, "completions"), body, prompt, detail)
+    return build_request(endpoint, "completions", body, prompt, detail)
 
 
 def parse_vllm_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
-    """The statistics in an answer."""
-    completion = parse_answer(_Completion, body)
+    """Return the statistics in an answer."""
+    completion = parse_answer(Completion[_Choice], body)
     [choice] = completion.choices
     entries = choice.prompt_logprobs or []
     require_entry_per_token(len(entries), len(prompt.ids))
@@ -83,11 +78,7 @@ def parse_vllm_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answ
     places = [
         _build_place(entry, token, detail) for entry, token in zip(entries[first:], prompt.ids[first:], strict=True)
     ]
-    return Answer(
-        values=values_from_places(places, detail),
-        best_given=max((len(place.best) for place in places), default=0),
-        server=completion.system_fingerprint,
-    )
+    return build_answer(places, detail, completion.system_fingerprint)
 
 
 def _build_place(entry: Mapping[int, _Entry] | None, token: int, detail: AnswerDetail) -> Place:

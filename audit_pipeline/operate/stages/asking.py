@@ -17,7 +17,7 @@ from audit_pipeline.asking.defaults import DRAWS, PASSAGES
 from audit_pipeline.asking.journal import AskJournal
 from audit_pipeline.asking.ladder import LADDER, WINDOW, AskOptions, AskRequest, list_requests
 from audit_pipeline.asking.outputs import HandedOutput
-from audit_pipeline.asking.run import ask_missing, build_handed_over_row, identify_output, list_unanswered, without_text
+from audit_pipeline.asking.run import ask_missing, build_handed_over_row, identify_output, without_text
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CHAT_ANSWERS, CHAT_DOCUMENTS, Pair, Rung, digest, text_sha256
@@ -175,7 +175,7 @@ def find_missing_requests(plan: AskPlan, entry: ChatModel, paths: DataPaths) -> 
             "leave --headline out, or give the texts another --name"
         )
     known = {row["request_sha256"] for row in [*answers, *_journal(pair, paths).read()]}
-    return list_unanswered(entry, plan.requests, known)
+    return [request for request in plan.requests if request.digest_for(entry) not in known]
 
 
 def _read_named_headline(pair: Pair, paths: DataPaths) -> str | None:

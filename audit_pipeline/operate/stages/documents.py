@@ -22,7 +22,7 @@ _LEFT_OUT = 50
 def _fetch(run: StageRun) -> Made:
     """Fetch the documents of one source; one that the user has not set up is no failure of a run that refreshes all."""
     settings = load_source_settings()
-    if (to_be_set := settings.to_be_set_for(run.partition)) is not None:
+    if (to_be_set := settings.for_source(run.partition).to_be_set) is not None:
         run.log.info(f"{run.partition} is not configured: {to_be_set}")
         shown = Shown(0, {"to be set": to_be_set})
         return Made(None, shown, {"complete": Finding(False, to_be_set)}, "not_applicable")
@@ -75,7 +75,7 @@ def _list_sources(scope: Scope, situation: Situation) -> Iterable[str]:
 def _inputs(source: str, situation: Situation) -> Inputs:
     settings = situation.source_settings
     wanted = settings.digest_for(source)
-    to_be_set = settings.to_be_set_for(source)
+    to_be_set = settings.for_source(source).to_be_set
     if to_be_set is not None and read_settings_digest(source, situation.paths) != wanted:
         raise ConfigError(f"{source} is not configured: {to_be_set}")
     return {"settings": wanted}

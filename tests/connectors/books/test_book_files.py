@@ -5,14 +5,12 @@ from __future__ import annotations
 from datetime import date
 from pathlib import Path
 
-import pytest
 from made_epubs import epub, page
 
 from audit_pipeline.connectors.books.files import harvest_folder
 from audit_pipeline.connectors.books.harvest import harvest
 from audit_pipeline.connectors.books.source import BooksSettings
-from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Harvest
+from audit_pipeline.sources.base import Harvest, collect
 from audit_pipeline.whole_files.places import NO_LINES
 
 RUNNING = "\n".join(["The lamps were lit before the carriage came down the long hill to the town,"] * 6)
@@ -20,7 +18,7 @@ CHAPTER = " ".join(RUNNING.split())
 
 
 def read(folder: Path) -> Harvest:
-    return harvest_folder(folder, "shelf", "en", "unknown")
+    return collect(harvest_folder(folder, "shelf", "en", "unknown"))
 
 
 def reasons(got: Harvest) -> dict[str, str]:
@@ -169,14 +167,12 @@ def test_what_is_to_be_set(tmp_path: Path) -> None:
     listed = {"standard_ebooks": {"ids": ["ada-miller/the-lamp"]}}
     assert "books.contact" in (BooksSettings.model_validate(listed).to_be_set or "")
     assert BooksSettings(folder=tmp_path).to_be_set is None
-    with pytest.raises(SourceError, match=r"books: set books\.folder"):
-        harvest(BooksSettings(), tmp_path)
 
 
 def test_the_source_reads_the_folder_and_fetches_nothing_without_being_told(tmp_path: Path) -> None:
     metadata(tmp_path / "shelf", "lamp.txt,,,1871,,,,,")
     (tmp_path / "shelf" / "lamp.txt").write_text(RUNNING)
-    got = harvest(BooksSettings(folder=tmp_path / "shelf"), tmp_path / "downloads")
+    got = collect(harvest(BooksSettings(folder=tmp_path / "shelf"), tmp_path / "downloads"))
     assert [(document.collection, document.name, document.title) for document in got.documents] == [
         ("books", "lamp.txt", "lamp")
     ]
@@ -195,7 +191,7 @@ def test_with_a_broken_file_of_dates_no_library_is_asked_and_their_books_stay(tm
             "standard_ebooks": {"ids": ["ada-miller/the-lamp"]},
         }
     )
-    got = harvest(settings, tmp_path / "downloads")
+    got = collect(harvest(settings, tmp_path / "downloads"))
     assert len(got.documents) == 1
     assert [item.collection for item in got.missing] == ["gutenberg", "standard_ebooks"]
     assert "no such file" in got.missing[0].reason

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.connectors.books.files import Dating, dating_of, read_metadata, years_in
+from audit_pipeline.connectors.books.files import BookEntry, Dating, dating_of, read_metadata, years_in
+from audit_pipeline.sources.base import LeftOut
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,9 @@ def test_rows_of_a_metadata_file(tmp_path: Path) -> None:
         "a.txt,Again,,1852,,,\n"
         "too,few\n"
     )
-    entries, left_out = read_metadata(path, "file")
+    rows = read_metadata(path, "file")
+    entries = [row for row in rows if isinstance(row, BookEntry)]
+    left_out = [row for row in rows if isinstance(row, LeftOut)]
     assert [(entry.key, entry.title, entry.author, entry.language, entry.group) for entry in entries] == [
         ("a.txt", "The Lamp", "Ada Miller", "en", "lamp"),
         ("b.txt", None, None, None, None),

@@ -7,12 +7,13 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from made_books import Library, impatient_client, library
+from made_books import Library, impatient_client
 
 from audit_pipeline.connectors.books.files import BookEntry, Dating
 from audit_pipeline.connectors.books.gutenberg import (
     COPYRIGHTED,
     LICENCE,
+    CatalogueBook,
     choose_books,
     dating_from_gutenberg_text,
     harvest_gutenberg,
@@ -20,7 +21,7 @@ from audit_pipeline.connectors.books.gutenberg import (
 )
 from audit_pipeline.connectors.books.source import GutenbergSettings
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Harvest
+from audit_pipeline.sources.base import Harvest, LeftOut, collect
 
 CATALOGUE = """Text#,Type,Issued,Title,Language,Authors,Subjects,LoCC,Bookshelves
 7,Text,1998-06-01,"The Lamp
@@ -49,38 +50,39 @@ ORIGINAL = "Original publication: London: Fox and\r\n        Sons, 1871\r\n\r\nC
 
 @pytest.fixture
 def shelf() -> Iterator[Library]:
-    with library() as served:
+    with Library() as served:
         served.pages["/feeds/pg_catalog.csv"] = CATALOGUE.encode()
         yield served
 
 
 def settings(shelf: Library | None = None, **changes: object) -> GutenbergSettings:
-    served = {"mirror": f"{shelf.address}/pg/", "catalogue": f"{shelf.address}/feeds/pg_catalog.csv"} if shelf else {}
+    served = {"mirror": f"{shelf.url}/pg/", "catalogue": f"{shelf.url}/feeds/pg_catalog.csv"} if shelf else {}
     return GutenbergSettings.model_validate({**served, **changes})
 
 
 def harvest(shelf: Library, folder: Path, dates: dict[str, BookEntry] | None = None, **changes: object) -> Harvest:
     with impatient_client(folder) as client:
-        return harvest_gutenberg(settings(shelf, **changes), client, dates)
+        return collect(harvest_gutenberg(settings(shelf, **changes), client, dates or {}))
 
 
 def test_the_catalogue() -> None:
-    catalogue = read_catalogue("\ufeff" + CATALOGUE)
-    assert list(catalogue.books) == [7, 12, 1342, 20]
-    lamp = catalogue.books[7]
+    rows = list(read_catalogue("\ufeff" + CATALOGUE))
+    books = {row.number: row for row in rows if isinstance(row, CatalogueBook)}
+    assert [number for number, book in books.items() if book.kind == "Text"] == [7, 12, 1342, 20]
+    assert books[13].kind == "Sound"
+    lamp = books[7]
     assert (lamp.title, lamp.author) == ("The Lamp Or, the Hill", "Miller, Ada")
     assert lamp.subjects == ("Lamps -- Fiction", "Hills")
     assert lamp.bookshelves == ("Best Books", "Category: Old")
-    assert catalogue.books[1342].languages == ("en", "fr")
-    assert [catalogue.books[number].author for number in (12, 1342, 20)] == ["Müller, Ada", None, "Lind, Bo"]
-    assert catalogue.other_kinds == {13: "Sound"}
-    assert [item.part for item in catalogue.left_out] == ["pg_catalog.csv:8", "pg_catalog.csv:9"]
+    assert books[1342].languages == ("en", "fr")
+    assert [books[number].author for number in (12, 1342, 20)] == ["Müller, Ada", None, "Lind, Bo"]
+    assert [row.part for row in rows if isinstance(row, LeftOut)] == ["pg_catalog.csv:8", "pg_catalog.csv:9"]
 
 
 @pytest.mark.parametrize("text", ["", "<html>Not found</html>", "a,b\n1,2\n"])
 def test_what_is_no_catalogue_is_refused(text: str) -> None:
     with pytest.raises(SourceError, match=r"no column .*Text#"):
-        read_catalogue(text)
+        list(read_catalogue(text))
 
 
 @pytest.mark.parametrize(
@@ -97,25 +99,25 @@ def test_what_is_no_catalogue_is_refused(text: str) -> None:
     ],
 )
 def test_the_choice(changes: dict[str, object], numbers: set[int]) -> None:
-    chosen, left_out = choose_books(read_catalogue(CATALOGUE), settings(**changes))
+    chosen, left_out = choose_books(list(read_catalogue(CATALOGUE)), settings(**changes))
     assert {book.number for book in chosen} == numbers
-    assert left_out == []
+    assert [item.part for item in left_out] == ["pg_catalog.csv:8", "pg_catalog.csv:9"]
 
 
 def test_the_choice_is_cut_in_an_order_that_a_growing_catalogue_keeps() -> None:
-    few, grown = read_catalogue(CATALOGUE), read_catalogue(CATALOGUE + "30,Text,2003-01-01,New,en,,,,\n")
+    few, grown = (list(read_catalogue(CATALOGUE + more)) for more in ("", "30,Text,2003-01-01,New,en,,,,\n"))
     order = [book.number for book in choose_books(few, settings())[0]]
     assert [book.number for book in choose_books(grown, settings())[0] if book.number != 30] == order
     chosen, left_out = choose_books(few, settings(limit=2))
     assert [book.number for book in chosen] == order[:2]
-    assert [item.reason for item in left_out] == ["1 more books fit; books.gutenberg.limit is 2"]
+    assert [item.reason for item in left_out[2:]] == ["1 more books fit; books.gutenberg.limit is 2"]
     assert choose_books(few, settings(limit=1), frozenset({str(order[2])}))[0][0].number == order[2]
 
 
 def test_listed_numbers_that_are_no_texts_are_named() -> None:
-    chosen, left_out = choose_books(read_catalogue(CATALOGUE), settings(ids=[13, 99, 7, 7]))
+    chosen, left_out = choose_books(list(read_catalogue(CATALOGUE)), settings(ids=[13, 99, 7, 7]))
     assert [book.number for book in chosen] == [7]
-    assert [(item.part, item.reason) for item in left_out] == [
+    assert [(item.part, item.reason) for item in left_out[2:]] == [
         ("gutenberg 13", "no text but: Sound"),
         ("gutenberg 99", "not in the catalogue"),
     ]
@@ -164,12 +166,12 @@ def test_a_harvest(shelf: Library, tmp_path: Path) -> None:
     assert [item.part for item in got.left_out] == ["pg_catalog.csv:8", "pg_catalog.csv:9", "gutenberg 20 (The Sea)"]
     assert "does not say when the work was first published" in got.left_out[-1].reason
 
-    first = len(shelf.requests)
+    first = len(shelf.asked())
     dated = harvest(shelf, tmp_path, {"20": BookEntry("dates.csv:2", "20", Dating(date(1880, 5, 1)), group="sea")})
     added = {document.name: document for document in dated.documents}["20"]
     assert (added.published, added.earliest, added.group) == (date(1880, 5, 1), None, "books:sea")
     # Nothing that arrived is asked for again, only where there was nothing.
-    assert shelf.requests[first:] == ["/pg/cache/epub/1342/pg1342.txt", "/pg/1/3/4/1342/1342-0.txt"]
+    assert shelf.asked()[first:] == ["/pg/cache/epub/1342/pg1342.txt", "/pg/1/3/4/1342/1342-0.txt"]
 
 
 def test_books_that_cannot_be_had_are_missing_and_a_dead_mirror_is_left_alone(shelf: Library, tmp_path: Path) -> None:
@@ -189,8 +191,8 @@ def test_books_that_cannot_be_had_are_missing_and_a_dead_mirror_is_left_alone(sh
     assert [item.name for item in again.missing] == ["12", "1342", "20", "7"]
     assert "not fetched after 3 failures in a row" in again.missing[-1].reason
     # Twice each, as the client was told; other addresses are not tried where there is no answer.
-    assert len([path for path in shelf.requests if "pg7" in path or "/7/" in path]) == 0
-    assert len(shelf.requests) == 1 + 3 * 2
+    assert len([path for path in shelf.asked() if "pg7" in path or "/7/" in path]) == 0
+    assert len(shelf.asked()) == 1 + 3 * 2
 
 
 def test_without_the_catalogue_all_of_the_collection_is_missing(shelf: Library, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from made_books import Library, impatient_client, library
+from made_books import Library, impatient_client
 from made_epubs import epub, page
 
 from audit_pipeline.connectors.books.files import BookEntry, Dating
@@ -20,7 +20,7 @@ from audit_pipeline.connectors.books.standard_ebooks import (
     read_feed,
 )
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Harvest
+from audit_pipeline.sources.base import Harvest, collect
 from audit_pipeline.whole_files.epub import read_epub
 
 CHAPTER = "The lamps were lit before the carriage came down the long hill to the town. " * 6
@@ -63,17 +63,17 @@ def link(href: str, media: str = "application/epub+zip") -> str:
 
 @pytest.fixture
 def shelf() -> Iterator[Library]:
-    with library() as served:
+    with Library() as served:
         yield served
 
 
 def settings(shelf: Library, **changes: object) -> StandardEbooksSettings:
-    return StandardEbooksSettings.model_validate({"site": shelf.address, **changes})
+    return StandardEbooksSettings.model_validate({"site": shelf.url, **changes})
 
 
 def harvest(given: StandardEbooksSettings, folder: Path, dates: dict[str, BookEntry] | None = None) -> Harvest:
     with impatient_client(folder) as client:
-        return harvest_standard_ebooks(given, client, dates)
+        return collect(harvest_standard_ebooks(given, client, dates or {}))
 
 
 @pytest.mark.parametrize(
@@ -145,13 +145,11 @@ def test_what_is_no_feed_is_refused(content: bytes, reason: str) -> None:
 
 
 def test_a_harvest_of_a_feed_in_two_pages_and_of_a_list(shelf: Library, tmp_path: Path) -> None:
-    shelf.pages["/feed"] = feed(
-        entry("ada-miller/the-lamp", link("/lamp.epub"), shelf.address), following="/feed?page=2"
-    )
+    shelf.pages["/feed"] = feed(entry("ada-miller/the-lamp", link("/lamp.epub"), shelf.url), following="/feed?page=2")
     shelf.pages["/feed?page=2"] = feed(
-        entry("ada-miller/the-sea", link("/sea.epub"), shelf.address),
-        entry("ada-miller/broken", link("/broken.epub"), shelf.address),
-        entry("ada-miller/gone", link("/gone.epub"), shelf.address),
+        entry("ada-miller/the-sea", link("/sea.epub"), shelf.url),
+        entry("ada-miller/broken", link("/broken.epub"), shelf.url),
+        entry("ada-miller/gone", link("/gone.epub"), shelf.url),
         following="/feed",
     )
     shelf.pages["/lamp.epub?source=feed"] = se_book("was published in 1871 by")
@@ -159,8 +157,8 @@ def test_a_harvest_of_a_feed_in_two_pages_and_of_a_list(shelf: Library, tmp_path
     shelf.pages["/broken.epub?source=feed"] = b"PK broken"
     listed = "/ebooks/bo-lind/the-hill/ann_other/downloads/bo-lind_the-hill_ann_other.epub?source=feed"
     shelf.pages[listed] = se_book("was published in 1902 by")
-    given = settings(shelf, feed=f"{shelf.address}/feed", ids=["bo-lind/the-hill/ann_other", "ada-miller/the-lamp"])
-    shelf.pages[epub_address("ada-miller/the-lamp", given).removeprefix(shelf.address)] = se_book(
+    given = settings(shelf, feed=f"{shelf.url}/feed", ids=["bo-lind/the-hill/ann_other", "ada-miller/the-lamp"])
+    shelf.pages[epub_address("ada-miller/the-lamp", given).removeprefix(shelf.url)] = se_book(
         "was published in 1871 by"
     )
 
@@ -172,7 +170,7 @@ def test_a_harvest_of_a_feed_in_two_pages_and_of_a_list(shelf: Library, tmp_path
     assert "Colophon" not in lamp.text
     assert (lamp.published, lamp.earliest) == (date(1871, 12, 31), date(1871, 1, 1))
     assert (lamp.collection, lamp.language, lamp.licence) == ("standard_ebooks", "en", LICENCE)
-    assert lamp.url == f"{shelf.address}/ebooks/ada-miller/the-lamp"
+    assert lamp.url == f"{shelf.url}/ebooks/ada-miller/the-lamp"
     assert documents["bo-lind/the-hill/ann_other"].published == date(1901, 3, 1)
     assert [(item.name, item.collection) for item in got.missing] == [("ada-miller/gone", "standard_ebooks")]
     reasons = {item.part.rpartition("/")[2]: item.reason for item in got.left_out}
@@ -181,17 +179,17 @@ def test_a_harvest_of_a_feed_in_two_pages_and_of_a_list(shelf: Library, tmp_path
 
 
 def test_the_limit_is_said(shelf: Library, tmp_path: Path) -> None:
-    shelf.pages["/feed"] = feed(*(entry(f"ada-miller/b{n}", link(f"/{n}.epub"), shelf.address) for n in range(4)))
+    shelf.pages["/feed"] = feed(*(entry(f"ada-miller/b{n}", link(f"/{n}.epub"), shelf.url) for n in range(4)))
     shelf.pages.update({f"/{n}.epub?source=feed": se_book("was published in 1871 by") for n in range(4)})
-    got = harvest(settings(shelf, feed=f"{shelf.address}/feed", limit=2), tmp_path)
+    got = harvest(settings(shelf, feed=f"{shelf.url}/feed", limit=2), tmp_path)
     assert [document.name for document in got.documents] == ["ada-miller/b0", "ada-miller/b1"]
     assert got.left_out[0].reason == "2 more books are listed; books.standard_ebooks.limit is 2"
-    assert "/2.epub?source=feed" not in shelf.requests
+    assert "/2.epub?source=feed" not in shelf.asked()
 
 
 def test_a_feed_for_members_says_what_else_there_is(shelf: Library, tmp_path: Path) -> None:
     shelf.pages["/feed"] = 401
-    got = harvest(settings(shelf, feed=f"{shelf.address}/feed"), tmp_path)
+    got = harvest(settings(shelf, feed=f"{shelf.url}/feed"), tmp_path)
     assert got.documents == ()
     assert "Patrons Circle" in got.missing[0].reason
     assert got.missing[0].held("standard_ebooks", "ada-miller/the-lamp")

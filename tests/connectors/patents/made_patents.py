@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 TITLE = "一种带有自清洁滤网的竹编灯笼"
 ABSTRACT = "本发明公开了一种带有自清洁滤网的竹编灯笼，包括灯罩、滤网和毛刷，毛刷在转轴的带动下清扫滤网上的灰尘。"
@@ -134,3 +136,12 @@ def page(
 <td itemprop="priorityDate">2006-01-01</td></tr></table>
 </article></search-app></body></html>
 """
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
+    """Write an export."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE
+from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, write_csv
 
 from audit_pipeline.connectors.patents.exports import read_exported_patents
 from audit_pipeline.connectors.patents.record import PARTS, Part, Patent
@@ -46,14 +45,6 @@ def flat(**changes: object) -> dict[str, object]:
     """A row of a query that picks the Chinese texts."""
     row = {key: value for key, value in nested().items() if not key.endswith("_localized") and key != "priority_claim"}
     return {**row, **TEXTS, **changes}
-
-
-def write_csv(path: Path, rows: list[dict[str, object]]) -> Path:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
 
 
 def found(root: Path, parts: tuple[Part, ...] = PARTS) -> tuple[list[Patent], dict[str, str], dict[str, str]]:

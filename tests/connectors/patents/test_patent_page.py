@@ -8,7 +8,8 @@ import pytest
 from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page
 
 from audit_pipeline.connectors.patents.page import RawPage, parse_page
-from audit_pipeline.connectors.patents.record import Patent, UnusablePatentError
+from audit_pipeline.connectors.patents.record import Patent
+from audit_pipeline.sources.base import UnusableDocumentError
 
 TODAY = date(2024, 12, 31)
 
@@ -19,7 +20,7 @@ def parsed(source: str | bytes, charset: str | None = None, url: str | None = No
 
 
 def reason(source: str) -> str:
-    with pytest.raises(UnusablePatentError) as caught:
+    with pytest.raises(UnusableDocumentError) as caught:
         parsed(source)
     return str(caught.value)
 

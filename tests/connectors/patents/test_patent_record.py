@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from audit_pipeline.connectors.patents.record import (
     Patent,
-    UnusablePatentError,
     application_key,
     family_key,
     group_patents,
     parse_day,
     parse_publication_number,
 )
+from audit_pipeline.sources.base import UnusableDocumentError
 
 
 def patent(number: str, *keys: str) -> Patent:
@@ -56,7 +56,7 @@ def test_days() -> None:
     for text in ("2024-05-31", "20240531", "2024-05-31T00:00:00Z", " 2024-05-31 "):
         assert parse_day(text, "x") == date(2024, 5, 31)
     for text in ("2024-0531", "31.05.2024", "2024-13-01", "", "2024", "20240000"):
-        with pytest.raises(UnusablePatentError, match="unreadable date: x is"):
+        with pytest.raises(UnusableDocumentError, match="unreadable date: x is"):
             parse_day(text, "x")
 
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 import jieba
-import pytest
 from ledger_lines import step_of
-from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page
+from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page, write_csv
 
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
 from audit_pipeline.connectors.patents import harvest as patents
 from audit_pipeline.connectors.patents.source import PatentsSettings
-from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Harvest, LeftOut
+from audit_pipeline.sources.base import Harvest, LeftOut, collect
 from audit_pipeline.sources.store import store_harvest
 
 TODAY = date(2024, 12, 31)
@@ -31,7 +28,7 @@ def settings(**changes: object) -> PatentsSettings:
 
 
 def harvest(tmp_path: Path, **changes: object) -> Harvest:
-    return patents.harvest(settings(**changes), tmp_path / "downloads", TODAY)
+    return collect(patents.harvest(settings(**changes), tmp_path / "downloads", TODAY))
 
 
 def reasons(found: Harvest) -> Counter[str]:
@@ -45,24 +42,9 @@ def save(folder: Path, name: str, source: str) -> Path:
 
 
 def export(path: Path, *numbers: str) -> Path:
-    columns = [
-        "publication_number",
-        "publication_date",
-        "priority_date",
-        "family_id",
-        "title",
-        "abstract",
-        "description",
-        "claims",
-    ]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        for number in numbers:
-            writer.writerow(
-                [number, 20240910, 20240402, 901, TITLE, ABSTRACT, "\n".join(DESCRIPTION), "\n".join(CLAIMS)]
-            )
-    return path
+    days = {"publication_date": 20240910, "priority_date": 20240402, "family_id": 901}
+    texts = {"title": TITLE, "abstract": ABSTRACT, "description": "\n".join(DESCRIPTION), "claims": "\n".join(CLAIMS)}
+    return write_csv(path, [{"publication_number": number, **days, **texts} for number in numbers])
 
 
 def test_a_document(tmp_path: Path) -> None:
@@ -175,5 +157,3 @@ def test_what_has_to_be_set(tmp_path: Path) -> None:
     assert "set patents.contact" in str(settings(crawl=tmp_path).to_be_set)
     assert settings(pages=tmp_path).to_be_set is None
     assert settings(crawl=tmp_path, contact="ann@example.org").to_be_set is None
-    with pytest.raises(SourceError, match="patents has nothing to read: set"):
-        patents.harvest(settings(), tmp_path)

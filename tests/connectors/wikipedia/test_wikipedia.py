@@ -14,8 +14,8 @@ from audit_pipeline.connectors.wikipedia.data_set import read_dates
 from audit_pipeline.connectors.wikipedia.harvest import harvest
 from audit_pipeline.connectors.wikipedia.pages import build_page_document, remove_tail_sections
 from audit_pipeline.connectors.wikipedia.source import LICENCE, WikipediaSettings
-from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Harvest
+from audit_pipeline.errors import DataError
+from audit_pipeline.sources.base import collect
 
 TEXT = "The 2023 Orla floods began.\n\nThey rose. \n\nCourse \n\nIt rained.\n\nReferences\n\nExternal links\nCategory:X"
 ROWS = (
@@ -48,7 +48,7 @@ def settings(tmp_path: Path) -> WikipediaSettings:
 
 
 def test_a_data_set_by_title_and_dates(settings: WikipediaSettings, tmp_path: Path) -> None:
-    found = harvest(settings, tmp_path / "downloads")
+    found = collect(harvest(settings, tmp_path / "downloads"))
     assert found.missing == ()
     assert [(page.name, page.published) for page in found.documents] == [
         ("1", date(2023, 2, 1)),
@@ -81,7 +81,7 @@ def test_what_cannot_be_read_is_missing(settings: WikipediaSettings, tmp_path: P
         "has no column title, text": {"path": write_rows(tmp_path / "other", ("id", "url"))},
     }
     for reason, change in changes.items():
-        found = harvest(settings.model_copy(update=change), tmp_path)
+        found = collect(harvest(settings.model_copy(update=change), tmp_path))
         assert found.documents == ()
         assert found.missing[0].held("events", "1")
         assert reason in found.missing[0].reason
@@ -91,8 +91,8 @@ def test_a_page_of_both_inputs_is_taken_from_the_data_set(
     settings: WikipediaSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pages = [build_page_document(settings, number, "x", "of the API", date(2020, 1, 1)) for number in (4, 7)]
-    monkeypatch.setattr(whole, "harvest_api", lambda settings, downloads: Harvest(tuple(pages)))
-    found = harvest(settings, tmp_path)
+    monkeypatch.setattr(whole, "_iterate_api", lambda settings, downloads, api: iter(pages))
+    found = collect(harvest(settings, tmp_path))
     assert [(page.name, page.text[:10]) for page in found.documents] == [
         ("1", "The 2023 O"),
         ("4", "It was hel"),
@@ -136,5 +136,3 @@ def test_what_has_to_be_set(tmp_path: Path) -> None:
     assert "wikipedia.subset and dates" in to_be_set(hub="wikimedia/wikipedia")
     assert to_be_set(path=tmp_path, subset=SUBSET, dates=tmp_path) == ""
     assert to_be_set(categories=("2023 events",), contact="ann@example.org") == ""
-    with pytest.raises(SourceError, match=r"wikipedia\.hub"):
-        harvest(WikipediaSettings(), tmp_path)

@@ -12,9 +12,9 @@ import pytest
 from bad_server import Answer, BadServer, Request, fault, truncated
 
 from audit_pipeline.connectors.polite_client import PoliteClient, Politeness
-from audit_pipeline.connectors.wikipedia.api import harvest_api
+from audit_pipeline.connectors.wikipedia import harvest as whole
 from audit_pipeline.connectors.wikipedia.source import WikipediaSettings
-from audit_pipeline.sources.base import Harvest, LeftOut
+from audit_pipeline.sources.base import Harvest, LeftOut, collect
 
 JSON = "application/json; charset=utf-8"
 
@@ -117,7 +117,9 @@ def harvested(server: BadServer, folder: Path, pauses: list[float] | None = None
         noted = [] if pauses is None else pauses
         return PoliteClient(place, replace(politeness, seconds_between=0.01, timeout=5), sleep=noted.append, **named)
 
-    return harvest_api(WikipediaSettings(**values), folder, f"{server.url}/w/api.php", quick)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(whole, "PoliteClient", quick)
+        return collect(whole.harvest(WikipediaSettings(**values), folder, f"{server.url}/w/api.php"))
 
 
 def test_pages_of_a_category_and_its_subcategories(server: BadServer, wiki: Wiki, tmp_path: Path) -> None:
@@ -212,4 +214,3 @@ def test_answers_of_another_form_are_named(server: BadServer, wiki: Wiki, tmp_pa
 def test_pages_without_text_are_counted(server: BadServer, wiki: Wiki, tmp_path: Path) -> None:
     wiki.pages[1]["extract"] = "References\nA book"
     assert LeftOut("API: 1 (2023 Orla floods)", "its text is empty") in harvested(server, tmp_path, depth=0).left_out
-    assert harvest_api(WikipediaSettings(), tmp_path) == Harvest(())
