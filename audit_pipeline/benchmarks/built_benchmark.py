@@ -56,7 +56,7 @@ def to_export_names(names: Iterable[str], family: str) -> list[str]:
     given, front = list(names), f"{family}:"
     if all(name.startswith(front) for name in given):
         given = [name.removeprefix(front) for name in given]
-    return [name if parse_name(name) == (name, None) else text_sha256(name)[:16] for name in given]
+    return [name if parse_name(name) == name else text_sha256(name)[:16] for name in given]
 
 
 def compute_content_digest(examples: pa.Table) -> str:

@@ -23,7 +23,7 @@ from audit_pipeline.benchmarks.rows import parse_name
 from audit_pipeline.catalogue.contracts import EXAMPLES
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.formats import read_rows
-from audit_pipeline.fetch.rows import Skipped, SkippedRows, build_unusable_file_error
+from audit_pipeline.fetch.rows import Skipped, SkippedRows, UnusableRowError, build_unusable_file_error
 from audit_pipeline.metrics.intervals import NO_INTERVAL, Interval
 from audit_pipeline.metrics.rates import Rate, difference_interval, grouped_rate
 from audit_pipeline.overlap.items import Item, Record, Verdict
@@ -106,7 +106,7 @@ def read_results(path: Path) -> ResultsFile:
         value, problem = to_correctness(own.get(measure))
         position = row.values.get("doc_id")
         position = position if type(position) is int and position >= 0 else None
-        name = None if is_harness else parse_name(row.values.get("item"))[0] or None
+        name = None if is_harness else parse_name(row.values.get("item"))
         if problem is not None or (name is None and position is None):
             skipped.add(Skipped(row.location, row.index, f"{measure}: {problem}" if problem else "it names no item"))
             continue
@@ -197,7 +197,7 @@ def match_results(file: ResultsFile, examples: pa.Table, manifest: Record) -> Ma
     unmatched = 0
     for result in file.results:
         name = texts.get(_fill_text(spec, template, result.columns)) or names.get(
-            result.name or parse_name(result.columns.get(spec.get("id_column")))[0]
+            result.name or parse_name(result.columns.get(spec.get("id_column"))) or ""
         )
         if name is None:
             unmatched += 1
@@ -225,7 +225,10 @@ def _index_unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 def _fill_text(spec: Record, template: RowTemplate | None, columns: Mapping[str, object]) -> str:
     """The text that a benchmark's entry makes of a row's columns; empty where it makes none."""
     if template is not None:
-        return template.fill(columns)[0] if columns else ""
+        try:
+            return template.fill(columns) if columns else ""
+        except UnusableRowError:
+            return ""
     parts = [columns.get(spec[name]) for name in ("context_column", "text_column") if spec.get(name) is not None]
     return "".join(part for part in parts if isinstance(part, str))
 

@@ -73,7 +73,7 @@ _READERS = {
     ".html": "html.read_html",
     ".htm": "html.read_html",
     ".xhtml": "html.read_html",
-    ".epub": "book.read_book",
+    ".epub": "book_matter.read_book",
     ".pdf": "pdf.read_pdf",
     ".docx": "docx.read_docx",
 }

@@ -60,7 +60,7 @@ def read_side_rows(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDo
     first_nonmember = len(members.rows) + len(members.skipped)
     reading = Reading(
         text=lambda row: text_of(row.values, settings.text_column),
-        label=lambda row: (NON_MEMBER if row.index >= first_nonmember else MEMBER, None),
+        label=lambda row: NON_MEMBER if row.index >= first_nonmember else MEMBER,
         columns=(settings.text_column,),
         lengths=(spec.length,) if spec.is_exact else None,
     )
