@@ -6,6 +6,7 @@ module of each format), and what a row means (sources, benchmarks, the commands)
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -24,7 +25,8 @@ _WORDS_OF_A_NAME = 5
 _LEAST_NO_CHARACTERS, _MOST_NO_CHARACTERS = 20, 0.5
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, which would take as long as reading a row of a Parquet file.
+@dataclass(slots=True)
 class Row:
     """One readable row: its location (``texts.jsonl:3``), its 0-based position among all rows, its values."""
 
@@ -123,7 +125,8 @@ def find_column(columns: Sequence[str], name: str) -> str | None:
 
 def column_names(entries: Iterable[Row | Skipped]) -> list[str]:
     """Every column that a row has, in order of first occurrence."""
-    return list(dict.fromkeys(name for entry in entries if isinstance(entry, Row) for name in entry.values))
+    rows = (entry.values for entry in entries if isinstance(entry, Row))
+    return list(dict.fromkeys(itertools.chain.from_iterable(rows)))
 
 
 def require_unique(path: Path, names: Sequence[str]) -> tuple[str, ...]:

@@ -233,27 +233,32 @@ def _find_invalid_cell(row: Row) -> Skipped | None:
 
 def _build_cell_batch(rows: Sequence[Row]) -> pa.RecordBatch:
     """Raises UnicodeEncodeError for a lone surrogate in a string."""
-    strings = {name: _as_strings(rows, name) for name in _STRINGS}
-    scores = [_parse_score(row.values.get("score")) for row in rows]
+    columns = {name: [row.values.get(name) for row in rows] for name in column_names(rows)}
+
+    def as_strings(name: str, as_string: Callable[[object], str] = format_label) -> pa.StringArray:
+        """The cells of a column, trimmed; empty where there is nothing (null, NaN)."""
+        if name not in columns:
+            return pa.repeat("", len(rows))
+        if set(map(type, columns[name])) <= {str, type(None)}:
+            return pc.fill_null(pc.utf8_trim_whitespace(pa.array(columns[name], pa.string())), "")
+        return pa.array(map(as_string, columns[name]), pa.string())
+
+    strings = {name: as_strings(name) for name in _STRINGS}
+    scores = [_parse_score(cell) for cell in columns.get("score", [None] * len(rows))]
     return pa.RecordBatch.from_pydict(
         {
             **strings,
             # An hour of the day makes no other date.
             "published": pc.utf8_slice_codeunits(strings["published"], 0, 10),
-            "parameters": _as_strings(rows, "parameters", _as_json),
+            "parameters": as_strings("parameters", _as_json),
             # What a row says of its detector, as it is written: rows without ids are counted by it.
-            "counted_by": pc.binary_join_element_wise(strings["detector"], _as_strings(rows, "parameters"), ""),
+            "counted_by": pc.binary_join_element_wise(strings["detector"], as_strings("parameters"), ""),
             "score": pa.array([score for score, _ in scores], pa.float64()),
             "unscored": pa.array([why for _, why in scores], pa.string()),
             "location": pa.array([row.location for row in rows], pa.string()),
             "place": pa.array([row.index for row in rows], pa.int64()),
         }
     )
-
-
-def _as_strings(rows: Sequence[Row], name: str, as_string: Callable[[object], str] = format_label) -> pa.StringArray:
-    """The cells of a column as strings, trimmed; empty where there is nothing (null, NaN)."""
-    return pa.array([as_string(row.values.get(name)) for row in rows], pa.string())
 
 
 def _as_json(cell: object) -> str:

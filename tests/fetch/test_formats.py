@@ -132,12 +132,12 @@ def test_reading_takes_memory_for_a_few_rows_only(tmp_path: Path) -> None:
 
     for suffix in (".jsonl", ".csv", ".json", ".txt.gz", ".parquet"):
         path = write_rows(
-            tmp_path / f"t{suffix}", [{"text": f"{number} " * 500, "label": "0"} for number in range(4000)]
+            tmp_path / f"t{suffix}", [{"text": f"{number} " * 1000, "label": "0"} for number in range(2000)]
         )
         texts = open_texts(path)
         tracemalloc.start()
         try:
-            assert sum(len(row.text) > 0 for row in texts) == 4000
+            assert sum(len(row.text) > 0 for row in texts) == 2000
             assert tracemalloc.get_traced_memory()[1] < 6 << 20, suffix
         finally:
             tracemalloc.stop()
@@ -185,8 +185,8 @@ def test_what_is_no_json_on_standard_input_is_refused(
 
 
 def test_a_column_is_looked_for_among_the_first_thousand_rows(tmp_path: Path) -> None:
-    early = [{"input": "i", "text": "t"} if number == 900 else {"input": "i"} for number in range(1200)]
-    late = [{"input": "i", "text": "t"} if number == 1100 else {"input": "i"} for number in range(1200)]
+    early = [{"input": "i", "text": "t"} if number == 900 else {"input": "i"} for number in range(2000)]
+    late = [{"input": "i", "text": "t"} if number == 1100 else {"input": "i"} for number in range(2000)]
     assert {row.text for row in open_texts(write_rows(tmp_path / "a.jsonl", early))} == {"t"}
     assert {row.text for row in open_texts(write_rows(tmp_path / "b.jsonl", late))} == {"i"}
     # Named, it may come as late as it likes; where it never does, that is said.
