@@ -1,9 +1,4 @@
-"""Building a benchmark: its digest, its examples and its manifest, from what lies in the data folder.
-
-What belongs here: the rim, which calls a builder to read and to draw, and writes the result; which digest a benchmark
-should have, which one the built one has, and whether that needs the network. What does not: how examples are chosen
-(builders/), what must be true of them (checks.py), and comparing the digests (operate/freshness.py).
-"""
+"""Building a benchmark: its digest, its examples and its manifest, from what lies in the data folder."""
 
 from __future__ import annotations
 

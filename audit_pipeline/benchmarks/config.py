@@ -1,9 +1,5 @@
 """config/benchmarks.yaml: the families of benchmarks, what each is built by, and the benchmarks that they expand to.
 
-What belongs here: every builder by the name that entries give it, found by its module; reading the file, what it
-expands to, and finding what a user named. What does not: what a builder is (builder_interface.py) and does (builders/),
-the entries' fields (settings.py, and each builder's module) and building (build.py).
-
 A benchmark has one length in words; a family lists several: `release_notes` with words [32, 64] is the benchmarks
 `release_notes_32` and `release_notes_64`. A family with words `any` is one benchmark of its own name, whose texts are
 as long as they are.

@@ -1,8 +1,4 @@
-"""What an entry of config/benchmarks.yaml says of rows from elsewhere: where they lie, what their columns mean.
-
-What belongs here: the fields that all builders of rows share. What does not: reading rows (rows_origin.py), and the
-fields of one builder (its own module).
-"""
+"""What an entry of config/benchmarks.yaml says of rows from elsewhere: where they lie, what their columns mean."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Rows of a table that this project did not make: which of them can be used, and their labelled texts.
-
-What belongs here: what the builders of rows share, and what a row's columns hold (labels, names and days, as
-files spell them): one value at a time, and why it cannot be used. What does not: what a row's text and label are (each
-builder), which column means what (row_settings.py), where rows come from (rows_origin.py), file formats (fetch/).
-"""
+"""Rows of a table that this project did not make: which of them can be used, and their labelled texts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Where the rows of a benchmark come from: the hub, a local folder or file, or a package of the package index.
 
-What belongs here: finding and reading rows, and saying what they are (commit, sha256). What does not: file formats
-(fetch/), the package index (fetch/distributions.py), and what the rows mean (builders/).
-
 A hub data set is read by its split through `datasets`, or by its files: `datasets` runs no loading scripts, and files
 are what a script would have read.
 """

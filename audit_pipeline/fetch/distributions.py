@@ -1,8 +1,4 @@
-"""Distributions from the package index that pip is configured with: fetched and read, neither built nor installed.
-
-What belongs here: which file of the index, and the cache of verified archives. What does not: which index
-(package_index.py), and reading an archive's members (archives.py).
-"""
+"""Distributions from the package index that pip is configured with: fetched and read, neither built nor installed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The bytes of a user's file: plain, compressed or from standard input, counted and bounded.
-
-What belongs here: from a path to a stream of bytes or of lines. What does not: what the bytes mean (the module of each
-format).
-"""
+"""The bytes of a user's file: plain, compressed or from standard input, counted and bounded."""
 
 from __future__ import annotations
 

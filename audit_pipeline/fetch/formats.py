@@ -1,8 +1,4 @@
-"""Users' files by their names: which format each is, and its rows and texts.
-
-What belongs here: finding the formats, and the ways to read a file. What does not: any one format (its module in
-row_formats/).
-"""
+"""Users' files by their names: which format each is, and its rows and texts."""
 
 from __future__ import annotations
 

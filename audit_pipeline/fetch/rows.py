@@ -1,8 +1,4 @@
-"""What a row of a user's file is, which of its columns holds the text, and why a text cannot be used.
-
-What belongs here: one row at a time, and the choice of a column. What does not: files and formats (formats.py and the
-module of each format), and what a row means (sources, benchmarks, the commands).
-"""
+"""What a row of a user's file is, which of its columns holds the text, and why a text cannot be used."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The rows of a file as a stream that can be read more than once, its texts, and the declaration of a format.
-
-What belongs here: what every format offers, and what holds for all of them. What does not: any one format (its module
-in row_formats/), what a cell means.
-"""
+"""The rows of a file as a stream that can be read more than once, its texts, and the declaration of a format."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """A book as one document, without front and back matter: text in its file that is not the book.
 
-What belongs here: telling title pages, imprints, contents, licences, notes and indexes from the text, by the marks that
-Project Gutenberg sets, by epub:type, and by how such pages look. What does not: the inside of an EPUB
-(epub.py).
-
 A window that says "Project Gutenberg" or "Copyright 2024" tells a member from a non-member without any model. What is
 dropped is dropped by whole lines; what stays, stays as it was. Where it cannot be told, the text stays: the rules look
 only at pages before the first and after the last page of running text.

@@ -1,8 +1,4 @@
-"""Rows with published labels, such as WikiMIA: from the hub, a local folder or file, or a package.
-
-What belongs here: what such an entry says, and what a row's text and label are. What does not: choosing or balancing (a
-published benchmark is taken whole), and which rows can be used (rows.py).
-"""
+"""Rows with published labels, such as WikiMIA: from the hub, a local folder or file, or a package."""
 
 from __future__ import annotations
 

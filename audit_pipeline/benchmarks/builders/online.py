@@ -1,8 +1,4 @@
-"""The online setting of Zhang et al. 2025 (appendix C): member text after non-member text, judged chunk by chunk.
-
-What belongs here: what such an entry says, from labelled rows to inputs, and from inputs to chunks with what comes
-before them. What does not: which rows can be used (rows.py), and how a chunk is scored in its context (scoring/).
-"""
+"""The online setting of Zhang et al. 2025 (appendix C): member text after non-member text, judged chunk by chunk."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Members in one file or split, non-members in another, such as MIMIR's.
-
-What belongs here: what such an entry says, and reading the two as one set of labelled rows. What does not: which rows
-can be used (rows.py) and where they lie (rows_origin.py).
-"""
+"""Members in one file or split, non-members in another, such as MIMIR's."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Items of a test set as texts: each row formatted by a template, to be audited for contamination.
-
-What belongs here: what such an entry says, filling its template (Jinja2 in its sandbox) with a row, and which texts are
-taken. What does not: where the rows lie (rows_origin.py).
-"""
+"""Items of a test set as texts: each row formatted by a template, to be audited for contamination."""
 
 from __future__ import annotations
 
