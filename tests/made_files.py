@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from made_spreadsheets import write_sheets
 from pyarrow import feather
 
 from audit_pipeline.fetch.formats import suffix_of
@@ -42,6 +43,8 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
         table = pa.Table.from_pylist([dict(row) for row in rows])
         (pq.write_table if kind == ".parquet" else feather.write_feather)(table, path)
         return path
+    if kind in (".xlsx", ".ods"):
+        return write_sheets(path, {"rows": [list(rows[0]), *(list(row.values()) for row in rows)]})
     if kind == ".jsonl":
         content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     elif kind == ".json":

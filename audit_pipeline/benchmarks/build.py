@@ -1,9 +1,4 @@
-"""Building a benchmark: its digest, its examples and its manifest, from what lies in the data folder.
-
-What belongs here: the rim, which calls a builder to read and to draw, and writes the result; which digest a benchmark
-should have, which one the built one has, and whether that needs the network. What does not: how examples are chosen
-(builders/), what must be true of them (checks.py), and comparing the digests (operate/freshness.py).
-"""
+"""Building a benchmark: its digest, its examples and its manifest, from what lies in the data folder."""
 
 from __future__ import annotations
 
@@ -31,7 +26,6 @@ from audit_pipeline.catalogue.ledger import LineageStep, is_latest_file_whole
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import read_documents, read_documents_version
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.rows import Skipped
 
 MAX_NAMED = 20
 
@@ -54,26 +48,25 @@ _SIDES = {MEMBER: "members", NON_MEMBER: "nonmembers", None: "unlabelled"}
 VersionOf = Callable[[str], str]
 
 
-@dataclass(frozen=True)
-class BenchmarkReport:
-    """What was built: the examples as written, the manifest as written, and what it was made of.
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkReport(Drawn):
+    """What was built: what was drawn, the checks of it, and the manifest as written."""
 
-    ``failed`` are the blocking checks that did not pass: numbers computed on the examples would be wrong.
-    """
-
-    spec: BenchmarkSpec
-    digest: str
-    examples: pa.Table
-    counts: Mapping[str, Any]
-    documents_left_out: Mapping[str, int]
-    texts_left_out: Mapping[str, int]
-    skipped: tuple[Skipped, ...]
-    source_versions: Mapping[str, str]
     checks: tuple[CheckResult, ...]
     manifest: Mapping[str, Any]
 
     @property
+    def digest(self) -> str:
+        return str(self.manifest["digest"])
+
+    @property
+    def counts(self) -> Mapping[str, Any]:
+        counts: Mapping[str, Any] = self.manifest["counts"]
+        return counts
+
+    @property
     def failed(self) -> tuple[CheckResult, ...]:
+        """The blocking checks that did not pass: numbers computed on the examples would be wrong."""
         return tuple(check for check in self.checks if check.blocking and not check.passed)
 
 
@@ -113,21 +106,10 @@ def build(
     drawn = BUILDERS[spec.settings.builder].draw(inputs.content, spec, run_id)
     checks = tuple(run_checks(drawn.examples, spec))
     manifest = _build_manifest(spec, inputs, drawn, checks, run_id)
-    report = BenchmarkReport(
-        spec=spec,
-        digest=manifest["digest"],
-        examples=drawn.examples,
-        counts=manifest["counts"],
-        documents_left_out=drawn.documents_left_out,
-        texts_left_out=drawn.texts_left_out,
-        skipped=drawn.skipped,
-        source_versions=inputs.source_versions,
-        checks=checks,
-        manifest=manifest,
-    )
+    report = BenchmarkReport(**vars(drawn), checks=checks, manifest=manifest)
     upstream = {
         f"documents/{name}" if name in spec.sources else name: version
-        for name, version in report.source_versions.items()
+        for name, version in inputs.source_versions.items()
     }
     store.write(
         paths,

@@ -1,8 +1,4 @@
-"""What a builder is: what an entry may say, what it reads, how it draws examples, and what it hands back.
-
-What belongs here: the types that all builders share, the rows of the examples table, and reading documents, which
-several of them do. What does not: any one builder, and how it chooses its texts (builders/).
-"""
+"""What a builder is: what an entry may say, what it reads, how it draws examples, and what it hands back."""
 
 from __future__ import annotations
 

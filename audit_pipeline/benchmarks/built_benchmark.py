@@ -1,11 +1,4 @@
-"""A benchmark as it was built: read once by a stage, and handed on.
-
-What belongs here: reading the manifest and the examples of a built benchmark, the facts that stages ask of them, and
-what the examples say apart from what the benchmark and its texts are called here: the names of documents and groups as
-they are handed on, and the digest by which the same examples are known again under another name, in another order and
-from another place. What does not: building one, what decides its examples before they are drawn (benchmark_digest) and
-whether it is still what its entry would give now (build.py), and files (handing_on/).
-"""
+"""A benchmark as it was built: read once by a stage, and handed on."""
 
 from __future__ import annotations
 
@@ -56,7 +49,7 @@ def to_export_names(names: Iterable[str], family: str) -> list[str]:
     given, front = list(names), f"{family}:"
     if all(name.startswith(front) for name in given):
         given = [name.removeprefix(front) for name in given]
-    return [name if parse_name(name) == (name, None) else text_sha256(name)[:16] for name in given]
+    return [name if parse_name(name) == name else text_sha256(name)[:16] for name in given]
 
 
 def compute_content_digest(examples: pa.Table) -> str:

@@ -1,9 +1,5 @@
 """What must be true of a benchmark's examples, and what its readers should know.
 
-What belongs here: pure functions from an examples table to a result. What does not: raising or reporting (build.py
-puts results in the manifest, the asset checks show them), and whether the sides can be told apart without a model
-(the blind control, separability/).
-
 A blocking check that fails means that numbers computed on the examples would be wrong; the others are to be read.
 """
 

@@ -1,9 +1,5 @@
 """config/benchmarks.yaml: the families of benchmarks, what each is built by, and the benchmarks that they expand to.
 
-What belongs here: every builder by the name that entries give it, found by its module; reading the file, what it
-expands to, and finding what a user named. What does not: what a builder is (builder_interface.py) and does (builders/),
-the entries' fields (settings.py, and each builder's module) and building (build.py).
-
 A benchmark has one length in words; a family lists several: `release_notes` with words [32, 64] is the benchmarks
 `release_notes_32` and `release_notes_64`. A family with words `any` is one benchmark of its own name, whose texts are
 as long as they are.
@@ -199,9 +195,7 @@ def _parse_family(day: Callable[[], date], name: str, fields: Any, folder: Path)
     if not _FAMILY_NAME.fullmatch(name):
         raise InvalidEntryError([Fault((), "a family's name is made of letters, digits, _ and - (no '|', no '/')")])
     kind = _find_settings_class(fields)
-    cutoffs, faults = _parse_cutoffs(fields, kind.cutoffs, day)
-    dates = {key: cutoff.date for key, cutoff in cutoffs.items()}
-    relative = {key: cutoff.words for key, cutoff in cutoffs.items() if cutoff.words is not None}
+    dates, relative, faults = _parse_cutoffs(fields, kind.cutoffs, day)
     try:
         settings = validate_as(kind, {**fields, **dates})
     except InvalidEntryError as error:
@@ -228,33 +222,26 @@ def _find_settings_class(fields: Mapping[Any, object]) -> type[FamilySettings]:
     return BUILDERS[given].settings
 
 
-@dataclass(frozen=True)
-class _Cutoff:
-    """A day, and its words if they are relative to today."""
-
-    date: date
-    words: str | None = None
-
-
 def _parse_cutoffs(
     fields: Mapping[Any, object], keys: Mapping[str, date], day: Callable[[], date]
-) -> tuple[dict[str, _Cutoff], list[Fault]]:
-    """The cutoffs that a family names under ``keys``, and what is wrong with them."""
-    cutoffs: dict[str, _Cutoff] = {}
+) -> tuple[dict[str, date], dict[str, str], list[Fault]]:
+    """The cutoffs that a family names under ``keys``, the words of those relative to today, and what is wrong."""
+    dates: dict[str, date] = {}
+    relative: dict[str, str] = {}
     faults: list[Fault] = []
     for key, stand_in in keys.items():
         if key not in fields:
             continue
         try:
             cutoff = parse_cutoff(fields[key])
-            if isinstance(cutoff, RelativeDay):
-                cutoffs[key] = _Cutoff(cutoff.on(day()), cutoff.words)
-            else:
-                cutoffs[key] = _Cutoff(cutoff)
+            dates[key] = cutoff.on(day()) if isinstance(cutoff, RelativeDay) else cutoff
         except ValueError as error:
             faults.append(Fault((key,), f"{key}: {error}"))
-            cutoffs[key] = _Cutoff(stand_in)
-    return cutoffs, faults
+            dates[key] = stand_in
+        else:
+            if isinstance(cutoff, RelativeDay):
+                relative[key] = cutoff.words
+    return dates, relative, faults
 
 
 def _format_builder_names() -> str:

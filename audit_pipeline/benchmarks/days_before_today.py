@@ -1,9 +1,7 @@
 """Dates that are relative to today, such as "90 days before today", and the day that counts as today.
 
-What belongs here: reading such words, and the rolled day: the day that is kept in the data folder and counts as today
-until it is rolled on. A cutoff that moved by itself at midnight would make its benchmark stale every day; so the
-weekly schedule rolls the day, or a user does, and between two rolls nothing moves. What does not: the fields that may
-hold such words (config.py), and when to roll (operate/dagster/).
+A cutoff that moved by itself at midnight would make its benchmark stale every day. So a day that is kept in the data
+folder counts as today until the weekly schedule, or a user, rolls it on.
 """
 
 from __future__ import annotations

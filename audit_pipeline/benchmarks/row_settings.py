@@ -1,8 +1,4 @@
-"""What an entry of config/benchmarks.yaml says of rows from elsewhere: where they lie, what their columns mean.
-
-What belongs here: the fields that all builders of rows share. What does not: reading rows (rows_origin.py), and the
-fields of one builder (its own module).
-"""
+"""What an entry of config/benchmarks.yaml says of rows from elsewhere: where they lie, what their columns mean."""
 
 from __future__ import annotations
 
@@ -148,8 +144,18 @@ class GroupedRowsSettings(RowsSettings):
         return self
 
 
-def parts_from_split_or_files(split: str | None, files: tuple[str, ...] | None) -> tuple[DataSetPart, ...]:
-    """The rows of an entry that names a split or files of its own; none where it names neither, ValueError for both."""
-    if split is not None and files is not None:
-        raise ValueError("one of split and files says which rows, not both")
-    return () if split is None and files is None else (DataSetPart(split=split, files=files),)
+class LabelColumnSettings(RowsSettings):
+    """Rows of one split, or of some files, whose labels a column has."""
+
+    split: Text | None = Field(default=None, description="name of the hub split, or of the file without suffix")
+    files: Files | None = Field(default=None, description="paths inside the data set's repository or folder")
+    label_values: LabelValues = Field(
+        default=(), description="what the column's values stand for; none: 0 and 1 stand for themselves"
+    )
+
+    @property
+    def parts(self) -> tuple[DataSetPart, ...]:
+        """Raises ValueError where both say which rows."""
+        if self.split is not None and self.files is not None:
+            raise ValueError("one of split and files says which rows, not both")
+        return () if self.split is None and self.files is None else (DataSetPart(split=self.split, files=self.files),)

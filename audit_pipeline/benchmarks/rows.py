@@ -1,16 +1,10 @@
-"""Rows of a table that this project did not make: which of them can be used, and their labelled texts.
-
-What belongs here: what the builders of rows share, and what a row's columns hold (labels, names and days, as
-files spell them): one value at a time, and why it cannot be used. What does not: what a row's text and label are (each
-builder), which column means what (row_settings.py), where rows come from (rows_origin.py), file formats (fetch/).
-"""
+"""Rows of a table that this project did not make: which of them can be used, and their labelled texts."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
 
 from audit_pipeline.benchmarks.builder_interface import (
     BuilderInputs,
@@ -20,75 +14,48 @@ from audit_pipeline.benchmarks.builder_interface import (
     build_examples_table,
 )
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSettings
+from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, Split, digest, text_sha256
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.labels import shorten_spelling
-from audit_pipeline.fetch.rows import Row, RowFile, Skipped, column_names, text_problem
+from audit_pipeline.fetch.rows import Row, RowFile, Skipped, UnusableRowError, column_names, day_of, text_problem
 from audit_pipeline.separability.shared_text import find_texts_on_both_sides
 
 _LONGEST_NAME = 200
 
 
-def parse_label(value: object, meanings: Mapping[str, int] | None = None) -> tuple[int | None, str | None]:
-    """The label that ``value`` stands for and None; or any label and the reason why it stands for none.
+def parse_label(value: object, meanings: Mapping[str, int] | None = None) -> int | None:
+    """The label that ``value`` stands for; null and an empty field are unknown. Raises UnusableRowError for any other.
 
     Files spell 0 and 1 as numbers, as floats (a column with nulls) and as strings (.csv, where an empty field is null).
-    ``meanings``, where given, says which values stand for which label; null and an empty field stay unknown.
+    ``meanings``, where given, says which values stand for which label.
     """
     plain = value.strip() if isinstance(value, str) else value
     if plain is None or plain == "":
-        return None, None
-    if meanings:
-        if str(plain) in meanings:
-            return meanings[str(plain)], None
-        return None, f"its label is {_format_label(value)}, not {', '.join(meanings)} or null"
-    if plain in (MEMBER, str(MEMBER)):
-        return MEMBER, None
-    if plain in (NON_MEMBER, str(NON_MEMBER)):
-        return NON_MEMBER, None
-    return None, f"its label is {_format_label(value)}, not 0, 1 or null"
+        return None
+    if meanings and str(plain) in meanings:
+        return meanings[str(plain)]
+    if not meanings and plain in (MEMBER, str(MEMBER), NON_MEMBER, str(NON_MEMBER)):
+        return MEMBER if plain in (MEMBER, str(MEMBER)) else NON_MEMBER
+    # Cut: with shifted columns it may be a whole text.
+    spelt = repr(shorten_spelling(value)) if isinstance(value, str) else shorten_spelling(repr(value))
+    raise UnusableRowError(f"its label is {spelt}, not {', '.join(meanings or ('0', '1'))} or null")
 
 
-def _format_label(value: object) -> str:
-    """A label as it is spelt, cut: with shifted columns it may be a whole text."""
-    return repr(shorten_spelling(value)) if isinstance(value, str) else shorten_spelling(repr(value))
-
-
-def parse_name(value: object) -> tuple[str, str | None]:
-    """The name (of a group, of a document) and None; or an empty name and the reason why the value is no name.
+def parse_name(value: object) -> str | None:
+    """The name (of a group, of a document); None where ``text_problem`` says why the value is none.
 
     A whole text that serves as a name, such as the passage of several questions, is named by its sha256 (16 digits).
     """
     if isinstance(value, int) and not isinstance(value, bool):
-        return str(value), None
-    problem = text_problem(value)
-    if problem is not None or not isinstance(value, str):
-        return "", problem
+        return str(value)
+    if not isinstance(value, str) or text_problem(value) is not None:
+        return None
     name = value.strip()
-    return (text_sha256(name)[:16] if len(name) > _LONGEST_NAME else name), None
-
-
-def parse_published_day(value: object) -> tuple[date | None, str | None]:
-    """The day that ``value`` says and None, or None and the reason why it says none; null and blank are no day."""
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None, None
-    if isinstance(value, datetime):
-        return value.date(), None
-    if isinstance(value, date):
-        return value, None
-    if isinstance(value, str):
-        try:
-            return datetime.fromisoformat(value.strip()).date(), None
-        except ValueError:
-            pass
-    return None, f"is not an ISO date: {value!r}"
-
-
-def is_value(value: object, expected: object) -> bool:
-    """Whether a row's value is the expected one, also if its file spells it as text (.csv)."""
-    return value == expected or str(value) == str(expected)
+    return text_sha256(name)[:16] if len(name) > _LONGEST_NAME else name
 
 
 NOT_CHOSEN = "not what `where` asks for"
@@ -127,16 +94,16 @@ _NOWHERE = Place()
 
 @dataclass(frozen=True)
 class Reading:
-    """How a builder reads a row: its text, its label, and what else must be true.
+    """How a builder reads a row: its text, its label, and what else must be true. All raise UnusableRowError.
 
     ``place`` None: no row says where it belongs. ``columns`` are those that some row must have. ``lengths`` are the
     accepted numbers of words, None: any. ``beginning`` is the number of words that say which document a row without an
     id is of; None: all of them.
     """
 
-    text: Callable[[Row], tuple[str, str | None]]
-    label: Callable[[Row], tuple[int | None, str | None]]
-    place: Callable[[Row], tuple[Place, str | None]] | None = None
+    text: Callable[[Row], str]
+    label: Callable[[Row], int | None]
+    place: Callable[[Row], Place] | None = None
     columns: tuple[str | None, ...] = ()
     lengths: Sequence[int] | None = None
     most_words: int | None = None
@@ -152,6 +119,18 @@ def build_rows_inputs(
     name = settings.hub or (settings.package.distribution if settings.package else spec.family)
     entries = tuple({**entry, "kind of date": kind or "not dated"} for entry in provenance)
     return BuilderInputs(rows, {name: rows.version}, entries, rows.origin)
+
+
+def read_rows_inputs(spec: BenchmarkSpec, paths: DataPaths, reading: Reading) -> BuilderInputs[LabelledRows]:
+    """The rows of ``spec`` that ``reading`` can use, from the place that its environment variable names, else its path,
+    hub or package.
+
+    Raises DataError (SourceError) where they cannot be read, where a column is missing altogether, and where no row can
+    be used.
+    """
+    settings = require_rows_settings(spec)
+    found = read_origin(settings, next(iter(settings.parts), None), spec.words, paths.downloads)
+    return build_rows_inputs(spec, build_labelled_rows(found.file, found.origin, spec, reading), (found.provenance,))
 
 
 def draw_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
@@ -203,17 +182,18 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading
     for column in (*reading.columns, *names, *(column for column, _ in settings.where)):
         if column is not None and column not in columns:
             raise DataError(f"{origin}: no column '{column}'; the columns are: {', '.join(columns) or 'none'}")
-    selected = [
-        row for row in file.rows if all(is_value(row.values.get(column), value) for column, value in settings.where)
-    ]
+    selected = [row for row in file.rows if all(_has_value(row, column, value) for column, value in settings.where)]
     unit = word_unit(settings.unit)
-    found = [_build_labelled_text(row, spec, reading, unit) for row in selected]
-    placed, twice = _drop_repeated_texts(selected, found)
+    found: list[tuple[Row, LabelledText]] = []
+    unusable: list[Skipped] = []
+    for row in selected:
+        try:
+            found.append((row, _build_labelled_text(row, spec, reading, unit)))
+        except UnusableRowError as error:
+            unusable.append(Skipped(row.location, row.index, str(error)))
+    placed, twice = _drop_repeated_texts(found)
     texts, both = _drop_conflicting_texts(placed, spec, unit)
-    skipped = sorted(
-        [*file.skipped, *twice, *both, *(text for text in found if isinstance(text, Skipped))],
-        key=lambda entry: entry.index,
-    )
+    skipped = sorted([*file.skipped, *twice, *both, *unusable], key=lambda entry: entry.index)
     left_out = {NOT_CHOSEN: len(file.rows) - len(selected)} if len(selected) < len(file.rows) else {}
     if not texts:
         first = f"; the first, {skipped[0].location}: {skipped[0].reason}" if skipped else ""
@@ -227,18 +207,24 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading
     return LabelledRows(tuple(texts), tuple(skipped), origin, digest(*says), left_out)
 
 
-def parse_label_column(row: Row, column: str | None, meanings: Mapping[str, int]) -> tuple[int | None, str | None]:
-    """The label in a row's column and None, or any label and what is wrong with it; without a column it is unknown."""
+def parse_label_column(row: Row, column: str | None, meanings: Mapping[str, int]) -> int | None:
+    """The label in a row's column; without a column it is unknown. Raises UnusableRowError."""
     if column is None:
-        return None, None
+        return None
     if column not in row.values:
-        return None, f"no column '{column}'"
+        raise UnusableRowError(f"no column '{column}'")
     return parse_label(row.values[column], meanings)
 
 
 def require_rows_settings(spec: BenchmarkSpec) -> RowsSettings:
     """The settings of a benchmark that is made of rows; TypeError for any other."""
     return spec.settings_of(RowsSettings)
+
+
+def _has_value(row: Row, column: str, value: object) -> bool:
+    """Whether the row has the value in the column, also if its file spells it as text (.csv)."""
+    cell = row.values.get(column)
+    return cell == value or str(cell) == str(value)
 
 
 def _drop_conflicting_texts(
@@ -258,22 +244,19 @@ def _drop_conflicting_texts(
 
 
 def _drop_repeated_texts(
-    rows: Sequence[Row], results: Sequence[LabelledText | Skipped]
+    rows_with_texts: Sequence[tuple[Row, LabelledText]],
 ) -> tuple[list[tuple[Row, LabelledText]], list[Skipped]]:
     """The texts in their order, each once with its row, and the rows that fall away for it."""
     labels: dict[tuple[str | None, str], set[int | None]] = defaultdict(set)
     kept: dict[tuple[str | None, str], tuple[str, str, str, int]] = {}
-    for row, text in zip(rows, results, strict=True):
-        if isinstance(text, LabelledText):
-            read = (text.context, text.text)
-            labels[read].add(text.label)
-            rank = (text.document_id, text.group, str(text.published), row.index)
-            kept[read] = min(kept.get(read, rank), rank)
+    for row, text in rows_with_texts:
+        read = (text.context, text.text)
+        labels[read].add(text.label)
+        rank = (text.document_id, text.group, str(text.published), row.index)
+        kept[read] = min(kept.get(read, rank), rank)
     texts: list[tuple[Row, LabelledText]] = []
     twice: list[Skipped] = []
-    for row, text in zip(rows, results, strict=True):
-        if isinstance(text, Skipped):
-            continue
+    for row, text in rows_with_texts:
         *_, index = kept[text.context, text.text]
         if len(labels[text.context, text.text]) > 1:
             twice.append(Skipped(row.location, row.index, "the same text stands elsewhere with another label"))
@@ -285,76 +268,42 @@ def _drop_repeated_texts(
     return texts, twice
 
 
-def _build_labelled_text(row: Row, spec: BenchmarkSpec, reading: Reading, unit: WordUnit) -> LabelledText | Skipped:
-    def skipped(reason: str) -> Skipped:
-        return Skipped(row.location, row.index, reason)
-
-    text, problem = reading.text(row)
-    if problem is not None:
-        return skipped(problem)
+def _build_labelled_text(row: Row, spec: BenchmarkSpec, reading: Reading, unit: WordUnit) -> LabelledText:
+    """Raises UnusableRowError."""
+    settings = require_rows_settings(spec)
+    text = reading.text(row)
     words = unit.split(text)
-    problem = _find_length_problem(len(words), reading)
-    if problem is not None:
-        return skipped(problem)
-    label, problem = reading.label(row)
-    if problem is not None:
-        return skipped(problem)
-    identity, problem = _parse_identity(row, spec, words, unit, reading.beginning)
-    if problem is not None:
-        return skipped(problem)
-    place, problem = (_NOWHERE, None) if reading.place is None else reading.place(row)
-    if problem is not None:
-        return skipped(problem)
+    if reading.lengths is not None and len(words) not in reading.lengths:
+        raise UnusableRowError(f"has {len(words)} words, not {' or '.join(map(str, reading.lengths))}")
+    if reading.most_words is not None and len(words) > reading.most_words:
+        raise UnusableRowError(f"has {len(words)} words, more than {reading.most_words}")
+    label = reading.label(row)
+    if settings.id_column is None:
+        document = text_sha256(unit.join(words[: reading.beginning]))[:16]
+    else:
+        document = _parse_name_column(row, settings.id_column)
+    group, published = document, None
+    if isinstance(settings, GroupedRowsSettings):
+        if settings.group_column is not None:
+            group = _parse_name_column(row, settings.group_column)
+        if settings.date_column is not None:
+            published = day_of(row.values, settings.date_column)
+    place = _NOWHERE if reading.place is None else reading.place(row)
     return LabelledText(
-        document_id=identity.document_id,
-        group=identity.group,
+        document_id=f"{spec.family}:{document}",
+        group=f"{spec.family}:{group}",
         collection=spec.family if place.collection is None else place.collection,
         text=text,
         label=label,
-        published=identity.published,
-        language=require_rows_settings(spec).language if place.language is None else place.language,
+        published=published,
+        language=settings.language if place.language is None else place.language,
         context=place.context,
         split=place.split,
     )
 
 
-def _find_length_problem(words: int, reading: Reading) -> str | None:
-    if reading.lengths is not None and words not in reading.lengths:
-        return f"has {words} words, not {' or '.join(map(str, reading.lengths))}"
-    if reading.most_words is not None and words > reading.most_words:
-        return f"has {words} words, more than {reading.most_words}"
-    return None
-
-
-@dataclass(frozen=True)
-class _Identity:
-    document_id: str
-    group: str
-    published: date | None
-
-
-def _parse_identity(
-    row: Row, spec: BenchmarkSpec, words: Sequence[str], unit: WordUnit, beginning: int | None
-) -> tuple[_Identity, str | None]:
-    """Which document and group a row is of, and of which day; and what is wrong with the columns that say so."""
-    settings = require_rows_settings(spec)
-    unknown = _Identity("", "", None)
-    if settings.id_column is None:
-        document = text_sha256(unit.join(words[:beginning]))[:16]
-    else:
-        document, problem = parse_name(row.values.get(settings.id_column))
-        if problem is not None:
-            return unknown, f"column '{settings.id_column}' {problem}"
-    document_id = group = f"{spec.family}:{document}"
-    published: date | None = None
-    if isinstance(settings, GroupedRowsSettings):
-        if settings.group_column is not None:
-            name, problem = parse_name(row.values.get(settings.group_column))
-            if problem is not None:
-                return unknown, f"column '{settings.group_column}' {problem}"
-            group = f"{spec.family}:{name}"
-        if settings.date_column is not None:
-            published, problem = parse_published_day(row.values.get(settings.date_column))
-            if problem is not None:
-                return unknown, f"column '{settings.date_column}' {problem}"
-    return _Identity(document_id, group, published), None
+def _parse_name_column(row: Row, column: str) -> str:
+    name = parse_name(row.values.get(column))
+    if name is None:
+        raise UnusableRowError(f"column '{column}' {text_problem(row.values.get(column))}")
+    return name

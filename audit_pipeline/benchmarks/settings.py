@@ -1,9 +1,4 @@
-"""What an entry of config/benchmarks.yaml may hold, and one benchmark: such an entry at one length in words.
-
-What belongs here: the fields that all builders, or all that draw from documents, share, what a builder's settings say
-of themselves, and what everybody asks of a benchmark, whatever builds it. What does not: reading the file (config.py),
-the fields of rows (row_settings.py) and those of one builder (its own module).
-"""
+"""What an entry of config/benchmarks.yaml may hold, and one benchmark: such an entry at one length in words."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""How texts are shared out: a number of them over collections, and groups over calibration and evaluation.
-
-What belongs here: the arithmetic of shares, and dividing groups. What does not: which texts fill a share (temporal.py),
-what a group is (the source says), and what the splits are used for (detectors that need calibration, evidence/).
-"""
+"""How texts are shared out: a number of them over collections, and groups over calibration and evaluation."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What a word is: the unit in which a benchmark's lengths are counted.
-
-What belongs here: taking a text apart into words and putting words together to a text. What does not: which words are
-taken (temporal.py).
-"""
+"""What a word is: the unit in which a benchmark's lengths are counted."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Reading what is in an archive, without extracting it: a source distribution (.tar.gz), or a wheel.
-
-What belongs here: which members are read, and how much of them: archives come from elsewhere. What does not: fetching
-(distributions.py), and what the members say.
-"""
+"""Reading what is in an archive, without extracting it: a source distribution (.tar.gz), or a wheel."""
 
 from __future__ import annotations
 

@@ -1,19 +1,22 @@
-"""Distributions from the package index that pip is configured with: fetched and read, neither built nor installed.
-
-What belongs here: which file of the index, and the cache of verified archives. What does not: which index
-(package_index.py), and reading an archive's members (archives.py).
-"""
+"""Distributions from the package index that pip is configured with: fetched and read, neither built nor installed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import requests
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 from packaging.version import InvalidVersion, Version
 from pydantic import ValidationError
 from pypi_simple import (
@@ -47,8 +50,6 @@ from audit_pipeline.fetch.server_answers import (
     OversizedAnswerError,
 )
 
-_SUFFIX = ".tar.gz"
-
 Result = TypeVar("Result")
 
 
@@ -60,35 +61,7 @@ def fetch_archive(project: str, index: Index, downloads: Path) -> Archive:
 
     Raises SourceError if none can be fetched.
     """
-    folder = downloads / canonicalize_name(project)
-    try:
-        with _client(index) as client:
-            page = _fetch_project_page(client, project, index)
-            package, version = choose_source_distribution(page.packages, project)
-            return Archive(str(version), _fetch_distribution(client, package, folder, index))
-    except _FetchError as error:
-        cached = _find_newest_cached_archive(project, folder)
-        if cached is None:
-            raise SourceError(f"{project}: {error}") from error
-        version, path = cached
-        return Archive(str(version), path, f"newer version than {version} not looked up: {error}")
-
-
-def choose_source_distribution(
-    packages: list[DistributionPackage], project: str
-) -> tuple[DistributionPackage, Version]:
-    """The .tar.gz source distribution of the highest final version that is not yanked; SourceError where none is."""
-    candidates = [
-        (version, package)
-        for package in packages
-        if package.package_type == "sdist" and package.filename.endswith(_SUFFIX) and not package.is_yanked
-        for version in [_final_version(package.version)]
-        if version is not None
-    ]
-    if not candidates:
-        raise SourceError(f"{project}: the package index lists no {_SUFFIX} source distribution of a final release")
-    version, package = max(candidates, key=lambda candidate: candidate[0])
-    return package, version
+    return _fetch_newest(_SOURCE, project, index, downloads, None)
 
 
 def fetch_wheel(project: str, index: Index, downloads: Path, version: str | None = None) -> Archive:
@@ -99,50 +72,78 @@ def fetch_wheel(project: str, index: Index, downloads: Path, version: str | None
 
     Raises SourceError if none can be fetched.
     """
+    return _fetch_newest(_WHEEL, project, index, downloads, version)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of distribution: what it is called, how its names end, and how they are read."""
+
+    name: str
+    suffix: str
+    parse: Callable[[str], tuple[Any, ...]]
+
+    def find_version(self, filename: str, project: str, required: str | None) -> Version | None:
+        """The version of a file of ``project``, where it is final, or the one that is required; else None."""
+        try:
+            name, version = self.parse(filename)[:2] if filename.endswith(self.suffix) else ("", Version("0"))
+        except (InvalidSdistFilename, InvalidWheelFilename, InvalidVersion):
+            return None
+        is_wanted = not version.is_prerelease if required is None else version == Version(required)
+        return version if is_wanted and name == canonicalize_name(project) else None
+
+
+_SOURCE = _Kind(".tar.gz source distribution", ".tar.gz", parse_sdist_filename)
+_WHEEL = _Kind("wheel", ".whl", parse_wheel_filename)
+
+
+def _fetch_newest(kind: _Kind, project: str, index: Index, downloads: Path, required: str | None) -> Archive:
     folder = downloads / canonicalize_name(project)
-    if version is not None and (pinned := _find_newest_cached_wheel(project, folder, version)) is not None:
-        return Archive(str(pinned[0]), pinned[1])
+    if required is not None and (pinned := _find_newest_cached(kind, project, folder, required)) is not None:
+        return pinned
     try:
         with _client(index) as client:
-            package, found = choose_wheel(_fetch_project_page(client, project, index).packages, project, version)
-            return Archive(str(found), _fetch_distribution(client, package, folder, index))
+            packages = _fetch_project_page(client, project, index).packages
+            package, version = _choose_newest(kind, packages, project, required)
+            return Archive(str(version), _fetch_distribution(client, package, folder, index))
     except _FetchError as error:
-        cached = None if version is not None else _find_newest_cached_wheel(project, folder, None)
+        cached = None if required is not None else _find_newest_cached(kind, project, folder, None)
         if cached is None:
             raise SourceError(f"{project}: {error}") from error
-        return Archive(str(cached[0]), cached[1], f"newer version than {cached[0]} not looked up: {error}")
+        return replace(cached, fault=f"newer version than {cached.version} not looked up: {error}")
 
 
-def choose_wheel(
-    packages: list[DistributionPackage], project: str, version: str | None
+def _choose_newest(
+    kind: _Kind, packages: list[DistributionPackage], project: str, required: str | None
 ) -> tuple[DistributionPackage, Version]:
-    """The wheel of the highest final version that is not yanked, or of ``version``; SourceError where none is."""
+    """The distribution of the highest final version that is not yanked, or of the one that is ``required``."""
     candidates = [
-        (found, package)
+        (version, package)
         for package in packages
-        if package.package_type == "wheel" and (version is not None or not package.is_yanked)
-        for found in [_wheel_version(package.filename, version)]
-        if found is not None
+        if (version := kind.find_version(package.filename, project, required)) is not None
+        and (required is not None or not package.is_yanked)
     ]
     if not candidates:
-        what = "a final release" if version is None else f"version {version}"
-        raise SourceError(f"{project}: the package index lists no wheel of {what}")
-    newest = max(found for found, _ in candidates)
-    of_newest = [package for found, package in candidates if found == newest]
-    package = min(of_newest, key=lambda wheel: (not wheel.filename.endswith("-none-any.whl"), wheel.filename))
-    return package, newest
+        what = "a final release" if required is None else f"version {required}"
+        raise SourceError(f"{project}: the package index lists no {kind.name} of {what}")
+    newest = max(version for version, _ in candidates)
+    of_newest = [package for version, package in candidates if version == newest]
+    return min(of_newest, key=lambda wheel: (not wheel.filename.endswith("-none-any.whl"), wheel.filename)), newest
+
+
+def _find_newest_cached(kind: _Kind, project: str, folder: Path, required: str | None) -> Archive | None:
+    """The newest distribution in the cache, or that of ``required``, if the file is still what was downloaded."""
+    found = [
+        (version, path)
+        for path in folder.glob(f"*{kind.suffix}")
+        if (version := kind.find_version(path.name, project, required)) is not None and _is_intact(path)
+    ]
+    version, path = max(found, default=(None, None))
+    return None if path is None else Archive(str(version), path)
 
 
 class _FetchError(Exception):
     """The index or the file could not be fetched this time; a cached archive may take its place."""
-
-
-def _final_version(text: str | None) -> Version | None:
-    try:
-        version = Version(text or "")
-    except InvalidVersion:
-        return None
-    return None if version.is_prerelease else version
 
 
 def _client(index: Index) -> PyPISimple:
@@ -222,40 +223,6 @@ def _call_with_retries(action: Callable[[], Result], index: Index) -> Result:
         return build_retryer(RetryPolicy(index.attempts, index.pause), is_transient_fault)(action)
     except requests.RequestException as error:
         raise _FetchError(f"no usable answer from the package index ({format_request_error(error)})") from error
-
-
-def _find_newest_cached_archive(project: str, folder: Path) -> tuple[Version, Path] | None:
-    """The newest archive in the cache that is still what was downloaded."""
-    found: list[tuple[Version, Path]] = []
-    for path in folder.glob(f"*{_SUFFIX}"):
-        stem = path.name.removesuffix(_SUFFIX)
-        name, _, version_text = stem.rpartition("-")
-        version = _final_version(version_text)
-        if version is not None and canonicalize_name(name) == canonicalize_name(project) and _is_intact(path):
-            found.append((version, path))
-    return max(found, default=None)
-
-
-def _wheel_version(filename: str, required_version: str | None) -> Version | None:
-    """The version of a wheel by its name, where that is final, or the one that is required; else None."""
-    try:
-        _, version, _, _ = parse_wheel_filename(filename)
-    except (InvalidWheelFilename, InvalidVersion):
-        return None
-    if required_version is None:
-        return None if version.is_prerelease else version
-    return version if version == Version(required_version) else None
-
-
-def _find_newest_cached_wheel(project: str, folder: Path, required_version: str | None) -> tuple[Version, Path] | None:
-    """The newest wheel in the cache, or that of ``required_version``, if the file is still what was downloaded."""
-    found = [
-        (version, path)
-        for path in sorted(folder.glob("*.whl"))
-        for version in [_wheel_version(path.name, required_version)]
-        if version is not None and parse_wheel_filename(path.name)[0] == canonicalize_name(project) and _is_intact(path)
-    ]
-    return max(found, default=None)
 
 
 def _is_intact(path: Path) -> bool:

@@ -1,8 +1,4 @@
-"""The bytes of a user's file: plain, compressed or from standard input, counted and bounded.
-
-What belongs here: from a path to a stream of bytes or of lines. What does not: what the bytes mean (the module of each
-format).
-"""
+"""The bytes of a user's file: plain, compressed or from standard input, counted and bounded."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ import io
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +20,7 @@ from audit_pipeline.errors import to_one_line
 from audit_pipeline.fetch.rows import UnreadableFileError
 
 STANDARD_INPUT = Path("-")
+COMPRESSIONS = (".gz", ".zst")
 MEBIBYTE = 1024 * 1024
 LINE_LIMIT = 64 * MEBIBYTE
 UNPACKED_LIMIT = 1024 * MEBIBYTE
@@ -40,24 +37,17 @@ _MAGIC = {
 }
 
 
+@dataclass
 class Meter:
-    """How far a file has been read, in bytes as they lie on disk: all of it once it is closed."""
+    """How far a file has been read, in bytes as they lie on disk or in rows: all of it once it is closed."""
 
-    def __init__(self) -> None:
-        self.size = 0
-        self._bytes: io.BufferedReader[Any] | None = None
-
-    def follow(self, content: io.BufferedReader[Any] | None, size: int) -> None:
-        self._bytes, self.size = content, size
-
-    @property
-    def read(self) -> int:
-        return self.size if self._bytes is None else self._bytes.tell()
+    size: int = 0
+    position: Callable[[], int] | None = None
 
     @property
     def share(self) -> float:
         """The share that has been read; 1 where there is nothing to read."""
-        return self.read / self.size if self.size else 1.0
+        return self.position() / self.size if self.size and self.position is not None else 1.0
 
 
 @dataclass(frozen=True)
@@ -66,6 +56,7 @@ class InputFile:
 
     ``name`` is what locations call it; ``kind`` its suffix, ``packed`` what follows that (.gz, .zst).
     ``unpacked_limit``: the most bytes that it may unpack to; None: any number, for readers that keep nothing.
+    ``string_lines``: the column of a value of JSON that is a string and no object; None: it is no row.
     ``spooled`` holds what came by standard input.
     """
 
@@ -74,6 +65,7 @@ class InputFile:
     kind: str
     packed: str = ""
     unpacked_limit: int | None = UNPACKED_LIMIT
+    string_lines: str | None = None
     spooled: IO[bytes] | None = None
     meter: Meter = field(default_factory=Meter, compare=False)
 
@@ -90,8 +82,8 @@ def open_bytes(file: InputFile) -> Iterator[BinaryIO]:
         size = raw.seek(0, io.SEEK_END)
         raw.seek(0)
         content = io.BufferedReader(_NonClosingReader(raw), _BUFFER)
-        file.meter.follow(content, size)
-        stack.callback(file.meter.follow, None, size)
+        file.meter.size, file.meter.position = size, content.tell
+        stack.callback(setattr, file.meter, "position", None)
         if not file.packed:
             yield cast(BinaryIO, content)
             return
@@ -135,6 +127,12 @@ def lines_of(file: InputFile, binary: BinaryIO) -> Iterator[tuple[int, bytes]]:
             line = line.removeprefix(codecs.BOM_UTF8)
         if line.strip():
             yield number, line.rstrip(b"\r\n")
+
+
+def decode_text(binary: BinaryIO) -> io.TextIOWrapper:
+    """The bytes as text, line ends as they are. Bytes that are not UTF-8 become lone surrogates: they cost the row that
+    holds them and no other. Closing it closes ``binary``."""
+    return io.TextIOWrapper(binary, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
 def require_length(file: InputFile, line: bytes | str, number: int) -> None:

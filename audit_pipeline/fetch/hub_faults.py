@@ -1,8 +1,4 @@
-"""What the hub's clients raise, in plain words: which of their errors may pass, and what to do about each.
-
-What belongs here: the errors of huggingface_hub, `datasets` and the hub's file system. What does not: which files are
-fetched (models/locate.py, models/watch.py, benchmarks/rows_origin.py, references/corpus.py).
-"""
+"""What the hub's clients raise, in plain words: which of their errors may pass, and what to do about each."""
 
 from __future__ import annotations
 

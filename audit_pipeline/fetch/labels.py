@@ -1,8 +1,4 @@
-"""Labels as files spell them: member, non-member, unknown, and those that cannot be understood.
-
-What belongs here: the spellings, and keeping count of the others. What does not: which column holds labels, and labels
-whose meaning a benchmark's entry states (benchmarks/rows.py).
-"""
+"""Labels as files spell them: member, non-member, unknown, and those that cannot be understood."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which package index is used: that which pip is configured with.
-
-What belongs here: pip's configuration. What does not: asking the index (distributions.py).
-"""
+"""Which package index is used: that which pip is configured with."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Trying again: which faults of the surroundings may be gone in a moment, and how long to wait for that.
 
-What belongs here: the one policy of everything that asks a server, and of Dagster's assets. What does not: what is
-tried, and how often (each caller's `RetryPolicy`); faults of the graphics card (operate/dagster/retries.py).
-
 Files and pages are fetched by requests: dagster and pypi-simple bring it, and its raw stream lets
 connectors/polite_client.py limit what an answer unpacks to. huggingface_hub speaks httpx2, and so does
 endpoints/client.py, which has many requests under way at a time.

@@ -1,9 +1,6 @@
 """Answers of servers as they may be kept: no longer than they can be, and without the keys that they were asked with.
 
-What belongs here: the bound on what an answer unpacks to, and searching it for keys, for all of our clients: model
-servers, chat, hub, package index, timestamps, webhooks and crawls. What does not: how long an answer can be (each
-client), which faults may pass (retry.py).
-
+All of our clients use it: model servers, chat, hub, package index, timestamps, webhooks and crawls.
 A client of httpx or httpx2 calls :func:`guard_response` or :func:`guard_response_async` before the body is
 read, as in its hook for responses; a session of requests has a :class:`GuardedAdapter`. gzip and deflate are taken,
 which zlib unpacks in bounded steps, and nothing else is asked for.

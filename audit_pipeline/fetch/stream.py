@@ -1,24 +1,14 @@
-"""The rows of a file as a stream that can be read more than once, one by one or side by side, and its texts.
-
-What belongs here: what every format offers, and what holds for all of them; a piece of rows side by side, as columns,
-for code that reads hundreds of thousands. What does not: any one format and how its columns are read (its module),
-reading a whole file (the table of formats), what a cell means.
-"""
+"""The rows of a file as a stream that can be read more than once, its texts, and the declaration of a format."""
 
 from __future__ import annotations
 
-import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, cast
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TypeAlias
 
 from audit_pipeline.fetch.file_bytes import InputFile, faults_as_errors
 from audit_pipeline.fetch.rows import (
-    LOOKED_AT,
     Row,
     Skipped,
     SkippedRows,
@@ -28,105 +18,28 @@ from audit_pipeline.fetch.rows import (
     choose_column,
     column_names,
     find_column,
-    texts_of,
-    unicode_problem,
+    text_row,
 )
 
-ROWS_OF_A_PIECE = 256
+Entries: TypeAlias = Iterator[Row | Skipped]
 
-Cells: TypeAlias = pa.Array | Sequence[object]
-"""The cells of a column: an array of strings, whole numbers, floats of 64 bits or truth values; or, where they are
-anything else or of several types, the values that a Row has."""
-
-_TYPES: Mapping[type, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+# How many rows are searched for a column if the file itself does not name its columns.
+_SEARCHED = 1000
+_COUNTED = 2000
 
 
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """Rows that follow each other in a file: ``columns`` of n cells each, by name, null where a row has no such cell.
+@dataclass(frozen=True)
+class RowFormat:
+    """A format of files of rows: the suffixes of its names, and what opens a file.
 
-    ``locations`` [n] (string) and ``indices`` [n] (int64) are those of :class:`Row`; ``skipped`` are the rows between
-    them that cannot be read.
+    ``is_compressible``: its files are also read as .gz and .zst. ``has_columns``: False where a row is a text alone.
+    ``open`` raises UnreadableFileError where the file cannot be opened as one of the format.
     """
 
-    columns: Mapping[str, Cells]
-    locations: pa.Array
-    indices: pa.Array
-    skipped: tuple[Skipped, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.locations)
-
-    def entries(self) -> Iterator[Row | Skipped]:
-        """The same rows one by one, those that cannot be read in their places."""
-        cells = [cells.to_pylist() if isinstance(cells, pa.Array) else cells for cells in self.columns.values()]
-        values = zip(*cells, strict=True) if cells else itertools.repeat((), len(self))
-        rows = (
-            Row(location, index, dict(zip(self.columns, row, strict=True)))
-            for location, index, row in zip(self.locations.to_pylist(), self.indices.to_pylist(), values, strict=True)
-        )
-        return heapq.merge(rows, self.skipped, key=lambda entry: entry.index)
-
-
-def pieces_of(entries: Iterable[Row | Skipped]) -> Iterator[Piece]:
-    """Rows in their order, side by side."""
-    entries = iter(entries)
-    while rows := list(itertools.islice(entries, ROWS_OF_A_PIECE)):
-        yield piece_of(rows)
-
-
-def piece_of(entries: Iterable[Row | Skipped]) -> Piece:
-    """These rows side by side; one that holds a string which is not valid Unicode cannot be read."""
-    entries = list(entries)
-    rows = [entry for entry in entries if isinstance(entry, Row)]
-    values = [row.values for row in rows]
-    names = dict.fromkeys(itertools.chain.from_iterable(values))
-    try:
-        columns = {name: _cells([row.get(name) for row in values]) for name in names}
-    except UnicodeEncodeError:
-        return piece_of(_skip_if_invalid(entry) for entry in entries)
-    return Piece(
-        columns,
-        pa.array([row.location for row in rows], pa.string()),
-        pa.array([row.index for row in rows], pa.int64()),
-        tuple(entry for entry in entries if isinstance(entry, Skipped)),
-    )
-
-
-def locations_of(name: str, numbers: pa.Array) -> pa.Array:
-    """Where rows are in the file ``name``, by the numbers of their lines, or rows."""
-    return pc.binary_join_element_wise(pa.scalar(name), numbers.cast(pa.string()), ":")
-
-
-def _cells(values: Sequence[object]) -> Cells:
-    """Raises UnicodeEncodeError for a lone surrogate in a string."""
-    kinds = set(map(type, values)) - {type(None)}
-    if not kinds:
-        return pa.nulls(len(values), pa.string())
-    if len(kinds) == 1 and (kind := _TYPES.get(*kinds)) is not None:
-        try:
-            return pa.array(values, kind)
-        except OverflowError:
-            return values
-    "".join(value for value in values if isinstance(value, str)).encode()
-    return values
-
-
-def _skip_if_invalid(entry: Row | Skipped) -> Row | Skipped:
-    if isinstance(entry, Skipped):
-        return entry
-    for name, value in entry.values.items():
-        problem = unicode_problem(value) if isinstance(value, str) else None
-        if problem is not None:
-            return Skipped(entry.location, entry.index, f"column '{name}' {problem}")
-    return entry
-
-
-Entries = Iterator[Row | Skipped]
-Read = Iterator[Row | Skipped] | Iterator[Piece]
-"""What a format gives: rows one by one, or side by side where it keeps them so."""
-
-_GLANCED_AT = 2000
+    suffixes: tuple[str, ...]
+    open: Callable[[InputFile], RowStream]
+    is_compressible: bool = False
+    has_columns: bool = True
 
 
 @dataclass(frozen=True)
@@ -147,36 +60,21 @@ class RowStream:
     """
 
     file: InputFile
-    read: Callable[[Sequence[str] | None], Read]
+    read: Callable[[Sequence[str] | None], Entries]
     columns: tuple[str, ...] | None = None
     count: int | None = None
     note: str | None = None
-
-    def pieces(self) -> Iterator[Piece]:
-        """Every row of the file, side by side, a piece at a time; raises as :meth:`entries` does."""
-        found = self._read(None)
-        for first in found:
-            every = itertools.chain([first], found)
-            # A format gives either pieces or rows.
-            yield from cast(Iterator[Piece], every) if isinstance(first, Piece) else pieces_of(cast(Entries, every))
 
     def entries(self, columns: Sequence[str] | None = None) -> Entries:
         """Every row; of formats that keep columns apart only ``columns``, where given.
 
         Raises UnreadableFileError where the file, or the rest of it, cannot be read, and where it holds no row.
         """
-        for item in self._read(columns):
-            if isinstance(item, Piece):
-                yield from item.entries()
-            else:
-                yield item
-
-    def _read(self, columns: Sequence[str] | None) -> Iterator[Row | Skipped | Piece]:
         empty = True
         with faults_as_errors(self.file):
-            for item in self.read(columns):
+            for entry in self.read(columns):
                 empty = False
-                yield item
+                yield entry
         if empty:
             raise UnreadableFileError(self.file.path, "the file holds no rows")
 
@@ -193,14 +91,14 @@ class TextStream:
     ``taken`` is how many texts have been taken.
 
     ``column`` holds the text (None: ``text``, else ``input``, else the only column); of the other columns a row
-    keeps at least those of ``also`` that exist.
+    keeps at least those of ``extra_columns`` that exist.
     """
 
     def __init__(self, rows: RowStream, column: str | None, extra_columns: Sequence[str] = ()) -> None:
         self.rows = rows
         self.skipped = SkippedRows()
         self.taken = 0
-        self._column, self._also = column, extra_columns
+        self._column, self._extra_columns = column, extra_columns
 
     def __iter__(self) -> Iterator[TextRow]:
         """Every text, from the beginning.
@@ -229,7 +127,7 @@ class TextStream:
         Raises as :meth:`__iter__` does, for these rows.
         """
         texts = iter(self)
-        for _ in itertools.islice(texts, _GLANCED_AT):
+        for _ in itertools.islice(texts, _COUNTED):
             pass
         goes_on = next(texts, None) is not None
         rows_read = self.taken + self.skipped.count
@@ -240,19 +138,40 @@ class TextStream:
         it is read from now on. ``name`` where there is none, and UnreadableFileError if it is ``required``."""
         columns: Sequence[str] | None = self.rows.columns
         if columns is None:
-            first = itertools.islice(self.rows.entries(), LOOKED_AT)
-            columns = column_names(row for row in first if isinstance(row, Row))
+            columns = column_names(itertools.islice(self.rows.entries(), _SEARCHED))
         found = find_column(columns, name)
         if found is None and required:
             choose_column(self.rows.file.path, columns, name)
-        self._also = [*self._also, found or name]
+        self._extra_columns = [*self._extra_columns, found or name]
         return found or name
 
     def entries(self) -> Iterator[TextRow | Skipped]:
-        """Every row, with its text or the reason why there is none; raises as :meth:`RowStream.entries` does."""
+        """Every row, with its text or the reason why there is none; raises as :meth:`RowStream.entries` does, and
+        UnreadableFileError where no row has the column."""
         path, columns, column = self.rows.file.path, self.rows.columns, self._column
-        columns_read: list[str] | None = None
         if columns is not None:
             column = choose_column(path, columns, column)
-            columns_read = [name for name in dict.fromkeys((column, *self._also)) if name in columns]
-        yield from texts_of(self.rows.entries(columns_read), path, column, columns)
+            wanted = [name for name in dict.fromkeys((column, *self._extra_columns)) if name in columns]
+            yield from (_read_text(entry, column) for entry in self.rows.entries(wanted))
+            return
+        entries = self.rows.entries()
+        first = list(itertools.islice(entries, _SEARCHED))
+        goes_on = len(first) == _SEARCHED
+        names = column_names(first)
+        if all(isinstance(entry, Skipped) for entry in first):
+            yield from (_read_text(entry, "") for entry in first)
+            if goes_on:
+                raise UnreadableFileError(path, f"none of its first {_SEARCHED:,} rows can be read")
+            return
+        # A column that is named may begin after the first rows.
+        column = column if column is not None and goes_on else choose_column(path, names, column)
+        found = column in names
+        for entry in itertools.chain(first, entries):
+            found = found or (isinstance(entry, Row) and column in entry.values)
+            yield _read_text(entry, column)
+        if not found:
+            choose_column(path, names, column)
+
+
+def _read_text(entry: Row | Skipped, column: str) -> TextRow | Skipped:
+    return entry if isinstance(entry, Skipped) else text_row(entry, column)

@@ -22,7 +22,7 @@ from audit_pipeline.benchmarks.rows import parse_name
 from audit_pipeline.catalogue.contracts import EXAMPLES
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.formats import read_rows
-from audit_pipeline.fetch.rows import Skipped, SkippedRows, build_unusable_file_error
+from audit_pipeline.fetch.rows import Skipped, SkippedRows, UnusableRowError, build_unusable_file_error
 from audit_pipeline.metrics.intervals import NO_INTERVAL, Interval
 from audit_pipeline.metrics.rates import Rate, difference_interval, grouped_rate
 from audit_pipeline.metrics.roc import Bools, Floats
@@ -105,7 +105,7 @@ def read_results(path: Path) -> ResultsFile:
         value, problem = to_correctness(own.get(measure))
         position = row.values.get("doc_id")
         position = position if type(position) is int and position >= 0 else None
-        name = None if is_harness else parse_name(row.values.get("item"))[0] or None
+        name = None if is_harness else parse_name(row.values.get("item"))
         if problem is not None or (name is None and position is None):
             skipped.add(Skipped(row.location, row.index, f"{measure}: {problem}" if problem else "it names no item"))
             continue
@@ -195,12 +195,9 @@ def match_results(file: ResultsFile, examples: pa.Table, manifest: Record) -> Ma
     positions: dict[str, int] = {}
     unmatched = 0
     for result in file.results:
-        if template is None:
-            parts = [result.columns.get(spec[name]) for name in ("context_column", "text_column") if spec.get(name)]
-            text = "".join(part for part in parts if isinstance(part, str))
-        else:
-            text = template.fill(result.columns)[0] if result.columns else ""
-        name = texts.get(text) or names.get(result.name or parse_name(result.columns.get(spec.get("id_column")))[0])
+        name = texts.get(_fill_text(spec, template, result.columns)) or names.get(
+            result.name or parse_name(result.columns.get(spec.get("id_column"))) or ""
+        )
         if name is None:
             unmatched += 1
             continue
@@ -222,6 +219,17 @@ def _index_unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     pairs = list(pairs)
     counts = Counter(key for key, _ in pairs)
     return {key: name for key, name in pairs if counts[key] == 1}
+
+
+def _fill_text(spec: Record, template: RowTemplate | None, columns: Mapping[str, object]) -> str:
+    """The text that a benchmark's entry makes of a row's columns; empty where it makes none."""
+    if template is not None:
+        try:
+            return template.fill(columns) if columns else ""
+        except UnusableRowError:
+            return ""
+    parts = [columns.get(spec[name]) for name in ("context_column", "text_column") if spec.get(name) is not None]
+    return "".join(part for part in parts if isinstance(part, str))
 
 
 def list_clean_positions(

@@ -30,7 +30,8 @@ from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.fetch.formats import SUFFIXES, digest_of, has_row_format, open_texts
 from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, fault_of, hub_faults_as_errors
-from audit_pipeline.fetch.rows import Row, Skipped, TextRow, UnreadableFileError, json_row, text_row
+from audit_pipeline.fetch.row_formats.json_lines import json_row
+from audit_pipeline.fetch.rows import Row, Skipped, TextRow, UnreadableFileError, text_row
 from audit_pipeline.sources.config import require_source
 
 State = Mapping[str, Any]

@@ -1,7 +1,7 @@
 """The rows of a table of scores that a user hands over: what each says, and why some cannot be used.
 
 What belongs here: which columns there may be, what their cells mean, which rows cannot be used and which contradict
-each other. What does not: how a file comes to its cells (fetch/stream.py), splits and the tables that findings are
+each other. What does not: how a file comes to its rows (fetch/formats.py), splits and the tables that findings are
 drawn from (given_scores.py).
 
 Every cell is read as a string. What a string means is found out once for each distinct one, in Python; what follows for
@@ -17,6 +17,7 @@ are some, ``group`` (the book or document that a text is of; without it every te
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -32,12 +33,19 @@ from audit_pipeline.catalogue.contracts import canonical_json
 from audit_pipeline.catalogue.duckdb_connections import open_in_memory
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.formats import read_pieces
+from audit_pipeline.fetch.formats import open_rows
 from audit_pipeline.fetch.labels import NOT_UNDERSTOOD, LabelReader, format_label, label_of
-from audit_pipeline.fetch.rows import Skipped
-from audit_pipeline.fetch.stream import Cells, Piece
+from audit_pipeline.fetch.rows import (
+    Row,
+    Skipped,
+    SkippedRows,
+    build_unusable_file_error,
+    column_names,
+    unicode_problem,
+)
 from audit_pipeline.separability import blind_controls
 
+_ROWS_AT_ONCE = 4096
 _NO_NUMBER = "score is no number"
 _LARGEST = 1e100
 """Beyond it sums of squares are no numbers any more: such a score is taken as infinite."""
@@ -198,50 +206,63 @@ def _read_cells(file: Path) -> tuple[pa.Table, set[str], list[Skipped]]:
     batches: list[pa.RecordBatch] = []
     names: set[str] = set()
     skipped: list[Skipped] = []
-    for piece in read_pieces(file):
-        batches.append(_build_cell_batch(piece))
-        names.update(piece.columns)
-        skipped += piece.skipped
-    return pa.Table.from_batches(batches), names, skipped
+    entries = open_rows(file).entries()
+    while chunk := list(itertools.islice(entries, _ROWS_AT_ONCE)):
+        rows = [entry for entry in chunk if isinstance(entry, Row)]
+        skipped += [entry for entry in chunk if isinstance(entry, Skipped)]
+        names.update(column_names(rows))
+        try:
+            batches.append(_build_cell_batch(rows))
+        except UnicodeEncodeError:
+            problems = [_find_invalid_cell(row) for row in rows]
+            skipped += [problem for problem in problems if problem is not None]
+            batches.append(
+                _build_cell_batch([row for row, problem in zip(rows, problems, strict=True) if problem is None])
+            )
+    cells = pa.Table.from_batches(batches)
+    if not len(cells):
+        raise build_unusable_file_error(file, SkippedRows(len(skipped), skipped[:1]))
+    return cells, names, sorted(skipped, key=lambda row: row.index)
 
 
-def _build_cell_batch(piece: Piece) -> pa.RecordBatch:
-    nothing = pa.nulls(len(piece), pa.string())
-    strings = {name: _as_strings(piece.columns.get(name, nothing)) for name in _STRINGS}
-    parameters = piece.columns.get("parameters", nothing)
-    scores = [_parse_score(cell) for cell in _as_list(piece.columns.get("score", nothing))]
+def _find_invalid_cell(row: Row) -> Skipped | None:
+    problems = ((name, unicode_problem(cell)) for name, cell in row.values.items() if isinstance(cell, str))
+    first = next(((name, problem) for name, problem in problems if problem is not None), None)
+    return first and Skipped(row.location, row.index, f"column '{first[0]}' {first[1]}")
+
+
+def _build_cell_batch(rows: Sequence[Row]) -> pa.RecordBatch:
+    """Raises UnicodeEncodeError for a lone surrogate in a string."""
+    columns = {name: [row.values.get(name) for row in rows] for name in column_names(rows)}
+
+    def as_strings(name: str, as_string: Callable[[object], str] = format_label) -> pa.StringArray:
+        """The cells of a column, trimmed; empty where there is nothing (null, NaN)."""
+        if name not in columns:
+            return pa.repeat("", len(rows))
+        if set(map(type, columns[name])) <= {str, type(None)}:
+            return pc.fill_null(pc.utf8_trim_whitespace(pa.array(columns[name], pa.string())), "")
+        return pa.array(map(as_string, columns[name]), pa.string())
+
+    strings = {name: as_strings(name) for name in _STRINGS}
+    scores = [_parse_score(cell) for cell in columns.get("score", [None] * len(rows))]
     return pa.RecordBatch.from_pydict(
         {
             **strings,
             # An hour of the day makes no other date.
             "published": pc.utf8_slice_codeunits(strings["published"], 0, 10),
-            "parameters": _as_strings(parameters, _as_json),
+            "parameters": as_strings("parameters", _as_json),
             # What a row says of its detector, as it is written: rows without ids are counted by it.
-            "counted_by": pc.binary_join_element_wise(strings["detector"], _as_strings(parameters), ""),
+            "counted_by": pc.binary_join_element_wise(strings["detector"], as_strings("parameters"), ""),
             "score": pa.array([score for score, _ in scores], pa.float64()),
             "unscored": pa.array([why for _, why in scores], pa.string()),
-            "location": piece.locations,
-            "place": piece.indices,
+            "location": pa.array([row.location for row in rows], pa.string()),
+            "place": pa.array([row.index for row in rows], pa.int64()),
         }
     )
 
 
-def _as_strings(cells: Cells, as_string: Callable[[object], str] = format_label) -> pa.StringArray:
-    """Every cell as a string without the white space around it; empty where there is nothing (null, NaN).
-
-    ``as_string`` makes one of what is no string.
-    """
-    if isinstance(cells, pa.Array) and not pa.types.is_primitive(cells.type):
-        return pc.fill_null(pc.utf8_trim_whitespace(cells.cast(pa.string())), "")
-    return pa.array([as_string(cell) for cell in _as_list(cells)], pa.string())
-
-
 def _as_json(cell: object) -> str:
     return json.dumps(cell) if isinstance(cell, dict) else format_label(cell)
-
-
-def _as_list(cells: Cells) -> Sequence[object]:
-    return cells.to_pylist() if isinstance(cells, pa.Array) else cells
 
 
 def _parse_score(cell: object) -> tuple[float | None, str | None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -19,9 +19,9 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from audit_pipeline.catalogue.paths import is_workspace
 from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.fetch.arrow import detect_saved_kind
 from audit_pipeline.fetch.formats import ROW_SUFFIXES, read_rows, suffix_of
-from audit_pipeline.fetch.rows import Row, choose_column, column_names, text_of, text_problem
+from audit_pipeline.fetch.row_formats.arrow import detect_saved_kind
+from audit_pipeline.fetch.rows import Row, UnusableRowError, choose_column, column_names, day_of, text_of, text_problem
 from audit_pipeline.sources.base import (
     FILE_NAME,
     Collection,
@@ -204,28 +204,20 @@ def _read_row_documents(
         row_name = f"{name}#{row.index}"
         try:
             documents.append(_row_document(row_name, path, collection, row, text_column, settings))
-        except _UnusableRowError as unusable:
+        except UnusableRowError as unusable:
             left_out.append(LeftOut(row_name, f"{row.location}: {unusable}"))
     return documents, left_out
-
-
-class _UnusableRowError(Exception):
-    """Why a row makes no document."""
 
 
 def _row_document(
     name: str, path: Path, collection: str, row: Row, text_column: str, settings: LocalFilesSettings
 ) -> Document:
-    text, problem = text_of(row.values, text_column)
-    if problem is not None:
-        raise _UnusableRowError(problem)
+    text = text_of(row.values, text_column)
     title = _parse_label(row.values, settings.title_column) or f"{path.stem} {row.index + 1}"
     group = _parse_label(row.values, settings.group_column)
     if settings.group_column is not None and group is None:
-        raise _UnusableRowError(f"column '{settings.group_column}' names no group")
-    published = None
-    if settings.date_column is not None:
-        published = _parse_published_date(row.values.get(settings.date_column), settings.date_column)
+        raise UnusableRowError(f"column '{settings.group_column}' names no group")
+    published = None if settings.date_column is None else day_of(row.values, settings.date_column)
     return _document(settings, collection, name, path, title, text, published, group)
 
 
@@ -267,24 +259,8 @@ def _parse_label(values: Mapping[str, object], column: str | None) -> str | None
         return str(value)
     problem = text_problem(value)
     if problem is not None or not isinstance(value, str):
-        raise _UnusableRowError(f"column '{column}' {problem}")
+        raise UnusableRowError(f"column '{column}' {problem}")
     return value
-
-
-def _parse_published_date(value: object, column: str) -> date | None:
-    """A date, or the day of a datetime as written; None where the row has none."""
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
-    if isinstance(value, datetime):
-        return value.date()
-    if isinstance(value, date):
-        return value
-    if isinstance(value, str):
-        try:
-            return datetime.fromisoformat(value.strip()).date()
-        except ValueError:
-            pass
-    raise _UnusableRowError(f"column '{column}' is not an ISO date: {value!r}")
 
 
 SOURCE = Source(

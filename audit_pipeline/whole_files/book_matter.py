@@ -1,7 +1,4 @@
-"""Front and back matter: text in a book's file that is not the book.
-
-What belongs here: telling title pages, imprints, contents, licences, notes and indexes from the text, by the marks that
-Project Gutenberg sets, by epub:type, and by how such pages look. What does not: reading files (epub.py, files.py).
+"""A book as one document, without front and back matter: text in its file that is not the book.
 
 A window that says "Project Gutenberg" or "Copyright 2024" tells a member from a non-member without any model. What is
 dropped is dropped by whole lines; what stays, stays as it was. Where it cannot be told, the text stays: the rules look
@@ -12,11 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import islice, pairwise
+from pathlib import Path
 from typing import TypeVar
 
-from audit_pipeline.whole_files.document import WholeDocument
-from audit_pipeline.whole_files.epub import Chapter, Epub
+from audit_pipeline.errors import DataError
+from audit_pipeline.whole_files.document import NoTextError, WholeDocument
+from audit_pipeline.whole_files.epub import Chapter, Epub, EpubError, read_epub
 from audit_pipeline.whole_files.legible import explain_illegible
 from audit_pipeline.whole_files.places import Places, chapter_label
 from audit_pipeline.whole_files.prose import SECTION_GAP, Prose, prose
@@ -114,6 +114,26 @@ _CREDITS_WORDS = 120
 _COPYRIGHT_WORDS = 400
 _MOST_CAPTION_LINES = 12
 _NAMED = 3
+
+
+def read_book(path: Path) -> WholeDocument:
+    """The book without front and back matter, or all of it where nothing else is in it.
+
+    Raises NoTextError where there is no text at all, and DataError where it cannot be read.
+    """
+    try:
+        book = read_epub(path)
+    except EpubError as error:
+        raise DataError(f"{path}: {error}") from error
+    whole = epub_text(book)
+    if not whole.text:
+        # What looks like nothing but matter may be a short text with a notice in it.
+        chapters = [(chapter, prose(chapter.markup)) for chapter in book.chapters]
+        text, places = join_chapters(chapters, lambda lines: range(len(lines)))
+        whole = replace(whole, text=text, places=places)
+    if not whole.text.strip():
+        raise NoTextError(f"{path}: no text in it, only pictures or nothing")
+    return whole
 
 
 def epub_text(book: Epub) -> WholeDocument:

@@ -1,8 +1,7 @@
 """A file that is one document: what reading it gives, and reading it with the reader for its suffix.
 
-What belongs here: the text with what the file says of itself, why there is none, which formats there are, and text
-files, which need no parser. What does not: any other format (its own module): a format's parser is imported when a
-file of it is read. Marks within a text file are text: Markdown is read as it is written.
+A format's parser is imported when a file of it is read. Marks within a text file are text: Markdown is read as it is
+written.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ _READERS = {
     ".html": "html.read_html",
     ".htm": "html.read_html",
     ".xhtml": "html.read_html",
-    ".epub": "book.read_book",
+    ".epub": "book_matter.read_book",
     ".pdf": "pdf.read_pdf",
     ".docx": "docx.read_docx",
 }

@@ -1,8 +1,6 @@
 """Word files (.docx).
 
-What belongs here: the limits that keep a hostile file from harming, the file as running text, and its title. What does
-not: the format itself, which mammoth knows: content controls, text boxes and accepted insertions are read, deletions
-and comments are not.
+mammoth knows the format: content controls, text boxes and accepted insertions are read, deletions and comments are not.
 """
 
 from __future__ import annotations

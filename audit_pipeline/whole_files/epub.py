@@ -1,8 +1,5 @@
 """Reading an EPUB without trusting it: its members one by one, its metadata, its chapters as they are.
 
-What belongs here: the container, the package file, the reading order, and every limit that keeps a hostile file from
-harming. What does not: a chapter as running text (prose.py), which chapters are front and back matter (book_matter.py).
-
 Nothing is unpacked to disk. Copy protection is noticed and left alone.
 """
 

@@ -1,8 +1,4 @@
-"""Web pages.
-
-What belongs here: the bytes of a page to its running text. What does not: telling an article from the text around
-it, beyond the element that the page itself names as its main one.
-"""
+"""Web pages."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Whether characters can be text of a language, or are what is left where a font or an encoding was not understood.
 
-What belongs here: the rule, and the frequencies that it rests on. What does not: reading files, and which part of a
-file is judged at a time (the reader of each format). Nothing is repaired: what is no text is left out and named.
-
 The rule spares every language, code, tables and verse, and what is short. docs/input-files.md has its error rates.
+Nothing is repaired: what is no text is left out and named.
 """
 
 from __future__ import annotations

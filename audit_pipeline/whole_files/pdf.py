@@ -1,8 +1,7 @@
-"""PDF files.
+"""PDF files, as PDFium reads them (by pypdfium2).
 
-What belongs here: pages to lines, lines to running text, and the limits. What does not: the format itself, which PDFium
-knows (by pypdfium2): it reads what every browser shows, and files whose owner forbids printing or changing, as all
-viewers do. pypdf needs another package for these, and marks no hyphen at a line's end.
+PDFium reads what every browser shows, and files whose owner forbids printing or changing, as all viewers do. pypdf
+needs another package for these, and marks no hyphen at a line's end.
 
 A PDF holds no paragraphs and no words, only letters at places. So lines are joined again here: a line that is clearly
 shorter than the page's others ends a paragraph, and what stands at the head or foot of many pages is left out.

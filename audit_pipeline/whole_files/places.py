@@ -1,8 +1,4 @@
-"""Where words are in the file that they were read from: page, chapter and paragraph, or line.
-
-What belongs here: what pages and chapters are called, and describing a character's place. What does not: finding out
-where pages and chapters begin (the reader of each format).
-"""
+"""Where words are in the file that they were read from: page, chapter and paragraph, or line."""
 
 from __future__ import annotations
 

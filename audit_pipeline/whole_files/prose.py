@@ -1,8 +1,4 @@
-"""XHTML as running text.
-
-What belongs here: which elements are read, where paragraphs part, and what a page says of itself. What does not: files
-(epub.py, html.py), and which pages are front and back matter (book_matter.py).
-"""
+"""XHTML as running text."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from pydantic_core import PydanticUndefined
 from audit_pipeline.asking import config as asking
 from audit_pipeline.benchmarks import config as benchmarks
 from audit_pipeline.benchmarks.config import BUILDERS
-from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSettings
+from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelColumnSettings, RowsSettings
 from audit_pipeline.benchmarks.settings import DocumentsSettings, FamilySettings
 from audit_pipeline.controls import config as controls
 from audit_pipeline.detectors.page import escape_markdown, format_markdown_table
@@ -51,6 +51,7 @@ _SHARED: Mapping[type[FamilySettings], str] = {
     FamilySettings: "Every family",
     DocumentsSettings: "Families that are drawn from documents (temporal, shelf)",
     RowsSettings: "Families of rows (labelled, sides, templated, online)",
+    LabelColumnSettings: "Families of rows whose labels a column has (labelled, templated, online)",
     GroupedRowsSettings: "Families of rows that name groups and dates (labelled, sides, templated)",
 }
 

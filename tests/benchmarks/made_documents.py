@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ from audit_pipeline.benchmarks.builders.shelf import ShelfSettings
 from audit_pipeline.benchmarks.builders.sides import SidesSettings
 from audit_pipeline.benchmarks.builders.templated import TemplatedSettings
 from audit_pipeline.benchmarks.builders.temporal import TemporalSettings
-from audit_pipeline.benchmarks.settings import BenchmarkSpec
+from audit_pipeline.benchmarks.settings import BenchmarkSpec, FamilySettings
 from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
 from audit_pipeline.catalogue.files import table_from_rows
 
@@ -67,94 +67,79 @@ def documents_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     return table_from_rows(rows, DOCUMENTS)
 
 
-def temporal_spec(words: int = 10, family: str = "made", **changes: Any) -> BenchmarkSpec:
-    fields: dict[str, Any] = {
-        "builder": "temporal",
-        "description": "made up",
+_DEFAULTS: dict[type[FamilySettings], dict[str, Any]] = {
+    TemporalSettings: {
         "sources": ["made"],
         "member_before": date(2022, 1, 1),
         "nonmember_from": date(2025, 1, 1),
-        "words": [words],
         "windows_per_document": 3,
         "calibration_fraction": 0,
-        "seed": 5,
-        **changes,
-    }
-    return BenchmarkSpec(family, words, TemporalSettings.model_validate(fields))
-
-
-def labelled_spec(words: int = 32, family: str = "rows", **changes: Any) -> BenchmarkSpec:
-    fields: dict[str, Any] = {
-        "builder": "labelled",
-        "description": "made up",
+    },
+    ShelfSettings: {"sources": ["made"], "windows_per_document": 3},
+    LabelledSettings: {
         "path": "/nowhere",
         "split": "Rows_length{words}",
-        "words": [words],
         "design": "temporal",
         "calibration_fraction": 0,
-        "seed": 5,
-        **changes,
-    }
-    return BenchmarkSpec(family, words, LabelledSettings.model_validate(fields))
-
-
-_ROWS = {
-    "description": "made up",
-    "path": "/nowhere",
-    "calibration_fraction": 0,
-    "seed": 5,
-}
-
-
-def sides_spec(words: int | None = None, family: str = "two", **changes: Any) -> BenchmarkSpec:
-    fields: dict[str, Any] = {
-        **_ROWS,
-        "builder": "sides",
-        "words": "any" if words is None else [words],
+    },
+    SidesSettings: {
+        "path": "/nowhere",
         "members": {"files": ["train/rows.jsonl"]},
         "nonmembers": {"files": ["test/rows.jsonl"]},
         "design": "selected",
-        **changes,
-    }
-    return BenchmarkSpec(family, words, SidesSettings.model_validate(fields))
-
-
-def templated_spec(family: str = "items", **changes: Any) -> BenchmarkSpec:
-    fields: dict[str, Any] = {
-        **_ROWS,
-        "builder": "templated",
-        "words": "any",
+        "calibration_fraction": 0,
+    },
+    TemplatedSettings: {
+        "path": "/nowhere",
         "split": "test",
         "template": "Question: {{ question }}\nAnswer: {{ answer }}",
-        **changes,
-    }
-    return BenchmarkSpec(family, None, TemplatedSettings.model_validate(fields))
-
-
-def shelf_spec(words: Any = 10, family: str = "shelf", **changes: Any) -> BenchmarkSpec:
-    fields: dict[str, Any] = {
-        "builder": "shelf",
-        "description": "made up",
-        "sources": ["made"],
-        "words": words if words == "any" else [words],
-        "windows_per_document": 3,
-        "seed": 5,
-        **changes,
-    }
-    return BenchmarkSpec(family, words, ShelfSettings.model_validate(fields))
-
-
-def online_spec(words: Any = 4, family: str = "online", **changes: Any) -> BenchmarkSpec:
-    fields: dict[str, Any] = {
-        **_ROWS,
-        "builder": "online",
-        "words": words if words == "any" else [words],
+        "calibration_fraction": 0,
+    },
+    OnlineSettings: {
+        "path": "/nowhere",
         "split": "Rows_length{words}",
         "lengths": [4, 8],
         "design": "temporal",
+        "calibration_fraction": 0,
+    },
+}
+
+
+def _spec(settings: type[FamilySettings], family: str, words: Any, changes: Mapping[str, Any]) -> BenchmarkSpec:
+    (builder,) = get_args(settings.model_fields["builder"].annotation)
+    fields = {
+        "builder": builder,
+        "description": "made up",
+        "words": "any" if words in (None, "any") else [words],
+        "seed": 5,
+        **_DEFAULTS[settings],
         **changes,
     }
-    return BenchmarkSpec(family, words, OnlineSettings.model_validate(fields))
+    return BenchmarkSpec(family, words, settings.model_validate(fields))
+
+
+def temporal_spec(words: int = 10, family: str = "made", **changes: Any) -> BenchmarkSpec:
+    return _spec(TemporalSettings, family, words, changes)
+
+
+def labelled_spec(words: int = 32, family: str = "rows", **changes: Any) -> BenchmarkSpec:
+    return _spec(LabelledSettings, family, words, changes)
+
+
+def sides_spec(words: int | None = None, family: str = "two", **changes: Any) -> BenchmarkSpec:
+    return _spec(SidesSettings, family, words, changes)
+
+
+def templated_spec(family: str = "items", **changes: Any) -> BenchmarkSpec:
+    return _spec(TemplatedSettings, family, None, changes)
+
+
+def shelf_spec(words: Any = 10, family: str = "shelf", **changes: Any) -> BenchmarkSpec:
+    return _spec(ShelfSettings, family, words, changes)
+
+
+def online_spec(words: Any = 4, family: str = "online", **changes: Any) -> BenchmarkSpec:
+    return _spec(OnlineSettings, family, words, changes)
 
 
 def write_jsonl(path: Path, rows: Iterable[object]) -> Path:

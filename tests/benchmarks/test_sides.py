@@ -50,7 +50,7 @@ def test_the_file_says_the_side_and_texts_are_as_long_as_they_are(tmp_path: Path
     assert report.failed == ()
     assert report.manifest["words"] is None
     assert [entry["side"] for entry in report.manifest["provenance"]] == ["members", "nonmembers"]
-    assert list(report.source_versions) == ["mimir_arxiv"]
+    assert list(report.manifest["source_versions"]) == ["mimir_arxiv"]
 
 
 def test_bad_rows_are_named_with_their_side(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from audit_pipeline.benchmarks.builders.templated import RowTemplate
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
+from audit_pipeline.fetch.rows import UnusableRowError
 
 ITEMS: list[dict[str, Any]] = [
     {"question": "Is water wet?", "answer": True, "passage": "Water is a liquid.", "id": "a"},
@@ -146,10 +147,8 @@ def test_which_are_taken_depends_on_seed_and_texts_alone(tmp_path: Path, seed: i
     ],
 )
 def test_a_template_stays_in_its_sandbox(template: str, told: str) -> None:
-    text, problem = RowTemplate(template).fill({"question": "x"})
-    assert text == ""
-    assert problem is not None
-    assert told in problem
+    with pytest.raises(UnusableRowError, match=told):
+        RowTemplate(template).fill({"question": "x"})
 
 
 @pytest.mark.parametrize(

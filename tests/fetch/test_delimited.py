@@ -11,8 +11,8 @@ from made_files import delimited, written
 from profiles import max_examples
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.delimited_files import USUAL
 from audit_pipeline.fetch.formats import open_rows, read_rows
+from audit_pipeline.fetch.row_formats.delimited import USUAL
 
 
 def rows_of(folder: Path, content: str | bytes, name: str = "t.csv") -> list[tuple[object, ...]]:

@@ -21,7 +21,6 @@ from audit_pipeline.fetch.formats import (
     has_row_format,
     open_rows,
     open_texts,
-    read_pieces,
     read_rows,
 )
 
@@ -39,22 +38,9 @@ def test_the_same_rows_in_every_format(tmp_path: Path, suffix: str) -> None:
     found = read_rows(path)
     assert [dict(row.values) for row in found.rows] == wanted
     assert [row.index for row in found.rows] == [0, 1, 2]
-    first_line = 2 if suffix.startswith((".csv", ".tsv")) else 1
+    first_line = 2 if suffix.startswith((".csv", ".tsv", ".xlsx", ".ods")) else 1
     assert found.rows[0].location == f"{path.name}:{first_line}"
     assert found.skipped == ()
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_rows_side_by_side_are_those_one_by_one(tmp_path: Path, suffix: str) -> None:
-    path = write_rows(tmp_path / f"rows{suffix}", ROWS)
-    (piece,) = read_pieces(path)
-    rows = read_rows(path).rows
-    assert {name: pa.array(cells).to_pylist() for name, cells in piece.columns.items()} == {
-        name: [row.values[name] for row in rows] for name in rows[0].values
-    }
-    assert list(zip(piece.locations.to_pylist(), piece.indices.to_pylist(), strict=True)) == [
-        (row.location, row.index) for row in rows
-    ]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -66,7 +52,7 @@ def test_a_stream_can_be_gone_through_again_and_says_how_far_it_is(tmp_path: Pat
     for _ in range(1500):
         next(first)
     halfway = texts.rows.expected(1500)
-    exact = suffix in (".parquet", ".arrow", ".feather")
+    exact = texts.rows.count is not None
     assert halfway.estimated == (not exact)
     # What unpacks a .zst reads further ahead.
     fewest = 2300 if suffix.endswith(".zst") else 2500
@@ -146,12 +132,12 @@ def test_reading_takes_memory_for_a_few_rows_only(tmp_path: Path) -> None:
 
     for suffix in (".jsonl", ".csv", ".json", ".txt.gz", ".parquet"):
         path = write_rows(
-            tmp_path / f"t{suffix}", [{"text": f"{number} " * 500, "label": "0"} for number in range(4000)]
+            tmp_path / f"t{suffix}", [{"text": f"{number} " * 1000, "label": "0"} for number in range(2000)]
         )
         texts = open_texts(path)
         tracemalloc.start()
         try:
-            assert sum(len(row.text) > 0 for row in texts) == 4000
+            assert sum(len(row.text) > 0 for row in texts) == 2000
             assert tracemalloc.get_traced_memory()[1] < 6 << 20, suffix
         finally:
             tracemalloc.stop()
@@ -199,8 +185,8 @@ def test_what_is_no_json_on_standard_input_is_refused(
 
 
 def test_a_column_is_looked_for_among_the_first_thousand_rows(tmp_path: Path) -> None:
-    early = [{"input": "i", "text": "t"} if number == 900 else {"input": "i"} for number in range(1200)]
-    late = [{"input": "i", "text": "t"} if number == 1100 else {"input": "i"} for number in range(1200)]
+    early = [{"input": "i", "text": "t"} if number == 900 else {"input": "i"} for number in range(2000)]
+    late = [{"input": "i", "text": "t"} if number == 1100 else {"input": "i"} for number in range(2000)]
     assert {row.text for row in open_texts(write_rows(tmp_path / "a.jsonl", early))} == {"t"}
     assert {row.text for row in open_texts(write_rows(tmp_path / "b.jsonl", late))} == {"i"}
     # Named, it may come as late as it likes; where it never does, that is said.

@@ -12,8 +12,8 @@ from made_files import written
 from profiles import max_examples
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch import json_and_text
 from audit_pipeline.fetch.formats import open_rows, open_texts, read_rows
+from audit_pipeline.fetch.row_formats import json_document
 
 ROWS = [{"text": "a", "label": 1}, {"text": "b", "label": 0}]
 
@@ -111,7 +111,7 @@ def test_an_array_comes_back_wherever_its_pieces_are_cut(
     content = json.dumps(rows, indent=indent, ensure_ascii=escaped).encode(errors="surrogatepass")
     path = written(tmp_path_factory.mktemp("array"), "t.json", content)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_and_text, "_PIECE", piece)
+        patch.setattr(json_document, "_PIECE", piece)
         if not rows:
             with pytest.raises(DataError, match="holds no rows"):
                 read_rows(path)

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_files import written
 from profiles import max_examples
 
 from audit_pipeline.errors import DataError
@@ -22,12 +23,6 @@ from audit_pipeline.fetch.rows import Skipped, TextRow, text_problem
 def read_texts(path: Path, column: str | None = None) -> tuple[list[TextRow], list[Skipped]]:
     stream = open_texts(path, column, extra_columns=["n"])
     return list(stream), stream.skipped.first
-
-
-def written(folder: Path, name: str, content: bytes | str) -> Path:
-    path = folder / name
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
 
 
 def test_jsonl_keeps_good_rows_and_names_each_bad_one(tmp_path: Path) -> None:
@@ -171,7 +166,7 @@ def test_missing_file_folder_and_unknown_suffix(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(DataError, match="is not a file"):
         read_rows(tmp_path / "folder.csv")
-    with pytest.raises(DataError, match=r"use one of \.jsonl, \.csv, \.parquet, \.txt"):
+    with pytest.raises(DataError, match=r"use one of \.arrow, \.feather, \.csv, "):
         read_rows(written(tmp_path, "t.docx", "text"))
 
 
@@ -249,7 +244,7 @@ def test_a_damaged_or_overlong_gz_is_refused(tmp_path: Path, monkeypatch: pytest
 def test_a_line_beyond_all_measure_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     content = b'text\n"a long line of a file that is no file of rows"\n'
     path = written(tmp_path, name, gzip.compress(content) if name.endswith(".gz") else content)
-    for module in ("file_bytes", "delimited_files"):
+    for module in ("file_bytes", "row_formats.delimited"):
         monkeypatch.setattr(f"audit_pipeline.fetch.{module}.LINE_LIMIT", 10)
     with pytest.raises(DataError, match="line 2 is longer than 0 MiB: is this a file of rows"):
         read_rows(path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import strategies as st
 from made_files import written
 
 from audit_pipeline.errors import DataError
@@ -112,10 +111,3 @@ def test_a_key_that_stands_twice_is_named(tmp_path: Path, name: str) -> None:
 def test_of_a_file_that_is_one_object_nothing_is_taken(tmp_path: Path, content: str) -> None:
     with pytest.raises(DataError, match=TWICE.format("text")):
         read_rows(written(tmp_path, "t.json", content))
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=8,
-)

@@ -11,13 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made_files import save_dataset
+from made_files import save_dataset, write_rows
 from made_settings import source_settings
-from pyarrow import feather
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.formats import SUFFIXES, suffix_of
+from audit_pipeline.fetch.formats import SUFFIXES
 from audit_pipeline.fetch.rows import Skipped, TextRow
 from audit_pipeline.references import corpus
 from audit_pipeline.references.corpus import (
@@ -35,26 +34,7 @@ GOOD = "".join(json.dumps({"text": text, "n": 1}, ensure_ascii=False) + "\n" for
 
 
 def write(path: Path, texts: list[str]) -> Path:
-    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
-    table = pa.table({"id": [1] * len(texts), "text": texts})
-    delimited = "text\n" + "".join(f'"{text}"\n' for text in texts)
-    rows = {
-        ".jsonl": lines,
-        ".json": lines,
-        ".csv": delimited.encode(),
-        ".tsv": delimited.encode(),
-        ".txt": ("\n\n".join(texts)).encode(),
-    }
-    suffix = suffix_of(path) or ""
-    if suffix == ".parquet":
-        pq.write_table(table, path, row_group_size=2)
-    elif suffix in (".arrow", ".feather"):
-        feather.write_feather(table, path)
-    else:
-        kind = suffix.removesuffix(".gz").removesuffix(".zst")
-        codec = {".gz": "gzip", ".zst": "zstd"}.get(suffix.removeprefix(kind))
-        path.write_bytes(pa.compress(rows[kind], codec, asbytes=True) if codec else rows[kind])
-    return path
+    return write_rows(path, [{"id": 1, "text": text} for text in texts])
 
 
 def texts_of(stream: Iterable[TextRow | Skipped]) -> list[str | Skipped]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
@@ -21,7 +20,7 @@ from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.formats import read_rows
 from audit_pipeline.fetch.labels import LabelReader, SpellingError, label_of
-from audit_pipeline.fetch.stream import ROWS_OF_A_PIECE
+from audit_pipeline.scoring import given_rows
 from audit_pipeline.scoring.given_scores import read_given
 
 Given = dict[str, Any]
@@ -318,18 +317,6 @@ def test_lines_of_json_are_read_as_their_rows_are(
 
 
 @in_one_folder
-@given(tables(LOOSE), st.lists(st.integers(0, 13)))
-def test_records_of_csv_are_read_as_their_rows_are(tmp_path: Path, rows: list[Given], shifted: list[int]) -> None:
-    file = tmp_path / "scores.csv"
-    with file.open("w", newline="", encoding="utf-8") as out:
-        writer = csv.writer(out)
-        writer.writerow(rows[0])
-        for number, row in enumerate(rows):
-            writer.writerow([*["a text"] * shifted.count(number), *row.values()])
-    assert_the_same(file)
-
-
-@in_one_folder
 @given(tables({name: cells for name, (_, cells) in TYPED.items()}))
 def test_columns_of_types_are_read_as_their_rows_are(tmp_path: Path, rows: list[Given]) -> None:
     file = tmp_path / "scores.parquet"
@@ -344,25 +331,17 @@ def test_columns_of_types_are_read_as_their_rows_are(tmp_path: Path, rows: list[
     assert_the_same(file)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
-def test_a_file_of_several_pieces_is_read_as_its_rows_are(tmp_path: Path, suffix: str) -> None:
-    """Rows that cannot be used stand on both sides of where one piece ends."""
-    wrong = {ROWS_OF_A_PIECE - 1: "maybe", ROWS_OF_A_PIECE: "ja", 2 * ROWS_OF_A_PIECE: "nein"}
-    rows: list[Given] = [
+def test_a_file_that_is_read_in_parts_is_read_as_its_rows_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that cannot be used are on both sides of where one part ends."""
+    monkeypatch.setattr(given_rows, "_ROWS_AT_ONCE", 4)
+    wrong = {3: "maybe", 4: "ja", 8: "nein"}
+    rows = [
         {"example_id": f"t{n}", "score": n / 7, "label": wrong.get(n, str(n % 2)), "text": f"a, text {n}"}
-        for n in range(2 * ROWS_OF_A_PIECE + 5)
+        for n in range(13)
     ]
-    file = tmp_path / f"scores{suffix}"
-    if suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), file)
-    elif suffix == ".csv":
-        with file.open("w", newline="", encoding="utf-8") as out:
-            writer = csv.writer(out)
-            writer.writerows([list(rows[0]), *(list(row.values()) for row in rows)])
-            out.write("one,too,many,a text,and a last\n")
-    else:
-        file.write_text("\n".join([*map(json.dumps, rows), "{"]), encoding="utf-8")
-    assert len(row_by_row(file)["skipped"]) == (3 if suffix == ".parquet" else 4)
+    file = tmp_path / "scores.jsonl"
+    file.write_text("\n".join([*map(json.dumps, rows), "{"]), encoding="utf-8")
+    assert len(row_by_row(file)["skipped"]) == 4
     assert_the_same(file)
 
 

@@ -1,8 +1,4 @@
-"""The members and held-out texts of a control that was trained here: labels that are certain.
-
-What belongs here: what such an entry says, and from the control's texts to examples. What does not: drawing and
-training (controls/).
-"""
+"""The members and held-out texts of a control that was trained here: labels that are certain."""
 
 from __future__ import annotations
 

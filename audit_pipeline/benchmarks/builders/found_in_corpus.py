@@ -1,8 +1,4 @@
-"""Texts of another benchmark, labelled by what a search of a whole corpus found of them: labels that are facts.
-
-What belongs here: what such an entry says, which label a search's findings give a text, and which texts they leave
-without one. What does not: the search (overlap/), and the texts themselves, which their own benchmark has (the pool).
-"""
+"""Texts of another benchmark, labelled by what a search of a whole corpus found of them: labels that are facts."""
 
 from __future__ import annotations
 

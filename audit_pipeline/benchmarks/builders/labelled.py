@@ -1,8 +1,4 @@
-"""Rows with published labels, such as WikiMIA: from the hub, a local folder or file, or a package.
-
-What belongs here: what such an entry says, and what a row's text and label are. What does not: choosing or balancing (a
-published benchmark is taken whole), and which rows can be used (rows.py).
-"""
+"""Rows with published labels, such as WikiMIA: from the hub, a local folder or file, or a package."""
 
 from __future__ import annotations
 
@@ -13,36 +9,28 @@ from typing import ClassVar, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from audit_pipeline.benchmarks.builder_interface import MATCHED, Builder, BuilderInputs, Drawn, ReadDocuments
-from audit_pipeline.benchmarks.row_settings import (
-    DataSetPart,
-    Files,
-    GroupedRowsSettings,
-    LabelValues,
-    parts_from_split_or_files,
-)
+from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelColumnSettings
 from audit_pipeline.benchmarks.rows import (
     LabelledRows,
     Place,
     Reading,
-    build_labelled_rows,
-    build_rows_inputs,
     draw_rows,
     parse_label_column,
+    read_rows_inputs,
 )
-from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides, FamilySettings
 from audit_pipeline.catalogue.contracts import Split
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.validation import Text
 from audit_pipeline.fetch.labels import shorten_spelling
-from audit_pipeline.fetch.rows import Row, RowFile, text_of, unicode_problem
+from audit_pipeline.fetch.rows import Row, UnusableRowError, text_of, unicode_problem
 
 VERSION = 1
 
 _SPLITS: Mapping[str, Split] = {split: split for split in get_args(Split)}
 
 
-class LabelledSettings(GroupedRowsSettings):
+class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
     """Rows with published labels: a hub data set, or a local folder laid out like it."""
 
     added: ClassVar[frozenset[str]] = FamilySettings.added | {
@@ -54,13 +42,8 @@ class LabelledSettings(GroupedRowsSettings):
     may_be_unlabelled: ClassVar[bool] = True
 
     builder: Literal["labelled"]
-    split: Text | None = Field(default=None, description="name of the hub split, or of the file without suffix")
-    files: Files | None = Field(default=None, description="paths inside the data set's repository or folder")
     text_column: Text = Field(default="input", description="the column that holds the text")
     label_column: Text | None = Field(default="label", description="None: no row is labelled")
-    label_values: LabelValues = Field(
-        default=(), description="what the column's values stand for; none: 0 and 1 stand for themselves"
-    )
     context_column: Text | None = Field(
         default=None, description="text that stands before a row's text: a model reads it, and no detector scores it"
     )
@@ -78,10 +61,6 @@ class LabelledSettings(GroupedRowsSettings):
     )
 
     @property
-    def parts(self) -> tuple[DataSetPart, ...]:
-        return parts_from_split_or_files(self.split, self.files)
-
-    @property
     def place_columns(self) -> tuple[str | None, ...]:
         """The columns that say of each row where it belongs; None for what no column says."""
         return self.context_column, self.split_column, self.collection_column, self.language_column
@@ -95,21 +74,7 @@ class LabelledSettings(GroupedRowsSettings):
 def read_labelled_rows(
     spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
 ) -> BuilderInputs[LabelledRows]:
-    """The rows of ``spec``, from the place that its environment variable names, else its path, hub or package.
-
-    Raises DataError (SourceError) where they cannot be read, where a column is missing altogether, and where no row can
-    be used.
-    """
-    settings = spec.settings_of(LabelledSettings)
-    found = read_origin(settings, next(iter(settings.parts), None), spec.words, paths.downloads)
-    return build_rows_inputs(spec, label_rows_by_columns(found.file, found.origin, spec), (found.provenance,))
-
-
-def label_rows_by_columns(file: RowFile, origin: str, spec: BenchmarkSpec) -> LabelledRows:
-    """The rows with a text of the right length and a label, as :func:`build_labelled_rows`.
-
-    The settings name the columns.
-    """
+    """The rows with a text of the right length and a label, as :func:`read_rows_inputs` reads them."""
     settings = spec.settings_of(LabelledSettings)
     meanings = dict(settings.label_values)
     reading = Reading(
@@ -119,11 +84,11 @@ def label_rows_by_columns(file: RowFile, origin: str, spec: BenchmarkSpec) -> La
         columns=(settings.text_column, settings.label_column, *settings.place_columns),
         lengths=(spec.length,) if spec.is_exact else None,
     )
-    return build_labelled_rows(file, origin, spec, reading)
+    return read_rows_inputs(spec, paths, reading)
 
 
-def read_place_columns(row: Row, settings: LabelledSettings) -> tuple[Place, str | None]:
-    """What a row's columns say of where it belongs, and None; or no place and what is wrong with a column.
+def read_place_columns(row: Row, settings: LabelledSettings) -> Place:
+    """What a row's columns say of where it belongs; raises UnusableRowError.
 
     A null says nothing: what the entry says of all rows then holds.
     """
@@ -131,14 +96,15 @@ def read_place_columns(row: Row, settings: LabelledSettings) -> tuple[Place, str
     for column in settings.place_columns:
         value = None if column is None else row.values.get(column)
         if value is not None and not isinstance(value, str):
-            return Place(), f"column '{column}' is not a string but {type(value).__name__}"
+            raise UnusableRowError(f"column '{column}' is not a string but {type(value).__name__}")
         if value is not None and (problem := unicode_problem(value)) is not None:
-            return Place(), f"column '{column}' {problem}"
+            raise UnusableRowError(f"column '{column}' {problem}")
         values.append(value)
     context, split, collection, language = values
     if split is not None and split not in _SPLITS:
-        return Place(), f"column '{settings.split_column}' is {shorten_spelling(split)!r}, not {' or '.join(_SPLITS)}"
-    return Place(context or None, _SPLITS.get(split or ""), collection, language), None
+        spelt = shorten_spelling(split)
+        raise UnusableRowError(f"column '{settings.split_column}' is {spelt!r}, not {' or '.join(_SPLITS)}")
+    return Place(context or None, _SPLITS.get(split or ""), collection, language)
 
 
 def draw_labelled(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:

@@ -1,8 +1,4 @@
-"""The online setting of Zhang et al. 2025 (appendix C): member text after non-member text, judged chunk by chunk.
-
-What belongs here: what such an entry says, from labelled rows to inputs, and from inputs to chunks with what comes
-before them. What does not: which rows can be used (rows.py), and how a chunk is scored in its context (scoring/).
-"""
+"""The online setting of Zhang et al. 2025 (appendix C): member text after non-member text, judged chunk by chunk."""
 
 from __future__ import annotations
 
@@ -22,14 +18,7 @@ from audit_pipeline.benchmarks.builder_interface import (
     ReadDocuments,
     build_examples_table,
 )
-from audit_pipeline.benchmarks.row_settings import (
-    WORDS_PLACE,
-    DataSetPart,
-    Files,
-    LabelValues,
-    RowsSettings,
-    parts_from_split_or_files,
-)
+from audit_pipeline.benchmarks.row_settings import WORDS_PLACE, DataSetPart, LabelColumnSettings
 from audit_pipeline.benchmarks.rows import (
     LabelledRows,
     Reading,
@@ -52,32 +41,24 @@ VERSION = 1
 _LABELS = (NON_MEMBER, MEMBER)
 
 
-class OnlineSettings(RowsSettings):
+class OnlineSettings(LabelColumnSettings):
     """Member text after non-member text, chunk by chunk in full context (Zhang et al. 2025, appendix C)."""
 
     takes_any_length: ClassVar[bool] = False
 
     builder: Literal["online"]
     split: Text | None = Field(default=None, description="{words} stands for each of lengths, not for the chunk's")
-    files: Files | None = Field(default=None, description="paths inside the data set's repository or folder")
     lengths: Annotated[tuple[Length, ...], Field(min_length=1)] = Field(
         description="of the texts that inputs are made of, in words"
     )
     text_column: Text = Field(default="input", description="the column that holds the text")
     label_column: Text = Field(default="label", description="the column that holds the label")
-    label_values: LabelValues = Field(
-        default=(), description="what the column's values stand for; none: 0 and 1 stand for themselves"
-    )
     inputs: Count | None = Field(default=None, description="at most so many; None: as many as there are pairs")
     order: Literal["member_last", "random"] = Field(
         default="member_last",
         description="the paper's, where a chunk's place reveals its side; or drawn at random by the seed",
     )
     design: DesignOfSides
-
-    @property
-    def parts(self) -> tuple[DataSetPart, ...]:
-        return parts_from_split_or_files(self.split, self.files)
 
     @model_validator(mode="after")
     def _require_divisible_lengths(self) -> Self:

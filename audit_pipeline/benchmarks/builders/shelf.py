@@ -1,9 +1,4 @@
-"""Your own shelf: documents of unknown membership.
-
-What belongs here: what such an entry says, and the pure path from a documents table to an examples table: audited texts
-without labels, and the labelled ones that they are compared with. What does not: fetching documents (sources/), files
-(build.py), and what is concluded of a group's scores (metrics/, evidence/).
-"""
+"""Your own shelf: documents of unknown membership."""
 
 from __future__ import annotations
 

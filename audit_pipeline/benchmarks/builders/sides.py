@@ -1,8 +1,4 @@
-"""Members in one file or split, non-members in another, such as MIMIR's.
-
-What belongs here: what such an entry says, and reading the two as one set of labelled rows. What does not: which rows
-can be used (rows.py) and where they lie (rows_origin.py).
-"""
+"""Members in one file or split, non-members in another, such as MIMIR's."""
 
 from __future__ import annotations
 
@@ -60,7 +56,7 @@ def read_side_rows(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDo
     first_nonmember = len(members.rows) + len(members.skipped)
     reading = Reading(
         text=lambda row: text_of(row.values, settings.text_column),
-        label=lambda row: (NON_MEMBER if row.index >= first_nonmember else MEMBER, None),
+        label=lambda row: NON_MEMBER if row.index >= first_nonmember else MEMBER,
         columns=(settings.text_column,),
         lengths=(spec.length,) if spec.is_exact else None,
     )

@@ -1,8 +1,4 @@
-"""Items of a test set as texts: each row formatted by a template, to be audited for contamination.
-
-What belongs here: what such an entry says, filling its template (Jinja2 in its sandbox) with a row, and which texts are
-taken. What does not: where the rows lie (rows_origin.py).
-"""
+"""Items of a test set as texts: each row formatted by a template, to be audited for contamination."""
 
 from __future__ import annotations
 
@@ -15,28 +11,14 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import Field, StringConstraints, model_validator
 
 from audit_pipeline.benchmarks.builder_interface import Builder, BuilderInputs, Drawn, ReadDocuments
-from audit_pipeline.benchmarks.row_settings import (
-    DataSetPart,
-    Files,
-    GroupedRowsSettings,
-    LabelValues,
-    parts_from_split_or_files,
-)
-from audit_pipeline.benchmarks.rows import (
-    LabelledRows,
-    Reading,
-    build_labelled_rows,
-    build_rows_inputs,
-    draw_rows,
-    parse_label_column,
-)
-from audit_pipeline.benchmarks.rows_origin import read_origin
+from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelColumnSettings
+from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, parse_label_column, read_rows_inputs
 from audit_pipeline.benchmarks.settings import ANY, MEANINGS, BenchmarkSpec, Count, Design
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import to_one_line
-from audit_pipeline.fetch.rows import Row, text_problem
+from audit_pipeline.fetch.rows import Row, UnusableRowError, text_problem
 
 VERSION = 1
 
@@ -64,25 +46,24 @@ class RowTemplate:
         except (TemplateError, ValueError) as error:
             raise ValueError(f"template: cannot be read: {to_one_line(error)}") from error
 
-    def fill(self, values: Mapping[str, object]) -> tuple[str, str | None]:
-        """The text of a row and None; or an empty text and the reason why there is none.
+    def fill(self, values: Mapping[str, object]) -> str:
+        """The text of a row; raises UnusableRowError where the template cannot be filled.
 
         Columns are available by their names, and all of them as ``row``, for names that are none in Jinja2: row['a b'].
         """
         try:
-            return self._template.render({**values, "row": values}), None
+            return self._template.render({**values, "row": values})
         except (TemplateError, *_OF_THE_ROW) as error:
-            return "", f"the template cannot be filled: {to_one_line(error) or type(error).__name__}"
+            why = to_one_line(error) or type(error).__name__
+            raise UnusableRowError(f"the template cannot be filled: {why}") from error
 
 
-class TemplatedSettings(GroupedRowsSettings):
+class TemplatedSettings(GroupedRowsSettings, LabelColumnSettings):
     """Items of a test set, formatted by a template; a column says whether they are members, or it is unknown."""
 
     may_be_unlabelled: ClassVar[bool] = True
 
     builder: Literal["templated"]
-    split: Text | None = Field(default=None, description="name of the hub split, or of the file without suffix")
-    files: Files | None = Field(default=None, description="paths inside the data set's repository or folder")
     template: Annotated[str, StringConstraints(min_length=1)] = Field(
         description="Jinja2, in a sandbox; a row's columns by their names, and all of them as row"
     )
@@ -91,14 +72,7 @@ class TemplatedSettings(GroupedRowsSettings):
     label_column: Text | None = Field(
         default=None, description="the column that says which items the model was trained on; None: unknown"
     )
-    label_values: LabelValues = Field(
-        default=(), description="what the column's values stand for; none: 0 and 1 stand for themselves"
-    )
     design: Design = "unlabelled"
-
-    @property
-    def parts(self) -> tuple[DataSetPart, ...]:
-        return parts_from_split_or_files(self.split, self.files)
 
     @property
     def every_length_exact(self) -> bool:
@@ -133,13 +107,12 @@ def read_templated_rows(
     settings = spec.settings_of(TemplatedSettings)
     template, meanings = RowTemplate(settings.template), dict(settings.label_values)
 
-    def text(row: Row) -> tuple[str, str | None]:
-        filled, problem = template.fill(row.values)
-        if problem is None and (blank := text_problem(filled)) is not None:
-            problem = f"its text {blank}"
-        return filled, problem
+    def text(row: Row) -> str:
+        filled = template.fill(row.values)
+        if (problem := text_problem(filled)) is not None:
+            raise UnusableRowError(f"its text {problem}")
+        return filled
 
-    found = read_origin(settings, next(iter(settings.parts), None), spec.words, paths.downloads)
     reading = Reading(
         text=text,
         label=lambda row: parse_label_column(row, settings.label_column, meanings),
@@ -147,7 +120,7 @@ def read_templated_rows(
         most_words=settings.max_words,
         beginning=None,
     )
-    return build_rows_inputs(spec, build_labelled_rows(found.file, found.origin, spec, reading), (found.provenance,))
+    return read_rows_inputs(spec, paths, reading)
 
 
 def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:

@@ -1,8 +1,6 @@
 """Members and non-members by date: windows of documents published before one day, or from another day on.
 
-What belongs here: what such an entry says, where the windows of a document lie, and the pure path from a documents
-table to an examples table. What does not: fetching documents (sources/), words (words.py), files (build.py), and
-whether the sides differ in more than membership (the blind control, separability/): a split by date never makes them
+The sides may differ in more than membership (the blind control, separability/): a split by date never makes them
 exchangeable.
 """
 

@@ -131,10 +131,10 @@ def test_files_that_cannot_be_used_name_what_to_do(tmp_path: Path) -> None:
         tmp_path / "b.csv", [{key: value for key, value in flat().items() if key not in ("claims", "priority_date")}]
     )
     (tmp_path / "d.parquet").write_bytes(b"PAR1")
-    (tmp_path / "e.xlsx").write_bytes(b"")
+    (tmp_path / "e.docx").write_bytes(b"")
     patents, left_out, missing = found(tmp_path)
     assert len(patents) == 1
-    assert left_out == {"e.xlsx": f"not one of {', '.join(ROW_SUFFIXES)}"}
+    assert left_out == {"e.docx": f"not one of {', '.join(ROW_SUFFIXES)}"}
     assert missing.keys() == {"b.csv", "d.parquet"}
     assert "no column priority_date, claims_localized; export them too" in missing["b.csv"]
     assert len(found(tmp_path / "b.csv", ("abstract",))[2]) == 1
