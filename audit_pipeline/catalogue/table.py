@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,14 +57,9 @@ class Column:
     sql_type: str = ""
     quotes_text: bool = False
 
-    def with_changes(self, description: str = "", *, name: str = "", null: bool | None = None) -> Column:
+    def with_changes(self, description: str = "", **fields: Any) -> Column:
         """The same column of another table, where it means or allows something else."""
-        return replace(
-            self,
-            name=name or self.name,
-            description=description or self.description,
-            null=self.null if null is None else null,
-        )
+        return replace(self, description=description or self.description, **fields)
 
     @property
     def has_limits(self) -> bool:
@@ -82,9 +77,34 @@ class Column:
         return None
 
 
+class ColumnType:
+    """A type of columns. Called with a name, a description and further fields of :class:`Column`, it declares one."""
+
+    def __init__(self, type_: pa.DataType, **fields: Any) -> None:
+        self._type, self._fields = type_, fields
+
+    def __call__(self, name: str, description: str, **fields: Any) -> Column:
+        return Column(name, self._type, description, **{**self._fields, **fields})
+
+
 def list_type_of(type_: pa.DataType) -> pa.DataType:
     """A list none of whose elements is null."""
     return pa.list_(pa.field("item", type_, nullable=False))
+
+
+string, boolean, day = ColumnType(pa.string()), ColumnType(pa.bool_()), ColumnType(pa.date32())
+int8, int32, int64 = ColumnType(pa.int8()), ColumnType(pa.int32()), ColumnType(pa.int64())
+count = ColumnType(pa.int32(), ge=0)
+double = ColumnType(pa.float64())
+fraction = ColumnType(pa.float64(), ge=0, le=1)
+moment = ColumnType(pa.timestamp("us", tz="UTC"))
+strings, int64s = ColumnType(list_type_of(pa.string())), ColumnType(list_type_of(pa.int64()))
+
+
+def choice(name: str, values: tuple[str, ...], meaning: str = "", *, null: bool = False) -> Column:
+    """A text that is one of ``values``, which its description lists before the ``meaning``."""
+    description = " | ".join(values) + (f": {meaning}" if meaning else "")
+    return Column(name, pa.string(), description, null, one_of=values)
 
 
 @dataclass(frozen=True, eq=False)
