@@ -106,12 +106,13 @@ def find_problems(lines: list[bytes]) -> list[str]:
 
 
 def test_a_line_by_hand() -> None:
-    rest = b'"table": "scores", "rows": 3'
+    rest = b'"table": "scores", "partition": "b|\\u00fc", "rows": 3'
     digest = hashlib.sha256(b"0" * 64 + rest).hexdigest()
-    line = format_line(START, {"table": "scores", "rows": 3})
+    fields = {"rows": 3, "table": "scores", "partition": "b|ü"}
+    line = format_line(START, fields)
     assert line == b'{"digest": "%b", "previous": "%b", %b}\n' % (digest.encode(), b"0" * 64, rest)
     [parsed] = parse_lines(line)
-    assert (parsed.digest, parsed.previous, parsed.fields) == (digest, START, {"table": "scores", "rows": 3})
+    assert (parsed.digest, parsed.previous, parsed.fields) == (digest, START, fields)
     assert parse_lines(line + line[:-1]) == [parsed], "a torn last line is none"
 
 
@@ -143,7 +144,7 @@ def test_a_hundred_thousand_lines_are_checked_in_about_a_second(paths: DataPaths
     segment_of(paths).write_bytes(b"".join(chain_of(100_000)))
     started = time.process_time()
     ledger = read_ledger(paths)
-    assert time.process_time() - started < 10, "about 1 s where nothing else runs"
+    assert time.process_time() - started < 3, "below 1 s where nothing else runs"
     assert (len(ledger.entries), ledger.problems) == (100_000, [])
     started = time.process_time()
     read_ledger(paths)
@@ -231,7 +232,7 @@ def test_an_append_reads_only_the_end(paths: DataPaths, monkeypatch: pytest.Monk
 def test_a_torn_last_line_is_cut_off(paths: DataPaths, length: int) -> None:
     record(paths, "run-0")
     with segment_of(paths).open("ab") as file:
-        file.write(format_line(read_ledger(paths).head, {"reason": "x" * length})[:-5])
+        file.write(format_line(read_ledger(paths).head, {"table": "scores", "partition": "x" * length})[:-5])
     assert len(read_ledger(paths).lines) == 1
     record(paths, "run-1")
     ledger = read_ledger(paths)
@@ -326,7 +327,7 @@ def test_forgotten_lines_keep_their_place_and_no_name(paths: DataPaths) -> None:
     assert [entry.run_id for entry in ledger.entries] == ["run-0", "run-3"]
     assert [entry.place for entry in ledger.entries] == [1, 4]
     assert (ledger.forgotten, ledger.problems) == (2, [])
-    assert ledger.of("scores", "secret_1|m") == ()
+    assert not ledger.of("scores", "secret_1|m")
     content = segment_of(paths).read_bytes()
     assert b"secret_1" not in content
     assert b"secret_2" not in content
