@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import IO, Any, NamedTuple, TypedDict, Unpack
 
 from pydantic_core import from_json
 
@@ -41,7 +42,6 @@ START = "0" * 64
 
 MAX_REASON = 500
 _LOCK_SECONDS = 600.0
-_TAIL_BYTES = 1 << 16
 _LINE = re.compile(
     rb'\{"digest": "([0-9a-f]{64})", "previous": "([0-9a-f]{64})"'
     rb'(?:, ("table": "[^"]*", "partition": "(?:[^"\\]|\\.)*").*)?\}'
@@ -403,12 +403,11 @@ def copy_ledger(paths: DataPaths, to: DataPaths, is_kept: Callable[[Mapping[str,
 
 def _empty_lines(content: bytes, is_kept: Callable[[Line], bool]) -> bytes:
     """The lines of a segment, those that are not kept without their fields."""
+    link = b'{"digest": "%b", "previous": "%b"}\n'
     lines = zip(parse_lines(content), content.splitlines(keepends=True), strict=False)
-    return b"".join(raw if is_kept(line) else _format_link(line) for line, raw in lines)
-
-
-def _format_link(line: Line) -> bytes:
-    return b'{"digest": "%b", "previous": "%b"}\n' % (line.digest.encode(), line.previous.encode())
+    return b"".join(
+        raw if is_kept(line) else link % (line.digest.encode(), line.previous.encode()) for line, raw in lines
+    )
 
 
 def _hold(paths: DataPaths) -> AbstractContextManager[None]:
@@ -444,19 +443,14 @@ def _append_to_segment(file: Path, fields: Mapping[str, Any], written: tuple[Pat
             raise
 
 
-def _read_end(opened: Any) -> tuple[str, int]:
+def _read_end(opened: IO[bytes]) -> tuple[str, int]:
     """The digest of the last whole line of an open segment, and where that line ends; only its end is read."""
-    size, tail = opened.seek(0, os.SEEK_END), _TAIL_BYTES
-    while True:
-        start = max(size - tail, 0)
-        opened.seek(start)
-        content = opened.read(size - start)
+    if opened.seek(0, os.SEEK_END) == 0:
+        return START, 0
+    with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
         end = content.rfind(b"\n")
-        begin = content.rfind(b"\n", 0, max(end, 0))
-        if begin >= 0 or start == 0:
-            break
-        tail *= 2
-    return (_parse_line(content[begin + 1 : end]).digest, start + end + 1) if end >= 0 else (START, 0)
+        begin = content.rfind(b"\n", 0, max(end, 0)) + 1
+        return (_parse_line(content[begin:end]).digest, end + 1) if end >= 0 else (START, 0)
 
 
 def _create_segment(paths: DataPaths, bucket_folder: BucketFolder, fields: Mapping[str, Any]) -> None:
@@ -522,12 +516,10 @@ def is_latest_file_whole(paths: DataPaths, table: str, partition: str) -> bool:
 
     A file that a run explained before it died counts as one that is not whole, as one that no line explains.
     """
-    entries = read_ledger(paths).of(table, partition)
-    file = entries[-1].file(paths) if entries else TABLES[table].file_of(paths, partition, "any")
-    if not entries:
-        is_appended = TABLES[table].append_only
-        return file is None or not (any(file.parent.glob("*.parquet")) if is_appended else file.exists())
-    try:
-        return file is not None and cached_sha256(file) == entries[-1].file_sha256
-    except OSError:
+    if entries := read_ledger(paths).of(table, partition):
+        file = entries[-1].file(paths)
+        with suppress(OSError):
+            return file is not None and cached_sha256(file) == entries[-1].file_sha256
         return False
+    file = TABLES[table].file_of(paths, partition, "any")
+    return file is None or not any(file.parent.glob("*.parquet" if TABLES[table].append_only else file.name))
