@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,13 @@ def file_identity(path: Path) -> FileIdentity:
     """By what a file is known again; raises OSError where it is not there."""
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def find_file_identity(path: Path) -> FileIdentity | None:
+    """As :func:`file_identity`; None where the file is not there."""
+    with suppress(FileNotFoundError):
+        return file_identity(path)
+    return None
 
 
 def cached_sha256(path: Path) -> str:

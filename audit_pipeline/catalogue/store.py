@@ -14,9 +14,9 @@ from typing import Unpack
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.bucket_folder import refetch_damaged_file, refresh
+from audit_pipeline.catalogue.bucket_folder import refetch_damaged_file, refresh, temporary_file
 from audit_pipeline.catalogue.contracts import DOCUMENTS, TOKEN_STATISTICS, Pair, digest
-from audit_pipeline.catalogue.files import cast_to_columns, read_table, temporary_file, write_parquet
+from audit_pipeline.catalogue.files import cast_to_columns, read_table, write_parquet
 from audit_pipeline.catalogue.integrity import DamagedError, cached_sha256, file_sha256
 from audit_pipeline.catalogue.ledger import (
     LineageStep,

@@ -62,6 +62,10 @@ class Column:
         return replace(self, description=description or self.description, **fields)
 
     @property
+    def warehouse_name(self) -> str:
+        return self.stored_as or self.name
+
+    @property
     def has_limits(self) -> bool:
         """Whether not every value of its type is allowed."""
         return self.ge is not None or self.le is not None or bool(self.one_of)
