@@ -33,6 +33,12 @@ folder of another product. The others are the warehouse's alone: ``given`` row b
 the configuration and the build itself, or ``derived`` from other tables by sql/fills/."""
 
 
+Order = Literal["sorted", "as read", "any"]
+"""In which order the warehouse takes the rows of a run's files. ``sorted``: by file and row. The others are for tables
+that would take gigabytes to sort: ``as read``, since a sum of scores depends on their order in its last digit; ``any``,
+which takes three quarters of the time, where nothing adds the numbers up."""
+
+
 @dataclass(frozen=True)
 class Column:
     """A column of a file, of the warehouse's table, or of both; ``description`` is its comment everywhere.
@@ -120,8 +126,9 @@ class Table:
     other, are a text that a model reads; its digest names the text in the cache.
     ``current``: what its rows are, for the view current_NAME of the latest run of every pair and the macro NAME_as_of;
     empty where a run does not replace all that runs before it wrote (the table has a view of its own then, or none).
-    ``in_warehouse``: whether the warehouse has a table of it. ``file``: where the file of a partition lies, where not
-    at its usual place; ``manifest``: the JSON document beside it.
+    ``order``: of its rows in the warehouse (``Order``). ``in_warehouse``: whether the warehouse has a table of it.
+    ``file``: where the file of a partition lies, where not at its usual place; ``manifest``: the JSON document beside
+    it.
     """
 
     name: str
@@ -133,6 +140,7 @@ class Table:
     made_from: tuple[str, ...] = ()
     holds_text: tuple[str, ...] = ()
     current: str = ""
+    order: Order = "sorted"
     in_warehouse: bool = True
     file: Callable[[DataPaths, str], Path] | None = None
     manifest: Callable[[DataPaths, str], Path] | None = None

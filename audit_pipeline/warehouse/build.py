@@ -33,10 +33,6 @@ LOCK_SECONDS = 600.0
 """How long a build waits for another one to end."""
 STORAGE_VERSION = "v1.3.0"
 """The oldest DuckDB that opens the file: other programs come with older versions than ours (docs/sql.md names them)."""
-_UNORDERED = ("group_tests", "contamination_rates")
-"""Large tables whose numbers nothing adds up: written in any order, which takes three quarters of the time."""
-_UNSORTED = ("scores", *_UNORDERED)
-"""Tables that would take gigabytes to sort. A sum of scores depends on their order in its last digit."""
 
 
 @dataclass(frozen=True)
@@ -180,10 +176,10 @@ def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Seq
     place, order = "file_index, file_row_number", ""
     if table.kept == "cache":
         order = f" QUALIFY row_number() OVER (PARTITION BY {build_key_sql(table)} ORDER BY {place}) = 1"
-    elif table.append_only and table.name not in _UNSORTED:
+    elif table.append_only and table.order == "sorted":
         # Of a thousand small files, sorting their rows takes half of the time that keeping their order takes.
         order = f" ORDER BY {place}"
-    connection.execute(f"SET preserve_insertion_order = {table.name not in _UNORDERED}")
+    connection.execute(f"SET preserve_insertion_order = {table.order != 'any'}")
     connection.execute(f"INSERT INTO {table.name} BY NAME SELECT * EXCLUDE ({place}) FROM ({rows}){order}")  # noqa: S608 - declared names
     connection.execute("RESET preserve_insertion_order")
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from audit_pipeline.catalogue.table import Column, Table, boolean, choice, double, fraction, string
+from audit_pipeline.catalogue.table import Column, Order, Table, boolean, choice, double, fraction, string
 
 # One encoder for all: making it takes longer than what it does for a short value.
 _JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -123,6 +123,7 @@ def build_run_table(
     made_from: tuple[str, ...] = (),
     model: Column = MODEL,
     benchmark: Column = BENCHMARK,
+    order: Order = "sorted",
 ) -> Table:
     """A table to which every run on a pair adds rows; ``key``: beside run, benchmark and model."""
     return Table(
@@ -134,4 +135,5 @@ def build_run_table(
         kept="runs",
         made_from=made_from,
         current=current,
+        order=order,
     )

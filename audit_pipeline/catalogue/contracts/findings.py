@@ -74,6 +74,7 @@ DECISIONS = _build_findings_table(
 GROUP_TESTS = _build_findings_table(
     "group_tests",
     "the p- and q-values of every group of every run",
+    order="any",
     current="the p- and q-values of groups",
     key=("detector", "parameters", "group"),
     columns=(
@@ -108,6 +109,7 @@ GROUP_TESTS = _build_findings_table(
 CONTAMINATION_RATES = _build_findings_table(
     "contamination_rates",
     "the share of texts flagged in every group, collection and benchmark",
+    order="any",
     current="the contamination rates",
     key=("detector", "parameters", "rule", "alpha", "unit", "name"),
     columns=(

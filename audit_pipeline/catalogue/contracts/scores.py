@@ -28,6 +28,7 @@ RANKED_AMONG_ALL = "combined"
 SCORES = Table(
     "scores",
     "every score of every run",
+    order="as read",
     current="the scores",
     key=("run_id", "benchmark", "model", "detector", "parameters", "example_id"),
     per="pair",
