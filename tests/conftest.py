@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 from dagster._core.execution import compute_logs
 from loopback_index import FakeIndex
 from profiles import load_profile
-from quick import empty_pictures, few_detectors, schemas_made_once
+from quick import empty_pictures, few_detectors
 from tiny_models import forward_of, save_model, single_threaded, tokenized
 
 from audit_pipeline.catalogue.paths import DataPaths
@@ -73,12 +73,6 @@ def migrations_are_read_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ScriptDirectory, "from_config", read_once)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def warehouse_schemas_are_made_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with schemas_made_once(tmp_path_factory.mktemp("schemas")):
         yield
 
 

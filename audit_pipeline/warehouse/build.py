@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import duckdb
@@ -129,11 +130,11 @@ def _building_folder(warehouse: Path) -> Iterator[Path]:
             yield Path(folder)
 
 
-def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: Sequence[Table]) -> Filled:
+def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: tuple[Table, ...]) -> Filled:
     """Fill a new file; again where a run replaced a file while it was read, so that no row is of another file than its
     entry."""
     for _ in range(3):
-        create_database(new, tables)
+        new.write_bytes(_build_empty_database(tables))
         # Files after the ledger: whatever file is there that no line explains was there before.
         ledger = read_ledger(paths)
         files = verify_files(paths, ledger)
@@ -159,12 +160,19 @@ def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: 
     raise DataError(f"{replaced} is being written again and again: build the warehouse when the run that does it ends")
 
 
-def create_database(file: Path, tables: Sequence[Table]) -> None:
-    """Make the empty tables, views and macros, in a file that DuckDB from STORAGE_VERSION on opens."""
-    with open_in_memory() as connection:
+@cache
+def _build_empty_database(tables: tuple[Table, ...]) -> bytes:
+    """The file of a database with the empty tables, views and macros, which DuckDB from STORAGE_VERSION on opens.
+
+    Making it takes most of the time that a small warehouse takes, so a process makes it once.
+    """
+    with tempfile.TemporaryDirectory() as folder, open_in_memory() as connection:
+        file = Path(folder) / "empty.duckdb"
         connection.execute(f"ATTACH {quote_literal(str(file))} AS made (STORAGE_VERSION '{STORAGE_VERSION}')")
         connection.execute("USE made")
         create_schema(connection, tables)
+        connection.execute("USE memory; DETACH made")
+        return file.read_bytes()
 
 
 def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> None:
