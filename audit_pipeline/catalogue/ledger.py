@@ -199,8 +199,9 @@ class Ledger:
         if place not in self._entries:
             line = self.lines[place - 1]
             fields = dict(line.fields or {})
-            times = {name: datetime.fromisoformat(fields.pop(name)) for name in ("started_at", "finished_at")}
-            self._entries[place] = Entry(**fields, **times, digest=line.digest, previous=line.previous, place=place)
+            for name in ("started_at", "finished_at"):
+                fields[name] = datetime.fromisoformat(fields[name])
+            self._entries[place] = Entry(**fields, digest=line.digest, previous=line.previous, place=place)
         return self._entries[place]
 
 
@@ -275,11 +276,12 @@ class _Reader:
 
     def _is_extended(self, segments: Sequence[_Segment]) -> bool:
         """Whether nothing has changed but that the last segment that was read is longer, and others follow it."""
-        *before, last = self._segments or [None]
-        if last is None or segments[: len(before)] != before or len(segments) == len(before):
+        if not self._segments or len(segments) < len(self._segments):
             return False
+        *before, last = self._segments
         now = segments[len(before)]
-        return now == last or (now[:2] == last[:2] and now.bytes > last.bytes)
+        is_longer = now[:2] == last[:2] and now.bytes > last.bytes
+        return segments[: len(before)] == before and (now == last or is_longer)
 
     def _read_on(self, file: Path, start: int) -> None:
         with file.open("rb") as opened:
