@@ -1,8 +1,6 @@
 """Reading and writing the Parquet tables: atomic, checked against the contracts, with page checksums.
 
-What belongs here: file-level I/O that every stage shares; no other module reads or writes Parquet by itself. What does
-not: the meaning of columns (catalogue/contracts/), paths (catalogue/paths.py), which digest a file must have
-(catalogue/store.py), the token-statistics cache, which has its own life cycle (token_statistics/cache.py).
+No other module but the cache of token statistics reads or writes Parquet by itself.
 """
 
 from __future__ import annotations

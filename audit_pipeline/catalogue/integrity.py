@@ -1,9 +1,4 @@
-"""Detecting a changed byte: digests of files and of JSON documents, and comparing them with the content.
-
-What belongs here: how a digest is computed, and the error of what is not as it was written. What does not: where a
-file's digest is kept (in its line of the ledger: catalogue/ledger.py; in a cache part's name:
-token_statistics/cache.py), and reading files (catalogue/files.py).
-"""
+"""Detecting a changed byte: digests of files and of JSON documents, and comparing them with the content."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""The SQL (DuckDB's) that declarations are made of and that follows from them, as text.
-
-What belongs here: expressions that declarations of columns and the warehouse share (names, strings, words and excerpts
-of a text), and statements made of nothing but declarations: tables with their comments, views of the latest, macros of
-the past. What does not: running any of them (warehouse/schema.py), views and macros that say something new
-(warehouse/sql/).
-"""
+"""The SQL (DuckDB's) that declarations are made of and that follows from them, as text."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""What a declaration of a product is made of: a table, its columns, how it is kept and what it is made from.
-
-What belongs here: the two dataclasses, and what follows from a declaration alone (Arrow schema, names, where a
-partition's file lies). What does not: the declarations (catalogue/contracts/), the SQL that is made of them (sql.py),
-writing and reading rows (store.py).
-"""
+"""What a declaration of a product is made of: a table, its columns, how it is kept and what it is made from."""
 
 from __future__ import annotations
 
