@@ -18,7 +18,7 @@ from alembic.script import ScriptDirectory
 from dagster._core.execution import compute_logs
 from loopback_index import FakeIndex
 from profiles import load_profile
-from quick import empty_pictures, few_detectors, schemas_made_once
+from quick import empty_pictures, few_detectors
 from tiny_models import forward_of, save_model, single_threaded, tokenized
 
 from audit_pipeline.catalogue.paths import DataPaths
@@ -98,12 +98,6 @@ def dagster_homes_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dg.DagsterInstance, "from_config", open_copy)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def warehouse_schemas_are_made_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with schemas_made_once(tmp_path_factory.mktemp("schemas")):
         yield
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -39,7 +38,9 @@ def read_fields(paths: DataPaths) -> list[dict[str, Any]]:
 
 def append_line(paths: DataPaths, fields: Fields) -> None:
     """A line of these fields (times as datetimes) after the last one."""
-    _write(paths, [*read_fields(paths), fields])
+    paths.ledger.mkdir(parents=True, exist_ok=True)
+    with (paths.ledger / "000001.jsonl").open("ab") as segment:
+        segment.write(_format(read_ledger(paths).head, fields))
 
 
 def rewrite_lines(paths: DataPaths, change: Callable[[dict[str, Any]], Fields | None]) -> None:
@@ -66,18 +67,18 @@ def describe_file(paths: DataPaths, fields: Fields) -> Fields:
     return {"file_sha256": file_sha256(file), "rows": read_parquet(file, []).num_rows}
 
 
-def _to_json(name: str, value: object) -> object:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return json.loads(value) if name == "settings" and isinstance(value, str) else value
+def _format(previous: str, fields: Fields) -> bytes:
+    given = {name: value for name, value in fields.items() if value is not None}
+    if isinstance(given.get("settings"), str):
+        given["settings"] = json.loads(given["settings"])
+    return format_line(previous, given)
 
 
 def _write(paths: DataPaths, lines: list[Fields]) -> None:
     previous, content = START, b""
     for fields in lines:
-        texts = {name: _to_json(name, value) for name, value in fields.items() if value is not None}
-        line = format_line(previous, texts)
-        previous, content = json.loads(line)["digest"], content + line
+        line = _format(previous, fields)
+        previous, content = parse_lines(line)[0].digest, content + line
     paths.ledger.mkdir(parents=True, exist_ok=True)
     (paths.ledger / "000001.jsonl").write_bytes(content)
 

@@ -1,5 +1,4 @@
-"""What `make test` leaves out: pictures and detectors where they do not matter, schemas that are made again,
-and most architectures.
+"""What `make test` leaves out: pictures and detectors where they do not matter, and most architectures.
 
 What belongs here: what is left out of audits, as contexts that fixtures of any scope may enter, and which cases of a
 test are slow. What does not: fixtures (conftest.py), the examples of property tests (profiles.py).
@@ -8,22 +7,17 @@ test are slow. What does not: fixtures (conftest.py), the examples of property t
 from __future__ import annotations
 
 import io
-import shutil
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from audit_pipeline.catalogue.sql import build_create_table_sql
-from audit_pipeline.catalogue.table import Table
 from audit_pipeline.detectors.registry import Overrides
 from audit_pipeline.report import pair_plots, pictures
 from audit_pipeline.scoring import session
-from audit_pipeline.warehouse import build
 
 _PLOTS = {"draw_score_histograms", "draw_roc_curves", "draw_low_fpr_roc"}
 FEW_DETECTORS = ("loss", "min_k_plus_plus")
@@ -58,24 +52,6 @@ def few_detectors() -> Iterator[None]:
     audit_selection = session.build_audit_selection
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "build_audit_selection", select)
-        yield
-
-
-@contextmanager
-def schemas_made_once(folder: Path) -> Iterator[None]:
-    """Builds of the warehouse begin with a copy of an empty one: making it is half of a tiny build."""
-    templates: dict[tuple[str, ...], Path] = {}
-    create = build.create_database
-
-    def copy_template(file: Path, tables: Sequence[Table]) -> None:
-        statements = tuple(map(build_create_table_sql, tables))
-        if statements not in templates:
-            templates[statements] = folder / f"{len(templates)}.duckdb"
-            create(templates[statements], tables)
-        shutil.copyfile(templates[statements], file)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "create_database", copy_template)
         yield
 
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +26,7 @@ from typing import Any
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from audit_pipeline.catalogue.integrity import FileIdentity, file_identity
+from audit_pipeline.catalogue.integrity import find_file_identity
 from audit_pipeline.catalogue.object_store import Bucket, BucketError, StoredObject
 
 REFRESH_SECONDS = 30.0
@@ -80,7 +80,7 @@ class BucketFolder:
         if started - self._refreshed < at_most_every:
             return
         notes = {name: e_tag for name, e_tag in self._read_notes().items() if self._is_in(folder, name)}
-        before = {name: _read_identity(self.root / name) for name in notes}
+        before = {name: find_file_identity(self.root / name) for name in notes}
         objects = {stored.name: stored for stored in self.bucket.list(folder) if self._is_in(folder, stored.name)}
         if not folder:
             # Listed last and fetched first: no file comes without the line that explains it.
@@ -93,7 +93,7 @@ class BucketFolder:
         for name in before.keys() - objects.keys():
             with self._placing:
                 # Another process of this machine may have put one there since the bucket was listed.
-                if _read_identity(self.root / name) == before[name]:
+                if find_file_identity(self.root / name) == before[name]:
                     (self.root / name).unlink(missing_ok=True)
                     self._note(name, None)
         if not folder:
@@ -102,13 +102,13 @@ class BucketFolder:
     def fetch(self, stored: StoredObject) -> bool:
         """Fetch an object as it was listed; False where it has changed since, in the bucket or by a process here."""
         path = self.root / stored.name
-        before = _read_identity(path)
-        with _temporary(path) as temporary:
+        before = find_file_identity(path)
+        with temporary_file(path.parent, path.name) as temporary:
             fetched = self.bucket.fetch(stored.name, temporary)
             if fetched is None or fetched.e_tag != stored.e_tag:
                 return False
             with self._placing:
-                if is_unchanged := _read_identity(path) == before:
+                if is_unchanged := find_file_identity(path) == before:
                     self.place(temporary, path, fetched.e_tag)
         return is_unchanged
 
@@ -124,7 +124,7 @@ class BucketFolder:
         """Put a file into the bucket, then into its place in the cache; False where the bucket has one of that name."""
         e_tag = self.bucket.write_if_absent(self.name_of(path), content)
         if e_tag is not None:
-            with _temporary(path) as temporary:
+            with temporary_file(path.parent, path.name) as temporary:
                 temporary.write_bytes(content)
                 self.place(temporary, path, e_tag)
         return e_tag is not None
@@ -145,7 +145,7 @@ class BucketFolder:
             (latest,) = stored
             if warehouse.exists() and self._read_notes().get(_WAREHOUSE) == [latest.name, latest.e_tag]:
                 return
-            with _temporary(warehouse) as temporary:
+            with temporary_file(warehouse.parent, warehouse.name) as temporary:
                 # None: a newer one has taken its place since it was listed.
                 if (fetched := self.bucket.fetch(latest.name, temporary)) is not None:
                     with self._placing:
@@ -179,7 +179,7 @@ class BucketFolder:
                 with suppress(ValueError):
                     notes |= [json.loads(line)]
             if len(lines) > 2 * len(notes) + 1000:
-                with _temporary(file) as temporary:
+                with temporary_file(file.parent, file.name) as temporary:
                     temporary.write_text("".join(json.dumps(note) + "\n" for note in notes.items()), encoding="utf-8")
                     temporary.replace(file)
         return {name: content for name, content in notes.items() if content is not None}
@@ -282,17 +282,12 @@ def _cache_path(url: str) -> Path:
 
 
 @contextmanager
-def _temporary(path: Path) -> Iterator[Path]:
-    """A path to write to beside ``path``; what is left there after the block is removed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+def temporary_file(folder: Path, prefix: str) -> Iterator[Path]:
+    """An empty file in ``folder``, whose name begins with a dot and ``prefix``; it is gone after the block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=folder, prefix=f".{prefix}.", suffix=".tmp")
+    os.close(handle)
     try:
-        yield temporary
+        yield Path(name)
     finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _read_identity(path: Path) -> FileIdentity | None:
-    with suppress(FileNotFoundError):
-        return file_identity(path)
-    return None
+        Path(name).unlink(missing_ok=True)

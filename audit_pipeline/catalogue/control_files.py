@@ -1,8 +1,4 @@
-"""The files of a trained control: its manifest and its texts.
-
-What belongs here: reading them, how often training held a text, and checking whether they are whole. What does not:
-whether they are as the control's entry says now (controls/versions.py), training (controls/build.py).
-"""
+"""The files of a trained control: its manifest and its texts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The two models of a control, and the control that checks the instrument.
 
-What belongs here: their names. What does not: any import of a heavy library: configuration and help read this module.
+Configuration and help read this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations

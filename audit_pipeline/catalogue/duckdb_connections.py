@@ -1,7 +1,4 @@
-"""Connections of DuckDB that draw nothing on standard output.
-
-What belongs here: opening them. What does not: any query.
-"""
+"""Connections of DuckDB that draw nothing on standard output."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Reading and writing the Parquet tables: atomic, checked against the contracts, with page checksums.
 
-What belongs here: file-level I/O that every stage shares; no other module reads or writes Parquet by itself. What does
-not: the meaning of columns (catalogue/contracts/), paths (catalogue/paths.py), which digest a file must have
-(catalogue/store.py), the token-statistics cache, which has its own life cycle (token_statistics/cache.py).
+No other module but the cache of token statistics reads or writes Parquet by itself.
 """
 
 from __future__ import annotations
@@ -10,7 +8,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +17,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from audit_pipeline.catalogue.bucket_folder import put_in_place
+from audit_pipeline.catalogue.bucket_folder import put_in_place, temporary_file
 from audit_pipeline.catalogue.integrity import add_json_digest, format_json, verify_json_digest
 from audit_pipeline.catalogue.paths import is_writable
 from audit_pipeline.catalogue.table import Table
@@ -51,18 +48,6 @@ def write_atomically(path: Path) -> Iterator[Path]:
     with name_full_disk(path), temporary_file(path.parent, path.name) as temporary:
         yield temporary
         move_into_place(temporary, path)
-
-
-@contextmanager
-def temporary_file(folder: Path, prefix: str) -> Iterator[Path]:
-    """An empty file in ``folder``, whose name begins with a dot and ``prefix``; it is gone after the block."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=folder, prefix=f".{prefix}.", suffix=".tmp")
-    os.close(handle)
-    try:
-        yield Path(name)
-    finally:
-        Path(name).unlink(missing_ok=True)
 
 
 def move_into_place(temporary: Path, path: Path) -> None:

@@ -1,15 +1,11 @@
-"""Detecting a changed byte: digests of files and of JSON documents, and comparing them with the content.
-
-What belongs here: how a digest is computed, and the error of what is not as it was written. What does not: where a
-file's digest is kept (in its line of the ledger: catalogue/ledger.py; in a cache part's name:
-token_statistics/cache.py), and reading files (catalogue/files.py).
-"""
+"""Detecting a changed byte: digests of files and of JSON documents, and comparing them with the content."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +34,13 @@ def file_identity(path: Path) -> FileIdentity:
     """By what a file is known again; raises OSError where it is not there."""
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def find_file_identity(path: Path) -> FileIdentity | None:
+    """As :func:`file_identity`; None where the file is not there."""
+    with suppress(FileNotFoundError):
+        return file_identity(path)
+    return None
 
 
 def cached_sha256(path: Path) -> str:

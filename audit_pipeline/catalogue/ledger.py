@@ -1,9 +1,10 @@
 """The ledger of a data folder: one line of JSON for every file that a run wrote, and for every pair that it gave up.
 
-A line is ``{"digest": …, "previous": …, FIELDS}``: ``digest`` is the sha256 of ``previous`` and the bytes of FIELDS,
-``previous`` the digest of the line before. So a line that was changed, removed, put in or moved is found. The line is
-written first, then its file moves to its place: a run that is killed between the two leaves a line without a file,
-never a file without a line. A forgotten line keeps its digest and its link, and nothing else.
+A line is ``{"digest": …, "previous": …, "table": …, "partition": …, OTHER FIELDS}``: ``digest`` is the sha256 of
+``previous`` and the bytes of all that follows, ``previous`` the digest of the line before. So a line that was changed,
+removed, put in or moved is found. The line is written first, then its file moves to its place: a run that is killed
+between the two leaves a line without a file, never a file without a line. A forgotten line keeps its digest and its
+link, and nothing else. Reading compares every line with its digest; the fields of a line are parsed when asked for.
 
 In a folder of this machine all lines are in one segment, under a lock of the file system. In a bucket each line is a
 segment of its own, which is created only where it is absent: the writer that loses takes the next number.
@@ -13,15 +14,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import IO, Any, NamedTuple, TypedDict, Unpack
+
+from pydantic_core import from_json
 
 from audit_pipeline.catalogue.bucket_folder import BucketFolder, find_bucket_folder, refresh
 from audit_pipeline.catalogue.contracts import OUTCOMES, TABLES, Pair, PairStatus
@@ -38,8 +42,10 @@ START = "0" * 64
 
 MAX_REASON = 500
 _LOCK_SECONDS = 600.0
-_TAIL_BYTES = 1 << 16
-_LINE = re.compile(rb'\{"digest": "([0-9a-f]{64})", "previous": "([0-9a-f]{64})"(?:, (.*))?\}')
+_LINE = re.compile(
+    rb'\{"digest": "([0-9a-f]{64})", "previous": "([0-9a-f]{64})"'
+    rb'(?:, ("table": "[^"]*", "partition": "(?:[^"\\]|\\.)*").*)?\}'
+)
 
 
 @dataclass(frozen=True)
@@ -115,13 +121,26 @@ class PairOutcome:
     at: datetime
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line as it was read; ``fields`` is None where it is not as it was written, and empty where it is forgotten."""
+class Line(NamedTuple):
+    """A line as it was read.
+
+    ``content``: the bytes of its fields; empty where it is forgotten, None where it is not as it was written.
+    ``names``: those of them that name table and partition.
+    """
 
     digest: str
     previous: str
-    fields: Mapping[str, Any] | None
+    content: bytes | None
+    names: bytes = b""
+
+    @property
+    def fields(self) -> Mapping[str, Any] | None:
+        """Its fields by name; None where it is not as it was written."""
+        return None if self.content is None else from_json(b"{%b}" % self.content)
+
+    @property
+    def is_outcome(self) -> bool:
+        return self.names.startswith(_format_names(OUTCOMES.name, "")[:-1])
 
 
 @dataclass
@@ -130,10 +149,9 @@ class Ledger:
     written, or not where they were written."""
 
     lines: list[Line] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
-    outcomes: list[PairOutcome] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    _by_partition: dict[tuple[str, str], list[Entry]] = field(default_factory=dict)
+    _places: dict[bytes, list[int]] = field(default_factory=dict)
+    _entries: dict[int, Entry] = field(default_factory=dict)
 
     @property
     def head(self) -> str:
@@ -143,32 +161,48 @@ class Ledger:
     @property
     def forgotten(self) -> int:
         """How many lines were forgotten."""
-        return sum(line.fields == {} for line in self.lines)
+        return sum(line.content == b"" for line in self.lines)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Every entry, in the order in which they were written."""
+        return [
+            self._read_entry(place) for place, line in enumerate(self.lines, 1) if line.names and not line.is_outcome
+        ]
+
+    @property
+    def outcomes(self) -> list[PairOutcome]:
+        """Every outcome, in the order in which they were written."""
+        return [_outcome_from_fields(line.fields or {}) for line in self.lines if line.is_outcome]
 
     def of(self, table: str, partition: str) -> Sequence[Entry]:
         """The entries of a partition, in the order in which they were written."""
-        return self._by_partition.get((table, partition), ())
+        return [self._read_entry(place) for place in self._places.get(_format_names(table, partition), ())]
 
     def extend(self, lines: Iterable[Line]) -> None:
         """Take in lines that come after those that are there."""
-        for line in lines:
-            before = self.lines[-1] if self.lines else Line(START, "", {})
+        before = self.lines[-1] if self.lines else Line(START, "", b"")
+        for place, line in enumerate(lines, len(self.lines) + 1):
             self.lines.append(line)
-            number = len(self.lines)
-            if line.fields is None:
-                self.problems.append(f"line {number} of the ledger is not as it was written")
-                continue
-            if line.previous != before.digest and before.fields is not None:
+            if line.content is None:
+                self.problems.append(f"line {place} of the ledger is not as it was written")
+            elif line.previous != before.digest and before.content is not None:
                 self.problems.append(
-                    f"line {number} of the ledger does not follow the line before it: a line was removed, put in or "
-                    "moved"
+                    f"line {place} of the ledger does not follow the line before it: a line was removed, put in "
+                    "or moved"
                 )
-            if "status" in line.fields:
-                self.outcomes.append(_outcome_from_fields(line.fields))
-            elif line.fields:
-                entry = _entry_from_line(line, number)
-                self.entries.append(entry)
-                self._by_partition.setdefault((entry.table, entry.partition), []).append(entry)
+            if line.names:
+                self._places.setdefault(line.names, []).append(place)
+            before = line
+
+    def _read_entry(self, place: int) -> Entry:
+        if place not in self._entries:
+            line = self.lines[place - 1]
+            fields = dict(line.fields or {})
+            for name in ("started_at", "finished_at"):
+                fields[name] = datetime.fromisoformat(fields[name])
+            self._entries[place] = Entry(**fields, digest=line.digest, previous=line.previous, place=place)
+        return self._entries[place]
 
 
 def parse_lines(content: bytes) -> list[Line]:
@@ -177,29 +211,28 @@ def parse_lines(content: bytes) -> list[Line]:
 
 
 def format_line(previous: str, fields: Mapping[str, Any]) -> bytes:
-    """The line of these fields after the line whose digest is ``previous``."""
-    rest = json.dumps(fields, allow_nan=False)[1:-1].encode()
-    digest = hashlib.sha256(previous.encode() + rest).hexdigest()
-    return b'{"digest": "%b", "previous": "%b", %b}\n' % (digest.encode(), previous.encode(), rest)
+    """The line of these fields after the line whose digest is ``previous``; times are written in ISO format."""
+    named = {"table": fields["table"], "partition": fields["partition"], **fields}
+    content = json.dumps(named, allow_nan=False, default=datetime.isoformat)[1:-1].encode()
+    digest = hashlib.sha256(previous.encode() + content).hexdigest()
+    return b'{"digest": "%b", "previous": "%b", %b}\n' % (digest.encode(), previous.encode(), content)
 
 
-def _parse_line(content: bytes) -> Line:
-    match = _LINE.fullmatch(content)
+def _format_names(table: str, partition: str) -> bytes:
+    return json.dumps({"table": table, "partition": partition})[1:-1].encode()
+
+
+def _parse_line(line: bytes) -> Line:
+    match = _LINE.fullmatch(line)
     if match is None:
-        return Line(hashlib.sha256(content).hexdigest(), "", None)
-    digest, previous, rest = match[1].decode(), match[2].decode(), match[3]
-    if rest is None:
-        return Line(digest, previous, {})
-    if hashlib.sha256(match[2] + rest).hexdigest() != digest:
-        return Line(digest, previous, None)
-    return Line(digest, previous, json.loads(b"{%b}" % rest))
-
-
-def _entry_from_line(line: Line, number: int) -> Entry:
-    fields = dict(line.fields or {})
-    for name in ("started_at", "finished_at"):
-        fields[name] = datetime.fromisoformat(fields[name])
-    return Entry(**fields, digest=line.digest, previous=line.previous, place=number)
+        return Line(hashlib.sha256(line).hexdigest(), "", None)
+    digest, previous, names = match.groups()
+    if names is None:
+        return Line(digest.decode(), previous.decode(), b"")
+    content = line[match.start(3) : -1]
+    if hashlib.sha256(previous + content).hexdigest().encode() != digest:
+        return Line(digest.decode(), previous.decode(), None)
+    return Line(digest.decode(), previous.decode(), content, names)
 
 
 def _outcome_from_fields(fields: Mapping[str, Any]) -> PairOutcome:
@@ -210,13 +243,13 @@ def _outcome_from_fields(fields: Mapping[str, Any]) -> PairOutcome:
     )
 
 
-@dataclass
-class _Segment:
-    """A file of the ledger as far as it was read: its inode, size and time of change, and the bytes of whole lines."""
+class _Segment(NamedTuple):
+    """A file of the ledger as it was when it was read."""
 
-    identity: tuple[int, int, int]
-    consumed: int
-    lines: list[Line]
+    file: Path
+    inode: int
+    bytes: int
+    changed_ns: int
 
 
 class _Reader:
@@ -224,41 +257,38 @@ class _Reader:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._segments: dict[Path, _Segment] = {}
+        self._segments: list[_Segment] = []
+        self._consumed = 0
         self._ledger = Ledger()
         self._lock = threading.Lock()
 
     def read(self) -> Ledger:
         with self._lock:
-            files = list_segments(self._folder)
-            added: list[Line] = []
-            is_extended = files[: len(self._segments)] == list(self._segments)
-            for file in files:
-                stat = file.stat()
-                identity, known = (stat.st_ino, stat.st_size, stat.st_mtime_ns), self._segments.get(file)
-                if known is not None and known.identity == identity:
-                    continue
-                if known is not None and known.identity[0] == identity[0] and known.identity[1] < identity[1]:
-                    # Lines that are added to any segment but the last come before some that are there.
-                    is_extended &= file == files[-1]
-                else:
-                    is_extended &= known is None
-                    known = _Segment(identity, 0, [])
-                lines = self._read_on(file, known)
-                self._segments[file] = _Segment(identity, known.consumed, [*known.lines, *lines])
-                added += lines
-            if not is_extended:
-                self._segments = {file: self._segments[file] for file in files}
-                self._ledger, added = Ledger(), [line for file in files for line in self._segments[file].lines]
-            self._ledger.extend(added)
+            stats = [(file, file.stat()) for file in list_segments(self._folder)]
+            segments = [_Segment(file, stat.st_ino, stat.st_size, stat.st_mtime_ns) for file, stat in stats]
+            if segments != self._segments:
+                if not self._is_extended(segments):
+                    self._segments, self._consumed, self._ledger = [], 0, Ledger()
+                for number in range(max(len(self._segments) - 1, 0), len(segments)):
+                    self._read_on(segments[number].file, self._consumed if number < len(self._segments) else 0)
+                self._segments = segments
             return self._ledger
 
-    def _read_on(self, file: Path, segment: _Segment) -> list[Line]:
+    def _is_extended(self, segments: Sequence[_Segment]) -> bool:
+        """Whether nothing has changed but that the last segment that was read is longer, and others follow it."""
+        if not self._segments or len(segments) < len(self._segments):
+            return False
+        *before, last = self._segments
+        now = segments[len(before)]
+        is_longer = now[:2] == last[:2] and now.bytes > last.bytes
+        return segments[: len(before)] == before and (now == last or is_longer)
+
+    def _read_on(self, file: Path, start: int) -> None:
         with file.open("rb") as opened:
-            opened.seek(segment.consumed)
+            opened.seek(start)
             content = opened.read()
-        segment.consumed += content.rfind(b"\n") + 1
-        return parse_lines(content)
+        self._consumed = start + content.rfind(b"\n") + 1
+        self._ledger.extend(parse_lines(content))
 
 
 _readers: dict[Path, _Reader] = {}
@@ -306,14 +336,11 @@ def record_entry(
     fields = {
         "table": table.name,
         "partition": partition_of(partition_key),
-        "run_id": step.run_id,
-        "asset_key": step.asset_key,
-        "code_version": step.code_version,
+        **vars(step),
         "data_version": data_version,
         "upstream": dict(upstream),
         "packages": dict(package_versions()),
-        "started_at": step.started_at.isoformat(),
-        "finished_at": datetime.now(UTC).isoformat(),
+        "finished_at": datetime.now(UTC),
         "rows": rows,
         "file_sha256": file_sha256,
         **origin,
@@ -370,22 +397,19 @@ def forget_lines(paths: DataPaths, digests: Collection[str]) -> None:
 
 def copy_ledger(paths: DataPaths, to: DataPaths, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:
     """Write the ledger of another data folder: the lines whose fields are kept as they are, the others emptied."""
-    lines = [
-        _empty_lines(file.read_bytes(), lambda line: line.fields is None or is_kept(line.fields))
-        for file in list_segments(paths.ledger)
-    ]
+    segments = [file.read_bytes() for file in list_segments(paths.ledger)]
+    lines = [_empty_lines(content, lambda line: line.fields is None or is_kept(line.fields)) for content in segments]
     with write_atomically(to.ledger / "000001.jsonl") as temporary:
         temporary.write_bytes(b"".join(lines))
 
 
 def _empty_lines(content: bytes, is_kept: Callable[[Line], bool]) -> bytes:
     """The lines of a segment, those that are not kept without their fields."""
+    link = b'{"digest": "%b", "previous": "%b"}\n'
     lines = zip(parse_lines(content), content.splitlines(keepends=True), strict=False)
-    return b"".join(raw if is_kept(line) else _format_link(line) for line, raw in lines)
-
-
-def _format_link(line: Line) -> bytes:
-    return b'{"digest": "%b", "previous": "%b"}\n' % (line.digest.encode(), line.previous.encode())
+    return b"".join(
+        raw if is_kept(line) else link % (line.digest.encode(), line.previous.encode()) for line, raw in lines
+    )
 
 
 def _hold(paths: DataPaths) -> AbstractContextManager[None]:
@@ -421,19 +445,14 @@ def _append_to_segment(file: Path, fields: Mapping[str, Any], written: tuple[Pat
             raise
 
 
-def _read_end(opened: Any) -> tuple[str, int]:
+def _read_end(opened: IO[bytes]) -> tuple[str, int]:
     """The digest of the last whole line of an open segment, and where that line ends; only its end is read."""
-    size, tail = opened.seek(0, os.SEEK_END), _TAIL_BYTES
-    while True:
-        start = max(size - tail, 0)
-        opened.seek(start)
-        content = opened.read(size - start)
+    if opened.seek(0, os.SEEK_END) == 0:
+        return START, 0
+    with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
         end = content.rfind(b"\n")
-        begin = content.rfind(b"\n", 0, max(end, 0))
-        if begin >= 0 or start == 0:
-            break
-        tail *= 2
-    return (_parse_line(content[begin + 1 : end]).digest, start + end + 1) if end >= 0 else (START, 0)
+        begin = content.rfind(b"\n", 0, max(end, 0)) + 1
+        return (_parse_line(content[begin:end]).digest, end + 1) if end >= 0 else (START, 0)
 
 
 def _create_segment(paths: DataPaths, bucket_folder: BucketFolder, fields: Mapping[str, Any]) -> None:
@@ -470,19 +489,13 @@ def read_latest_run(paths: DataPaths, table: str, partition: str) -> Entry:
     Raises DataError where there are none, and DamagedError where a file is there that no whole line explains: a line
     of it is damaged, and it may be the last.
     """
-    entries = [entry for entry in read_ledger(paths).of(table, partition) if _has_file(entry, paths)]
-    explained = {entry.file(paths) for entry in entries}
-    folder = paths.run_file(table, partition, "any").parent
-    if unexplained := sorted(set(folder.glob("*.parquet")) - explained):
+    entries = {entry.file(paths): entry for entry in read_ledger(paths).of(table, partition)}
+    files = set(paths.run_file(table, partition, "any").parent.glob("*.parquet"))
+    if unexplained := sorted(files - entries.keys()):
         raise DamagedError(f"no whole line of the ledger explains {unexplained[0]}: corpus-audit doctor says more")
-    if not entries:
+    if not files:
         raise DataError(f"there are no {table} of {partition} yet: run them first")
-    return entries[-1]
-
-
-def _has_file(entry: Entry, paths: DataPaths) -> bool:
-    file = entry.file(paths)
-    return file is not None and file.exists()
+    return max((entries[file] for file in files), key=lambda entry: entry.place)
 
 
 def has_entries(paths: DataPaths, table: Table, partition_key: str | Pair) -> bool:
@@ -505,18 +518,10 @@ def is_latest_file_whole(paths: DataPaths, table: str, partition: str) -> bool:
 
     A file that a run explained before it died counts as one that is not whole, as one that no line explains.
     """
-    entries = read_ledger(paths).of(table, partition)
-    try:
-        if entries:
-            file = entries[-1].file(paths)
-            return file is not None and file.exists() and cached_sha256(file) == entries[-1].file_sha256
-        return not any(iterate_files(paths, TABLES[table], partition))
-    except OSError:
+    if entries := read_ledger(paths).of(table, partition):
+        file = entries[-1].file(paths)
+        with suppress(OSError):
+            return file is not None and cached_sha256(file) == entries[-1].file_sha256
         return False
-
-
-def iterate_files(paths: DataPaths, table: Table, partition: str) -> Iterator[Path]:
-    """The Parquet files of a partition, explained or not."""
-    file = table.file_of(paths, partition, "any")
-    if file is not None:
-        yield from sorted(file.parent.glob("*.parquet")) if table.append_only else [file] * file.exists()
+    file = TABLES[table].file_of(paths, partition, "any")
+    return file is None or not any(file.parent.glob("*.parquet" if TABLES[table].append_only else file.name))

@@ -1,10 +1,4 @@
-"""Where everything produced lives, whether that folder can be used, and where the configuration is read from.
-
-What belongs here: which folders these are, every path below data/, the rules for naming folders after partitions; and
-the data folder as a place: making it, who may look into it, whether a lock in it is held, and saying before anything
-runs that it cannot be written. What does not: reading or writing files (files.py), what they hold
-(catalogue/contracts/), and a disk that fills up later (cli/command_group.py).
-"""
+"""Where everything produced lives, whether that folder can be used, and where the configuration is read from."""
 
 from __future__ import annotations
 
@@ -216,11 +210,39 @@ def is_shipped(path: Path) -> bool:
     return path.is_relative_to(SHIPPED)
 
 
+class _Below:
+    """A path below the data folder that always has the same name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, paths: DataPaths, _: object) -> Path:
+        return paths.root / self._name
+
+
 @dataclass(frozen=True)
 class DataPaths:
     """Every path under one data folder. Nothing is created by asking for a path."""
 
     root: Path
+
+    downloads = _Below("downloads")
+    digest_cache = _Below("models/digests.json")
+    ledger = _Below("ledger")
+    """The folder of the ledger's segments (catalogue/ledger.py)."""
+    warehouse = _Below("audit.duckdb")
+    reports = _Below("reports")
+    report = _Below("reports/contamination_report.html")
+    logs = _Below("logs")
+    """What libraries printed while a command met a full disk or the like."""
+    rolled_day = _Below("rolled_day.json")
+    alerts = _Below("alerts.jsonl")
+    findings_told = _Below("findings_told.json")
+    published = _Below("published.json")
+    """What warehouse and report were made with (operate/situation.py)."""
+    claims = _Below("claims")
+    """The lock files of running audits (operate/dagster/locks.py)."""
+    dagster_home = _Below("dagster_home")
 
     @classmethod
     def of_workspace(cls, folder: Path) -> DataPaths:
@@ -244,10 +266,6 @@ class DataPaths:
         """What names this folder to a process in another folder or on another machine: a path, or a bucket's URL."""
         folder = find_bucket_folder(self.root)
         return str(self.root.absolute()) if folder is None else folder.bucket.url
-
-    @property
-    def downloads(self) -> Path:
-        return self.root / "downloads"
 
     def documents(self, source: str) -> Path:
         return self.rewritten_file("documents", "source", source)
@@ -293,10 +311,6 @@ class DataPaths:
         """The load checks of a model that exist, on one device and on several."""
         return sorted(self.load_check(model_fingerprint).parent.glob(f"{model_fingerprint}.*json"))
 
-    @property
-    def digest_cache(self) -> Path:
-        return self.root / "models" / "digests.json"
-
     def token_frequencies(self, corpus: str, tokenizer_fingerprint: str) -> Path:
         """The counts of one tokenizer's tokens in one corpus."""
         name = f"tokenizer={tokenizer_fingerprint}.parquet"
@@ -326,54 +340,6 @@ class DataPaths:
             self.table(table) / f"partition={to_path_segment(partition)}" / f"run_id={to_path_segment(run_id)}.parquet"
         )
 
-    @property
-    def ledger(self) -> Path:
-        """The folder of the ledger's segments (catalogue/ledger.py)."""
-        return self.root / "ledger"
-
     def rewritten_file(self, table: str, per: str, partition: str) -> Path:
         """The one file of a partition of a table that every run writes anew; ``per``: what a partition is of."""
         return self.table(table) / f"{per}={to_path_segment(partition)}" / f"{table}.parquet"
-
-    @property
-    def warehouse(self) -> Path:
-        return self.root / "audit.duckdb"
-
-    @property
-    def reports(self) -> Path:
-        return self.root / "reports"
-
-    @property
-    def report(self) -> Path:
-        return self.reports / "contamination_report.html"
-
-    @property
-    def logs(self) -> Path:
-        """What libraries printed while a command met a full disk or the like."""
-        return self.root / "logs"
-
-    @property
-    def rolled_day(self) -> Path:
-        return self.root / "rolled_day.json"
-
-    @property
-    def alerts(self) -> Path:
-        return self.root / "alerts.jsonl"
-
-    @property
-    def findings_told(self) -> Path:
-        return self.root / "findings_told.json"
-
-    @property
-    def published(self) -> Path:
-        """What warehouse and report were made with (operate/situation.py)."""
-        return self.root / "published.json"
-
-    @property
-    def claims(self) -> Path:
-        """The lock files of running audits (operate/dagster/locks.py)."""
-        return self.root / "claims"
-
-    @property
-    def dagster_home(self) -> Path:
-        return self.root / "dagster_home"

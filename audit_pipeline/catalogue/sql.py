@@ -1,14 +1,8 @@
-"""The SQL (DuckDB's) that declarations are made of and that follows from them, as text.
-
-What belongs here: expressions that declarations of columns and the warehouse share (names, strings, words and excerpts
-of a text), and statements made of nothing but declarations: tables with their comments, views of the latest, macros of
-the past. What does not: running any of them (warehouse/schema.py), views and macros that say something new
-(warehouse/sql/).
-"""
+"""The SQL (DuckDB's) that declarations are made of and that follows from them, as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -72,23 +66,15 @@ def is_enforced(table: Table) -> bool:
 
 def build_create_table_sql(table: Table) -> str:
     """The empty table with its comments; a key that is enforced is its primary key."""
-    lines = [
-        f"{quote_identifier(_stored_name(column))} {sql_type(column)}{_not_null(column)}" for column in table.stored
-    ]
+    names = {column: quote_identifier(column.warehouse_name) for column in table.stored}
+    lines = [f"{name} {sql_type(column)}{'' if column.null else ' NOT NULL'}" for column, name in names.items()]
     if is_enforced(table):
-        lines.append(f"PRIMARY KEY ({_join_identifiers(table.key)})")
+        lines.append(f"PRIMARY KEY ({build_key_sql(table)})")
     comment = f"{table.comment}; current_{table.name} holds the latest" if table.current else table.comment
-    return "\n".join(
-        (
-            f"CREATE TABLE {table.name} (\n    " + ",\n    ".join(lines) + "\n);",
-            f"COMMENT ON TABLE {table.name} IS {quote_literal(comment)};",
-            *(
-                f"COMMENT ON COLUMN {table.name}.{quote_identifier(_stored_name(column))} IS "
-                f"{quote_literal(column.description)};"
-                for column in table.stored
-            ),
-        )
-    )
+    comments = [f"TABLE {table.name} IS {quote_literal(comment)}"]
+    comments += [f"COLUMN {table.name}.{name} IS {quote_literal(column.description)}" for column, name in names.items()]
+    created = f"CREATE TABLE {table.name} (\n    " + ",\n    ".join(lines) + "\n);"
+    return "\n".join((created, *(f"COMMENT ON {target};" for target in comments)))
 
 
 def sql_type(column: Column) -> str:
@@ -98,12 +84,12 @@ def sql_type(column: Column) -> str:
 
 def build_column_expressions(table: Table) -> Mapping[str, str]:
     """By the warehouse's columns: SQL that fills each from the columns of the table's Parquet files."""
-    return {_stored_name(column): column.sql or quote_identifier(column.name) for column in table.stored}
+    return {column.warehouse_name: column.sql or quote_identifier(column.name) for column in table.stored}
 
 
 def build_key_sql(table: Table) -> str:
     """SQL for the columns that no two rows have in common."""
-    return _join_identifiers(table.key)
+    return ", ".join(map(quote_identifier, table.key))
 
 
 def build_current_view_sql(table: Table) -> str:
@@ -145,18 +131,6 @@ def _build_rows_of_runs_sql(table: Table, runs: str) -> str:
         f'SEMI JOIN (SELECT * FROM {runs} WHERE "table" = {quote_literal(table.name)}) AS latest\n'
         "    ON latest.benchmark = every.benchmark AND latest.model = every.model AND latest.run_id = every.run_id"
     )
-
-
-def _stored_name(column: Column) -> str:
-    return column.stored_as or column.name
-
-
-def _join_identifiers(columns: Iterable[str]) -> str:
-    return ", ".join(map(quote_identifier, columns))
-
-
-def _not_null(column: Column) -> str:
-    return "" if column.null else " NOT NULL"
 
 
 def _sql_type(type_: pa.DataType) -> str:

@@ -1,10 +1,4 @@
-"""Rows of a declared table, written with their lineage and read as they were written; and a source's documents so read.
-
-What belongs here: the one way in and the one way out, for every table that lies in files of its own, and the version
-that a source's documents have. What does not: files without a declaration (files.py), composing lineage rows
-(ledger.py), the cache (token_statistics/cache.py), fetching documents (sources/) and what is made of them
-(benchmarks/, controls/).
-"""
+"""Rows of a declared table, written with their lineage and read as they were written; and the documents of a source."""
 
 from __future__ import annotations
 
@@ -14,9 +8,9 @@ from typing import Unpack
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.bucket_folder import refetch_damaged_file, refresh
+from audit_pipeline.catalogue.bucket_folder import refetch_damaged_file, refresh, temporary_file
 from audit_pipeline.catalogue.contracts import DOCUMENTS, TOKEN_STATISTICS, Pair, digest
-from audit_pipeline.catalogue.files import cast_to_columns, read_table, temporary_file, write_parquet
+from audit_pipeline.catalogue.files import cast_to_columns, read_table, write_parquet
 from audit_pipeline.catalogue.integrity import DamagedError, cached_sha256, file_sha256
 from audit_pipeline.catalogue.ledger import (
     LineageStep,

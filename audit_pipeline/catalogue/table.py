@@ -1,9 +1,4 @@
-"""What a declaration of a product is made of: a table, its columns, how it is kept and what it is made from.
-
-What belongs here: the two dataclasses, and what follows from a declaration alone (Arrow schema, names, where a
-partition's file lies). What does not: the declarations (catalogue/contracts/), the SQL that is made of them (sql.py),
-writing and reading rows (store.py).
-"""
+"""What a declaration of a product is made of: a table, its columns, how it is kept and what it is made from."""
 
 from __future__ import annotations
 
@@ -11,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +26,12 @@ Kept = Literal["runs", "rewritten", "cache", "inside", "given", "derived"]
 partition, which every run writes anew; ``cache``: in the parts of the cache of token statistics; ``inside``: in the
 folder of another product. The others are the warehouse's alone: ``given`` row by row, from the ledger, JSON documents,
 the configuration and the build itself, or ``derived`` from other tables by sql/fills/."""
+
+
+Order = Literal["sorted", "as read", "any"]
+"""In which order the warehouse takes the rows of a run's files. ``sorted``: by file and row. The others are for tables
+that would take gigabytes to sort: ``as read``, since a sum of scores depends on their order in its last digit; ``any``,
+which takes three quarters of the time, where nothing adds the numbers up."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +58,13 @@ class Column:
     sql_type: str = ""
     quotes_text: bool = False
 
-    def with_changes(self, description: str = "", *, name: str = "", null: bool | None = None) -> Column:
+    def with_changes(self, description: str = "", **fields: Any) -> Column:
         """The same column of another table, where it means or allows something else."""
-        return replace(
-            self,
-            name=name or self.name,
-            description=description or self.description,
-            null=self.null if null is None else null,
-        )
+        return replace(self, description=description or self.description, **fields)
+
+    @property
+    def warehouse_name(self) -> str:
+        return self.stored_as or self.name
 
     @property
     def has_limits(self) -> bool:
@@ -82,9 +82,34 @@ class Column:
         return None
 
 
+class ColumnType:
+    """A type of columns. Called with a name, a description and further fields of :class:`Column`, it declares one."""
+
+    def __init__(self, type_: pa.DataType, **fields: Any) -> None:
+        self._type, self._fields = type_, fields
+
+    def __call__(self, name: str, description: str, **fields: Any) -> Column:
+        return Column(name, self._type, description, **{**self._fields, **fields})
+
+
 def list_type_of(type_: pa.DataType) -> pa.DataType:
     """A list none of whose elements is null."""
     return pa.list_(pa.field("item", type_, nullable=False))
+
+
+string, boolean, day = ColumnType(pa.string()), ColumnType(pa.bool_()), ColumnType(pa.date32())
+int8, int32, int64 = ColumnType(pa.int8()), ColumnType(pa.int32()), ColumnType(pa.int64())
+count = ColumnType(pa.int32(), ge=0)
+double = ColumnType(pa.float64())
+fraction = ColumnType(pa.float64(), ge=0, le=1)
+moment = ColumnType(pa.timestamp("us", tz="UTC"))
+strings, int64s = ColumnType(list_type_of(pa.string())), ColumnType(list_type_of(pa.int64()))
+
+
+def choice(name: str, values: tuple[str, ...], meaning: str = "", *, null: bool = False) -> Column:
+    """A text that is one of ``values``, which its description lists before the ``meaning``."""
+    description = " | ".join(values) + (f": {meaning}" if meaning else "")
+    return Column(name, pa.string(), description, null, one_of=values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +121,9 @@ class Table:
     other, are a text that a model reads; its digest names the text in the cache.
     ``current``: what its rows are, for the view current_NAME of the latest run of every pair and the macro NAME_as_of;
     empty where a run does not replace all that runs before it wrote (the table has a view of its own then, or none).
-    ``in_warehouse``: whether the warehouse has a table of it. ``file``: where the file of a partition lies, where not
-    at its usual place; ``manifest``: the JSON document beside it.
+    ``order``: of its rows in the warehouse (``Order``). ``in_warehouse``: whether the warehouse has a table of it.
+    ``file``: where the file of a partition lies, where not at its usual place; ``manifest``: the JSON document beside
+    it.
     """
 
     name: str
@@ -109,6 +135,7 @@ class Table:
     made_from: tuple[str, ...] = ()
     holds_text: tuple[str, ...] = ()
     current: str = ""
+    order: Order = "sorted"
     in_warehouse: bool = True
     file: Callable[[DataPaths, str], Path] | None = None
     manifest: Callable[[DataPaths, str], Path] | None = None

@@ -1,8 +1,4 @@
-"""config/references.yaml: the corpora that token frequencies are counted in.
-
-What belongs here: the entries' fields and what must be true among them. What does not: reading the corpora (corpus.py),
-and reading the file (config/).
-"""
+"""config/references.yaml: the corpora that token frequencies are counted in."""
 
 from __future__ import annotations
 

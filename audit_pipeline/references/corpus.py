@@ -1,9 +1,5 @@
 """Reference corpora as streams of documents: one row at a time, and from where an earlier stream stopped.
 
-What belongs here: what a corpus is, and the documents of files on disk, of sources as the embedded default is one, and
-of data sets of the hub: which files of one are read, at which commit, and their rows. What does not: file formats
-(fetch/), counting (token_counters.py).
-
 Data sets of the hub are read through ``datasets``, and nothing is kept on disk. Files of JSON lines are streamed as
 plain lines and parsed here, so that one broken line costs one document; read as JSON, it would cost the file. A file
 that is not UTF-8 stops the count with an error that says so: `datasets` decodes compressed files before their

@@ -1,9 +1,5 @@
 """Counting a corpus: how often each token of one tokenizer occurs in it, from beginning to end or from a checkpoint.
 
-What belongs here: the count with its limits and checkpoints, and its table. What does not: where documents come from
-(corpus.py), how texts are counted (token_counters.py), which tables exist and whether they are up to date
-(frequencies.py).
-
 A table belongs to one tokenizer: the counts of another are silently wrong, so the tokenizer's fingerprint is part of
 the table's metadata.
 """

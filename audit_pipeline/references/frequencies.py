@@ -1,13 +1,9 @@
-"""Token-frequency tables, one for each corpus and tokenizer: finding and reading them, and bringing them up to date.
-
-What belongs here: a table on disk to what detectors take, only for the tokenizer that it was counted with; which one
-scoring needs, whether a table is stale, and the order of count, record and write, with its lineage. What does not:
-counting itself (count.py), when tables are built (assets/).
-"""
+"""Token-frequency tables, one for each corpus and tokenizer: finding and reading them, and bringing them up to date."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,11 +139,15 @@ def find_countable_corpus(model: ModelEntry) -> ReferenceEntry | None:
 def read_corpus_digests(corpus: str, model: TokenizedModel, paths: DataPaths) -> tuple[str, str] | None:
     """The digests of the settings that a corpus was counted under with the model's tokenizer, and of its documents;
     None where no whole table of it is there."""
-    try:
-        _, metadata = read_corpus_frequencies(corpus, model, paths)
-    except DataError:
-        return None
-    return metadata.get("settings_digest", ""), metadata["corpus_digest"]
+    metadata = _read_metadata_if_whole(corpus, model, paths)
+    return None if metadata is None else (metadata.get("settings_digest", ""), metadata["corpus_digest"])
+
+
+def _read_metadata_if_whole(corpus: str, model: TokenizedModel, paths: DataPaths) -> Mapping[str, str] | None:
+    """What the table of a corpus says of itself; None where no whole one is there."""
+    with suppress(DataError):
+        return read_corpus_frequencies(corpus, model, paths)[1]
+    return None
 
 
 def read_table_version(model: ModelEntry, tokenizer_fingerprint: str, paths: DataPaths) -> Mapping[str, str]:
@@ -265,8 +265,8 @@ def build_frequencies(
     path = paths.token_frequencies(entry.name, tokenizer)
     corpus = corpus_from_entry(entry, paths)
     version = digest(corpus.digest, entry.settings_digest, tokenizer, CODE_VERSION)[:16]
-    counted = _read_current_metadata(entry.name, paths, model, version)
-    if counted is not None:
+    counted = _read_metadata_if_whole(entry.name, model, paths)
+    if counted is not None and data_version_of(counted) == version:
         return FrequencyReport(entry.name, tokenizer, path, version, counted, None)
     limits = CountLimits(entry.max_documents, entry.max_bytes, entry.max_tokens_per_document)
     checkpoint = checkpoint_of(path)
@@ -295,14 +295,3 @@ def build_frequencies(
     # Read again, and so compared with what was to be written, tokenizer and all.
     _, metadata = read_corpus_frequencies(entry.name, model, paths)
     return FrequencyReport(entry.name, tokenizer, path, version, metadata, count)
-
-
-def _read_current_metadata(
-    corpus: str, paths: DataPaths, model: TokenizedModel, version: str
-) -> Mapping[str, str] | None:
-    """What the table says of itself where it is whole and has that version; else None: it is counted again."""
-    try:
-        _, metadata = read_corpus_frequencies(corpus, model, paths)
-    except DataError:
-        return None
-    return metadata if data_version_of(metadata) == version else None

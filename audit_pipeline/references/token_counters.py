@@ -1,8 +1,5 @@
 """Counting the tokens of texts with a fast tokenizer, in two ways that give the same counts.
 
-What belongs here: from texts to counts, and when the quick way may be taken. What does not: where texts come from
-(corpus.py), checkpoints and tables (count.py).
-
 The plain way encodes every text. The quick way cuts texts at blanks, counts the distinct pieces, and encodes each
 piece once: a natural text repeats its words. It is exact where no token spans such a cut and the tokens after a cut
 do not depend on the text before it. That holds for byte-level BPE with the usual pre-tokenizers, cut before a

@@ -19,12 +19,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.catalogue.bucket_folder import put_in_place, refetch_damaged_file, refresh, remove
+from audit_pipeline.catalogue.bucket_folder import put_in_place, refetch_damaged_file, refresh, remove, temporary_file
 from audit_pipeline.catalogue.files import (
     cast_to_columns,
     move_into_place,
     open_parquet,
-    temporary_file,
     write_parquet,
 )
 from audit_pipeline.catalogue.integrity import DamagedError, cached_sha256, file_sha256

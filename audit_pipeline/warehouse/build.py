@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import duckdb
@@ -33,10 +34,6 @@ LOCK_SECONDS = 600.0
 """How long a build waits for another one to end."""
 STORAGE_VERSION = "v1.3.0"
 """The oldest DuckDB that opens the file: other programs come with older versions than ours (docs/sql.md names them)."""
-_UNORDERED = ("group_tests", "contamination_rates")
-"""Large tables whose numbers nothing adds up: written in any order, which takes three quarters of the time."""
-_UNSORTED = ("scores", *_UNORDERED)
-"""Tables that would take gigabytes to sort. A sum of scores depends on their order in its last digit."""
 
 
 @dataclass(frozen=True)
@@ -133,11 +130,11 @@ def _building_folder(warehouse: Path) -> Iterator[Path]:
             yield Path(folder)
 
 
-def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: Sequence[Table]) -> Filled:
+def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: tuple[Table, ...]) -> Filled:
     """Fill a new file; again where a run replaced a file while it was read, so that no row is of another file than its
     entry."""
     for _ in range(3):
-        create_database(new, tables)
+        new.write_bytes(_build_empty_database(tables))
         # Files after the ledger: whatever file is there that no line explains was there before.
         ledger = read_ledger(paths)
         files = verify_files(paths, ledger)
@@ -163,12 +160,19 @@ def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: 
     raise DataError(f"{replaced} is being written again and again: build the warehouse when the run that does it ends")
 
 
-def create_database(file: Path, tables: Sequence[Table]) -> None:
-    """Make the empty tables, views and macros, in a file that DuckDB from STORAGE_VERSION on opens."""
-    with open_in_memory() as connection:
+@cache
+def _build_empty_database(tables: tuple[Table, ...]) -> bytes:
+    """The file of a database with the empty tables, views and macros, which DuckDB from STORAGE_VERSION on opens.
+
+    Making it takes most of the time that a small warehouse takes, so a process makes it once.
+    """
+    with tempfile.TemporaryDirectory() as folder, open_in_memory() as connection:
+        file = Path(folder) / "empty.duckdb"
         connection.execute(f"ATTACH {quote_literal(str(file))} AS made (STORAGE_VERSION '{STORAGE_VERSION}')")
         connection.execute("USE made")
         create_schema(connection, tables)
+        connection.execute("USE memory; DETACH made")
+        return file.read_bytes()
 
 
 def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> None:
@@ -180,10 +184,10 @@ def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Seq
     place, order = "file_index, file_row_number", ""
     if table.kept == "cache":
         order = f" QUALIFY row_number() OVER (PARTITION BY {build_key_sql(table)} ORDER BY {place}) = 1"
-    elif table.append_only and table.name not in _UNSORTED:
+    elif table.append_only and table.order == "sorted":
         # Of a thousand small files, sorting their rows takes half of the time that keeping their order takes.
         order = f" ORDER BY {place}"
-    connection.execute(f"SET preserve_insertion_order = {table.name not in _UNORDERED}")
+    connection.execute(f"SET preserve_insertion_order = {table.order != 'any'}")
     connection.execute(f"INSERT INTO {table.name} BY NAME SELECT * EXCLUDE ({place}) FROM ({rows}){order}")  # noqa: S608 - declared names
     connection.execute("RESET preserve_insertion_order")
 

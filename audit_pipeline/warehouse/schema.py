@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -44,6 +45,7 @@ class Definition:
     columns_of: tuple[str, ...] = ()
 
 
+@cache
 def list_tables(*, include_text: bool) -> tuple[Table, ...]:
     """Return every table in the order they are made; without text, what would quote the audited texts is empty."""
     return tuple(table if include_text else table.without_text() for table in _OF_WAREHOUSE)

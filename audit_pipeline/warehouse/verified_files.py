@@ -8,7 +8,7 @@ from pathlib import Path
 
 from audit_pipeline.catalogue.bucket_folder import refresh
 from audit_pipeline.catalogue.contracts import TABLES
-from audit_pipeline.catalogue.integrity import FileIdentity, file_identity, file_sha256
+from audit_pipeline.catalogue.integrity import FileIdentity, file_sha256, find_file_identity
 from audit_pipeline.catalogue.ledger import Entry, Ledger
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.table import Table
@@ -66,7 +66,7 @@ class VerifiedFiles:
 
     def find_replaced_file(self) -> Path | None:
         """Return a file that a run has replaced or taken away since it was compared."""
-        return next((path for path, identity in self.identities.items() if _read_identity(path) != identity), None)
+        return next((path for path, identity in self.identities.items() if find_file_identity(path) != identity), None)
 
 
 def verify_files(paths: DataPaths, ledger: Ledger) -> VerifiedFiles:
@@ -84,7 +84,7 @@ def verify_files(paths: DataPaths, ledger: Ledger) -> VerifiedFiles:
         of_table = entries.get(table.name, {})
         files = sorted((cache if table.kept == "cache" else paths.table(table.name)).glob("*/*.parquet"))
         for path in files:
-            if (identity := _read_identity(path)) is not None:
+            if (identity := find_file_identity(path)) is not None:
                 found.add(table, path, identity, _compute_digest(path), of_table.get(path, ()))
         found.missing += [of_table[path][-1] for path in sorted(of_table.keys() - {*files})]
     return found
@@ -96,10 +96,3 @@ def _compute_digest(path: Path) -> str:
         return file_sha256(path)
     except OSError:
         return ""
-
-
-def _read_identity(path: Path) -> FileIdentity | None:
-    try:
-        return file_identity(path)
-    except FileNotFoundError:
-        return None

@@ -78,7 +78,7 @@ def _table(declared: Table) -> str:
     key = f"Key: {', '.join(f'`{one}`' for one in declared.key)}."
     rows = (
         [
-            f"`{one.stored_as or one.name}`",
+            f"`{one.warehouse_name}`",
             sql_type(one),
             escape_markdown(one.description),
             "yes" if one.null else "",

@@ -27,7 +27,8 @@ import sys
 import pyarrow as pa
 from audit_pipeline.catalogue.ledger import LineageStep, record_entry
 from audit_pipeline.catalogue.contracts import SCORES
-from audit_pipeline.catalogue.files import temporary_file, write_parquet
+from audit_pipeline.catalogue.bucket_folder import temporary_file
+from audit_pipeline.catalogue.files import write_parquet
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 paths, name = DataPaths.from_environment(), sys.argv[1]

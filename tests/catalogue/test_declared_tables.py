@@ -58,7 +58,7 @@ def test_every_table_is_listed_once_behind_what_it_is_made_from() -> None:
 
 @pytest.mark.parametrize("table", [table for table in TABLES.values() if table.in_warehouse], ids=lambda one: one.name)
 def test_keys_and_partitions_are_of_columns_that_the_warehouse_has(table: Table) -> None:
-    stored = {column.stored_as or column.name for column in table.stored}
+    stored = {column.warehouse_name for column in table.stored}
     assert table.key
     assert {*table.key} <= stored
     assert all(sql_type(column) for column in table.stored)

@@ -10,11 +10,12 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_rows import make_table
 from made_workspace import SOURCE, Workspace, made_documents, make_workspace, quick_folder, temporal
 from tiny_models import forward_of
 
@@ -33,7 +34,7 @@ from audit_pipeline.catalogue.contracts import (
     Pair,
 )
 from audit_pipeline.catalogue.control_files import MANIFEST, TEXTS, read_control, read_control_texts
-from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
+from audit_pipeline.catalogue.files import read_json, write_json, write_table
 from audit_pipeline.catalogue.integrity import digests_of_folder
 from audit_pipeline.catalogue.ledger import LineageStep, read_ledger, record_outcome
 from audit_pipeline.catalogue.paths import DataPaths
@@ -51,7 +52,6 @@ from audit_pipeline.references.config import ReferenceEntry
 from audit_pipeline.references.frequencies import build_frequencies, read_corpus_frequencies
 from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
 from audit_pipeline.warehouse.query import open_read_only
-from tests.warehouse.chats import answer_row, document_row
 
 BENCHMARKS = ("made_8", "made_9")
 PAIRS = tuple(Pair(benchmark, "tiny") for benchmark in BENCHMARKS)
@@ -160,9 +160,7 @@ def made(workspace: Workspace) -> Kept:
         )
         score_pair(pair, model, paths, LineageStep.now("run", "scores", "1"))
         evaluate_pair(pair, model, paths, LineageStep.now("run", "evaluations", "1"))
-        _write_comparison(pair, paths)
-        _write_plan(pair, paths)
-        _write_asking(pair, paths)
+        _write_findings(pair, paths)
     record_outcome(paths, PAIRS[0], "scores", "failed", "the device is gone", "failed")
     corpus = workspace.root / "corpus.txt"
     corpus.write_text("one text\nanother text\n")
@@ -173,66 +171,23 @@ def made(workspace: Workspace) -> Kept:
     return Kept(paths, model, [row["text"] for row in read_built(paths, BENCHMARKS[0]).examples.to_pylist()])
 
 
-def _write_comparison(pair: Pair, paths: DataPaths) -> None:
-    """A row of what was forgotten, as the command compare writes it."""
-    row = {
-        **{"model": pair.model, "benchmark": pair.benchmark, "before": "other", "holdout": pair.benchmark},
-        **{"retrained": None, "metric": "privleak", "role": "after", "side": "both", "value": -12.5},
-        **{
-            "ci_low": -30.0,
-            "ci_high": 4.5,
-            "n": 24,
-            "method": "made up",
-            "documents": None,
-            "reason": None,
-            "run_id": "run",
-        },
-    }
-    step = LineageStep.now("run", "unlearning", "1")
-    store.write(paths, step, UNLEARNING, pair, table_from_rows([row], UNLEARNING), upstream={})
-
-
-def _write_plan(pair: Pair, paths: DataPaths) -> None:
-    """A sealed plan, as the command seal writes it."""
-    sealed_at = datetime(2026, 3, 1, tzinfo=UTC)
-    row = {"model": pair.model, "benchmark": pair.benchmark, "plan": "{}", "plan_sha256": "made up", "run_id": "run"}
-    row |= {"sealed_at": sealed_at, "timestamp": None, "timestamped_at": None, "authority": None}
-    store.write(paths, LineageStep.now("run", "plans", "1"), PLANS, pair, table_from_rows([row], PLANS), upstream={})
-
-
-def _write_asking(pair: Pair, paths: DataPaths) -> None:
-    """An answer and what follows of it, as a model that answers in words has them."""
+def _write_findings(pair: Pair, paths: DataPaths) -> None:
+    """A row of what commands beside the audit write of a pair."""
     of_run = {"model": pair.model, "benchmark": pair.benchmark, "run_id": "run"}
-    for table, row in (
-        (CHAT_ANSWERS, answer_row("a document")),
-        (CHAT_DOCUMENTS, document_row("a document")),
-    ):
-        rows = table_from_rows([{**row, **of_run}], table)
-        store.write(paths, LineageStep.now("run", "asking", "1"), table, pair, rows, upstream={})
+    for table in (UNLEARNING, PLANS, CHAT_ANSWERS, CHAT_DOCUMENTS):
+        rows = make_table(table, [of_run])
+        store.write(paths, LineageStep.now("run", table.name, "1"), table, pair, rows, upstream={})
 
 
 def _write_control(paths: DataPaths) -> None:
-    texts: list[dict[str, object]] = [
-        dict.fromkeys(CONTROL_TEXTS.names, "made up")
-        | {"role": "member"}
-        | {"published": date(2020, 1, 1), "exposed": number, "twin": 0, "text": f"text {number}"}
-        for number in range(30)
-    ]
+    texts = [{"exposed": number, "text": f"text {number}"} for number in range(30)]
     folder = paths.control_version(CONTROL, "v1")
-    write_table(folder / TEXTS, table_from_rows(texts, CONTROL_TEXTS))
+    write_table(folder / TEXTS, make_table(CONTROL_TEXTS, texts))
     manifest = {"control": CONTROL, "version": "v1", "files": digests_of_folder(folder), "losses": [3.25, 1.125]}
     write_json(folder / MANIFEST, manifest)
     write_json(paths.control_pointer(CONTROL), {"version": "v1"})
-    numbers = {"seed": 1, "n_members": 9, "n_nonmembers": 9, "training_tokens": 10, "parameters_of_model": 10}
-    rows = [
-        dict.fromkeys(CONTROL_STUDIES.names, "made up")
-        | numbers
-        | {"study": STUDY, "value": str(value), "auroc": 0.5 + value / 100, "final_loss": 2.0, "run_id": "run"}
-        | {"ci_low": None, "ci_high": None}
-        for value in range(20)
-    ]
-    step = LineageStep.now("run", "control_study", "1")
-    table = table_from_rows(rows, CONTROL_STUDIES)
+    rows = [{"study": STUDY, "value": str(value), "auroc": 0.5 + value / 100} for value in range(20)]
+    step, table = LineageStep.now("run", "control_study", "1"), make_table(CONTROL_STUDIES, rows)
     store.write(paths, step, CONTROL_STUDIES, STUDY, table, data_version="v", upstream={})
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -106,12 +106,13 @@ def find_problems(lines: list[bytes]) -> list[str]:
 
 
 def test_a_line_by_hand() -> None:
-    rest = b'"table": "scores", "rows": 3'
+    rest = b'"table": "scores", "partition": "b|\\u00fc", "rows": 3'
     digest = hashlib.sha256(b"0" * 64 + rest).hexdigest()
-    line = format_line(START, {"table": "scores", "rows": 3})
+    fields = {"rows": 3, "table": "scores", "partition": "b|ü"}
+    line = format_line(START, fields)
     assert line == b'{"digest": "%b", "previous": "%b", %b}\n' % (digest.encode(), b"0" * 64, rest)
     [parsed] = parse_lines(line)
-    assert (parsed.digest, parsed.previous, parsed.fields) == (digest, START, {"table": "scores", "rows": 3})
+    assert (parsed.digest, parsed.previous, parsed.fields) == (digest, START, fields)
     assert parse_lines(line + line[:-1]) == [parsed], "a torn last line is none"
 
 
@@ -143,7 +144,7 @@ def test_a_hundred_thousand_lines_are_checked_in_about_a_second(paths: DataPaths
     segment_of(paths).write_bytes(b"".join(chain_of(100_000)))
     started = time.process_time()
     ledger = read_ledger(paths)
-    assert time.process_time() - started < 10, "about 1 s where nothing else runs"
+    assert time.process_time() - started < 3, "below 1 s where nothing else runs"
     assert (len(ledger.entries), ledger.problems) == (100_000, [])
     started = time.process_time()
     read_ledger(paths)
@@ -189,49 +190,26 @@ def test_each_line_names_the_one_before_and_its_file(paths: DataPaths) -> None:
     assert ledger.problems == []
 
 
-def test_an_append_reads_only_the_end(paths: DataPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths.ledger.mkdir(parents=True)
-    segment_of(paths).write_bytes(b"".join(chain_of(2000)))
-    bytes_read = 0
-    real_open = Path.open
-
-    class Counted:
-        def __init__(self, file: Any) -> None:
-            self._file = file
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._file, name)
-
-        def __enter__(self) -> Counted:
-            return self
-
-        def __exit__(self, *error: object) -> None:
-            self._file.close()
-
-        def read(self, size: int = -1) -> bytes:
-            nonlocal bytes_read
-            content: bytes = self._file.read(size)
-            bytes_read += len(content)
-            return content
-
-    def open_counted(self: Path, *given: Any, **options: Any) -> Any:
-        opened = real_open(self, *given, **options)
-        return Counted(opened) if self == segment_of(paths) else opened
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", open_counted)
-        record_entry(paths, step("last"), SCORES, "b|m", data_version="v", upstream={})
-    assert 0 < bytes_read <= 1 << 16
-    assert segment_of(paths).stat().st_size > 1 << 19
-    assert len(read_ledger(paths).entries) == 2001
-    assert read_ledger(paths).problems == []
+def test_an_append_reads_only_the_end(paths: DataPaths) -> None:
+    record(paths, "run-0")
+    line = segment_of(paths).read_bytes()
+    with segment_of(paths).open("wb") as file:
+        # A hole of 64 gigabytes: reading it would take a minute.
+        file.truncate(1 << 36)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n" + line)
+    record_entry(paths, step("run-1"), SCORES, "b|m", data_version="v", upstream={})
+    with segment_of(paths).open("rb") as file:
+        file.seek(1 << 36)
+        first, second = parse_lines(file.read().lstrip(b"\n"))
+    assert second.previous == first.digest
 
 
 @pytest.mark.parametrize("length", [1, 10, 70_000])
 def test_a_torn_last_line_is_cut_off(paths: DataPaths, length: int) -> None:
     record(paths, "run-0")
     with segment_of(paths).open("ab") as file:
-        file.write(format_line(read_ledger(paths).head, {"reason": "x" * length})[:-5])
+        file.write(format_line(read_ledger(paths).head, {"table": "scores", "partition": "x" * length})[:-5])
     assert len(read_ledger(paths).lines) == 1
     record(paths, "run-1")
     ledger = read_ledger(paths)
@@ -326,7 +304,7 @@ def test_forgotten_lines_keep_their_place_and_no_name(paths: DataPaths) -> None:
     assert [entry.run_id for entry in ledger.entries] == ["run-0", "run-3"]
     assert [entry.place for entry in ledger.entries] == [1, 4]
     assert (ledger.forgotten, ledger.problems) == (2, [])
-    assert ledger.of("scores", "secret_1|m") == ()
+    assert not ledger.of("scores", "secret_1|m")
     content = segment_of(paths).read_bytes()
     assert b"secret_1" not in content
     assert b"secret_2" not in content

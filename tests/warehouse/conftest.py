@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ledger_lines import append_line, describe_file, explain_files
+from made_rows import make_table
 
 from audit_pipeline.catalogue.contracts import (
     BLIND_SCORES,
@@ -56,6 +57,7 @@ CONTROLS: Mapping[str, Mapping[str, float | None]] = {
     "speeches_64": {"words": None, "characters": None, "length": None, "dates": None},
 }
 METRICS = ("auroc", "tpr_at_5_fpr", "fpr_at_95_tpr")
+_NO_BYTES = {"status": "not_applicable", "reason": "the text has no bytes to compress"}
 WORDS = ("query", "parser", "cache", "session", "handler", "warning", "option", "backend", "migration", "raises")
 
 
@@ -95,25 +97,14 @@ class Folder:
             text = self.words(300)
             rows.append(
                 {
-                    "document_id": f"{source}:project{index % 3}:{index}",
-                    "source": source,
-                    "collection": f"project{index % 3}",
-                    "group": f"{source}-{index}",
-                    "title": f"{source} {index}",
-                    "text": text,
-                    "published": date(2019, 1, 1) if index % 2 else date(2025, 6, 1),
-                    "date_kind": "release",
-                    "earliest": None,
-                    "places": None,
-                    "retrieved_at": DAY,
-                    "language": "en",
-                    "licence": "BSD-3-Clause",
-                    "url": f"made-up:{source}/{index}",
-                    "sha256": text_sha256(text),
-                    "run_id": run_id,
+                    **{"document_id": f"{source}:project{index % 3}:{index}", "source": source, "text": text},
+                    **{"collection": f"project{index % 3}", "group": f"{source}-{index}", "title": f"{source} {index}"},
+                    **{"published": date(2019, 1, 1) if index % 2 else date(2025, 6, 1), "date_kind": "release"},
+                    **{"retrieved_at": DAY, "language": "en", "licence": "BSD-3-Clause"},
+                    **{"url": f"made-up:{source}/{index}", "sha256": text_sha256(text), "run_id": run_id},
                 }
             )
-        write_table(self.paths.documents(source), table_from_rows(rows, DOCUMENTS))
+        write_table(self.paths.documents(source), make_table(DOCUMENTS, rows))
         self.write_lineage("documents", source, run_id, DAY)
 
     def write_examples(
@@ -127,19 +118,11 @@ class Folder:
             text = given[index] if index < len(given) else self.words(length)
             rows.append(
                 {
-                    "example_id": example_id(benchmark, document, f"{index} {text}"),
-                    "benchmark": benchmark,
-                    "document_id": document,
-                    "text": text,
-                    "context": None,
-                    "label": index % 2,
-                    "split": "calibration" if index % 5 == 4 else "evaluation",
-                    "published": date(2019, 1, 1) if index % 2 else date(2025, 6, 1),
-                    "words": length,
-                    "language": "en",
-                    "collection": f"project{index % 3}",
-                    "group": f"{source}-{index % 12}",
-                    "run_id": run_id,
+                    **{"example_id": example_id(benchmark, document, f"{index} {text}"), "benchmark": benchmark},
+                    **{"document_id": document, "text": text, "context": None, "label": index % 2},
+                    **{"split": "calibration" if index % 5 == 4 else "evaluation", "words": length, "language": "en"},
+                    **{"published": date(2019, 1, 1) if index % 2 else date(2025, 6, 1), "run_id": run_id},
+                    **{"collection": f"project{index % 3}", "group": f"{source}-{index % 12}"},
                 }
             )
         self.examples[benchmark] = rows
@@ -158,12 +141,8 @@ class Folder:
                 "near_duplicates": {"pairs": 1},
                 "checks": [
                     {
-                        "name": "near_duplicates",
-                        "passed": False,
-                        "blocking": False,
-                        "what": "texts of both sides that share half of their words",
-                        "counts": {"pairs": 1},
-                        "offenders": [],
+                        **{"name": "near_duplicates", "passed": False, "blocking": False, "counts": {"pairs": 1}},
+                        **{"what": "texts of both sides that share half of their words", "offenders": []},
                     }
                 ],
             },
@@ -186,24 +165,16 @@ class Folder:
             *(("groups", "all", side, count) for side, count in (("members", 6), ("nonmembers", 5))),
             ("uneven_collections", "all", "both", 1),
         ]
-        rows: list[Row] = [
-            {
-                "benchmark": benchmark,
-                "measure": measure,
-                "part": part,
-                "side": side,
-                "value": value,
-                "ci_low": value - 0.08 if "blind" in measure and value is not None else None,
-                "ci_high": value + 0.07 if "blind" in measure and value is not None else None,
-                "n": 48,
-                "method": "not read: 48 texts, 200 needed" if value is None else "made up",
-                "verdict": "mild shift" if "blind" in measure and value is not None else None,
-                "split_verdict": "undetermined",
-                "run_id": run_id,
-            }
-            for measure, part, side, value in given
-        ]
-        write_table(self.paths.split_quality(benchmark), table_from_rows(rows, SPLIT_QUALITY))
+        rows: list[Row] = []
+        for measure, part, side, value in given:
+            row = {"benchmark": benchmark, "measure": measure, "part": part, "side": side, "value": value, "n": 48}
+            row |= {"split_verdict": "undetermined", "run_id": run_id}
+            if value is None:
+                row["method"] = "not read: 48 texts, 200 needed"
+            elif "blind" in measure:
+                row |= {"ci_low": value - 0.08, "ci_high": value + 0.07, "verdict": "mild shift"}
+            rows.append(row)
+        write_table(self.paths.split_quality(benchmark), make_table(SPLIT_QUALITY, rows))
         blind = BLIND_SCORES.file_of(self.paths, benchmark)
         assert blind is not None
         write_table(blind, BLIND_SCORES.empty_table())
@@ -228,103 +199,43 @@ class Folder:
         """Scores and evaluations of one pair, the members' scores shifted up by ``signal`` standard deviations."""
         scores: list[Row] = []
         evaluations: list[Row] = []
+        of_run = {"model": model, "benchmark": benchmark, "run_id": run_id}
         for detector, parameters, is_default in DETECTORS:
-            setting = canonical_json(parameters)
+            setting: dict[str, object] = {"detector": detector, "parameters": canonical_json(parameters)}
+            setting["is_default"] = is_default
             known: list[tuple[int, float]] = []
             for index, example in enumerate(self.examples[benchmark]):
                 skipped = index == 7 and detector == "zlib"
                 score = self.random.gauss(signal * int(str(example["label"])), 1.0)
                 if not skipped and example["split"] == "evaluation":
                     known.append((int(str(example["label"])), score))
-                scores.append(
-                    {
-                        "example_id": example["example_id"],
-                        "model": model,
-                        "benchmark": benchmark,
-                        "detector": detector,
-                        "parameters": setting,
-                        "is_default": is_default,
-                        "score": None if skipped else score,
-                        "status": "not_applicable" if skipped else "ok",
-                        "reason": "the text has no bytes to compress" if skipped else None,
-                        "run_id": run_id,
-                    }
-                )
-            evaluations += [
-                self._evaluation(benchmark, model, run_id, detector, setting, is_default, metric, value, known)
-                for metric, value in zip(METRICS, (auroc(known), 0.1, 0.9), strict=True)
-            ]
+                found = _NO_BYTES if skipped else {"score": score}
+                scores.append({**of_run, **setting, "example_id": example["example_id"], **found})
+            metrics = dict(zip(METRICS, (auroc(known), 0.1, 0.9), strict=True))
             if blind is not None:
-                margin = auroc(known) - blind
-                evaluations.append(
-                    self._evaluation(
-                        benchmark, model, run_id, detector, setting, is_default, "auroc_margin", margin, known
-                    )
-                )
-        evaluations += [
-            self._evaluation(benchmark, model, run_id, "blind_control", "{}", True, metric, value, [(0, 0.0)] * 48)
-            for metric, value in zip(METRICS, (blind, None if blind is None else 0.07, None), strict=True)
-        ]
-        pair = Pair(benchmark, model)
-        for name, rows, schema in (("scores", scores, SCORES), ("evaluations", evaluations, EVALUATIONS)):
-            write_table(self.paths.run_file(name, pair.partition, run_id), table_from_rows(rows, schema))
-            self.write_lineage(
-                name,
-                pair.partition,
-                run_id,
-                finished,
-                code_version=get_stage(name).code,
-                model_fingerprint=MODELS[model],
-                tokenizer_fingerprint="t" * 40,
-                benchmark_digest=digest(benchmark),
-            )
-
-    def _evaluation(
-        self,
-        benchmark: str,
-        model: str,
-        run_id: str,
-        detector: str,
-        parameters: str,
-        is_default: bool,
-        metric: str,
-        value: float | None,
-        known: Sequence[tuple[int, float]],
-    ) -> Row:
-        members = sum(label for label, _ in known)
-        return {
-            "model": model,
-            "benchmark": benchmark,
-            "detector": detector,
-            "parameters": parameters,
-            "is_default": is_default,
-            "n_members": members,
-            "n_nonmembers": len(known) - members,
-            "n_groups": 12,
-            "n_not_scored": 1 if detector == "zlib" else 0,
-            "metric": metric,
-            "value": value,
-            "ci_low": None if value is None else max(0.0, value - 0.08),
-            "ci_high": None if value is None else min(1.0, value + 0.07),
-            "method": "not read: 60 texts, 200 needed" if value is None else "bootstrap over 12 groups, 1000 resamples",
-            "split_verdict": "undetermined",
-            "claim_level": "screening only",
-            "run_id": run_id,
-        }
+                metrics["auroc_margin"] = auroc(known) - blind
+            setting["n_not_scored"] = int(detector == "zlib")
+            evaluations += [{**of_run, **setting, **_evaluation(*metric, known)} for metric in metrics.items()]
+        control = {"detector": "blind_control", "parameters": "{}", "is_default": True}
+        for metric, value in zip(METRICS, (blind, None if blind is None else 0.07, None), strict=True):
+            evaluations.append({**of_run, **control, **_evaluation(metric, value, [(0, 0.0)] * 48)})
+        partition = Pair(benchmark, model).partition
+        for table, rows in ((SCORES, scores), (EVALUATIONS, evaluations)):
+            write_table(self.paths.run_file(table.name, partition, run_id), make_table(table, rows))
+            columns = {"code_version": get_stage(table.name).code, "model_fingerprint": MODELS[model]}
+            columns |= {"tokenizer_fingerprint": "t" * 40, "benchmark_digest": digest(benchmark)}
+            self.write_lineage(table.name, partition, run_id, finished, **columns)
 
     def write_token_statistics(self, model: str, texts: Sequence[str], part: str = "part-0") -> None:
         rows: list[Row] = []
         for text in texts:
             n = len(text.split())
-            numbers = {name: [0.5] * n for name in ("mean", "std", "max_logprob")}
-            integers = {name: list(range(n)) for name in ("token_id", "char_start", "char_end", "argmax_id", "rank")}
             rows.append(
                 {
-                    "key": digest(model, text),
-                    "text_sha256": text_sha256(text),
+                    **{"key": digest(model, text), "text_sha256": text_sha256(text)},
+                    **{name: [0.5] * n for name in ("mean", "std", "max_logprob")},
+                    **{name: list(range(n)) for name in ("token_id", "char_start", "char_end", "argmax_id", "rank")},
                     "logprob": [-float(index) for index in range(n)],
-                    **numbers,
-                    **integers,
                 }
             )
         folder = self.paths.token_statistics("base", MODELS[model])
@@ -375,6 +286,16 @@ class Folder:
                 "family": "made-up",
             },
         )
+
+
+def _evaluation(metric: str, value: float | None, known: Sequence[tuple[int, float]]) -> Row:
+    members = sum(label for label, _ in known)
+    counts = {"n_members": members, "n_nonmembers": len(known) - members, "n_groups": 12}
+    row = {**counts, "metric": metric, "value": value, "split_verdict": "undetermined"}
+    if value is None:
+        return {**row, "method": "not read: 60 texts, 200 needed"}
+    interval = {"ci_low": max(0.0, value - 0.08), "ci_high": min(1.0, value + 0.07)}
+    return {**row, **interval, "method": "bootstrap over 12 groups, 1000 resamples"}
 
 
 def auroc(known: Sequence[tuple[int, float]]) -> float:

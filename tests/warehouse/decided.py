@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+from made_rows import make_table
 
 from audit_pipeline.catalogue.contracts import TABLES, Pair, digest
-from audit_pipeline.catalogue.files import table_from_rows, write_table
+from audit_pipeline.catalogue.files import write_table
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import query_warehouse
@@ -36,8 +36,7 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
     """One run's rows of every table of decisions; the groups and collections are those of the examples."""
     examples = folder.examples[benchmark]
     groups = sorted({(str(row["group"]), str(row["collection"]), int(str(row["label"]))) for row in examples})
-    key = {"model": model, "benchmark": benchmark, "run_id": run_id}
-    settings = [{**key, "detector": detector, "parameters": setting} for detector, setting in DETECTORS]
+    settings = [{"detector": detector, "parameters": setting} for detector, setting in DETECTORS]
     n = len(groups)
     tests: list[Row] = [
         {
@@ -45,7 +44,6 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
             **{"n_texts": 5, "n_compared": 5, "statistic": 0.5, "p_value": (place + 1) / (n + 1)},
             **{"q_bh": min(1.0, 0.03 * (place + 1)), "q_by": min(1.0, 0.05 * (place + 1)), "q_ledger": 1.0},
             **{"n_calibration_groups": n, "n_tests": n, "n_ledger": 2 * n},
-            **{"claim_level": "screening only", "method": "made up", "direction": None},
         }
         for setting in settings
         for place, (group, collection, label) in enumerate(groups)
@@ -59,20 +57,17 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
         {
             **{**setting, "is_default": True, "unit": unit, "name": name, "rule": "marginal", "alpha": ALPHA},
             **{"n_texts": 5, "n_groups": 1, "n_flagged": 1, "flagged": 0.2, "flagged_low": 0.05, "flagged_high": 0.5},
-            **{"fpr": 0.05, "fpr_low": 0.02, "fpr_high": 0.1, "tpr": None, "tpr_low": None, "tpr_high": None},
-            **{"status": "refused", "reason": "no calibration members", "corrected": None},
-            **{"corrected_low": None, "corrected_high": None, "assumption": "made up"},
-            **{"claim_level": "screening only"},
+            **{"fpr": 0.05, "fpr_low": 0.02, "fpr_high": 0.1, "status": "refused", "reason": "no calibration members"},
         }
         for setting in settings
         for unit, name in units
     ]
     decisions: list[Row] = [
         {
-            **{**setting, "is_default": True, "rule": "marginal", "alpha": ALPHA, "threshold": 1.5, "status": "ok"},
-            **{"reason": None, "n_calibration_groups": n, "n_calibration_nonmembers": 6, "n_calibration_members": 6},
+            **{**setting, "is_default": True, "rule": "marginal", "alpha": ALPHA, "threshold": 1.5},
+            **{"n_calibration_groups": n, "n_calibration_nonmembers": 6, "n_calibration_members": 6},
             **{"n_nonmembers": 24, "fpr": 0.04, "fpr_low": 0.01, "fpr_high": 0.1},
-            **{"n_members": 24, "tpr": 0.3, "tpr_low": 0.2, "tpr_high": 0.4, "method": "made up"},
+            **{"n_members": 24, "tpr": 0.3, "tpr_low": 0.2, "tpr_high": 0.4},
         }
         for setting in settings
     ]
@@ -80,31 +75,18 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
         {
             **{**settings[0], "other": other, "other_parameters": parameters},
             **{"n_members": 24, "n_nonmembers": 24, "n_groups": 12, "difference": 0.04, "standard_error": error},
-            **{"ci_low": 0.01, "ci_high": 0.07, "p_value": p_value, "method": "made up"},
+            **{"ci_low": 0.01, "ci_high": 0.07, "p_value": p_value},
         }
         for other, parameters, error, p_value in (("min_k", '{"k":0.2}', 0.0113, 0.004), ("zlib", "{}", None, None))
     ]
     checks: list[Row] = [
         {
             **{**setting, "rule": "marginal", "alpha": ALPHA, "splits": 200, "n_groups": n},
-            **{"mean_fpr": 0.048, "standard_error": 0.002, "over_alpha": 0.4, "reason": None},
+            **{"mean_fpr": 0.048, "standard_error": 0.002, "over_alpha": 0.4},
         }
         for setting in settings
     ]
-    corpus: list[Row] = [
-        {
-            **{**key, "test": "dataset_inference", "status": "ok", "reason": None, "p_value": 0.2, "statistic": 1.0},
-            **{
-                "n": 24,
-                "n_held_out": 24,
-                "detectable_auroc": 0.69,
-                "assumption": "made up",
-                "claim_level": "screening only",
-                "method": "made up",
-                "direction": None,
-            },
-        }
-    ]
+    corpus: list[Row] = [{"p_value": 0.2, "statistic": 1.0, "n": 24, "n_held_out": 24, "detectable_auroc": 0.69}]
     highlights: list[Row] = [
         {
             **{**settings[0], "example_id": examples[0]["example_id"], "place": 1, "score": 2.5},
@@ -125,14 +107,7 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
         ],
         grid=[grid_row("notes:1", "audited", 50, 50, 0.25, is_named=True)],
     )
-    write_asking(
-        folder,
-        [answer_row("notes:1")],
-        [document_row("notes:1")],
-        pair=pair,
-        run_id=run_id,
-        at=finished,
-    )
+    write_asking(folder, [answer_row("notes:1")], [document_row("notes:1")], pair=pair, run_id=run_id, at=finished)
     for name, rows in (
         ("decisions", decisions),
         ("group_tests", tests),
@@ -148,9 +123,10 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
 def write_rows(
     folder: Folder, table: str, pair: Pair, run_id: str, finished: datetime, rows: Sequence[Row], **lineage: object
 ) -> None:
-    """A run's file of one table, be it empty, with its lineage entry."""
-    columns: pa.Schema = TABLES[table].schema
-    write_table(folder.paths.run_file(table, pair.partition, run_id), table_from_rows(rows, columns))
+    """A run's file of one table, be it empty, with its lineage entry; of the rows only what matters is given."""
+    of_run = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
+    rows = [{**of_run, **row} for row in rows]
+    write_table(folder.paths.run_file(table, pair.partition, run_id), make_table(TABLES[table], rows))
     columns_of_lineage = {
         "model_fingerprint": MODELS[pair.model],
         "tokenizer_fingerprint": "t" * 40,

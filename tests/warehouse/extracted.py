@@ -67,9 +67,9 @@ class Extracted:
         names = ("covered_at_0_001", "covered_at_0_01", "covered_at_0_1", "covered_at_0_5", "covered_by_first_choices")
         return {
             **{"document_id": self.document, "title": self.title, "group": self.group, "collection": self.collection},
-            **{"side": self.side, "occurrences": None, "characters": self.characters, "prefix_tokens": 50},
-            **{"suffix_tokens": 50, "stride": "coarse-to-fine", "windows": len(self.windows)},
-            **{"reason": None if searched else "it is shorter than a window", "reproduced": self.reproduced},
+            **{"side": self.side, "characters": self.characters, "prefix_tokens": 50, "suffix_tokens": 50},
+            **{"stride": "coarse-to-fine", "windows": len(self.windows), "reproduced": self.reproduced},
+            "reason": None if searched else "it is shorter than a window",
             "set_apart": sum(one.set_apart is not None for one in self.windows),
             "predictable": sum(one.set_apart == "predictable" for one in self.windows),
             "likely_anyway": sum(one.set_apart == "likely anyway" for one in self.windows),
@@ -95,7 +95,7 @@ def window_row(document: str, window: Window) -> Row:
         **{"first_choices": window.matches, "is_coarse": True, "set_apart": window.set_apart},
         "reference_log_p": None if window.reference is None else math.log(window.reference),
         "prior_log_p": None if window.prior is None else math.log(window.prior),
-        **{"strength": window.strength, "prefix_excerpt": window.prefix, "log_p_near_verbatim": None},
+        **{"strength": window.strength, "prefix_excerpt": window.prefix},
         **{"suffix_pieces": window.pieces, "first_choice_pieces": window.first_choices},
         **{"given_text": window.given, "place": window.place},
         **{"suffix_words": window.words, "words_in_common": window.in_common},
@@ -147,7 +147,6 @@ def write_extraction(
     """One run's rows of the tables; the rates are those of all documents of a side, and ``more``."""
     from tests.warehouse.decided import write_rows
 
-    of_run = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
     held_out = sum(one.side == "held_out" for one in found)
     windows = [window_row(one.document, window) for one in found for window in one.windows]
     rates = list(more)
@@ -166,7 +165,7 @@ def write_extraction(
         of_table = {"asset_key": "extraction", "settings": SEARCHED, **lineage}
         if table == "extraction_grid":
             of_table["settings"] = canonical_json({**json.loads(str(of_table["settings"])), "grid": True})
-        write_rows(folder, table, pair, run_id, at, [{**of_run, **row} for row in rows], **of_table)
+        write_rows(folder, table, pair, run_id, at, rows, **of_table)
 
 
 SEARCHED = canonical_json({"prefix": 50, "suffix": 50, "stride": "coarse-to-fine"})
@@ -199,9 +198,8 @@ def write_plan(
         }
     )
     row = {
-        **{"model": pair.model, "benchmark": pair.benchmark, "plan": plan, "plan_sha256": text_sha256(plan)},
-        **{"sealed_at": at, "timestamp": None if timestamped_at is None else "AA==", "run_id": run_id},
-        **{"timestamped_at": timestamped_at, "authority": authority},
+        **{"plan": plan, "plan_sha256": text_sha256(plan), "sealed_at": at, "timestamped_at": timestamped_at},
+        **{"timestamp": None if timestamped_at is None else "AA==", "authority": authority},
     }
     write_rows(folder, "plans", pair, run_id, at, [row], asset_key="plans")
     return text_sha256(plan)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from made_rows import make_table
 
 from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP, EXAMPLES, PLANS, Pair, canonical_json, digest
 from audit_pipeline.catalogue.files import read_json, read_table, table_from_rows, write_json, write_table
@@ -260,17 +261,14 @@ def overlap(folder: Folder, document: str, verdict: str, *, is_complete: bool) -
     """Every text of notes_32 was looked for in a corpus; those of a document have this verdict."""
     rows = [
         {
-            **{"benchmark": "notes_32", "corpus": "open", "example_id": row["example_id"], "rule": "made up", "n": 13},
-            **{"words": 32, "runs": 20, "templates": 0, "found_runs": 0, "covered": 0.0},
-            **{"covered_by_copies": 0.0, "passages": 0, "longest": 0, "documents": 0, "contaminated": False},
+            **{"benchmark": "notes_32", "corpus": "open", "example_id": row["example_id"], "is_complete": is_complete},
             "verdict": verdict if row["document_id"] == document else "not found",
-            **{"shards_read": 1, "shards": 1, "is_complete": is_complete, "run_id": "run-overlap"},
         }
         for row in folder.examples["notes_32"]
     ]
     file = CORPUS_OVERLAP.file_of(folder.paths, "notes_32|open")
     assert file is not None
-    write_table(file, table_from_rows(rows, CORPUS_OVERLAP))
+    write_table(file, make_table(CORPUS_OVERLAP, rows))
     folder.write_lineage("corpus_overlap", "notes_32|open", "run-overlap", DAY, benchmark_digest=digest("notes_32"))
 
 

@@ -29,7 +29,7 @@ def test_a_table_has_its_declared_columns_with_their_meaning(warehouse: Path, ta
         " AND NOT internal ORDER BY column_index",
     )
     assert [(row["column_name"], row["is_nullable"], row["comment"]) for row in found.to_pylist()] == [
-        (column.stored_as or column.name, column.null, column.description) for column in table.stored
+        (column.warehouse_name, column.null, column.description) for column in table.stored
     ]
 
 
@@ -43,7 +43,7 @@ def test_types_in_the_warehouse_are_the_declared_ones(warehouse: Path) -> None:
     with open_read_only(warehouse) as connection:
         for table in EVERY:
             stored = connection.table(table.name).to_arrow_table().schema
-            declared = {column.stored_as or column.name: column for column in table.stored if not column.sql_type}
+            declared = {column.warehouse_name: column for column in table.stored if not column.sql_type}
             assert {name: plain(stored.field(name).type) for name in declared} == {
                 name: plain(column.type) for name, column in declared.items()
             }, table.name

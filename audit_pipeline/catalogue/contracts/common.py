@@ -1,8 +1,4 @@
-"""What the tables have in common: columns that several have, and the canonical forms that keys are made of.
-
-What belongs here: a column that means the same in each, columns that go together, and one spelling for one value: JSON,
-digests, a partition's name. What does not: tables.
-"""
+"""What the tables have in common: columns that several have, and the canonical forms that keys are made of."""
 
 from __future__ import annotations
 
@@ -12,9 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import pyarrow as pa
-
-from audit_pipeline.catalogue.table import Column
+from audit_pipeline.catalogue.table import Column, Order, Table, boolean, choice, double, fraction, string
 
 # One encoder for all: making it takes longer than what it does for a short value.
 _JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -95,32 +89,51 @@ class Pair:
         return f"{self.benchmark}|{self.model}"
 
 
-RUN_ID = Column("run_id", pa.string(), "the run that wrote the row; joins to lineage.run_id")
-MODEL = Column("model", pa.string(), "the model")
-BENCHMARK = Column("benchmark", pa.string(), "the benchmark")
-DETECTOR = Column("detector", pa.string(), "the detector")
-PARAMETERS = Column("parameters", pa.string(), "canonical JSON of the detector's parameters")
-IS_DEFAULT = Column(
-    "is_default", pa.bool_(), "whether these are the detector's default parameters (the headline finding)"
-)
-CI_LOW = Column("ci_low", pa.float64(), "lower end of the 95% interval", null=True)
-CI_HIGH = Column("ci_high", pa.float64(), "upper end of the 95% interval", null=True)
-CLAIM_LEVEL = Column(
-    "claim_level",
-    pa.string(),
-    "screening only | statistical evidence | sound test",
-    one_of=("screening only", "statistical evidence", "sound test"),
-)
-COLLECTION = Column("collection", pa.string(), "the project, series or folder within the source")
-GROUP = Column("group", pa.string(), "the unit of intervals, calibration and cross-validation")
-LANGUAGE = Column("language", pa.string(), "ISO 639-1 code")
-SHA256 = Column("sha256", pa.string(), "sha256 of the UTF-8 text")
+RUN_ID = string("run_id", "the run that wrote the row; joins to lineage.run_id")
+MODEL = string("model", "the model")
+BENCHMARK = string("benchmark", "the benchmark")
+DETECTOR = string("detector", "the detector")
+PARAMETERS = string("parameters", "canonical JSON of the detector's parameters")
+IS_DEFAULT = boolean("is_default", "whether these are the detector's default parameters (the headline finding)")
+CI_LOW = double("ci_low", "lower end of the 95% interval", null=True)
+CI_HIGH = double("ci_high", "upper end of the 95% interval", null=True)
+CLAIM_LEVEL = choice("claim_level", ("screening only", "statistical evidence", "sound test"))
+COLLECTION = string("collection", "the project, series or folder within the source")
+GROUP = string("group", "the unit of intervals, calibration and cross-validation")
+LANGUAGE = string("language", "ISO 639-1 code")
+SHA256 = string("sha256", "sha256 of the UTF-8 text")
 
 
 def build_rate_columns(name: str, description: str, *, null: bool = True) -> tuple[Column, Column, Column]:
     """A rate and both ends of its 95% interval, NAME_low and NAME_high; ``null``: there may be no rate."""
     return (
-        Column(name, pa.float64(), description, null=null, ge=0, le=1),
-        Column(f"{name}_low", pa.float64(), "lower end of its 95% interval", null=True, ge=0, le=1),
-        Column(f"{name}_high", pa.float64(), "upper end of its 95% interval", null=True, ge=0, le=1),
+        fraction(name, description, null=null),
+        fraction(f"{name}_low", "lower end of its 95% interval", null=True),
+        fraction(f"{name}_high", "upper end of its 95% interval", null=True),
+    )
+
+
+def build_run_table(
+    name: str,
+    comment: str,
+    *,
+    columns: tuple[Column, ...],
+    key: tuple[str, ...] = (),
+    current: str = "",
+    made_from: tuple[str, ...] = (),
+    model: Column = MODEL,
+    benchmark: Column = BENCHMARK,
+    order: Order = "sorted",
+) -> Table:
+    """A table to which every run on a pair adds rows; ``key``: beside run, benchmark and model."""
+    return Table(
+        name,
+        comment,
+        (model, benchmark, *columns, RUN_ID),
+        ("run_id", "benchmark", "model", *key),
+        per="pair",
+        kept="runs",
+        made_from=made_from,
+        current=current,
+        order=order,
     )

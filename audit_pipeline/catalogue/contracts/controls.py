@@ -1,16 +1,11 @@
-"""What the controls that are trained here leave behind.
-
-What belongs here: the declarations of these products. What does not: drawing texts, training and measuring (controls/).
-"""
+"""What the controls that are trained here leave behind."""
 
 from __future__ import annotations
-
-import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts.common import CI_HIGH, CI_LOW, DETECTOR, LANGUAGE, PARAMETERS, RUN_ID, SHA256
 from audit_pipeline.catalogue.contracts.documents import DOCUMENTS
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.table import Column, Table
+from audit_pipeline.catalogue.table import Table, count, double, fraction, int64, string
 
 CONTROLS = Table(
     "controls",
@@ -35,19 +30,18 @@ CONTROL_TEXTS = Table(
     in_warehouse=False,
     columns=(
         DOCUMENTS.column("document_id"),
-        Column("group", pa.string(), "what was randomised: the window, or the document with all its windows"),
+        string("group", "what was randomised: the window, or the document with all its windows"),
         DOCUMENTS.column("collection"),
         LANGUAGE,
         DOCUMENTS.column("published"),
-        Column("text", pa.string(), "the window, UTF-8"),
-        Column(
+        string("text", "the window, UTF-8"),
+        string(
             "role",
-            pa.string(),
             "member | held_out | twin (only the control model was trained on it) | surrounding",
             one_of=("member", "held_out", "twin", "surrounding"),
         ),
-        Column("exposed", pa.int32(), "how many times an epoch of the exposed model's training held the text", ge=0),
-        Column("twin", pa.int32(), "how many times an epoch of the control model's training held it", ge=0),
+        count("exposed", "how many times an epoch of the exposed model's training held the text"),
+        count("twin", "how many times an epoch of the control model's training held it"),
         SHA256,
     ),
 )
@@ -61,28 +55,21 @@ CONTROL_STUDIES = Table(
     made_from=("documents",),
     file=DataPaths.study,
     columns=(
-        Column("study", pa.string(), "the study, as named in config/controls.yaml"),
-        Column("control", pa.string(), "the control that was trained again and again"),
-        Column("setting", pa.string(), "what was varied: occurrences, learning_rate, surrounding, hidden_size, …"),
-        Column("value", pa.string(), "its value, as JSON"),
-        Column("seed", pa.int64(), "the seed of drawing and training"),
+        string("study", "the study, as named in config/controls.yaml"),
+        string("control", "the control that was trained again and again"),
+        string("setting", "what was varied: occurrences, learning_rate, surrounding, hidden_size, …"),
+        string("value", "its value, as JSON"),
+        int64("seed", "the seed of drawing and training"),
         DETECTOR.with_changes("the detector, or blind_control"),
         PARAMETERS,
-        Column("n_members", pa.int32(), "members with a score", ge=0),
-        Column("n_nonmembers", pa.int32(), "held-out texts with a score", ge=0),
-        Column(
-            "auroc",
-            pa.float64(),
-            "AUROC of members against held-out texts; null where not defined",
-            null=True,
-            ge=0,
-            le=1,
-        ),
+        count("n_members", "members with a score"),
+        count("n_nonmembers", "held-out texts with a score"),
+        fraction("auroc", "AUROC of members against held-out texts; null where not defined", null=True),
         CI_LOW,
         CI_HIGH,
-        Column("training_tokens", pa.int64(), "tokens of the training, repeats counted", ge=0),
-        Column("parameters_of_model", pa.int64(), "trainable numbers of the model", ge=0),
-        Column("final_loss", pa.float64(), "mean loss of the last epoch, nats per token", ge=0),
+        int64("training_tokens", "tokens of the training, repeats counted", ge=0),
+        int64("parameters_of_model", "trainable numbers of the model", ge=0),
+        double("final_loss", "mean loss of the last epoch, nats per token", ge=0),
         RUN_ID,
     ),
 )

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-import pyarrow as pa
-
 from audit_pipeline.catalogue.contracts.common import BENCHMARK, MODEL, RUN_ID
-from audit_pipeline.catalogue.table import Column, Table
+from audit_pipeline.catalogue.table import Table, int64, moment, string
 
 PairStatus = Literal["failed", "stale", "missing", "done", "not_applicable", "not_requested"]
 
@@ -38,34 +36,32 @@ LINEAGE = Table(
     key=("table", "partition", "run_id"),
     kept="given",
     columns=(
-        Column("table", pa.string(), "the table whose rows the entry explains"),
-        Column("partition", pa.string(), "the partition: a source, a benchmark, or benchmark|model"),
+        string("table", "the table whose rows the entry explains"),
+        string("partition", "the partition: a source, a benchmark, or benchmark|model"),
         RUN_ID.with_changes("the run that wrote the rows"),
-        Column("asset_key", pa.string(), "the Dagster asset"),
-        Column("code_version", pa.string(), "the asset's code version"),
-        Column("data_version", pa.string(), "digest of what was written"),
-        Column("upstream_data_versions", pa.string(), "canonical JSON: upstream table/partition -> data version"),
-        Column("model_fingerprint", pa.string(), "weights, config, dtype and attention back end", null=True),
-        Column("tokenizer_fingerprint", pa.string(), "the tokenizer's files", null=True),
-        Column("benchmark_digest", pa.string(), "config entry and sources of the benchmark", null=True),
-        Column("started_at", pa.timestamp("us", tz="UTC"), "when the step started"),
-        Column("finished_at", pa.timestamp("us", tz="UTC"), "when the rows were ready to be moved into place"),
-        Column("package_versions", pa.string(), "canonical JSON: package -> version"),
-        Column(
+        string("asset_key", "the Dagster asset"),
+        string("code_version", "the asset's code version"),
+        string("data_version", "digest of what was written"),
+        string("upstream_data_versions", "canonical JSON: upstream table/partition -> data version"),
+        string("model_fingerprint", "weights, config, dtype and attention back end", null=True),
+        string("tokenizer_fingerprint", "the tokenizer's files", null=True),
+        string("benchmark_digest", "config entry and sources of the benchmark", null=True),
+        moment("started_at", "when the step started"),
+        moment("finished_at", "when the rows were ready to be moved into place"),
+        string("package_versions", "canonical JSON: package -> version"),
+        string(
             "settings",
-            pa.string(),
             "canonical JSON of the options that the command was given, as in the scores of evaluate; null: not kept",
             null=True,
         ),
-        Column(
+        string(
             "file_sha256",
-            pa.string(),
             "sha256 of the Parquet file that holds the rows; null: they are in no file of their own",
             null=True,
         ),
-        Column("rows", pa.int64(), "how many rows the file holds; null: they are in no file of their own", null=True),
-        Column("previous_sha256", pa.string(), "row_sha256 of the line before it in the ledger of the data folder"),
-        Column("row_sha256", pa.string(), "digest of its line in the ledger"),
+        int64("rows", "how many rows the file holds; null: they are in no file of their own", null=True),
+        string("previous_sha256", "row_sha256 of the line before it in the ledger of the data folder"),
+        string("row_sha256", "digest of its line in the ledger"),
     ),
 )
 
@@ -78,11 +74,11 @@ OUTCOMES = Table(
     columns=(
         MODEL,
         BENCHMARK,
-        Column("stage", pa.string(), "token_statistics | scores | evaluations: where the run gave the pair up"),
-        Column("status", pa.string(), describe_states("failed", "not_applicable")),
-        Column("reason", pa.string(), "why, in one line of at most 500 characters"),
+        string("stage", "token_statistics | scores | evaluations: where the run gave the pair up"),
+        string("status", describe_states("failed", "not_applicable")),
+        string("reason", "why, in one line of at most 500 characters"),
         RUN_ID,
         # "at" is a word of DuckDB's grammar: a column of that name would have to be quoted in every query.
-        Column("at", pa.timestamp("us", tz="UTC"), "when the run gave the pair up", stored_as="recorded_at"),
+        moment("at", "when the run gave the pair up", stored_as="recorded_at"),
     ),
 )

@@ -1,7 +1,4 @@
-"""The scores of the detectors, and the texts with the highest.
-
-What belongs here: the declarations of both tables. What does not: detectors (detectors/), scoring (scoring/).
-"""
+"""The scores of the detectors, and the texts with the highest."""
 
 from __future__ import annotations
 
@@ -9,8 +6,19 @@ from typing import Literal
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts.common import BENCHMARK, DETECTOR, MODEL, PARAMETERS, RUN_ID
-from audit_pipeline.catalogue.table import Column, Table, list_type_of
+from audit_pipeline.catalogue.contracts.common import BENCHMARK, DETECTOR, MODEL, PARAMETERS, RUN_ID, build_run_table
+from audit_pipeline.catalogue.table import (
+    Column,
+    Table,
+    boolean,
+    choice,
+    count,
+    double,
+    int32,
+    list_type_of,
+    string,
+    strings,
+)
 
 ScoreStatus = Literal["ok", "not_applicable", "failed"]
 
@@ -20,51 +28,43 @@ RANKED_AMONG_ALL = "combined"
 SCORES = Table(
     "scores",
     "every score of every run",
+    order="as read",
     current="the scores",
     key=("run_id", "benchmark", "model", "detector", "parameters", "example_id"),
     per="pair",
     kept="runs",
     made_from=("examples", "token_statistics", "token_frequencies"),
     columns=(
-        Column("example_id", pa.string(), "the scored example"),
+        string("example_id", "the scored example"),
         MODEL.with_changes("the model's name in config/models.yaml, hub id or path"),
         BENCHMARK,
         DETECTOR,
         PARAMETERS,
-        Column(
-            "is_default",
-            pa.bool_(),
-            "whether these are the detector's default parameters, with what the benchmark fixes in them",
+        boolean(
+            "is_default", "whether these are the detector's default parameters, with what the benchmark fixes in them"
         ),
-        Column("score", pa.float64(), "higher means more likely a member; null unless status is ok", null=True),
-        Column("status", pa.string(), "ok | not_applicable | failed", one_of=("ok", "not_applicable", "failed")),
-        Column("reason", pa.string(), "why there is no score; null where there is one", null=True),
+        double("score", "higher means more likely a member; null unless status is ok", null=True),
+        choice("status", ("ok", "not_applicable", "failed")),
+        string("reason", "why there is no score; null where there is one", null=True),
         RUN_ID,
     ),
 )
 
-HIGHLIGHTS = Table(
+HIGHLIGHTS = build_run_table(
     "highlights",
     "the texts with the highest scores, token by token",
     current="the most suspicious texts",
-    key=("run_id", "benchmark", "model", "detector", "parameters", "example_id"),
-    per="pair",
-    kept="runs",
+    key=("detector", "parameters", "example_id"),
     made_from=("examples", "token_statistics", "scores"),
     columns=(
-        MODEL,
-        BENCHMARK,
         SCORES.column("example_id"),
         DETECTOR,
         PARAMETERS,
-        Column("place", pa.int32(), "1: the highest score of the evaluated texts", ge=1),
-        Column("score", pa.float64(), "the text's score"),
-        Column(
-            "pieces", list_type_of(pa.string()), "at most 50 words of the text, in the model's tokens", quotes_text=True
-        ),
+        int32("place", "1: the highest score of the evaluated texts", ge=1),
+        double("score", "the text's score"),
+        strings("pieces", "at most 50 words of the text, in the model's tokens", quotes_text=True),
         Column("token_scores", list_type_of(pa.float64()), "the score of each of those tokens"),
         Column("counted", list_type_of(pa.bool_()), "whether the token is among the lowest k% that the score averages"),
-        Column("n_tokens", pa.int32(), "scored tokens of the whole text", ge=0),
-        RUN_ID,
+        count("n_tokens", "scored tokens of the whole text"),
     ),
 )

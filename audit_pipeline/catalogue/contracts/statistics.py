@@ -1,8 +1,7 @@
 """What a forward pass leaves behind per token, by kind of cache, and how often a corpus holds each token.
 
-What belongs here: the declarations of these tables and of the kinds of cached statistics. What does not: computing them
-(token_statistics/, references/). The cache keeps a kind's rows in parts of its own, by text and model; the warehouse
-has one row per text of the base kind.
+The cache keeps a kind's rows in parts of its own, by text and model; the warehouse has one row per text of the base
+kind.
 """
 
 from __future__ import annotations
@@ -14,27 +13,31 @@ from functools import cached_property
 import pyarrow as pa
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.table import Column, Table, list_type_of
+from audit_pipeline.catalogue.table import (
+    Column,
+    ColumnType,
+    Table,
+    boolean,
+    count,
+    double,
+    int32,
+    int64,
+    list_type_of,
+    string,
+)
 
-
-def build_per_token_column(name: str, type_: pa.DataType, description: str) -> Column:
-    """One value a scored token, which stays in Parquet."""
-    return Column(name, list_type_of(type_), description, file_only=True)
+_token_floats = ColumnType(list_type_of(pa.float32()), file_only=True)
+_token_ints = ColumnType(list_type_of(pa.int32()), file_only=True)
+"""One value a scored token, which stays in Parquet."""
 
 
 MEASURED = (
-    build_per_token_column("logprob", pa.float32(), "log p(x_t | x_<t), natural logarithm"),
-    build_per_token_column("mean", pa.float32(), "mu_t: the expectation of log p(z | x_<t) over z drawn from p"),
-    build_per_token_column(
-        "std",
-        pa.float32(),
-        "sigma_t: the standard deviation of log p(z | x_<t) over z drawn from p, not clamped",
-    ),
-    build_per_token_column("max_logprob", pa.float32(), "the largest log-probability at the position"),
-    build_per_token_column("argmax_id", pa.int32(), "the token that has it"),
-    build_per_token_column(
-        "rank", pa.int32(), "how many tokens of the vocabulary have a strictly larger logit (0: the argmax)"
-    ),
+    _token_floats("logprob", "log p(x_t | x_<t), natural logarithm"),
+    _token_floats("mean", "mu_t: the expectation of log p(z | x_<t) over z drawn from p"),
+    _token_floats("std", "sigma_t: the standard deviation of log p(z | x_<t) over z drawn from p, not clamped"),
+    _token_floats("max_logprob", "the largest log-probability at the position"),
+    _token_ints("argmax_id", "the token that has it"),
+    _token_ints("rank", "how many tokens of the vocabulary have a strictly larger logit (0: the argmax)"),
 )
 """The per-token statistics: what is kept of the model's distribution at every scored token.
 
@@ -68,169 +71,121 @@ TOKEN_STATISTICS = Table(
     kept="cache",
     made_from=("examples",),
     columns=(
-        Column(
-            "key",
-            pa.string(),
-            "cache key: text, model, tokenizer, start-token policy and token, window, stride, kind version",
-        ),
-        Column("text_sha256", pa.string(), "sha256 of the UTF-8 text"),
-        build_per_token_column("token_id", pa.int32(), "the scored tokens, in order"),
-        build_per_token_column("char_start", pa.int32(), "first character of the token in the text"),
-        build_per_token_column("char_end", pa.int32(), "one past the last character of the token"),
+        string("key", "cache key: text, model, tokenizer, start-token policy and token, window, stride, kind version"),
+        string("text_sha256", "sha256 of the UTF-8 text"),
+        _token_ints("token_id", "the scored tokens, in order"),
+        _token_ints("char_start", "first character of the token in the text"),
+        _token_ints("char_end", "one past the last character of the token"),
         *MEASURED,
-        Column(
+        string(
             "model_fingerprint",
-            pa.string(),
             "weights, config, dtype and attention back end; joins to models.fingerprint",
             sql="regexp_extract(filename, '[/\\\\]model=([^/\\\\]*)[/\\\\]', 1)",
         ),
-        Column("tokens", pa.int32(), "scored tokens", sql="len(logprob)"),
-        Column(
-            "mean_logprob",
-            pa.float64(),
-            "mean log-probability of the scored tokens",
-            null=True,
-            sql="list_avg(logprob::DOUBLE[])",
+        int32("tokens", "scored tokens", sql="len(logprob)"),
+        double(
+            "mean_logprob", "mean log-probability of the scored tokens", null=True, sql="list_avg(logprob::DOUBLE[])"
         ),
     ),
 )
 
-TOPK = Table(
+_KEYS = (TOKEN_STATISTICS.column("key"), TOKEN_STATISTICS.column("text_sha256"))
+
+
+def _build_cache_table(
+    name: str, comment: str, *, columns: tuple[Column, ...], made_from: tuple[str, ...] = ("examples",)
+) -> Table:
+    """The table of a kind that stays in the cache."""
+    return Table(name, comment, columns, ("key",), per="pair", kept="cache", made_from=made_from, in_warehouse=False)
+
+
+TOPK = _build_cache_table(
     "topk",
     "the most likely tokens at every position, of the texts that a model has been run on",
-    key=("key",),
-    per="pair",
-    kept="cache",
-    in_warehouse=False,
-    made_from=("examples",),
     columns=(
-        TOKEN_STATISTICS.column("key"),
-        TOKEN_STATISTICS.column("text_sha256"),
-        Column("k", pa.int32(), "entries per token"),
-        build_per_token_column("token_id", pa.int32(), "flat, k a scored token, best first"),
-        build_per_token_column("logprob", pa.float32(), "flat, k a scored token, best first"),
+        *_KEYS,
+        int32("k", "entries per token"),
+        _token_ints("token_id", "flat, k a scored token, best first"),
+        _token_floats("logprob", "flat, k a scored token, best first"),
     ),
 )
 
-LOGITS = Table(
+LOGITS = _build_cache_table(
     "logits",
     "the whole vocabulary's logits at every position, of the texts that a model has been run on",
-    key=("key",),
-    per="pair",
-    kept="cache",
-    in_warehouse=False,
-    made_from=("examples",),
     columns=(
-        TOKEN_STATISTICS.column("key"),
-        TOKEN_STATISTICS.column("text_sha256"),
-        Column("vocab_size", pa.int32(), "entries per token"),
+        *_KEYS,
+        int32("vocab_size", "entries per token"),
         Column("logits", pa.large_binary(), "float16, little endian, row-major: scored tokens x vocabulary"),
     ),
 )
 
-_FROM_LOGITS = Column(
-    "from_logits",
-    pa.bool_(),
-    "whether the row was made from cached logits, which are rounded to float16, and not in a pass",
+_FROM_LOGITS = boolean(
+    "from_logits", "whether the row was made from cached logits, which are rounded to float16, and not in a pass"
 )
 
-RENYI = Table(
+RENYI = _build_cache_table(
     "renyi",
     "sums over powers of the probabilities at every position, of the texts that a model has been run on",
-    key=("key",),
-    per="pair",
-    kept="cache",
-    in_warehouse=False,
-    made_from=("examples",),
     columns=(
-        TOKEN_STATISTICS.column("key"),
-        TOKEN_STATISTICS.column("text_sha256"),
-        build_per_token_column("log_sum_p2", pa.float32(), "log of the sum of p^2 over the vocabulary"),
-        build_per_token_column(
-            "log_sum_sqrt_p", pa.float32(), "log of the sum of sqrt(max(p, 1e-10)) over the vocabulary"
-        ),
+        *_KEYS,
+        _token_floats("log_sum_p2", "log of the sum of p^2 over the vocabulary"),
+        _token_floats("log_sum_sqrt_p", "log of the sum of sqrt(max(p, 1e-10)) over the vocabulary"),
         _FROM_LOGITS,
     ),
 )
 
-TEMPERATURES = Table(
+TEMPERATURES = _build_cache_table(
     "temperatures",
     "the distribution at every position at other temperatures, of the texts that a model has been run on",
-    key=("key",),
-    per="pair",
-    kept="cache",
-    in_warehouse=False,
-    made_from=("examples",),
     columns=(
-        TOKEN_STATISTICS.column("key"),
-        TOKEN_STATISTICS.column("text_sha256"),
-        Column("k", pa.int32(), "entries per token: one for each inverse temperature beta"),
-        build_per_token_column("log_sum_p_beta", pa.float32(), "flat, k a scored token: log of the sum of p^beta"),
-        build_per_token_column(
-            "mean_at_beta", pa.float32(), "flat: the mean of log q under q, which is proportional to p^beta"
-        ),
-        build_per_token_column(
-            "std_at_beta", pa.float32(), "flat: the standard deviation of log q under q, not clamped"
-        ),
+        *_KEYS,
+        int32("k", "entries per token: one for each inverse temperature beta"),
+        _token_floats("log_sum_p_beta", "flat, k a scored token: log of the sum of p^beta"),
+        _token_floats("mean_at_beta", "flat: the mean of log q under q, which is proportional to p^beta"),
+        _token_floats("std_at_beta", "flat: the standard deviation of log q under q, not clamped"),
         _FROM_LOGITS,
     ),
 )
 
-BRANCHES = Table(
+BRANCHES = _build_cache_table(
     "branches",
     "what follows where a token is replaced by the likeliest one, of the texts that a model has been run on",
-    key=("key",),
-    per="pair",
-    kept="cache",
-    in_warehouse=False,
     made_from=("token_statistics",),
     columns=(
-        TOKEN_STATISTICS.column("key"),
-        TOKEN_STATISTICS.column("text_sha256"),
-        Column("m", pa.int32(), "tokens that a branch has at most"),
-        build_per_token_column(
+        *_KEYS,
+        int32("m", "tokens that a branch has at most"),
+        _token_ints(
             "offsets",
-            pa.int32(),
             "scored tokens + 1: where each token's branch begins in the flat lists; empty where it is the argmax",
         ),
-        build_per_token_column(
-            "logprob",
-            pa.float32(),
-            "flat: log-probability of the tokens behind, the argmax standing in the token's place",
+        _token_floats(
+            "logprob", "flat: log-probability of the tokens behind, the argmax standing in the token's place"
         ),
-        build_per_token_column(
-            "z", pa.float32(), "flat: the same, standardised by the branch's own mean and deviation"
-        ),
+        _token_floats("z", "flat: the same, standardised by the branch's own mean and deviation"),
     ),
 )
 
 BEST_TOKENS = 40
 """How many of the likeliest tokens a model is taken to draw from, where it does not draw from all (top-k sampling)."""
 
-EXTRACTION = Table(
+EXTRACTION = _build_cache_table(
     "extraction",
     "how likely a model goes on as a document does, of the windows of documents that it has been run on",
-    key=("key",),
-    per="pair",
-    kept="cache",
-    in_warehouse=False,
     made_from=("documents",),
     columns=(
-        Column(
+        string(
             "key",
-            pa.string(),
             "cache key: document, place and lengths of the window, model, tokenizer, start-token policy, kind version",
         ),
-        Column("text_sha256", pa.string(), "sha256 of the document's UTF-8 text"),
-        Column("start", pa.int32(), "first character of the window in the document"),
-        Column("prefix_tokens", pa.int32(), "tokens that the model was given; those behind them are its suffix"),
-        build_per_token_column("token_id", pa.int32(), "the tokens of the suffix, in order"),
-        build_per_token_column("char_start", pa.int32(), "first character of the token in the document"),
-        build_per_token_column("char_end", pa.int32(), "one past the last character of the token"),
-        *(one for one in MEASURED if one.name in ("logprob", "argmax_id", "rank")),
-        build_per_token_column(
-            "log_mass_40", pa.float32(), "the log of the probability that the 40 best tokens have together"
-        ),
+        string("text_sha256", "sha256 of the document's UTF-8 text"),
+        int32("start", "first character of the window in the document"),
+        int32("prefix_tokens", "tokens that the model was given; those behind them are its suffix"),
+        _token_ints("token_id", "the tokens of the suffix, in order"),
+        _token_ints("char_start", "first character of the token in the document"),
+        _token_ints("char_end", "one past the last character of the token"),
+        *(column for column in MEASURED if column.name in ("logprob", "argmax_id", "rank")),
+        _token_floats("log_mass_40", "the log of the probability that the 40 best tokens have together"),
     ),
 )
 
@@ -241,42 +196,30 @@ at least 0.9 of the probability together, at the temperature (nucleus sampling).
 DECODINGS = tuple((temperature, drawn_from) for temperature in GRID_TEMPERATURES for drawn_from in DRAWN_FROM)
 """The ways of drawing of the kind ``grid``, in the order of its lists. Other ways are another version of the kind."""
 
-GRID = Table(
+GRID = _build_cache_table(
     "grid",
     "how likely a model goes on as a document does when it draws in different ways, of windows that it has been run on",
-    key=("key",),
-    per="pair",
-    kept="cache",
-    in_warehouse=False,
     made_from=("documents",),
     columns=(
         *(EXTRACTION.column(name) for name in ("key", "text_sha256", "start", "prefix_tokens")),
         *(EXTRACTION.column(name) for name in ("token_id", "char_start", "char_end", "rank")),
-        Column("k", pa.int32(), "entries per token: one for each way of drawing"),
-        build_per_token_column(
+        int32("k", "entries per token: one for each way of drawing"),
+        _token_floats(
             "log_p_drawn",
-            pa.float32(),
             "flat, k a token of the suffix: its log-probability when it is drawn that way; minus infinity where it "
             "cannot be",
         ),
     ),
 )
 
-PREFIXED = Table(
+PREFIXED = _build_cache_table(
     "prefixed",
     "how likely texts are behind a prefix of other texts, of the texts that a model has been run on behind it",
-    key=("key",),
-    per="pair",
-    kept="cache",
-    in_warehouse=False,
-    made_from=("examples",),
     columns=(
-        Column("key", pa.string(), "cache key: text, prefix, model, tokenizer, start-token policy, kind version"),
+        string("key", "cache key: text, prefix, model, tokenizer, start-token policy, kind version"),
         TOKEN_STATISTICS.column("text_sha256"),
-        Column("prefix_sha256", pa.string(), "sha256 of the UTF-8 text of the prefix, what joins its texts included"),
-        build_per_token_column(
-            "logprob", pa.float32(), "log p(x_t | prefix, x_<t) of every token, the text's first one included"
-        ),
+        string("prefix_sha256", "sha256 of the UTF-8 text of the prefix, what joins its texts included"),
+        _token_floats("logprob", "log p(x_t | prefix, x_<t) of every token, the text's first one included"),
     ),
 )
 
@@ -382,8 +325,8 @@ TOKEN_FREQUENCIES = Table(
     made_from=("documents",),
     file=DataPaths.token_frequencies_of,
     columns=(
-        Column("token_id", pa.int32(), "the token's id", ge=0),
-        Column("token", pa.string(), "the token as the tokenizer writes it; null for an unused id", null=True),
-        Column("count", pa.int64(), "occurrences in the corpus, special tokens left out", ge=0),
+        count("token_id", "the token's id"),
+        string("token", "the token as the tokenizer writes it; null for an unused id", null=True),
+        int64("count", "occurrences in the corpus, special tokens left out", ge=0),
     ),
 )

@@ -1,17 +1,12 @@
-"""The tables that the warehouse alone has: of JSON documents, of the configuration, and derived from other tables.
-
-What belongs here: their declarations, in the order in which they are filled. What does not: filling them
-(warehouse/given_rows.py, warehouse/sql/fills/).
-"""
+"""The tables that the warehouse alone has, in the order in which they are filled: of JSON documents, of the
+configuration, and derived from other tables."""
 
 from __future__ import annotations
-
-import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts.common import BENCHMARK, DETECTOR, GROUP, PARAMETERS, RUN_ID
 from audit_pipeline.catalogue.contracts.record import LINEAGE, describe_states
 from audit_pipeline.catalogue.contracts.scores import SCORES
-from audit_pipeline.catalogue.table import Column, Table
+from audit_pipeline.catalogue.table import Table, boolean, day, double, int32, int64, moment, string
 
 _WHEN_BUILT = (
     "when the warehouse was built, broken entries as far as they are known; empty where the file could not be read"
@@ -23,32 +18,29 @@ MODELS = Table(
     key=("fingerprint",),
     kept="given",
     columns=(
-        Column(
+        string(
             "fingerprint",
-            pa.string(),
             "weights, config, dtype and attention back end; of a model behind an interface its address and what was "
             "seen there",
         ),
-        Column("name", pa.string(), "the model's name in config/models.yaml, hub id or path", null=True),
-        Column("resolved_from", pa.string(), "the hub id, folder or file that the name stood for", null=True),
-        Column("revision", pa.string(), "the hub commit", null=True),
-        Column("dtype", pa.string(), "the number format of the weights during the pass", null=True),
-        Column("attention", pa.string(), "the attention back end", null=True),
-        Column("compile", pa.bool_(), "whether its layers were compiled", null=True),
-        Column("weights_digest", pa.string(), "digest of the weights; null: they are behind an interface", null=True),
-        Column("weights_format", pa.string(), "how they were published in few bits; null: they are plain", null=True),
+        string("name", "the model's name in config/models.yaml, hub id or path", null=True),
+        string("resolved_from", "the hub id, folder or file that the name stood for", null=True),
+        string("revision", "the hub commit", null=True),
+        string("dtype", "the number format of the weights during the pass", null=True),
+        string("attention", "the attention back end", null=True),
+        boolean("compile", "whether its layers were compiled", null=True),
+        string("weights_digest", "digest of the weights; null: they are behind an interface", null=True),
+        string("weights_format", "how they were published in few bits; null: they are plain", null=True),
         LINEAGE.column("tokenizer_fingerprint"),
-        Column("start_token", pa.string(), "the token put in front of every text", null=True),
-        Column("start_token_id", pa.int64(), "its id", null=True),
-        Column("context_length", pa.int64(), "tokens that the model can read at once", null=True),
-        Column("vocab_size", pa.int64(), "tokens in the model's vocabulary", null=True),
-        Column("parameters", pa.int64(), "number of parameters", null=True),
-        Column("release_date", pa.string(), "when the model was released, as the configuration states it", null=True),
-        Column(
-            "training_cutoff", pa.string(), "the end of its training data, as the configuration states it", null=True
-        ),
-        Column("first_loaded_at", pa.string(), "when it was first loaded here", null=True),
-        Column("card", pa.string(), "the whole card, with whatever else it holds", sql_type="JSON"),
+        string("start_token", "the token put in front of every text", null=True),
+        int64("start_token_id", "its id", null=True),
+        int64("context_length", "tokens that the model can read at once", null=True),
+        int64("vocab_size", "tokens in the model's vocabulary", null=True),
+        int64("parameters", "number of parameters", null=True),
+        string("release_date", "when the model was released, as the configuration states it", null=True),
+        string("training_cutoff", "the end of its training data, as the configuration states it", null=True),
+        string("first_loaded_at", "when it was first loaded here", null=True),
+        string("card", "the whole card, with whatever else it holds", sql_type="JSON"),
     ),
 )
 
@@ -59,23 +51,16 @@ BENCHMARKS = Table(
     kept="given",
     columns=(
         BENCHMARK.with_changes("the benchmark's name in config/benchmarks.yaml"),
-        Column("digest", pa.string(), "config entry and sources of the benchmark", null=True),
-        Column("design", pa.string(), "how the two sides came about", null=True),
-        Column(
+        string("digest", "config entry and sources of the benchmark", null=True),
+        string("design", "how the two sides came about", null=True),
+        string(
             "design_stated_by",
-            pa.string(),
             "who says how they came about; null where it follows from how the texts were drawn here",
             null=True,
         ),
-        Column("words", pa.string(), "window lengths in words (JSON)", null=True),
-        Column(
-            "counts",
-            pa.string(),
-            "examples by side, split and length, as the builder counted them",
-            null=True,
-            sql_type="JSON",
-        ),
-        Column("manifest", pa.string(), "the whole manifest, with its specification and counts", sql_type="JSON"),
+        string("words", "window lengths in words (JSON)", null=True),
+        string("counts", "examples by side, split and length, as the builder counted them", null=True, sql_type="JSON"),
+        string("manifest", "the whole manifest, with its specification and counts", sql_type="JSON"),
     ),
 )
 
@@ -85,16 +70,14 @@ CONFIGURED_MODELS = Table(
     key=("name",),
     kept="given",
     columns=(
-        Column("name", pa.string(), "the model's name"),
-        Column("title", pa.string(), "its name for people, as its entry gives it; null: it gives none", null=True),
-        Column(
-            "origin",
-            pa.string(),
-            "the hub id, path, package file or endpoint that the entry names; unknown: the entry is broken",
+        string("name", "the model's name"),
+        string("title", "its name for people, as its entry gives it; null: it gives none", null=True),
+        string(
+            "origin", "the hub id, path, package file or endpoint that the entry names; unknown: the entry is broken"
         ),
-        Column("release_date", pa.date32(), "when the model was released, as the entry states it", null=True),
-        Column("training_cutoff", pa.date32(), "the end of its training data, as the entry states it", null=True),
-        Column("on_request", pa.bool_(), "audited only where it is named (a control's models)"),
+        day("release_date", "when the model was released, as the entry states it", null=True),
+        day("training_cutoff", "the end of its training data, as the entry states it", null=True),
+        boolean("on_request", "audited only where it is named (a control's models)"),
     ),
 )
 
@@ -105,19 +88,18 @@ CONFIGURED_BENCHMARKS = Table(
     kept="given",
     columns=(
         BENCHMARK,
-        Column("title", pa.string(), "its name for people, as its entry gives it; null: it gives none", null=True),
-        Column("family", pa.string(), "the entry that it comes from, at one of its lengths"),
-        Column("words", pa.int32(), "window length in words; null: texts of any length", null=True),
-        Column("design", pa.string(), "how the two sides come about"),
-        Column("description", pa.string(), "what it is, in words"),
-        Column(
+        string("title", "its name for people, as its entry gives it; null: it gives none", null=True),
+        string("family", "the entry that it comes from, at one of its lengths"),
+        int32("words", "window length in words; null: texts of any length", null=True),
+        string("design", "how the two sides come about"),
+        string("description", "what it is, in words"),
+        boolean(
             "is_up_to_date",
-            pa.bool_(),
             "whether the built examples are those that entry and sources give now; null where it is not built, or a "
             "source is missing or cannot be read",
             null=True,
         ),
-        Column("on_request", pa.bool_(), "built and audited only where it is named"),
+        boolean("on_request", "built and audited only where it is named"),
     ),
 )
 
@@ -129,10 +111,10 @@ KEYS = Table(
     key=("table",),
     kept="given",
     columns=(
-        Column("table", pa.string(), "the table"),
-        Column("key", pa.string(), "the columns that no two rows have in common"),
-        Column("is_enforced", pa.bool_(), "whether it is a primary key; if not, it is counted by every build"),
-        Column("doubled", pa.int64(), "rows too many: 0 as it should be"),
+        string("table", "the table"),
+        string("key", "the columns that no two rows have in common"),
+        boolean("is_enforced", "whether it is a primary key; if not, it is counted by every build"),
+        int64("doubled", "rows too many: 0 as it should be"),
     ),
 )
 
@@ -147,13 +129,11 @@ SCORED_SETTINGS = Table(
         DETECTOR,
         PARAMETERS,
         SCORES.column("is_default"),
-        Column("texts", pa.int64(), "texts that the run tried"),
-        Column("scored", pa.int64(), "of them, with a score"),
-        Column("not_applicable", pa.int64(), "of them, texts that the detector does not apply to"),
-        Column("failed", pa.int64(), "of them, texts on which it failed"),
-        Column(
-            "audited", pa.int64(), "of them, evaluated texts that are not known to be non-members: those asked about"
-        ),
+        int64("texts", "texts that the run tried"),
+        int64("scored", "of them, with a score"),
+        int64("not_applicable", "of them, texts that the detector does not apply to"),
+        int64("failed", "of them, texts on which it failed"),
+        int64("audited", "of them, evaluated texts that are not known to be non-members: those asked about"),
         RUN_ID.with_changes("the run that wrote the rows; joins to lineage.run_id"),
     ),
 )
@@ -164,16 +144,12 @@ RUNS = Table(
     key=("table", "partition", "run_id"),
     made_from=("lineage", "scored_settings"),
     columns=(
-        Column("table", pa.string(), "the table that the run wrote to"),
-        Column("partition", pa.string(), "the partition: a source, a benchmark, a study, or benchmark|model"),
+        string("table", "the table that the run wrote to"),
+        string("partition", "the partition: a source, a benchmark, a study, or benchmark|model"),
         BENCHMARK.with_changes("the benchmark; null where the partition is none and of none", null=True),
-        Column("model", pa.string(), "the model; null where the partition is of none", null=True),
+        string("model", "the model; null where the partition is of none", null=True),
         RUN_ID.with_changes("the run"),
-        Column(
-            "rows",
-            pa.int64(),
-            "how many rows it wrote; 0 where its file holds none, so that earlier rows are not current",
-        ),
+        int64("rows", "how many rows it wrote; 0 where its file holds none, so that earlier rows are not current"),
         LINEAGE.column("asset_key"),
         LINEAGE.column("code_version"),
         LINEAGE.column("data_version"),
@@ -182,11 +158,7 @@ RUNS = Table(
         LINEAGE.column("tokenizer_fingerprint"),
         LINEAGE.column("started_at"),
         LINEAGE.column("finished_at"),
-        Column(
-            "is_current",
-            pa.bool_(),
-            "whether it is the latest of its table and partition",
-        ),
+        boolean("is_current", "whether it is the latest of its table and partition"),
     ),
 )
 
@@ -200,16 +172,11 @@ LINEAGE_EDGES = Table(
         LINEAGE.column("table"),
         LINEAGE.column("partition"),
         LINEAGE.column("run_id"),
-        Column(
-            "upstream_table",
-            pa.string(),
-            "the table, or sort of input (reference_model, token_frequencies, …), that was read",
-        ),
-        Column("upstream_partition", pa.string(), "its partition, or the input's name"),
-        Column("upstream_version", pa.string(), "its data version", null=True),
-        Column(
+        string("upstream_table", "the table, or sort of input (reference_model, token_frequencies, …), that was read"),
+        string("upstream_partition", "its partition, or the input's name"),
+        string("upstream_version", "its data version", null=True),
+        string(
             "upstream_run_id",
-            pa.string(),
             "the run that wrote it; null where no lineage entry names that version: an input from outside",
             null=True,
         ),
@@ -226,14 +193,12 @@ FILES_GONE = Table(
         LINEAGE.column("table"),
         LINEAGE.column("partition"),
         LINEAGE.column("run_id").with_changes("the run that wrote the entry"),
-        Column(
+        boolean(
             "run_went_on",
-            pa.bool_(),
             "whether the same step of the run wrote a later entry: its file was there then, and was deleted since",
         ),
-        Column(
+        string(
             "left_out",
-            pa.string(),
             "why the build left the file out, which is there: it is damaged, or cannot be read; null: it is not there",
             null=True,
         ),
@@ -252,12 +217,12 @@ GROUP_SCORES = Table(
         GROUP,
         DETECTOR,
         PARAMETERS,
-        Column("texts", pa.int64(), "texts of the group with a score"),
-        Column("mean_score", pa.float64(), "their mean", null=True),
-        Column("median_score", pa.float64(), "their median", null=True),
-        Column("highest_score", pa.float64(), "the highest", null=True),
-        Column("lowest_score", pa.float64(), "the lowest", null=True),
-        Column("rank_in_benchmark", pa.int64(), "place among the benchmark's groups by mean score, 1 the highest"),
+        int64("texts", "texts of the group with a score"),
+        double("mean_score", "their mean", null=True),
+        double("median_score", "their median", null=True),
+        double("highest_score", "the highest", null=True),
+        double("lowest_score", "the lowest", null=True),
+        int64("rank_in_benchmark", "place among the benchmark's groups by mean score, 1 the highest"),
     ),
 )
 
@@ -270,30 +235,26 @@ COVERAGE = Table(
     columns=(
         SCORES.column("model"),
         BENCHMARK,
-        Column("is_configured", pa.bool_(), "whether both are in the configuration; if not, an earlier run named them"),
-        Column("status", pa.string(), describe_states()),
-        Column("reason", pa.string(), "why the status is not done; null where it is", null=True),
-        Column(
+        boolean("is_configured", "whether both are in the configuration; if not, an earlier run named them"),
+        string("status", describe_states()),
+        string("reason", "why the status is not done; null where it is", null=True),
+        boolean(
             "has_results",
-            pa.bool_(),
             "whether the latest runs left results, be they stale: an evaluation, a search for passages, answers of a "
             "chat model, or a test of the whole set that was not refused",
         ),
-        Column(
+        string(
             "stage",
-            pa.string(),
             "the stage at which the run gave the pair up; null where none did since the latest audit",
             null=True,
         ),
-        Column(
+        moment(
             "last_audited_at",
-            pa.timestamp("us", tz="UTC"),
             "when the latest evaluation, or else search for passages, was ready; null where there is none",
             null=True,
         ),
-        Column(
+        moment(
             "outcome_at",
-            pa.timestamp("us", tz="UTC"),
             "when a run gave the pair up last, be it before the latest audit; null where none ever did",
             null=True,
         ),

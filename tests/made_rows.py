@@ -1,0 +1,39 @@
+"""Rows of declared tables, of which a test names only the columns that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from audit_pipeline.catalogue.contracts import Table
+from audit_pipeline.catalogue.files import table_from_rows
+from audit_pipeline.catalogue.table import Column
+
+_MOMENT = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
+
+
+def make_row(table: Table, **values: object) -> dict[str, Any]:
+    """A row with ``values``; every other column is null, or else the least, first or "made up" that it may be."""
+    return {**{column.name: _choose_value(column) for column in table.columns if not column.sql}, **values}
+
+
+def make_table(table: Table, rows: Iterable[Mapping[str, object]]) -> pa.Table:
+    """Rows of the file of a declared table, each completed by :func:`make_row`."""
+    return table_from_rows([make_row(table, **row) for row in rows], table)
+
+
+def _choose_value(column: Column) -> object:
+    if column.null:
+        return None
+    if pa.types.is_list(column.type):
+        return []
+    if pa.types.is_date(column.type):
+        return date(2026, 3, 1)
+    if pa.types.is_timestamp(column.type):
+        return _MOMENT
+    if pa.types.is_string(column.type):
+        return next(iter(column.one_of), "made up")
+    return pa.scalar(column.ge or 0).cast(column.type).as_py()
