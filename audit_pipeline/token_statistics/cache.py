@@ -66,22 +66,21 @@ class PartCache:
         self._keys_of: dict[Path, pa.ChunkedArray] = {}
         self._values: dict[tuple[str, Path], frozenset[Any]] = {}
 
-    def known(self, keys: Iterable[str]) -> set[str]:
-        """Those of ``keys`` that are on disk and can be read.
+    def missing(self, keys: Iterable[str]) -> set[str]:
+        """Those of ``keys`` that are not on disk, or cannot be read.
 
-        A part that is damaged anywhere is set aside now, so that its texts count as missing and are run again: each is
-        compared with the digest in its name, once.
+        A part that is damaged anywhere is set aside now, so that its texts are run again: each is compared with the
+        digest in its name, once.
         """
         for path, table in self._read_columns_by_part(["key"], lambda path: path not in self._keys_of):
             self._keys_of[path] = _shorten_keys(table.column("key"))
         by_beginning = {key[:_KEPT_CHARACTERS]: key for key in keys}
         beginnings = pa.array(list(by_beginning), pa.string())
-        known_keys = (self._keys_of[path] for path in list_parts(self.folder) if path in self._keys_of)
-        return {
-            by_beginning[key]
-            for keys_of_part in known_keys
-            for key in keys_of_part.filter(pc.is_in(keys_of_part, beginnings)).to_pylist()
-        }
+        for path in list_parts(self.folder):
+            if (own := self._keys_of.get(path)) is not None:
+                for beginning in own.filter(pc.is_in(own, beginnings)).to_pylist():
+                    by_beginning.pop(beginning, None)
+        return set(by_beginning.values())
 
     def values_of(self, column: str) -> set[Any]:
         """The different values in ``column``, of all rows on disk; a part is read once for them."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts import KINDS, TOPK_ENTRIES, Kind
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.cached_texts import Prepared
+from audit_pipeline.token_statistics.cached_texts import Caches, Prepared
 from audit_pipeline.token_statistics.tokens import EncodedText
 
 if TYPE_CHECKING:
@@ -30,12 +30,13 @@ _ALONE = frozenset({"logits"})
 class RowWriter:
     """Collects the windows of each text and hands finished rows to the caches."""
 
-    def __init__(self, model: TokenizedModel, prepared: Prepared, caches: Mapping[Kind, PartCache], steps: int) -> None:
+    def __init__(self, model: TokenizedModel, prepared: Prepared, caches: Caches, steps: int) -> None:
         self.texts_done = 0
         self._steps = steps
         self._model = model
         self._prepared = prepared
-        self._caches = caches
+        kinds = sorted(frozenset().union(*prepared.missing))
+        self._caches = {kind: caches.of(model, kind) for kind in kinds}
         self._parts: dict[int, list[WindowResult]] = {}
         self._expected: dict[int, int] = {}
         for window in prepared.windows:
@@ -45,8 +46,8 @@ class RowWriter:
         """Rows for texts without a scored token."""
         self._write({number: [] for number, text in enumerate(self._prepared.encoded) if not text.n_scored})
 
-    def add(self, results: Sequence[WindowResult]) -> None:
-        """Take the results of a batch, and hand on the rows of the texts that are complete."""
+    def add(self, results: Sequence[WindowResult]) -> int:
+        """Take the results of a batch, and hand on the rows of the texts that are complete; returns its tokens."""
         complete: dict[int, list[WindowResult]] = {}
         for result in results:
             number = result.window.text
@@ -58,6 +59,7 @@ class RowWriter:
                 if not result.written:
                     complete[number] = sorted(parts, key=lambda part: part.window.begin)
         self._write(complete)
+        return sum(result.window.length for result in results)
 
     def flush(self) -> None:
         for cache in self._caches.values():
@@ -91,7 +93,7 @@ class RowWriter:
         """The columns of a text's row of ``kind`` but key and text."""
         if kind == "branches":
             return _build_branch_columns([part.branches for part in parts if part.branches is not None], self._steps)
-        own = [part.statistics.values for part in parts if part.statistics is not None]
+        own = [part.values for part in parts if part.values is not None]
         if kind == "topk":
             return {
                 "k": own[0]["topk_id"].shape[1] if own else TOPK_ENTRIES,

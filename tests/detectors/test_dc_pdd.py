@@ -115,12 +115,6 @@ def test_a_token_outside_the_table_fails_and_is_named(text_statistics: Make, tok
     assert outcomes[0].reason == f"token {token} is not in the frequency table, which ends at 2: count again"
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_the_bound_hides_no_broken_number(text_statistics: Make, bad: float) -> None:
-    statistics = with_table(text_statistics([-1.0, bad]), [0, 1], [5, 1], 2)
-    assert DC_PDD.score(statistics, [{}, CLD])[0].status == "failed"
-
-
 def test_without_a_table_it_does_not_apply(text_statistics: Make) -> None:
     statistics = text_statistics([-1.0])
     assert DC_PDD.score(statistics, [{}])[0].status == "not_applicable"

@@ -21,7 +21,7 @@ from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import plan, read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import Progress, compute
-from audit_pipeline.token_statistics.tokens import cache_key
+from audit_pipeline.token_statistics.tokens import cache_keys
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -143,7 +143,7 @@ def test_logits_that_do_not_serve_are_left_and_the_model_is_run(tiny: Tiny, tmp_
     logits[0, 0] = np.inf if what == "infinite" else 0.0
     cache = PartCache(paths.token_statistics("logits", model.identity.model_fingerprint), KINDS["logits"].table.schema)
     sha256 = text_sha256(TEXTS[0])
-    row = {"key": cache_key(model, sha256, "logits"), "text_sha256": sha256, "vocab_size": model.vocab_size}
+    row = {"key": cache_keys(model, [sha256], "logits")[sha256], "text_sha256": sha256, "vocab_size": model.vocab_size}
     cache.add(pa.Table.from_pylist([{**row, "logits": logits.tobytes()}], cache.schema))
     cache.flush()
     summary = compute(model, TEXTS[:1], paths, lambda: forward, kinds=("renyi",))

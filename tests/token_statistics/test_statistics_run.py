@@ -30,7 +30,7 @@ from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics import cached_texts
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import plan, read_statistics
-from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
+from audit_pipeline.token_statistics.forward import ForwardPass, WindowResult
 from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
 from audit_pipeline.token_statistics.run import Progress, compute
 from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode
@@ -54,7 +54,7 @@ class Counting(ForwardPass):
 
     def begin(
         self, encoded: Sequence[EncodedText], batch: Sequence[Window], wanted: Collection[str] = (), **before: Any
-    ) -> Callable[[], list[WindowStatistics]]:
+    ) -> Callable[[], list[WindowResult]]:
         self.calls += 1
         if (error := self._fail(self.calls)) is not None:
             raise error
@@ -318,7 +318,7 @@ def test_a_batch_that_does_not_fit_is_halved(tiny: Load, paths: DataPaths) -> No
     model, inner = tiny("llama")
 
     class Small(Counting):
-        def begin(self, encoded: Any, batch: Any, wanted: Any, **before: Any) -> Callable[[], list[WindowStatistics]]:
+        def begin(self, encoded: Any, batch: Any, wanted: Any, **before: Any) -> Callable[[], list[WindowResult]]:
             if len(batch) > 2:
                 raise torch.OutOfMemoryError
             return super().begin(encoded, batch, wanted, **before)

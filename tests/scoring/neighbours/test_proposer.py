@@ -1,12 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.scoring.neighbours.proposer import (
-    NeighbourCost,
-    compute_scoring_cost,
-    generator_of,
-    select_distinct,
-)
+from audit_pipeline.scoring.neighbours.proposer import format_cost, generator_of, select_distinct
 
 
 def test_distinct_leaves_out_the_original_and_repetitions():
@@ -30,9 +25,9 @@ def test_random_numbers_depend_on_text_and_seed(text, seed):
 
 
 def test_cost_in_words():
-    assert compute_scoring_cost(["two words", "three more words", "two words"], 4) == (8, 20)
-    assert NeighbourCost("bert", 3, 1200, 8, 20).summary == (
+    texts = ["two words", "three more words", "two words"]
+    assert format_cost("bert", 3, 1200, texts, 4) == (
         "making neighbours: 1,200 tokens in 3 passes of bert; scoring up to 8 of them: "
         "20 words through the audited model"
     )
-    assert "no pass" in NeighbourCost("m", 0, 0, 8, 20).summary
+    assert "no pass" in format_cost("m", 0, 0, texts, 4)
