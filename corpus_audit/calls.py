@@ -1,8 +1,4 @@
-"""How a public function is called: its parameters, what it tells meanwhile, and what it warns of.
-
-What belongs here: a function's signature and docstring of a declaration, steps on request, warnings. What does not: the
-options themselves (audit_pipeline/operate/options.py), what commands print (audit_pipeline/operate/console.py).
-"""
+"""How a public function is called: its parameters, what it tells meanwhile, and what it warns of."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""DC-PDD: how likely a text's tokens are, calibrated by how frequent they are in a reference corpus.
-
-What belongs here: the calibrated score and its ablations. What does not: counting a corpus (references/) and what a
-table of frequencies is (statistics.py).
-"""
+"""DC-PDD: how likely a text's tokens are, calibrated by how frequent they are in a reference corpus."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The gap between the text's token and the model's first choice: Gap-K%.
-
-What belongs here: that gap in standard deviations. What does not: smoothing and the mean of the lowest (min_k.py).
-"""
+"""The gap between the text's token and the model's first choice: Gap-K%."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The Infilling Score: how much better the text's own token makes what follows than the model's first choice would.
-
-What belongs here: the score of every token from its own statistics and its branch, and the mean of the lowest. What
-does not: running branches (token_statistics/).
-"""
+"""The Infilling Score: how much better the text's own token makes what follows than the model's first choice would."""
 
 from __future__ import annotations
 

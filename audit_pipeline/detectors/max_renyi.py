@@ -1,8 +1,4 @@
-"""Max-Rényi-K%: how spread out the model's distribution is where it is most so.
-
-What belongs here: means of the highest or lowest Rényi entropies of a text's positions. What does not: the sums over
-the vocabulary that they are made of (token_statistics/).
-"""
+"""Max-Rényi-K%: how spread out the model's distribution is where it is most so."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The least likely tokens of a text: Min-K% and Min-K%++.
-
-What belongs here: means of the lowest k% of a score that each token has, and smoothing the scores before. What does
-not: where the token statistics come from (token_statistics/).
-"""
+"""The least likely tokens of a text: Min-K% and Min-K%++."""
 
 from __future__ import annotations
 

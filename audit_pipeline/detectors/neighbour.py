@@ -1,8 +1,4 @@
-"""The text against its neighbours: texts that differ from it in a word.
-
-What belongs here: detectors that compare a text's likelihood with that of its neighbours. What does not: making
-neighbours (neighbours/), and the model's passes over them (token_statistics/).
-"""
+"""The text against its neighbours: texts that differ from it in a word."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The text after a prefix of other texts, against the text by itself.
-
-What belongs here: detectors that compare a text's likelihood after known non-members, and members, with its own. What
-does not: which texts make a prefix (scoring/known_texts.py), and the passes over it (token_statistics/).
-"""
+"""The text after a prefix of other texts, against the text by itself."""
 
 from __future__ import annotations
 

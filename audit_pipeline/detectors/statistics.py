@@ -1,10 +1,4 @@
-"""What a detector reads of a text: its cached statistics as arrays, and what it can need besides them.
-
-What belongs here: reading rows of the token-statistics table without copying their values; how a need is named, and how
-an unmet one is reported. What does not: the cache's files (token_statistics/cache.py), the needs themselves (each is in
-the module of the detector that has it), how one is met (scoring/needs/, a provider each), and what detectors compute
-from the numbers (their own modules).
-"""
+"""What a detector reads of a text: its cached statistics as arrays, and what it can need besides them."""
 
 from __future__ import annotations
 

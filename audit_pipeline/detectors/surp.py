@@ -1,8 +1,4 @@
-"""Tokens that surprise a model which is sure of itself: SURP.
-
-What belongs here: which tokens of a text are surprising, and their mean. What does not: means of the lowest k% whatever
-the entropy (min_k.py).
-"""
+"""Tokens that surprise a model which is sure of itself: SURP."""
 
 from __future__ import annotations
 
