@@ -69,7 +69,8 @@ class PassesSummary:
     @property
     def numbers(self) -> dict[str, object]:
         """The numbers of the texts' own pass, and the tokens of each other one."""
-        own = {name: value for name, value in asdict(self.own).items() if name != "unreadable_parts"}
+        own = {**asdict(self.own), "tokens_per_second": self.own.tokens_per_second}
+        own.pop("unreadable_parts")
         return {**own, **{f"tokens_{need}": summary.tokens_computed for need, summary in self.extra.items()}}
 
     @property
@@ -187,7 +188,7 @@ class Session:
         total = plan(self.model, texts, self.where, self._list_kinds(kinds), self.branch_steps)
         for provider in self._met(other_model=False):
             if (further := provider.plan(texts)) is not None:
-                total = _add_plans(total, further)
+                total = total.with_further(further)
         return total
 
     def run_other_models(
@@ -347,17 +348,6 @@ class Statistics:
         return score_texts(zip(ids, found, strict=True), selection)
 
 
-def _add_plans(total: Plan, extra_plan: Plan) -> Plan:
-    """``total`` and the passes of ``extra_plan``, over texts that are made of the same ones."""
-    sizes = {kind: total.bytes_to_write.get(kind, 0) + extra_plan.bytes_to_write.get(kind, 0) for kind in KINDS}
-    return replace(
-        total,
-        tokens_to_run=total.tokens_to_run + extra_plan.tokens_to_run,
-        passes=total.passes + extra_plan.passes,
-        bytes_to_write={kind: size for kind, size in sizes.items() if size},
-    )
-
-
 def build_audit_selection(overrides: Overrides) -> Selection:
     """What an audit scores: every detector that is not on request, at every setting of its grid and of ``overrides``.
 
@@ -366,18 +356,14 @@ def build_audit_selection(overrides: Overrides) -> Selection:
     that there is nothing to choose from.
     """
     special = {infilling.NAME: restrict_settings, combined.NAME: fix_settings}
-    return [
-        (detector, special.get(detector.name, add_fixed_settings)(detector, overrides.get(detector.name, {}), settings))
-        for detector, settings in select(grid=True, overrides=_build_single_value_defaults())
-    ]
-
-
-def _build_single_value_defaults() -> Overrides:
-    """The defaults of those parameters of which each further value takes passes of its own."""
-    return {
+    single_values = {
         detector.name: {name: detector.default[name] for name, each in detector.parameters.items() if each.passes_each}
         for detector, _ in select()
     }
+    return [
+        (detector, special.get(detector.name, add_fixed_settings)(detector, overrides.get(detector.name, {}), settings))
+        for detector, settings in select(grid=True, overrides=single_values)
+    ]
 
 
 def build_audit_session(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> Session:

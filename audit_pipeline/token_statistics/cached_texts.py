@@ -137,6 +137,16 @@ class Plan:
     branch_tokens: int = 0
     """Tokens of the branches, about: how many tokens have one shows in the pass."""
 
+    def with_further(self, further: Plan) -> Plan:
+        """This plan and the passes of ``further``, over texts that are made of the same ones: they count once."""
+        sizes = Counter(self.bytes_to_write) + Counter(further.bytes_to_write)
+        return replace(
+            self,
+            tokens_to_run=self.tokens_to_run + further.tokens_to_run,
+            passes=self.passes + further.passes,
+            bytes_to_write=sizes,
+        )
+
 
 @dataclass
 class Prepared:

@@ -74,26 +74,22 @@ class RunSummary:
     tokens_computed: int
     passes: int
     seconds: float
-    tokens_per_second: float
     unreadable_parts: tuple[str, ...]
     texts_branched: int = 0
     branch_tokens: int = 0
     texts_from_logits: int = 0
 
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens_computed / self.seconds if self.tokens_computed else 0.0
+
 
 def join_summaries(summaries: Sequence[RunSummary]) -> RunSummary:
     """What several runs of one model did together; a text that two of them were given counts twice."""
-    joined_otherwise = {"tokens_per_second", "unreadable_parts"}
-    counts = {
-        field.name: sum(getattr(summary, field.name) for summary in summaries)
-        for field in fields(RunSummary)
-        if field.name not in joined_otherwise
-    }
-    return RunSummary(
-        **counts,
-        tokens_per_second=counts["tokens_computed"] / counts["seconds"] if counts["tokens_computed"] else 0.0,
-        unreadable_parts=tuple(dict.fromkeys(part for summary in summaries for part in summary.unreadable_parts)),
-    )
+    names = [field.name for field in fields(RunSummary) if field.name != "unreadable_parts"]
+    counts = {name: sum(getattr(summary, name) for summary in summaries) for name in names}
+    unreadable = dict.fromkeys(part for summary in summaries for part in summary.unreadable_parts)
+    return RunSummary(**counts, unreadable_parts=tuple(unreadable))
 
 
 def compute(
@@ -215,7 +211,6 @@ def run_prepared(
         tokens_computed=tokens,
         passes=len(prepared.windows),
         seconds=seconds,
-        tokens_per_second=tokens / seconds if tokens else 0.0,
         unreadable_parts=caches.unreadable,
         texts_branched=sum(map(prepared.wants_branches, with_tokens)),
         branch_tokens=ready.branch_tokens_run - branch_tokens_before if ready is not None else 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, partial, reduce
 from typing import ClassVar
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
@@ -161,19 +161,13 @@ class PrefixProvider(Provider[BehindPrefix]):
         ]
 
     def plan(self, texts: Sequence[str]) -> Plan:
-        to_run = self._list_texts_to_run(texts)
-        plans = [plan_prefixed(self._model, own, prefix, self._where) for prefix, own in to_run]
-        tokens = sum(plan.tokens_to_run for plan in plans)
-        if is_prefix_rerun(self._model, self._where):
+        plans, is_rerun = [], is_prefix_rerun(self._model, self._where)
+        for prefix, own in self._list_texts_to_run(texts):
+            plan = plan_prefixed(self._model, own, prefix, self._where)
             # The prefix's last token is in each text's pass: it takes the place of the start token.
-            tokens += sum(plan.passes * (len(prefix.ids) - 1) for plan, (prefix, _) in zip(plans, to_run, strict=True))
-        size = sum(plan.bytes_to_write.get("prefixed", 0) for plan in plans)
-        return replace(
-            plans[0],
-            tokens_to_run=tokens,
-            passes=sum(plan.passes for plan in plans),
-            bytes_to_write={"prefixed": size} if size else {},
-        )
+            again = plan.passes * (len(prefix.ids) - 1) if is_rerun else 0
+            plans.append(replace(plan, tokens_to_run=plan.tokens_to_run + again))
+        return reduce(Plan.with_further, plans)
 
     def cost(self, texts: Sequence[str]) -> str | None:
         tokens, passes = self.plan(texts).tokens_to_run, len(self._prefixes)
