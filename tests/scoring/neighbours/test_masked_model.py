@@ -6,57 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from hypothesis import given
-from hypothesis import strategies as st
-from profiles import max_examples
+from made_proposers import CONTEXT, WORDS, proposer_of, save_bert
 from tiny_models import SENTENCES, save_tokenizer
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.scoring.neighbours.masked_model import MaskedModelProposer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-CONTEXT = 40
-WORDS = sorted({word.lower() for sentence in SENTENCES for word in re.findall(r"[^\W\d_]+", sentence)})
 TEXTS = (*SENTENCES, "数据 harbour 🙂 CAT", "", "...", "harbour", " ".join(WORDS * 3))
-
-
-def save_bert(folder: Path, *, mask: bool = True) -> Path:
-    """A random BERT that knows no capitals, over the sentences' words and the letters."""
-    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", ".", "##ing", "数", "据"]
-    tokens += [*letters, *(f"##{letter}" for letter in letters), *(word for word in WORDS if len(word) > 1)]
-    core = Tokenizer(models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token="[UNK]"))
-    core.normalizer = normalizers.BertNormalizer(lowercase=True)
-    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    core.decoder = decoders.WordPiece()
-    core.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    names = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=core, **names, **({"mask_token": "[MASK]"} if mask else {})
-    )
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=len(tokens),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=CONTEXT,
-        initializer_range=0.5,
-        pad_token_id=0,
-    )
-    transformers.BertForMaskedLM(config).save_pretrained(folder)
-    return folder
-
-
-def proposer_of(folder: Path, **options) -> MaskedModelProposer:
-    return MaskedModelProposer(ModelEntry(name="bert", path=folder), device="cpu", **options)
 
 
 @pytest.fixture(scope="module")
@@ -129,21 +87,6 @@ def test_a_share_of_the_words_is_masked_and_more_only_where_needed(folder, tmp_p
 def test_texts_without_words_get_none_and_short_ones_fewer(proposer):
     empty, dots, one_word = proposer.propose(["", "...", "harbour"], 25, 0)
     assert (empty, dots, len(one_word)) == ([], [], 10)
-
-
-@max_examples(12)
-@given(order=st.permutations(range(len(TEXTS))), some=st.integers(1, 4), seed=st.integers(0, 3))
-def test_neighbours_depend_on_text_and_seed_alone(proposer, order, some, seed):
-    chosen = [TEXTS[i] for i in order[:some]]
-    together = proposer.propose([*chosen, chosen[0]], 8, seed)
-    assert together == [*(proposer.propose([one], 8, seed)[0] for one in chosen), together[0]]
-
-
-@max_examples(20)
-@given(n=st.integers(0, 40), more=st.integers(0, 40), seed=st.integers(0, 100))
-def test_fewer_neighbours_are_the_first_of_more(proposer, n, more, seed):
-    [few], [many] = proposer.propose(TEXTS[1:2], n, seed), proposer.propose(TEXTS[1:2], n + more, seed)
-    assert few == many[:n]
 
 
 def test_capitals_are_kept(proposer):

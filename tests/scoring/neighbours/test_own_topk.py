@@ -7,9 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from profiles import max_examples
 from tiny_models import SENTENCES
 
 from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, TOPK, TOPK_ENTRIES, text_sha256
@@ -67,21 +64,6 @@ def test_a_text_that_is_too_short_gets_fewer(proposer):
     short, empty = proposer.propose(["a", ""], 1000, seed=0)
     assert 0 < len(short) < 20
     assert empty == []
-
-
-@max_examples(25)
-@given(order=st.permutations(range(len(TEXTS))), some=st.integers(1, len(TEXTS)), seed=st.integers(0, 3))
-def test_neighbours_depend_on_text_and_seed_alone(proposer, order, some, seed):
-    chosen = [TEXTS[i] for i in order[:some]]
-    together = proposer.propose([*chosen, chosen[0]], 6, seed)
-    assert together == [*(proposer.propose([one], 6, seed)[0] for one in chosen), together[0]]
-
-
-@max_examples(25)
-@given(n=st.integers(0, 30), more=st.integers(0, 30), seed=st.integers(0, 100))
-def test_fewer_neighbours_are_the_first_of_more(proposer, n, more, seed):
-    [few], [many] = proposer.propose(TEXTS[:1], n, seed), proposer.propose(TEXTS[:1], n + more, seed)
-    assert few == many[:n]
 
 
 def test_a_character_of_several_tokens_is_never_cut(proposer):
