@@ -109,7 +109,7 @@ class PartCache:
         for _, table in self._read_columns_by_part(self.schema.names, may_hold_one, take_wanted):
             yield table
 
-    def add(self, rows: pa.Table) -> None:
+    def append(self, rows: pa.Table) -> None:
         """Take rows; flushed to disk by time or by bytes, whichever comes first."""
         self._pending.append(rows)
         self._pending_bytes += rows.nbytes

@@ -61,6 +61,11 @@ class Caches:
         """The parts that were damaged and set aside."""
         return tuple(str(part) for cache in self._open.values() for part in cache.unreadable)
 
+    def flush(self) -> None:
+        """Write what is pending."""
+        for cache in self._open.values():
+            cache.flush()
+
     def compact(self) -> None:
         """Merge small parts; after the last run."""
         for cache in self._open.values():
@@ -196,12 +201,10 @@ def plan(
     whole = prepare(model, texts, caches, add_branches_kind(kinds, branch_steps), branch_steps)
     from_logits = find_texts_with_logits(model, whole, caches.of(model, "logits"))
     prepared = whole.drop_rows_from_logits(from_logits.values())
-    return describe_plan(model, len(texts), prepared, estimate_bytes_to_write(model, whole, branch_steps), branch_steps)
+    return describe_plan(len(texts), prepared, estimate_bytes_to_write(model, whole, branch_steps), branch_steps)
 
 
-def describe_plan(
-    model: TokenizedModel, texts: int, prepared: Prepared, bytes_to_write: Mapping[Kind, int], branch_steps: int = 0
-) -> Plan:
+def describe_plan(texts: int, prepared: Prepared, bytes_to_write: Mapping[Kind, int], branch_steps: int = 0) -> Plan:
     """What a run over ``prepared``, made of so many ``texts``, would do."""
     branched = sum(text.n_scored for number, text in enumerate(prepared.encoded) if prepared.wants_branches(number))
     return Plan(

@@ -48,7 +48,7 @@ def plan_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, l
     Where the prefix is run again with every text (:func:`is_prefix_rerun`), its tokens come on top.
     """
     prepared = _prepare_prefixed(model, texts, prefix, location)
-    return describe_plan(model, len(texts), prepared, estimate_bytes_to_write(model, prepared, 0))
+    return describe_plan(len(texts), prepared, estimate_bytes_to_write(model, prepared, 0))
 
 
 def compute_prefixed(

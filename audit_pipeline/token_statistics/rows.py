@@ -35,8 +35,7 @@ class RowWriter:
         self._steps = steps
         self._model = model
         self._prepared = prepared
-        kinds = sorted(frozenset().union(*prepared.missing))
-        self._caches = {kind: caches.of(model, kind) for kind in kinds}
+        self._caches = caches
         self._parts: dict[int, list[WindowResult]] = {}
         self._expected: dict[int, int] = {}
         for window in prepared.windows:
@@ -61,10 +60,6 @@ class RowWriter:
         self._write(complete)
         return sum(result.window.length for result in results)
 
-    def flush(self) -> None:
-        for cache in self._caches.values():
-            cache.flush()
-
     @contextmanager
     def flushing_on_error(self) -> Iterator[None]:
         """Within it, whatever stops the run (Ctrl-C, no memory), what has been computed is kept."""
@@ -73,7 +68,7 @@ class RowWriter:
         except BaseException:
             # A second error on the way out, such as a full disk, must not hide the first.
             with suppress(OSError):
-                self.flush()
+                self._caches.flush()
             raise
 
     def _write(self, complete: Mapping[int, Sequence[WindowResult]]) -> None:
@@ -83,7 +78,7 @@ class RowWriter:
             lacking = [number for number in complete if kind in missing[number]]
             for numbers in [[number] for number in lacking] if kind in _ALONE else [lacking]:
                 add_rows(
-                    self._caches[kind],
+                    self._caches.of(self._model, kind),
                     [self._prepared.keys[number][kind] for number in numbers],
                     [self._prepared.encoded[number] for number in numbers],
                     [self._columns(kind, self._prepared.encoded[number], complete[number]) for number in numbers],
@@ -125,7 +120,7 @@ def add_rows(
         _build_array(columns.get(field.name) or [row.get(field.name) for row in rows], field.type)
         for field in cache.schema
     ]
-    cache.add(pa.Table.from_arrays(arrays, schema=cache.schema))
+    cache.append(pa.Table.from_arrays(arrays, schema=cache.schema))
 
 
 def _build_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:

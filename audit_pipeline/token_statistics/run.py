@@ -200,7 +200,7 @@ def run_prepared(
                     await_writing(before)
             if writing is not None:
                 await_writing(writing)
-    writer.flush()
+    caches.flush()
     seconds = time.perf_counter() - started
     with_tokens = [number for number, text in enumerate(prepared.encoded) if text.n_scored]
     return RunSummary(

@@ -49,7 +49,7 @@ def open_cache(paths: DataPaths) -> PartCache:
 def add_rows(paths: DataPaths, first: int, count: int) -> None:
     cache = open_cache(paths)
     for number in range(first, first + count):
-        cache.add(pa.table({"key": [KEYS[number]], "text_sha256": [KEYS[number]], "value": [number]}, SCHEMA))
+        cache.append(pa.table({"key": [KEYS[number]], "text_sha256": [KEYS[number]], "value": [number]}, SCHEMA))
     cache.flush()
 
 

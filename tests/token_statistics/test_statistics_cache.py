@@ -58,7 +58,7 @@ def write_parts(folder: Path, keys_of_parts: list[list[str]]) -> None:
     for keys in keys_of_parts:
         cache = open_cache(folder)
         for key in keys:
-            cache.add(row(key, float(len(key))))
+            cache.append(row(key, float(len(key))))
         cache.flush()
 
 
@@ -75,14 +75,14 @@ def test_an_absent_folder_is_an_empty_cache(tmp_path: Path) -> None:
 def test_rows_are_pending_until_enough_bytes(tmp_path: Path) -> None:
     # A key of one character and its offset take 5 bytes, a list of one value and its offset 8.
     cache = open_cache(tmp_path, flush_bytes=5 + 8 + 5 + 8 + 5 + 4, flush_seconds=1e9)
-    cache.add(row("a", 1.0))
+    cache.append(row("a", 1.0))
     assert known(cache) == set()
-    cache.add(row("b", 2.0))
+    cache.append(row("b", 2.0))
     assert known(cache) == set()
-    cache.add(row("c"))
+    cache.append(row("c"))
     assert known(cache) == {"a", "b", "c"}
     assert len(parts(tmp_path)) == 1
-    cache.add(row("d"))
+    cache.append(row("d"))
     assert known(cache) == {"a", "b", "c"}
     cache.flush()
     assert stored(tmp_path) == {"a": [1.0], "b": [2.0], "c": [], "d": []}
@@ -111,7 +111,7 @@ def test_a_part_is_looked_through_once_however_often_it_is_asked(tmp_path: Path,
     assert cache.missing(["a", "nowhere"]) == {"nowhere"}
     assert sorted(reads) == names
     assert known(cache) == {"a", "bb", "ccc"}
-    cache.add(row("d"))
+    cache.append(row("d"))
     cache.flush()
     assert known(cache) == {"a", "bb", "ccc", "d"}
     assert sorted(reads) == names, "what was written here is known without reading it"
@@ -231,7 +231,7 @@ def test_a_crash_between_merging_and_removing_loses_nothing(tmp_path: Path, monk
 def test_a_full_disk_surfaces_and_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_parts(tmp_path, [["a"]])
     cache = open_cache(tmp_path)
-    cache.add(row("b", 2.0))
+    cache.append(row("b", 2.0))
 
     def full(path: Path, table: pa.Table) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -254,7 +254,7 @@ schema = pa.schema([pa.field("key", pa.string(), nullable=False),
                     pa.field("value", pa.list_(pa.field("item", pa.float32(), nullable=False)), nullable=False)])
 cache = PartCache(Path(sys.argv[1]), schema)
 for i in range(int(sys.argv[2]), int(sys.argv[3])):
-    cache.add(pa.table({"key": [f"k{i:03d}"], "value": [[float(i)]]}, schema))
+    cache.append(pa.table({"key": [f"k{i:03d}"], "value": [[float(i)]]}, schema))
     cache.flush()
     if i % 5 == 4:
         cache.compact()
