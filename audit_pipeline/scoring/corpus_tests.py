@@ -100,7 +100,7 @@ def run_canary_test(
         alpha=alpha,
     )
     by_chance = seal is not None and seal.drawn_by == BY_CHANCE
-    sealed = f"sealed {seal.made_at}, drawn by {seal.drawn_by}" if seal else "no seal stands beside the file"
+    sealed = f"sealed {seal.made_at}, drawn by {seal.drawn_by}" if seal else "the file has no seal"
     label = chosen.label(chosen.default)
     return CorpusTest(
         model=model.entry.name,

@@ -104,7 +104,7 @@ class LabelledScores:
     has_column: bool = False
 
     def __post_init__(self) -> None:
-        defaults = [place for place, one in enumerate(self.settings) if is_default(*one, self.overrides)]
+        defaults = [place for place, setting in enumerate(self.settings) if is_default(*setting, self.overrides)]
         self._scores = {place: array("d") for place in defaults}
         self._labels = array("b")
         # By number: names of every text would take more room than all else that is kept of it.
@@ -143,7 +143,7 @@ class LabelledScores:
     def compute_separations(self) -> list[Separation]:
         """AUROC of every detector's default setting; nothing for one that has scored no text of a side."""
         found = (self._compute_separation(place) for place in self._scores)
-        return [one for one in found if one is not None]
+        return [separation for separation in found if separation is not None]
 
     def _compute_separation(self, place: int) -> Separation | None:
         scores, labels = np.asarray(self._scores[place]), np.asarray(self._labels)

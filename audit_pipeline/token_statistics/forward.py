@@ -400,7 +400,7 @@ class ForwardPass:
     ) -> list[WindowResult]:
         """Score one batch of windows; ``encoded`` is the list that the windows' text numbers point into.
 
-        ``wanted`` names the statistics that are kept beside the log-probability (reductions.py). ``before`` are the
+        ``wanted`` names the statistics that are kept besides the log-probability (reductions.py). ``before`` are the
         tokens before every window; its start token follows them. Their keys and values are computed once for all
         batches in a row that have the same, where ``shared_prefix`` says so.
         """
@@ -480,16 +480,16 @@ class ForwardPass:
         shared: bool = False,
     ) -> Callable[[], list[WindowResult]]:
         with ExitStack() as meanwhile:
-            beside: Mapping[str, Any] = {} if cache is None else {"past_key_values": cache, "use_cache": True}
+            over_cache: Mapping[str, Any] = {} if cache is None else {"past_key_values": cache, "use_cache": True}
             if before and shared:
                 prefix, before = self._get_shared_prefix(before), ()
-                beside = build_prefix_inputs(prefix)
+                over_cache = build_prefix_inputs(prefix)
                 meanwhile.enter_context(
                     attend_to_prefix(self._config, prefix, choose_linear_function(onednn=self._onednn))
                 )
             ids, rows, targets = build_batch_arrays(encoded, batch, len(before) + self._padded_length(batch), before)
             self.tokens_run += ids.size
-            inputs = {"input_ids": send(ids, self.device), **beside}
+            inputs = {"input_ids": send(ids, self.device), **over_cache}
             of = send(np.concatenate(targets).astype(np.int64), self._end)
             logits = self._compute_logits(inputs, send(np.concatenate(rows), self._end))
             fetched = begin_fetch(self._reduce(logits, of, self._scratch, wanted))

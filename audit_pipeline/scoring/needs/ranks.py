@@ -27,7 +27,7 @@ _IN_PARTS = (
     "a text is ranked among all texts of a benchmark, and a file is scored in parts: make the texts a benchmark"
     " (config/benchmarks.yaml) and audit that"
 )
-_IN_CONTEXT = "texts that stand in the context of an input are not ranked"
+_IN_CONTEXT = "texts in the context of an input are not ranked"
 _NOT_RUN = Lacking("the model has not been run on the text when the others were ranked: run it again")
 
 
@@ -52,7 +52,7 @@ class RanksProvider(Provider[Mapping[str, Ranks]]):
         index = self._read_index(texts)
         found = {text: statistics for text in texts if (statistics := index.find(text)) is not None}
         ranked = {of: rank_texts(found, detectors) for of, detectors in self._lists.items()}
-        return lambda scored: {of: one.get(scored.whole, _NOT_RUN) for of, one in ranked.items()}
+        return lambda scored: {of: ranks.get(scored.whole, _NOT_RUN) for of, ranks in ranked.items()}
 
 
 def rank_texts(texts: Mapping[str, TextStatistics], detectors: Sequence[Detector]) -> Mapping[str, Ranks]:
@@ -60,11 +60,13 @@ def rank_texts(texts: Mapping[str, TextStatistics], detectors: Sequence[Detector
 
     A text that one of them does not score has none, and the reason.
     """
-    outcomes = {text: [one.score(own, [one.default])[0] for one in detectors] for text, own in texts.items()}
+    outcomes = {
+        text: [detector.score(own, [detector.default])[0] for detector in detectors] for text, own in texts.items()
+    }
     lacking = {
         text: reason for text, own in outcomes.items() if (reason := _explain_unscored(own, detectors)) is not None
     }
-    scores = {text: [one.score for one in own] for text, own in outcomes.items() if text not in lacking}
+    scores = {text: [outcome.score for outcome in own] for text, own in outcomes.items() if text not in lacking}
     table = np.array(list(scores.values()), dtype=np.float64).reshape(len(scores), len(detectors))
     return {**lacking, **dict(zip(scores, mid_ranks(table).tolist(), strict=True))}
 

@@ -28,7 +28,7 @@ class OwnTopkProposer:
     Positions come in random order, each once before any comes again; at each, tokens other than the text's own are
     drawn without replacement from the top k, at temperature 1. The new token's characters take the place of the old
     token's: no other character of the text moves. Such a neighbour is likely given the words before the position, not
-    those behind it.
+    those after it.
 
     The kinds ``base`` and ``topk`` of the texts must be in the cache ``where`` says (run.compute).
     """
