@@ -17,6 +17,7 @@ from audit_pipeline.detectors.detector import Detector
 from audit_pipeline.detectors.max_renyi import POWER_SUMS
 from audit_pipeline.detectors.statistics import (
     BranchStatistics,
+    Lacking,
     Need,
     PowerSums,
     StatisticsIndex,
@@ -79,6 +80,15 @@ def test_no_scored_token_is_not_applicable(name: str, text_statistics: Callable[
     settings = registry.expand_settings(detector, grid=True)
     outcomes = detector.score(text_statistics([]), settings)
     assert outcomes == [(None, "not_applicable", "the text has no scored token")] * len(settings)
+
+
+@pytest.mark.parametrize("name", [name for name, detector in registry.REGISTRY.items() if detector.needs])
+def test_a_need_that_is_not_met_is_the_reason(name: str, text_statistics: Callable[..., TextStatistics]) -> None:
+    detector, own = registry.get_detector(name), text_statistics([-1.0, -2.0])
+    settings = registry.expand_settings(detector, grid=True)
+    assert {outcome.status for outcome in detector.score(own, settings)} == {"not_applicable"}
+    lacking = replace(own, extras={need: Lacking("count the corpus first") for need in detector.needs})
+    assert {*detector.score(lacking, settings)} == {(None, "not_applicable", "count the corpus first")}
 
 
 @pytest.mark.parametrize("name", sorted(registry.REGISTRY))
