@@ -211,7 +211,7 @@ def test_a_text_of_many_windows(tiny_folder: Callable[[str], Path], tiny: Load, 
     row = rows_of(model, [text], paths)[text]
     [encoded] = encode(model, [text])
     np.testing.assert_array_equal(row["token_id"], encoded.token_id)
-    assert len(row["logprob"]) == len(encoded.token_id) == 20_000
+    assert len(row["logprob"]) == len(encoded.token_id) >= 20_000
     assert np.isfinite(row["logprob"]).all()
     assert row["char_end"][-1] == len(text)
     assert summary.passes == 1 + -(-(len(encoded.token_id) - 63) // 60)
