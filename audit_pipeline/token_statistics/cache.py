@@ -74,13 +74,12 @@ class PartCache:
         """
         for path, table in self._read_columns_by_part(["key"], lambda path: path not in self._keys_of):
             self._keys_of[path] = _shorten_keys(table.column("key"))
-        by_beginning = {key[:_KEPT_CHARACTERS]: key for key in keys}
-        beginnings = pa.array(list(by_beginning), pa.string())
+        wanted, known = {*keys}, set[str]()
+        beginnings = pa.array({key[:_KEPT_CHARACTERS] for key in wanted}, pa.string())
         for path in list_parts(self.folder):
             if (own := self._keys_of.get(path)) is not None:
-                for beginning in own.filter(pc.is_in(own, beginnings)).to_pylist():
-                    by_beginning.pop(beginning, None)
-        return set(by_beginning.values())
+                known.update(own.filter(pc.is_in(own, beginnings)).to_pylist())
+        return {key for key in wanted if key[:_KEPT_CHARACTERS] not in known}
 
     def values_of(self, column: str) -> set[Any]:
         """The different values in ``column``, of all rows on disk; a part is read once for them."""

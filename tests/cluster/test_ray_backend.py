@@ -156,7 +156,7 @@ def test_workers_neither_read_nor_compact_the_cache(monkeypatch, llama) -> None:
             at_work.pop()
 
     monkeypatch.setattr(Worker, "run", watched)
-    for name in ("known", "values_of", "read_by_part", "compact"):
+    for name in ("missing", "values_of", "read_by_part", "compact"):
         inner = getattr(PartCache, name)
 
         def guarded(self: PartCache, *given: object, inner: Callable[..., object] = inner) -> object:
