@@ -24,9 +24,9 @@ OWN_PASS = "one pass"
 class Need(Generic[T]):
     """Something that a detector reads besides a text's own statistics: a ``T`` per text.
 
-    ``name`` is that of the module in scoring/needs/ that provides it; ``summary`` says in the list of detectors what it
-    is, so that an audit's cost is known before it starts. ``statistics`` are those of every token that the model's back
-    end has to give for it, by the names of token_statistics/cached_texts.py.
+    A provider in scoring/needs/ has it by its ``name``; ``summary`` says in the list of detectors what it is, so that
+    an audit's cost is known before it starts. ``statistics`` are those of every token that the model's back end has to
+    give for it, by the names of CachedKind.statistics.
     """
 
     name: str

@@ -230,8 +230,13 @@ class Session:
         A text after a context is given, and has to have been run, as one text with it.
         """
         index = StatisticsIndex(read_statistics(self.model, texts, self.where), self.model.gives)
-        readers = {provider.need: (provider.read(texts), Lacking(provider.not_run)) for provider in self._met()}
-        return Statistics(index, readers, {need: Lacking(reason) for need, reason in self.missing.items()})
+        missing = {need: Lacking(reason) for need, reason in self.missing.items()}
+        readers = {
+            need: (provider.read(texts), Lacking(provider.not_run))
+            for need, provider in self._providers.items()
+            if need not in missing
+        }
+        return Statistics(index, readers, missing)
 
     def score(self, ids: Sequence[str], texts: Sequence[str], contexts: Sequence[str | None] | None = None) -> pa.Table:
         """Scores of ``texts``, after their ``contexts`` where given, from the cache: see detectors/detector.py.
