@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
 from audit_pipeline.token_statistics.backend import WindowResult, Work
 from audit_pipeline.token_statistics.tokens import Window, iterate_batches
-
-if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.forward import ForwardPass
 
 TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
 """Padded tokens of one batch."""
@@ -31,8 +28,10 @@ class _Task:
     from_modes: bool
 
 
-def run_in_batches(forward: ForwardPass, work: Work) -> Generator[Sequence[WindowResult]]:
+def run_in_batches(forward: Any, work: Work) -> Generator[Sequence[WindowResult]]:
     """Run every window that wants something, and yield the results of each batch: see :class:`Backend`.
+
+    ``forward`` is the ForwardPass that calls this: its module imports this one, and cannot be imported here.
 
     The next batch is begun before the results of the one before it are awaited, so that a device always has work.
     """
@@ -52,7 +51,7 @@ def run_in_batches(forward: ForwardPass, work: Work) -> Generator[Sequence[Windo
             before = begun
 
 
-def _begin_batches(forward: ForwardPass, work: Work) -> Generator[Begun]:
+def _begin_batches(forward: Any, work: Work) -> Generator[Begun]:
     """Begin every batch in turn; one that the device's memory does not hold is run in halves."""
     encoded, wanted = work.prepared.encoded, work.wanted
     try:
@@ -86,7 +85,7 @@ def _done(results: Sequence[WindowResult]) -> Begun:
     return lambda: results
 
 
-def _batch_by_task(forward: ForwardPass, work: Work) -> Iterator[tuple[_Task, Sequence[Window]]]:
+def _batch_by_task(forward: Any, work: Work) -> Iterator[tuple[_Task, Sequence[Window]]]:
     """Batches of windows that want the same."""
     groups: dict[_Task, list[Window]] = {}
     wants_pass, wants_branches = work.prepared.wants_pass, work.prepared.wants_branches
