@@ -1,8 +1,4 @@
-"""Audits, and reading what they found.
-
-What belongs here: the functions audit, report and warehouse, and what an audit gives back. What does not: the audit
-(audit_pipeline/operate).
-"""
+"""Audits, and reading what they found."""
 
 from __future__ import annotations
 

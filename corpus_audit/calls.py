@@ -1,8 +1,4 @@
-"""How a public function is called: its parameters, what it tells meanwhile, and what it warns of.
-
-What belongs here: a function's signature and docstring of a declaration, steps on request, warnings. What does not: the
-options themselves (audit_pipeline/operate/options.py), what commands print (audit_pipeline/operate/console.py).
-"""
+"""How a public function is called: its parameters, its progress, and its warnings."""
 
 from __future__ import annotations
 
@@ -38,7 +34,7 @@ def takes(declared: Callable[P, Request]) -> Callable[[Callable[[Request], R]], 
 
     def decorate(function: Callable[[Request], R]) -> Callable[P, R]:
         hints = get_type_hints(declared, include_extras=True)
-        of_users = [one for one in fields(declared) if _get_help_text(hints[one.name])]  # type: ignore[arg-type]
+        of_users = [each for each in fields(declared) if _get_help_text(hints[each.name])]  # type: ignore[arg-type]
 
         @wraps(function)
         def call(*arguments: P.args, **options: P.kwargs) -> R:
@@ -46,11 +42,11 @@ def takes(declared: Callable[P, Request]) -> Callable[[Callable[[Request], R]], 
             return function(declared(*arguments, **checked))
 
         signature = inspect.signature(declared)
-        order = sorted(of_users, key=lambda one: (one.kw_only, _is_optional(one), one.name == "verbose"))
-        shown = [signature.parameters[one.name].replace(annotation=_get_bare_type(hints[one.name])) for one in order]
+        order = sorted(of_users, key=lambda each: (each.kw_only, _is_optional(each), each.name == "verbose"))
+        shown = [signature.parameters[each.name].replace(annotation=_get_bare_type(hints[each.name])) for each in order]
         returned = inspect.signature(function).return_annotation
         call.__signature__ = inspect.Signature(shown, return_annotation=returned)  # type: ignore[attr-defined]
-        words = "\n    ".join(line for one in order for line in _iterate_docstring_lines(one, hints[one.name]))
+        words = "\n    ".join(line for each in order for line in _iterate_docstring_lines(each, hints[each.name]))
         call.__doc__ = (function.__doc__ or "").replace("{parameters}", words)
         return call
 
@@ -59,7 +55,7 @@ def takes(declared: Callable[P, Request]) -> Callable[[Callable[[Request], R]], 
 
 @contextmanager
 def progress_on_stderr(verbose: bool) -> Iterator[None]:
-    """Within the block steps and progress are told on standard error, or nothing where not ``verbose``."""
+    """Within the block steps and progress go to standard error, or nothing where not ``verbose``."""
     if verbose:
         try:
             yield
@@ -103,15 +99,15 @@ def _iterate_docstring_lines(option_field: Field[Any], hint: Any) -> Iterator[st
 def _format_type(hint: Any) -> str:
     """A type as numpydoc has it."""
     if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(_format_type(one) for one in get_args(hint) if one is not types.NoneType)
+        return " or ".join(_format_type(member) for member in get_args(hint) if member is not types.NoneType)
     if get_origin(hint) is Literal:
-        return "{" + ", ".join(f'"{one}"' for one in get_args(hint)) + "}"
+        return "{" + ", ".join(f'"{value}"' for value in get_args(hint)) + "}"
     return re.sub(r"\b[a-z_]+\.", "", inspect.formatannotation(hint))
 
 
 def _convert_value(name: str, value: Any, hint: Any) -> Any:
     """The value as the command's option takes it."""
-    option = next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Option)), None)
+    option = next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Option)), None)
     if value is None or option is None or option.type is None or isinstance(option.type, click.Choice):
         return value
     try:

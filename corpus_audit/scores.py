@@ -1,8 +1,4 @@
-"""Scores of texts of one's own.
-
-What belongs here: the functions score and evaluate. What does not: scoring (audit_pipeline/scoring), findings
-(audit_pipeline/operate/evaluate_file.py).
-"""
+"""Scores of texts of one's own."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
-from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
+from audit_pipeline.token_statistics.forward import ForwardPass, WindowResult
 from audit_pipeline.token_statistics.tokens import EncodedText, encode, iterate_batches, window_and_stride, windows_of
 
 CONTEXT = 64
@@ -238,7 +238,7 @@ def score(
     encoded = encode(model, texts)
     window, stride = window_and_stride(model)
     windows = [part for number, text in enumerate(encoded) for part in windows_of(number, text, window, stride)]
-    done: list[list[WindowStatistics]] = [[] for _ in texts]
+    done: list[list[WindowResult]] = [[] for _ in texts]
     for batch in iterate_batches(windows, budget, equal_lengths=forward.equal_lengths, length_step=forward.length_step):
         for one in forward.run(encoded, batch, {*KINDS["base"].statistics, *also}):
             done[one.window.text].append(one)

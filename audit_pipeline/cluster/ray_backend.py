@@ -32,7 +32,7 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.token_statistics.backend import Backend, WindowResult, Work
-from audit_pipeline.token_statistics.cached_texts import Caches, Prepared, caches_of
+from audit_pipeline.token_statistics.cached_texts import Caches, Prepared
 from audit_pipeline.token_statistics.run import run_prepared
 from audit_pipeline.token_statistics.tokens import Window
 
@@ -125,9 +125,8 @@ class Worker:
         """
         try:
             model, backend, caches = self._held
-            own = caches_of(model, caches, sorted(frozenset().union(*work.prepared.missing)))
             summary = run_prepared(
-                model, work.prepared, own, lambda: backend, modes=work.modes, branch_steps=work.steps
+                model, work.prepared, caches, lambda: backend, modes=work.modes, branch_steps=work.steps
             )
         except AuditError as error:
             # Pickling drops the cause of an error, which says whether trying again may help.
@@ -289,7 +288,7 @@ class RayBackend:
                 else:
                     finished = time.monotonic()
                     self.branch_tokens_run += branch_tokens
-                    yield [WindowResult(window, None, None, written=True) for window in shards[number].windows]
+                    yield [WindowResult(window, written=True) for window in shards[number].windows]
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, AuditError):
                 raise error.cause from None

@@ -1,8 +1,5 @@
 """ACMIA: a text's tokens under the model's distribution and under the same at another temperature.
 
-What belongs here: the two scores at one inverse temperature beta. What does not: the sums over the vocabulary that they
-are made of (token_statistics/).
-
 The authors' code goes through 51 temperatures and keeps, for each score, the one with the best AUROC on the labels that
 it then reports. Here beta is fixed beforehand, at 0.5: half way from the model's own distribution (beta 1) to the
 uniform one (beta 0, where AC is the loss), and below 1, so that no deviation goes to 0 where the model is sure.

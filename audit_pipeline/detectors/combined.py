@@ -1,8 +1,4 @@
-"""Several detectors as one: the mean of the text's ranks by each of them.
-
-What belongs here: the mean, and how a list of detectors is written. What does not: ranking the texts of a benchmark,
-which takes all of them (scoring/needs/ranks.py), and which list a benchmark names (config/benchmarks.yaml).
-"""
+"""Several detectors as one: the mean of the text's ranks by each of them."""
 
 from __future__ import annotations
 

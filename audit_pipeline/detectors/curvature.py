@@ -1,8 +1,4 @@
-"""How much likelier the text is than what the model itself would write: the curvature of Fast-DetectGPT.
-
-What belongs here: the text's log-likelihood against its expectation, pooled over the text. What does not: the same
-token by token (min_k.py).
-"""
+"""How much likelier the text is than what the model itself would write: the curvature of Fast-DetectGPT."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""DC-PDD: how likely a text's tokens are, calibrated by how frequent they are in a reference corpus.
-
-What belongs here: the calibrated score and its ablations. What does not: counting a corpus (references/) and what a
-table of frequencies is (statistics.py).
-"""
+"""DC-PDD: how likely a text's tokens are, calibrated by how frequent they are in a reference corpus."""
 
 from __future__ import annotations
 
@@ -16,7 +12,6 @@ from audit_pipeline.detectors.detector import (
     Detector,
     Outcome,
     Parameter,
-    ParameterValue,
     Settings,
     by_group,
     outcomes,
@@ -57,10 +52,6 @@ def _dc_pdd(statistics: TextStatistics, settings: Sequence[Settings]) -> Sequenc
     return by_group(settings, ("sfo",), group)
 
 
-def _is_bound(value: ParameterValue) -> bool:
-    return isinstance(value, float) and math.isfinite(value) and value > 0.0
-
-
 DC_PDD = Detector(
     name=NAME,
     summary="mean of p(x) * -log f(x) over each token's first occurrence, bounded by a; f from a reference corpus",
@@ -74,7 +65,7 @@ DC_PDD = Detector(
             grid=(0.001, 0.01, 0.1, 1.0, 10.0),
             description="upper bound of a token's calibrated probability (10 for BookMIA: Zhang et al. 2024, table 5)",
             requirement="a number above 0",
-            accepts=_is_bound,
+            accepts=lambda value: isinstance(value, float) and math.isfinite(value) and value > 0.0,
         ),
         "lup": switch("limit each token's calibrated probability to at most a (Zhang et al. 2024, figure 2: LUP)"),
         "sfo": switch("average over the first occurrence of each token only (Zhang et al. 2024, figure 2: SFO)"),

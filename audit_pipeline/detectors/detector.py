@@ -1,9 +1,4 @@
-"""What a detector is: its name and needs, its parameters, and the outcome of scoring one text, or many.
-
-What belongs here: types and the rules that hold for every detector; the loop over texts and the columns it fills. What
-does not: any one detector (its family's module), the list of them (registry.py), and where scores are written
-(operate/stages/scores.py, the command line).
-"""
+"""What a detector is: its name and needs, its parameters, and the outcome of scoring one text, or many."""
 
 from __future__ import annotations
 

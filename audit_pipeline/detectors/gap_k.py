@@ -1,7 +1,4 @@
-"""The gap between the text's token and the model's first choice: Gap-K%.
-
-What belongs here: that gap in standard deviations. What does not: smoothing and the mean of the lowest (min_k.py).
-"""
+"""The gap between the text's token and the model's first choice: Gap-K%."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings, always, by_group
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, always, by_group
 from audit_pipeline.detectors.min_k import WINDOW, K, check_deviation, moving_means, score_lowest_means
 from audit_pipeline.detectors.statistics import TextStatistics
 
@@ -41,10 +38,6 @@ def _gap_k(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Out
     return by_group(settings, ("variance_floor", "window"), group)
 
 
-def _is_floor(value: ParameterValue) -> bool:
-    return isinstance(value, float) and 0.0 <= value < math.inf
-
-
 GAP_K = Detector(
     name="gap_k",
     summary="mean of the k% lowest smoothed gaps between the text's token and the likeliest, in standard deviations",
@@ -68,7 +61,7 @@ GAP_K = Detector(
             grid=(1e-8,),
             description="the least variance that a gap is divided by the root of; one of the authors' scripts has none",
             requirement="a number from 0 on",
-            accepts=_is_floor,
+            accepts=lambda value: isinstance(value, float) and 0.0 <= value < math.inf,
             quiet=True,
         ),
     },

@@ -1,8 +1,4 @@
-"""The Infilling Score: how much better the text's own token makes what follows than the model's first choice would.
-
-What belongs here: the score of every token from its own statistics and its branch, and the mean of the lowest. What
-does not: running branches (token_statistics/).
-"""
+"""The Infilling Score: how much better the text's own token makes what follows than the model's first choice would."""
 
 from __future__ import annotations
 
@@ -16,7 +12,6 @@ from audit_pipeline.detectors.detector import (
     Detector,
     Outcome,
     Parameter,
-    ParameterValue,
     Settings,
     always,
     by_group,
@@ -95,10 +90,6 @@ def _infilling(statistics: TextStatistics, settings: Sequence[Settings]) -> list
     return by_group(settings, ("m", "branch_moments", "last_token_as_future"), group)
 
 
-def _is_count(value: ParameterValue) -> bool:
-    return type(value) is int and 0 <= value <= 1000
-
-
 INFILLING = Detector(
     name=NAME,
     summary="mean of the k% lowest ratios of the text's own token to the model's first choice, by what follows each",
@@ -114,7 +105,7 @@ INFILLING = Detector(
             grid=(0, 1, 3, 5, 10, 20, 50, 100),
             description="how many tokens behind each are looked at; benchmarks of up to 32 words have 1",
             requirement="a whole number from 0 to 1000",
-            accepts=_is_count,
+            accepts=lambda value: type(value) is int and 0 <= value <= 1000,
         ),
         "branch_moments": Parameter(
             default="own",

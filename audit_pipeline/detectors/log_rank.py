@@ -1,7 +1,4 @@
-"""The ranks of the text's tokens among the model's choices.
-
-What belongs here: detectors made of the tokens' ranks. What does not: those made of log-probabilities (loss.py).
-"""
+"""The ranks of the text's tokens among the model's choices."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The likelihood of the whole text, plain and against how well the text compresses.
-
-What belongs here: detectors made of the mean of l_t = log p(x_t | x_<t) alone. What does not: those that look at the
-least likely tokens only (min_k.py).
-"""
+"""The likelihood of the whole text, plain and against how well the text compresses."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The text against itself in lower case.
-
-What belongs here: the detector that compares a text's likelihood with that of the text in lower case. What does not:
-the pass over the text in lower case (token_statistics/).
-"""
+"""The text against itself in lower case."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Max-Rényi-K%: how spread out the model's distribution is where it is most so.
-
-What belongs here: means of the highest or lowest Rényi entropies of a text's positions. What does not: the sums over
-the vocabulary that they are made of (token_statistics/).
-"""
+"""Max-Rényi-K%: how spread out the model's distribution is where it is most so."""
 
 from __future__ import annotations
 
@@ -14,7 +10,6 @@ from audit_pipeline.detectors.detector import (
     Detector,
     Outcome,
     Parameter,
-    ParameterValue,
     Settings,
     by_group,
     outcomes,
@@ -64,10 +59,6 @@ def _reads(setting: Settings) -> tuple[str, ...]:
     return {"1": ("mean",), "inf": ("max_logprob",)}.get(str(setting["alpha"]), ())
 
 
-def _is_share_or_none(value: ParameterValue) -> bool:
-    return isinstance(value, float) and 0.0 <= value <= 1.0
-
-
 MAX_RENYI = Detector(
     name="max_renyi",
     summary="minus the mean Rényi entropy of the model's distribution, over the k% of positions where it is highest",
@@ -90,7 +81,7 @@ MAX_RENYI = Detector(
             grid=(0.0, 0.1, 0.5, 1.0),
             description="the share of positions that is averaged; 0 is the single one",
             requirement="a number from 0 to 1",
-            accepts=_is_share_or_none,
+            accepts=lambda value: isinstance(value, float) and 0.0 <= value <= 1.0,
         ),
         "select": Parameter(
             default="max",

@@ -1,8 +1,4 @@
-"""The least likely tokens of a text: Min-K% and Min-K%++.
-
-What belongs here: means of the lowest k% of a score that each token has, and smoothing the scores before. What does
-not: where the token statistics come from (token_statistics/).
-"""
+"""The least likely tokens of a text: Min-K% and Min-K%++."""
 
 from __future__ import annotations
 
@@ -113,10 +109,6 @@ def _min_k_plus_plus(statistics: TextStatistics, settings: Sequence[Settings]) -
     return by_group(settings, ("mu", "sigma"), group)
 
 
-def _is_share(value: ParameterValue) -> bool:
-    return isinstance(value, float) and 0.0 < value <= 1.0
-
-
 def is_count(value: ParameterValue) -> bool:
     """Whether ``value`` is a whole number above 0."""
     return type(value) is int and value >= 1
@@ -127,7 +119,7 @@ K = Parameter(
     grid=tuple(step / 10 for step in range(1, 11)),
     description="the share of tokens, the lowest ones, that is averaged",
     requirement="a number above 0 and at most 1",
-    accepts=_is_share,
+    accepts=lambda value: isinstance(value, float) and 0.0 < value <= 1.0,
 )
 
 WINDOW = Parameter(

@@ -1,8 +1,4 @@
-"""The text against its neighbours: texts that differ from it in a word.
-
-What belongs here: detectors that compare a text's likelihood with that of its neighbours. What does not: making
-neighbours (neighbours/), and the model's passes over them (token_statistics/).
-"""
+"""The text against its neighbours: texts that differ from it in a word."""
 
 from __future__ import annotations
 
@@ -10,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings
 from audit_pipeline.detectors.loss import mean_logprob
+from audit_pipeline.detectors.min_k import is_count
 from audit_pipeline.detectors.statistics import Need, TextStatistics
 
 NEIGHBOURS: Need[Sequence[TextStatistics]] = Need("neighbours", "extra passes (neighbours)")
@@ -35,10 +32,6 @@ def _outcome(own: float, sums: np.ndarray[tuple[int], np.dtype[np.float64]], n: 
     return Outcome.of(own - float(sums[n - 1]) / n)
 
 
-def _is_count(value: ParameterValue) -> bool:
-    return isinstance(value, int) and value >= 1
-
-
 NEIGHBOUR = Detector(
     name="neighbour",
     summary="mean log-likelihood of the text less that of texts which differ from it in a word",
@@ -52,7 +45,7 @@ NEIGHBOUR = Detector(
             grid=(5, 10, 25),
             description="how many neighbours are averaged, the first ones",
             requirement="a whole number above 0",
-            accepts=_is_count,
+            accepts=is_count,
         )
     },
     on_request=True,

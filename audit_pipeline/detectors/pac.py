@@ -1,8 +1,4 @@
-"""How polarised a text's tokens are against copies of it with words swapped: PAC.
-
-What belongs here: the polarised distance, and the text's against its copies'. What does not: making copies
-(scoring/needs/copies.py), and the model's passes over them (token_statistics/).
-"""
+"""How polarised a text's tokens are against copies of it with words swapped: PAC."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The description of a detector: on its page of docs/detectors.md, and in the terminal.
-
-What belongs here: a declaration in words, as Markdown and as plain text. What does not: the declarations (each
-detector's own module), and writing the file (docs/write_pages.py).
-"""
+"""The description of a detector: on its page of docs/detectors.md, and in the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +13,6 @@ BEGIN = "<!-- From here to the end mark: `make docs` writes it from the detector
 END = "<!-- The end mark. -->"
 
 _WIDTH = 100
-_NO_NEED = "nothing more"
 
 
 def collect_detector_facts(detector: Detector) -> dict[str, str]:
@@ -43,16 +38,8 @@ def format_as_text(detector: Detector) -> str:
             *_wrap_indented(f"{detector.name}: {detector.summary}", first=""),
             "",
             *_wrap_with_head("score", detector.equation),
-            *(
-                line
-                for head, words in collect_detector_facts(detector).items()
-                for line in _wrap_with_head(head, words)
-            ),
-            *(
-                line
-                for head, words in collect_detector_prose(detector).items()
-                for line in ["", *_wrap_with_head(head, words)]
-            ),
+            *(line for fact in collect_detector_facts(detector).items() for line in _wrap_with_head(*fact)),
+            *(line for prose in collect_detector_prose(detector).items() for line in ["", *_wrap_with_head(*prose)]),
             *_iterate_parameter_lines(detector),
         ]
     )
@@ -77,18 +64,15 @@ def format_as_markdown(detector: Detector) -> str:
 
 def format_overview_table(detectors: Iterable[Detector]) -> str:
     """All detectors in one table, each with a link to its page."""
-    rows = (
-        [
-            f"[{detector.name}](#{detector.name})" + (" (on request)" if detector.on_request else ""),
-            escape_markdown(detector.passes),
-            escape_markdown(", ".join(need for need in _list_needs(detector) if need != OWN_PASS) or _NO_NEED),
-            "yes" if detector.own_logprobs_suffice else "no",
-        ]
-        for detector in detectors
-    )
-    return format_markdown_table(
-        ["detector", "passes over a text", "needs besides its own pass", "own log-probabilities suffice"], rows
-    )
+    head = ["detector", "passes over a text", "needs besides its own pass", "own log-probabilities suffice"]
+    rows = []
+    for detector in detectors:
+        needs = ", ".join(need for need in _list_needs(detector) if need != OWN_PASS) or "nothing more"
+        on_request = " (on request)" if detector.on_request else ""
+        suffice = "yes" if detector.own_logprobs_suffice else "no"
+        link = f"[{detector.name}](#{detector.name}){on_request}"
+        rows.append([link, escape_markdown(detector.passes), escape_markdown(needs), suffice])
+    return format_markdown_table(head, rows)
 
 
 def insert_detector_pages(text: str, detectors: Sequence[Detector]) -> str:
@@ -131,7 +115,7 @@ def _iterate_parameter_lines(detector: Detector) -> Iterator[str]:
 
 
 def _wrap_with_head(head: str, words: str) -> list[str]:
-    """Behind its head where that fits on a line, else below it."""
+    """After its head where that fits on a line, else below it."""
     line = f"{head}: {words}"
     return [line] if len(line) <= _WIDTH else [f"{head}:", *_wrap_indented(words)]
 

@@ -1,8 +1,4 @@
-"""The text after a prefix of other texts, against the text by itself.
-
-What belongs here: detectors that compare a text's likelihood after known non-members, and members, with its own. What
-does not: which texts make a prefix (scoring/known_texts.py), and the passes over it (token_statistics/).
-"""
+"""The text after a prefix of other texts, against the text by itself."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings
 from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.lowercase import quotient
 from audit_pipeline.detectors.statistics import Float32s, Lacking, Need, TextStatistics
@@ -53,20 +49,12 @@ def _outcome(statistics: TextStatistics, setting: Settings, gamma: float) -> Out
     return Outcome.of(quotient(means[0] - gamma * means[1] if gamma else means[0], own))
 
 
-def _is_shots(value: ParameterValue) -> bool:
-    return type(value) is int and 1 <= value <= 1000
-
-
-def _is_gamma(value: ParameterValue) -> bool:
-    return isinstance(value, float) and 0.0 < value <= 1.0
-
-
 _SHOTS = Parameter(
     default=7,
     grid=(1, 4, 7),
     description="how many texts make the prefix, the first of a fixed order; fewer where a model has no room for them",
     requirement="a whole number from 1 to 1000",
-    accepts=_is_shots,
+    accepts=lambda value: type(value) is int and 1 <= value <= 1000,
     passes_each=True,
 )
 _JOIN = Parameter(
@@ -117,7 +105,7 @@ CON_RECALL = Detector(
             grid=(0.5,),
             description="how much the prefix of members counts; fixed beforehand, never chosen on the labels",
             requirement="a number above 0 and at most 1",
-            accepts=_is_gamma,
+            accepts=lambda value: isinstance(value, float) and 0.0 < value <= 1.0,
         ),
         "join": _JOIN,
     },

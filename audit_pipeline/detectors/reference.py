@@ -1,8 +1,4 @@
-"""The audited model against a reference model on the same text.
-
-What belongs here: detectors that compare a text's likelihood under two models. What does not: which model is the
-reference (config/models.yaml), and its pass over the text (token_statistics/).
-"""
+"""The audited model against a reference model on the same text."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Every detector by name, and the settings that a user asks for.
-
-What belongs here: the list, look-up, parameter grids and the reading of DETECTOR.PARAMETER=VALUE. What does not: what
-a detector computes (its family's module) and scoring texts (detector.py).
-"""
+"""Every detector by name, and the settings that a user asks for."""
 
 from __future__ import annotations
 
@@ -28,21 +24,14 @@ _WORDS = 200
 
 def _find_detectors() -> dict[str, Detector]:
     """Every detector that a module of this package holds, by module and place in it: a new one needs no entry here."""
-    modules = (importlib.import_module(f"{detectors.__name__}.{module.name}") for module in _list_modules())
+    names = [f"{detectors.__name__}.{module.name}" for module in pkgutil.iter_modules(detectors.__path__)]
+    modules = (importlib.import_module(name) for name in names if name != __name__)
     return collect_by_name(
         modules,
         label="detectors",
         is_wanted=lambda detector: isinstance(detector, Detector),
         name_of=lambda detector: detector.name,
     )
-
-
-def _list_modules() -> list[pkgutil.ModuleInfo]:
-    return [
-        module
-        for module in pkgutil.iter_modules(detectors.__path__)
-        if f"{detectors.__name__}.{module.name}" != __name__
-    ]
 
 
 def _adopt(detector: Detector, origin: str) -> Detector:
@@ -102,10 +91,13 @@ def expand_settings(
     ``overrides`` fix parameters; a grid then sweeps the others. Values are canonical (0.3, not 0.30000000000000004).
     Raises ConfigError for a parameter that the detector does not have or a value that it does not take.
     """
-    fixed = {
-        name: _validate_value(detector, name, _require_parameter(detector, name), value)
-        for name, value in (overrides or {}).items()
-    }
+    fixed: dict[str, ParameterValue] = {}
+    for name, value in (overrides or {}).items():
+        parameter = _require_parameter(detector, name)
+        try:
+            fixed[name] = parameter.checked(value)
+        except ConfigError as error:
+            raise ConfigError(f"{detector.name}.{name}: {error}") from None
     choices = [
         (fixed[name],) if name in fixed else parameter.values if grid else (detector.default[name],)
         for name, parameter in detector.parameters.items()
@@ -240,10 +232,3 @@ def _require_parameter(detector: Detector, name: str) -> Parameter:
             f"detector '{detector.name}' has no parameter '{name}'; {did_you_mean(name, detector.parameters)}"
         )
     return detector.parameters[name]
-
-
-def _validate_value(detector: Detector, name: str, parameter: Parameter, value: ParameterValue) -> ParameterValue:
-    try:
-        return parameter.checked(value)
-    except ConfigError as error:
-        raise ConfigError(f"{detector.name}.{name}: {error}") from None

@@ -1,10 +1,4 @@
-"""What a detector reads of a text: its cached statistics as arrays, and what it can need besides them.
-
-What belongs here: reading rows of the token-statistics table without copying their values; how a need is named, and how
-an unmet one is reported. What does not: the cache's files (token_statistics/cache.py), the needs themselves (each is in
-the module of the detector that has it), how one is met (scoring/needs/, a provider each), and what detectors compute
-from the numbers (their own modules).
-"""
+"""What a detector reads of a text: its cached statistics as arrays, and what it can need besides them."""
 
 from __future__ import annotations
 
@@ -30,9 +24,9 @@ OWN_PASS = "one pass"
 class Need(Generic[T]):
     """Something that a detector reads besides a text's own statistics: a ``T`` per text.
 
-    ``name`` is that of the module in scoring/needs/ that provides it; ``summary`` says in the list of detectors what it
-    is, so that an audit's cost is known before it starts. ``statistics`` are those of every token that the model's back
-    end has to give for it, by the names of token_statistics/cached_texts.py.
+    A provider in scoring/needs/ has it by its ``name``; ``summary`` says in the list of detectors what it is, so that
+    an audit's cost is known before it starts. ``statistics`` are those of every token that the model's back end has to
+    give for it, by the names of CachedKind.statistics.
     """
 
     name: str

@@ -1,8 +1,4 @@
-"""Tokens that surprise a model which is sure of itself: SURP.
-
-What belongs here: which tokens of a text are surprising, and their mean. What does not: means of the lowest k% whatever
-the entropy (min_k.py).
-"""
+"""Tokens that surprise a model which is sure of itself: SURP."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings, always
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, always
 from audit_pipeline.detectors.min_k import K
 from audit_pipeline.detectors.statistics import TextStatistics
 
@@ -51,10 +47,6 @@ def _outcome(
     return Outcome.of(float(surprising.mean()))
 
 
-def _is_entropy(value: ParameterValue) -> bool:
-    return isinstance(value, float) and 0.0 < value < math.inf
-
-
 SURP = Detector(
     name="surp",
     summary="mean log-likelihood of the k% least likely tokens, of those where the model's entropy is low",
@@ -71,7 +63,7 @@ SURP = Detector(
             grid=(1.0, 2.0, 4.0),
             description="the entropy, in nats, that a token's distribution has to be below",
             requirement="a number above 0",
-            accepts=_is_entropy,
+            accepts=lambda value: isinstance(value, float) and 0.0 < value < math.inf,
         ),
     },
     equation=(

@@ -17,7 +17,7 @@ from audit_pipeline.endpoints.exchange import AnswerDetail, NoStringError, Promp
 from audit_pipeline.endpoints.probe import Check, ProbeResult
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.token_statistics.backend import WindowResult, WindowStatistics, Work
+from audit_pipeline.token_statistics.backend import WindowResult, Work
 from audit_pipeline.token_statistics.tokens import Window
 
 # At least so many times a check's tokens are sent between two checks, so that checks are less than a twentieth of all,
@@ -94,7 +94,7 @@ class EndpointBackend:
                     for window, answer in answers:
                         self._set_floor_apart(work, window, answer.values["logprob"])
                         values = _select_columns(answer.values, work)
-                        done.append(WindowResult(window, WindowStatistics(window, values), None))
+                        done.append(WindowResult(window, values))
         except AuditError as fault:
             return done, fault
         return done, None

@@ -188,7 +188,7 @@ _BEST: Mapping[str, int] = {"max_logprob": 1, "argmax_id": 1, "topk": TOPK_ENTRI
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What is read from an answer: ``values`` by the names that WindowStatistics has, one a scored token.
+    """What is read from an answer: ``values`` by the names that WindowResult has, one a scored token.
 
     ``best_given`` is the largest number of best tokens at a place. ``server`` is what the server says of itself.
     """

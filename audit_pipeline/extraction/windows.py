@@ -13,9 +13,9 @@ from audit_pipeline.catalogue.contracts import KINDS, Kind, digest, text_sha256
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.cached_texts import CacheLocation, Prepared, caches_of
+from audit_pipeline.token_statistics.cached_texts import CacheLocation, Prepared, open_caches, prepare_single_windows
 from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepared
-from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode, window_and_stride
+from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_and_stride
 
 _CHARACTERS_A_TOKEN = 8
 # Tokens after the window that its slice needs, unless the document ends: the cut may change the last ones.
@@ -132,17 +132,16 @@ def run_windows(
 ) -> RunSummary:
     """Run the model on those of ``windows`` that the cache of ``kind`` (extraction or grid) lacks, and write their rows
     as they come."""
-    caches = caches_of(model, location, (kind,))
-    return run_prepared(
-        model, _prepare_windows(model, windows, caches[kind], kind), caches, backend, on_progress=on_progress
-    )
+    caches = open_caches(location)
+    prepared = _prepare_windows(model, windows, caches.of(model, kind), kind)
+    return run_prepared(model, prepared, caches, backend, on_progress=on_progress)
 
 
 def count_tokens_to_run(
     model: TokenizedModel, windows: Sequence[EncodedText], location: CacheLocation, kind: Kind = "extraction"
 ) -> int:
     """How many tokens :func:`run_windows` would run the model on."""
-    prepared = _prepare_windows(model, windows, caches_of(model, location, (kind,))[kind], kind)
+    prepared = _prepare_windows(model, windows, open_caches(location).of(model, kind), kind)
     return sum(window.length for window in prepared.windows)
 
 
@@ -151,8 +150,8 @@ def read_windows(model: TokenizedModel, windows: Sequence[EncodedText], location
 
     Those with a log-probability that is not known (NaN) are left out: whether they can be drawn is not known either.
     """
-    cache = caches_of(model, location, ("extraction",))["extraction"]
-    rows = cache.read(compute_row_key(model, window) for window in windows)
+    keys = (compute_row_key(model, window) for window in windows)
+    rows = open_caches(location).of(model, "extraction").read(keys)
     logprobs = rows["logprob"].combine_chunks()
     unknown = pc.unique(pc.list_parent_indices(logprobs).filter(pc.is_nan(logprobs.flatten())))
     is_known = np.ones(len(rows), dtype=np.bool_)
@@ -162,18 +161,9 @@ def read_windows(model: TokenizedModel, windows: Sequence[EncodedText], location
 
 def _prepare_windows(model: TokenizedModel, windows: Sequence[EncodedText], cache: PartCache, kind: Kind) -> Prepared:
     keys = {compute_row_key(model, window, kind): window for window in windows}
-    known = cache.known(keys)
-    missing_rows = {key: window for key, window in keys.items() if key not in known}
-    return Prepared(
-        distinct=len(keys),
-        keys=[{kind: key} for key in missing_rows],
-        encoded=list(missing_rows.values()),
-        missing=[frozenset({kind})] * len(missing_rows),
-        windows=[
-            Window(number, 0, len(tokens.token_id), tokens.first_scored, tokens.start_token_id is not None)
-            for number, tokens in enumerate(missing_rows.values())
-        ],
-    )
+    missing = cache.missing(keys)
+    absent = {key: window for key, window in keys.items() if key in missing}
+    return prepare_single_windows(kind, absent, cached=len(keys) - len(absent))
 
 
 def compute_row_key(model: TokenizedModel, window: EncodedText, kind: Kind = "extraction") -> str:

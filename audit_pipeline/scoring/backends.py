@@ -1,9 +1,4 @@
-"""The back end of a model, as its entry says, and the one model that is in memory.
-
-What belongs here: choosing a back end, and keeping the model that was made ready last until another one is wanted.
-What does not: the interface (token_statistics/backend.py), any one back end, and when a model is wanted (session.py,
-extraction, a Dagster run).
-"""
+"""The back end of a model, as its entry says, and the one model that is in memory."""
 
 from __future__ import annotations
 

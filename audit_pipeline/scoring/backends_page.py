@@ -1,12 +1,8 @@
-"""What each back end gives, and which detectors that suffices for: the tables of docs/backends.md.
-
-What belongs here: both tables, from the declarations of endpoints and detectors. What does not: the declarations
-(models/config.py, each detector's own module), the words around the tables, and writing the file (docs/write_pages.py).
-"""
+"""What each back end gives, and which detectors that suffices for: the tables of docs/backends.md."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from pydantic import ValidationError
 
@@ -19,24 +15,23 @@ from audit_pipeline.models.config import DIALECT_TRAITS, Dialect, Endpoint
 _YES, _NO = "yes", "no"
 # So many best tokens an endpoint is asked for, where its server gives as many.
 _BEST = (0, 1, 2, 5, 10, 20, 40)
-_HERE = "transformers"
 _DIALECTS: Mapping[str, tuple[Dialect, bool]] = {
     f"openai: {dialect}{' with moments' if moments else ''}": (dialect, moments)
     for dialect, traits in DIALECT_TRAITS.items()
     for moments in ((False, True) if traits.has_plugin else (False,))
 }
-_COLUMNS = tuple(dict.fromkeys([*(name for kind in KINDS.values() for name in kind.statistics), "branches"]))
+_STATISTICS = tuple(dict.fromkeys([*(name for kind in KINDS.values() for name in kind.statistics), "branches"]))
 
 
 def format_backend_tables(detectors: Sequence[Detector]) -> str:
-    """Both tables, the one of columns and the one of detectors, each with its heading."""
-    head = [_HERE, *_DIALECTS]
-    columns = [[f"`{name}`", *_format_support_row(lambda gives, name=name: name in gives)] for name in _COLUMNS]  # type: ignore[misc]
-    rows = [[f"[{one.name}](detectors.md#{one.name})", *_format_detector_cells(one)] for one in detectors]
+    """Both tables, of statistics and of detectors, each with its heading."""
+    head = ["transformers", *_DIALECTS]
+    statistics = [[f"`{name}`", *_format_support_row([name])] for name in _STATISTICS]
+    rows = [[f"[{each.name}](detectors.md#{each.name})", *_format_detector_cells(each)] for each in detectors]
     return "\n\n".join(
         [
             "### Statistics of every token",
-            format_markdown_table(["statistic", *head], columns),
+            format_markdown_table(["statistic", *head], statistics),
             "### Detectors",
             format_markdown_table(["detector", *head], rows),
         ]
@@ -45,9 +40,9 @@ def format_backend_tables(detectors: Sequence[Detector]) -> str:
 
 def _format_detector_cells(detector: Detector) -> Iterator[str]:
     """At its default setting; where that cannot be scored and another one can, that is said."""
-    settings = [setting for one, own in select([detector.name], grid=True) if one is detector for setting in own]
-    by_default = _format_support_row(lambda gives: _can_score(detector, detector.default, gives))
-    by_any = _format_support_row(lambda gives: any(_can_score(detector, one, gives) for one in settings))
+    settings = [setting for each, own in select([detector.name], grid=True) if each is detector for setting in own]
+    by_default = _format_support_row(_list_required_statistics(detector, detector.default))
+    by_any = _format_support_row(*(_list_required_statistics(detector, setting) for setting in settings))
     for default, other in zip(by_default, by_any, strict=True):
         if default == _NO and other != _NO:
             yield "other settings" if other == _YES else f"other settings, {other}"
@@ -55,20 +50,21 @@ def _format_detector_cells(detector: Detector) -> Iterator[str]:
             yield default
 
 
-def _can_score(detector: Detector, setting: Settings, statistics: Collection[str]) -> bool:
-    return all(name in statistics for name in _list_required_statistics(detector, setting))
-
-
-def _list_required_statistics(detector: Detector, setting: Settings) -> Iterable[str]:
+def _list_required_statistics(detector: Detector, setting: Settings) -> Collection[str]:
     """The statistics of every token that a detector reads, those that its needs are made of included."""
     reads = detector.reads({**detector.default, **setting})
-    # Of which settings a wish is no declaration says: of those that read nothing else.
+    # Of which settings a wish is, no declaration says: of those that read nothing else.
     needs = (*detector.needs, *(() if reads else detector.wishes))
     return {"logprob", *reads, *(name for need in needs for name in need.statistics)}
 
 
-def _format_support_row(is_sufficient: Callable[[Collection[str]], bool]) -> list[str]:
-    return [_YES, *(_format_minimum_top_tokens(is_sufficient, *how) for how in _DIALECTS.values())]
+def _format_support_row(*wanted: Collection[str]) -> list[str]:
+    """Of every back end, whether it gives all statistics of any of ``wanted``."""
+
+    def is_sufficient(gives: Collection[str]) -> bool:
+        return any(all(name in gives for name in names) for names in wanted)
+
+    return [_YES, *(_format_minimum_top_tokens(is_sufficient, *dialect) for dialect in _DIALECTS.values())]
 
 
 def _format_minimum_top_tokens(

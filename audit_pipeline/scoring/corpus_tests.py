@@ -1,9 +1,4 @@
-"""Tests of a corpus that run a model: planted canaries, and the order of a test set.
-
-What belongs here: from a file or a list of items to texts, the model's pass over them through the cache, the finding as
-a row of CORPUS_TESTS, and keeping it with its lineage. What does not: the statistics (evidence/canary_rank.py,
-evidence/sharded_permutation.py), making canaries (evidence/canaries.py), and the command's options (cli/).
-"""
+"""Tests of a corpus that run a model: planted canaries, and the order of a test set."""
 
 from __future__ import annotations
 
@@ -20,10 +15,9 @@ from audit_pipeline.catalogue.contracts import CORPUS_TESTS, Pair
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.ledger import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.detectors.detector import Detector
 from audit_pipeline.detectors.registry import ONE_PASS, select
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.evidence.canaries import BY_CHANCE, CanarySet, read_canaries, read_seal
+from audit_pipeline.evidence.canaries import BY_CHANCE, read_canaries, read_seal
 from audit_pipeline.evidence.canary_rank import ALPHA, canary_rank_test
 from audit_pipeline.evidence.sharded_permutation import (
     OrderTest,
@@ -71,11 +65,6 @@ class CorpusTest:
     method: str
     detectable_auroc: float | None = None
 
-    def row(self, run_id: str) -> dict[str, object]:
-        """The row, written by the run ``run_id``."""
-        # Ranks and likelihoods count one way alone: there is no other direction to find.
-        return {**asdict(self), "direction": None, "run_id": run_id}
-
 
 def run_canary_test(
     model: TokenizedModel,
@@ -90,21 +79,28 @@ def run_canary_test(
     """The rank test of the canaries in ``file`` by the model's scores of them (evidence/canary_rank.py).
 
     The score is that of one ``detector`` at its default setting, to be named before scores are looked at. The claim
-    level is *sound test* where the file's seal stands beside it and says that chance alone drew the canaries, else
+    level is *sound test* where the file's seal is next to it and says that chance alone drew the canaries, else
     *screening only*. ``backend_of`` loads the model, where a text is not in the cache. Raises DataError for a file
     that is not whole or not the sealed one, ConfigError for a detector that needs more than the text's own pass.
     """
-    chosen = _require_one_pass_detector(detector)
+    [(chosen, _)] = select([detector])
+    if chosen.needs:
+        usable = ", ".join(ONE_PASS)
+        raise ConfigError(f"canaries are ranked by a detector that needs the text's own pass alone: {usable}")
     sets, seal = read_canaries(file), read_seal(file)
-    texts = {canary.name: canary.text for one in sets for canary in one.canaries}
+    texts = {canary.name: canary.text for own in sets for canary in own.canaries}
     session = Session(model, [(chosen, [chosen.default])], paths)
     session.run(list(texts.values()), backend_of, on_progress=on_progress)
     table = session.score(list(texts), list(texts.values()))
-    columns = (table.column(name).to_pylist() for name in ("example_id", "score"))
-    scores = {name: np.nan if score is None else score for name, score in zip(*columns, strict=True)}
-    tested = canary_rank_test(*_group_scores_by_set(sets, scores), alpha=alpha)
+    found = zip(table["example_id"].to_pylist(), table["score"].to_pylist(), strict=True)
+    scores = {name: np.nan if score is None else score for name, score in found}
+    tested = canary_rank_test(
+        [scores[own.published.name] for own in sets],
+        [[scores[canary.name] for canary in own.alternatives] for own in sets],
+        alpha=alpha,
+    )
     by_chance = seal is not None and seal.drawn_by == BY_CHANCE
-    sealed = f"sealed {seal.made_at}, drawn by {seal.drawn_by}" if seal else "no seal stands beside the file"
+    sealed = f"sealed {seal.made_at}, drawn by {seal.drawn_by}" if seal else "the file has no seal"
     label = chosen.label(chosen.default)
     return CorpusTest(
         model=model.entry.name,
@@ -176,19 +172,6 @@ def run_order_test(
     )
 
 
-def _require_one_pass_detector(name: str) -> Detector:
-    [(chosen, _)] = select([name])
-    if chosen.needs:
-        usable = ", ".join(ONE_PASS)
-        raise ConfigError(f"canaries are ranked by a detector that needs the text's own pass alone: {usable}")
-    return chosen
-
-
-def _group_scores_by_set(sets: Sequence[CanarySet], scores: dict[str, float]) -> tuple[list[float], list[list[float]]]:
-    published = [scores[one.published.name] for one in sets]
-    return published, [[scores[canary.name] for canary in one.alternatives] for one in sets]
-
-
 def _plan_order_test(
     model: TokenizedModel, items: Sequence[str], shards: int | None, permutations: int, separator: str, seed: int
 ) -> list[list[str]] | OrderTest:
@@ -241,9 +224,9 @@ def _find_fitting_shard_count(
 ) -> int | None:
     """The smallest number of shards, from ``minimum`` on, that fit into ``window`` tokens, by the items' own lengths.
 
-    Joined texts may take a token more or less than their parts; whoever runs them counts again. None: none do.
+    Joined texts may take a token more or less than their parts: they are counted again. None: no number fits.
     """
-    lengths = np.array([_count_tokens(one) for one in encode(model, [item + separator for item in items])])
+    lengths = np.array([_count_tokens(text) for text in encode(model, [item + separator for item in items])])
     ends = np.concatenate([[0], np.cumsum(lengths)])
     for number in range(minimum, len(items) // MIN_ITEMS_A_SHARD + 1):
         if max(ends[shard.stop] - ends[shard.start] for shard in divide_into_shards(len(items), number)) <= window:
@@ -279,15 +262,13 @@ def write_corpus_test(result: CorpusTest, model: TokenizedModel, paths: DataPath
     """Write the result of a test that a user ran, with its lineage row; raises DataError for a name with a bar."""
     if "|" in result.benchmark:
         raise DataError(f"{result.benchmark}: the file's name holds a bar, which divides partitions: rename it")
-    step = LineageStep.now(run_id, "corpus_test", CODE_VERSION)
-    pair = Pair(result.benchmark, result.model)
-    table = table_from_rows([result.row(run_id)], CORPUS_TESTS)
     store.write(
         paths,
-        step,
+        LineageStep.now(run_id, "corpus_test", CODE_VERSION),
         CORPUS_TESTS,
-        pair,
-        table,
+        Pair(result.benchmark, result.model),
+        # Ranks and likelihoods count one way alone: there is no other direction to find.
+        table_from_rows([{**asdict(result), "direction": None, "run_id": run_id}], CORPUS_TESTS),
         upstream={},
         model_fingerprint=model.identity.model_fingerprint,
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,

@@ -1,10 +1,5 @@
 """Scoring a user's own file: texts in, one long table of scores out, in memory that does not grow with the file.
 
-What belongs here: the order of read, run, score and write, how much is worked on at a time, and what the labels in the
-file show: the few numbers that are kept of a file of any length, and each detector's AUROC from them. What does not:
-how far it is (file_progress.py), how labels are spelt (fetch/labels.py), metrics and intervals (metrics/, evidence/),
-the command's options (cli/).
-
 A chunk of texts is run through the model and scored before the next one is read. It is large enough that batches sorted
 by length waste nothing, and small enough that its statistics are a few hundred megabytes.
 """
@@ -13,7 +8,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +29,7 @@ from audit_pipeline.metrics.roc import Floats, explain_undefined
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.file_progress import ChunkProgress, FileProgress
 from audit_pipeline.scoring.needs.provider import UserInputs
-from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, join_passes_summaries
+from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, join_by_need
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import RunSummary, join_summaries
@@ -108,7 +104,7 @@ class LabelledScores:
     has_column: bool = False
 
     def __post_init__(self) -> None:
-        defaults = [place for place, one in enumerate(self.settings) if is_default(*one, self.overrides)]
+        defaults = [place for place, setting in enumerate(self.settings) if is_default(*setting, self.overrides)]
         self._scores = {place: array("d") for place in defaults}
         self._labels = array("b")
         # By number: names of every text would take more room than all else that is kept of it.
@@ -147,7 +143,7 @@ class LabelledScores:
     def compute_separations(self) -> list[Separation]:
         """AUROC of every detector's default setting; nothing for one that has scored no text of a side."""
         found = (self._compute_separation(place) for place in self._scores)
-        return [one for one in found if one is not None]
+        return [separation for separation in found if separation is not None]
 
     def _compute_separation(self, place: int) -> Separation | None:
         scores, labels = np.asarray(self._scores[place]), np.asarray(self._labels)
@@ -225,32 +221,40 @@ def score_file(
     listener, caches = listener or ProgressListener(), Caches(paths)
     session = Session(model, selection, caches, in_parts=True, user_inputs=user_inputs or UserInputs())
     bounds = bounds or compute_chunk_limits(session.held_per_text)
-    extra = _run_other_models(texts, session, backend_of, bounds, listener)
-    settings = [(detector.name, detector.label(one)) for detector, own in session.selection for one in own]
-    labelled = LabelledScores(settings, label_column, session.limit_overrides(overrides))
-    run = _Run(session, backend_of, labelled, listener)
-
+    others: list[Mapping[str, RunSummary]] = []
+    if session.runs_other_models:
+        # Over the whole file first: a model is in memory at a time, and a change of model per chunk would take hours.
+        for chunk in _iterate_chunks(texts, bounds, listener):
+            others.append(session.run_other_models(chunk.texts, backend_of, on_progress=chunk.on_progress))
+    settings = [(detector.name, detector.label(each)) for detector, own in session.selection for each in own]
+    table = _ScoreTable(session, LabelledScores(settings, label_column, session.limit_overrides(overrides)))
+    done: list[PassesSummary] = []
     with (
         write_atomically(out) as temporary,
-        pq.ParquetWriter(temporary, SCHEMA, compression="zstd", write_page_checksum=True) as table,
+        pq.ParquetWriter(temporary, SCHEMA, compression="zstd", write_page_checksum=True) as written,
     ):
-        for part in _iterate_parts(texts, bounds, listener):
-            run.score_part(part, table)
+        for chunk in _iterate_chunks(texts, bounds, listener):
+            if not done:
+                of = "" if chunk.is_last else f"the first {len(chunk.texts):,} texts, "
+                for words in session.describe_extra_costs(chunk.texts):
+                    listener.step(of + words)
+            done.append(session.run(chunk.texts, backend_of, on_progress=chunk.on_progress))
+            statistics = session.statistics(chunk.texts)
+            step = max(1, _SCORES_AT_A_TIME // max(1, len(settings)))
+            for start in range(0, len(chunk.rows), step):
+                written.write_table(table.score(chunk.rows[start : start + step], statistics))
     caches.compact()
-    summary = join_passes_summaries(run.summaries)
-    summary = replace(summary, extra={**extra, **summary.extra})
-    return FileScores(run.written, texts.skipped, summary, labelled, run.unscored)
+    own, extra = join_summaries([summary.own for summary in done]), [summary.extra for summary in done]
+    summary = PassesSummary(own, join_by_need([*others, *extra]))
+    return FileScores(table.written, texts.skipped, summary, table.labelled, table.unscored)
 
 
 @dataclass
-class _Run:
-    """The audited model over one chunk after another: run, score, write."""
+class _ScoreTable:
+    """The rows of the table, and what is kept of all of them."""
 
     session: Session
-    backend_of: BackendOf
     labelled: LabelledScores
-    listener: ProgressListener
-    summaries: list[PassesSummary] = field(default_factory=list)
     written: int = 0
     _reasons: dict[str, str] = field(default_factory=dict)
     _have_scored: set[str] = field(default_factory=set)
@@ -259,19 +263,8 @@ class _Run:
     def unscored(self) -> Mapping[str, str]:
         return {name: reason for name, reason in self._reasons.items() if name not in self._have_scored}
 
-    def score_part(self, part: _Part, table: pq.ParquetWriter) -> None:
-        texts = [row.text for row in part.rows]
-        if not self.summaries:
-            of = "" if part.is_last else f"the first {len(texts):,} texts, "
-            for words in self.session.describe_extra_costs(texts):
-                self.listener.step(of + words)
-        self.summaries.append(self.session.run(texts, self.backend_of, on_progress=part.on_progress))
-        statistics = self.session.statistics(texts)
-        a_text = max(1, len(self.labelled.settings))
-        for piece in _split_rows(part.rows, max(1, _SCORES_AT_A_TIME // a_text)):
-            self._score(piece, statistics, table)
-
-    def _score(self, rows: Sequence[TextRow], statistics: Statistics, table: pq.ParquetWriter) -> None:
+    def score(self, rows: Sequence[TextRow], statistics: Statistics) -> pa.Table:
+        """The table's rows of these rows of the file."""
         ids, texts = [str(row.index) for row in rows], [row.text for row in rows]
         scored = statistics.scores(self.session.selection, ids, texts)
         scores = scored.column("score").to_numpy()
@@ -284,57 +277,37 @@ class _Run:
             GROUP: pa.array([group_of(row) for row in rows], pa.string()).take(of_text),
             "sha256": pa.array([text_sha256(text) for text in texts], pa.string()).take(of_text),
         }
-        table.write_table(pa.table(columns).cast(SCHEMA))
         with_score = scored.filter(pc.is_valid(scored.column("score")))
         self._have_scored.update(pc.unique(with_score.column("detector")).to_pylist())
         for row in scored.slice(0, len(self.labelled.settings)).to_pylist():
             if row["reason"] is not None:
                 self._reasons.setdefault(row["detector"], row["reason"])
         self.written += len(scored)
-
-
-def _run_other_models(
-    texts: TextStream, session: Session, backend_of: BackendOf, bounds: ChunkLimits, listener: ProgressListener
-) -> dict[str, RunSummary]:
-    """Over the whole file first: one model at a time is in memory, and a change of model per chunk would take hours."""
-    if not session.runs_other_models:
-        return {}
-    done = [
-        session.run_other_models([one.text for one in part.rows], backend_of, on_progress=part.on_progress)
-        for part in _iterate_parts(texts, bounds, listener)
-    ]
-    return {name: join_summaries([one[name] for one in done]) for name in done[0]}
+        return pa.table(columns).cast(SCHEMA)
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Chunk:
     """A chunk of the file, the callback of the passes over it, and whether it is the last."""
 
     rows: Sequence[TextRow]
     on_progress: ChunkProgress
     is_last: bool
 
+    @cached_property
+    def texts(self) -> list[str]:
+        return [row.text for row in self.rows]
 
-def _iterate_parts(texts: TextStream, bounds: ChunkLimits, listener: ProgressListener) -> Iterator[_Part]:
+
+def _iterate_chunks(texts: TextStream, bounds: ChunkLimits, listener: ProgressListener) -> Iterator[_Chunk]:
     """The file in chunks; its progress is reported as they are worked on."""
-    seen = 0
-    for chunk, is_last in _mark_last_chunk(split_texts_into_chunks(texts, bounds)):
-        expected = Expected(seen + len(chunk), estimated=False) if is_last else texts.expected()
-        progress = ChunkProgress(seen, len(chunk), expected, listener.progress)
-        yield _Part(chunk, progress, is_last)
+    seen, chunks = 0, split_texts_into_chunks(texts, bounds)
+    following = next(chunks, None)
+    while following is not None:
+        rows, following = following, next(chunks, None)
+        is_last = following is None
+        expected = Expected(seen + len(rows), estimated=False) if is_last else texts.expected()
+        progress = ChunkProgress(seen, len(rows), expected, listener.progress)
+        yield _Chunk(rows, progress, is_last)
         progress.report_share(1.0)
-        seen += len(chunk)
-
-
-def _split_rows(rows: Sequence[TextRow], size: int) -> Iterator[Sequence[TextRow]]:
-    for start in range(0, len(rows), size):
-        yield rows[start : start + size]
-
-
-def _mark_last_chunk(chunk_iterator: Iterator[list[TextRow]]) -> Iterator[tuple[list[TextRow], bool]]:
-    """Each chunk, and whether it is the last."""
-    chunk = next(chunk_iterator, None)
-    while chunk is not None:
-        following = next(chunk_iterator, None)
-        yield chunk, following is None
-        chunk = following
+        seen += len(rows)

@@ -1,15 +1,11 @@
-"""Which tokens drove the highest scores: what a report shows of the most suspicious texts.
-
-What belongs here: choosing those texts, and at most 50 words of each with the score of every token. What does not:
-colours and layout (warehouse/report), and any text beyond the 50 words.
-"""
+"""The tokens that drove the highest scores: at most 50 words of each of the most suspicious texts, for the report."""
 
 from __future__ import annotations
 
 import bisect
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +17,7 @@ from audit_pipeline.catalogue.contracts import EXCERPT_CHARACTERS, EXCERPT_WORDS
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.min_k import count_selected, z_scores
-from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
+from audit_pipeline.detectors.statistics import StatisticsIndex
 from audit_pipeline.evidence.evaluate_options import PREFERRED, choose_headline_detector
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cached_texts import read_statistics
@@ -70,31 +66,38 @@ def build_highlights(
         key=lambda row: (-row["score"], row["example_id"]),
     )[:MOST_TEXTS]
     table = read_statistics(model, ["".join(evaluated[row["example_id"]]) for row in ranked], paths)
-    index, ends = StatisticsIndex(table, model.gives), _collect_token_spans(table)
+    index = StatisticsIndex(table, model.gives)
+    starts, ends = (
+        dict(zip(table["text_sha256"].to_pylist(), table[name].to_pylist(), strict=True))
+        for name in ("char_start", "char_end")
+    )
     rows = []
     for place, row in enumerate(ranked, start=1):
         context, text = evaluated[row["example_id"]]
         statistics = index.find(context + text, len(context))
         if statistics is None or not len(statistics):
             continue
-        token_scores = _compute_token_scores(detector, statistics)
-        counted = mark_lowest_tokens(token_scores, _parse_k(detector, row["parameters"]))
-        spans = _select_last_spans(ends[text_sha256(context + text)], len(statistics), len(context))
+        # The mean log-likelihood averages every token.
+        k = float(json.loads(row["parameters"]).get("k", 1.0)) if detector != "loss" else 1.0
+        token_scores = z_scores(statistics) if detector == "min_k_plus_plus" else statistics.logprob.astype(np.float64)
+        counted = mark_lowest_tokens(token_scores, k)
+        sha256 = text_sha256(context + text)
+        spans = [
+            (max(0, start - len(context)), max(0, end - len(context)))
+            for start, end in list(zip(starts[sha256], ends[sha256], strict=True))[-len(statistics) :]
+        ]
         shown = select_excerpt(text, spans, counted)
         rows.append(
             {
+                **{name: row[name] for name in ("example_id", "parameters", "score", "run_id")},
                 "model": pair.model,
                 "benchmark": pair.benchmark,
-                "example_id": row["example_id"],
                 "detector": detector,
-                "parameters": row["parameters"],
                 "place": place,
-                "score": row["score"],
                 "pieces": list(shown.pieces),
                 "token_scores": [float(token_scores[token]) for token in shown.tokens],
                 "counted": [bool(counted[token]) for token in shown.tokens],
                 "n_tokens": len(statistics),
-                "run_id": row["run_id"],
             }
         )
     return table_from_rows(rows, HIGHLIGHTS)
@@ -110,7 +113,7 @@ def mark_lowest_tokens(token_scores: npt.NDArray[np.float64], k: float) -> npt.N
 def select_excerpt(text: str, spans: Sequence[tuple[int, int]], counted: npt.NDArray[np.bool_]) -> Excerpt:
     """At most 50 words, and 500 characters, in a row of ``text``: those with the most ``counted`` tokens.
 
-    ``spans`` are the first character and one past the last of each of n tokens, in order; what stands between two
+    ``spans`` are the first character and one past the last of each of n tokens, in order; what is between two
     tokens goes with the second. Of equal stretches the first is taken.
     """
     words = [found.span() for found in _WORD.finditer(text)]
@@ -133,23 +136,3 @@ def select_excerpt(text: str, spans: Sequence[tuple[int, int]], counted: npt.NDA
         pieces.append(text[place:end])
         place = end
     return Excerpt(tuple(pieces), tuple(tokens[: len(pieces)]))
-
-
-def _compute_token_scores(detector: str, statistics: TextStatistics) -> npt.NDArray[np.float64]:
-    return z_scores(statistics) if detector == "min_k_plus_plus" else statistics.logprob.astype(np.float64)
-
-
-def _parse_k(detector: str, parameters: str) -> float:
-    # The mean log-likelihood averages every token.
-    return float(json.loads(parameters).get("k", 1.0)) if detector != "loss" else 1.0
-
-
-def _collect_token_spans(table: pa.Table) -> Mapping[str, tuple[list[int], list[int]]]:
-    columns = (table.column(name).to_pylist() for name in ("text_sha256", "char_start", "char_end"))
-    return {sha256: (starts, ends) for sha256, starts, ends in zip(*columns, strict=True)}
-
-
-def _select_last_spans(characters: tuple[list[int], list[int]], n: int, offset: int) -> list[tuple[int, int]]:
-    """The spans of a text's last n tokens, counted from ``offset`` on."""
-    pairs: Iterable[tuple[int, int]] = list(zip(*characters, strict=True))[-n:]
-    return [(max(0, start - offset), max(0, end - offset)) for start, end in pairs]

@@ -1,8 +1,4 @@
-"""Known texts of one side: those that prefixes are made of, and the texts that they give away.
-
-What belongs here: choosing them, in one order for every number of them; a user's files of them; the documents that
-leave the evaluation with them. What does not: the prefixes that are made of them (prefixes.py).
-"""
+"""Known texts of members or non-members: those that prefixes are made of, and the texts that they reveal."""
 
 from __future__ import annotations
 
@@ -87,11 +83,10 @@ def _take_first_words(words: str) -> str:
 def shots_of_benchmark(benchmark: BuiltBenchmark, side: Side) -> Shots:
     """The labelled texts of the calibration split, one a group, in the order of a hash of the benchmark's name."""
     examples = benchmark.examples
-    columns = (examples.column(name).to_pylist() for name in ("group", "label", "split", "text"))
     by_group: dict[str, list[str]] = {}
-    for group, label, split, text in zip(*columns, strict=True):
-        if label == side.label and split == "calibration":
-            by_group.setdefault(group, []).append(text)
+    for row in examples.select(["group", "label", "split", "text"]).to_pylist():
+        if row["label"] == side.label and row["split"] == "calibration":
+            by_group.setdefault(row["group"], []).append(row["text"])
     groups = sorted(by_group, key=lambda group: digest(benchmark.name, "prefix", group))
     places = {group: place for place, group in enumerate(groups)}
     whose = zip(build_model_inputs(examples), examples.column("group").to_pylist(), strict=True)
@@ -115,7 +110,11 @@ def read_known_texts(
     """
     for side in files:
         if side.need not in needs:
-            raise ConfigError(_explain_no_effect(side))
+            having = [name for name, detector in REGISTRY.items() if side.need in detector.needs]
+            raise ConfigError(
+                f"{side.option} has no effect: none of the chosen detectors takes a {side.need.summary}; choose "
+                f"{' or '.join(having)} with --detectors, or leave the option out"
+            )
     if MEMBERS in files and NON_MEMBERS not in files:
         raise ConfigError(f"{MEMBERS.option} without {NON_MEMBERS.option} has no effect: give both")
     named = {"--texts": scored_file, **{side.option: path for side, path in files.items()}}
@@ -128,18 +127,10 @@ def read_known_texts(
     both = set(texts.get(NON_MEMBERS, ())).intersection(texts.get(MEMBERS, ()))
     if both:
         raise ConfigError(
-            f"{len(both):,} text(s) of {NON_MEMBERS.option} stand in the file of {MEMBERS.option}, too: "
+            f"{len(both):,} text(s) of {NON_MEMBERS.option} are in the file of {MEMBERS.option}, too: "
             "a text is of one side"
         )
     return texts
-
-
-def _explain_no_effect(side: Side) -> str:
-    having = [name for name, detector in REGISTRY.items() if side.need in detector.needs]
-    return (
-        f"{side.option} has no effect: none of the chosen detectors takes a {side.need.summary}; choose "
-        f"{' or '.join(having)} with --detectors, or leave the option out"
-    )
 
 
 def read_texts_of_side(path: Path, side: Side, text_column: str | None, label_column: str) -> list[str]:

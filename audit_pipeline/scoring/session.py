@@ -1,9 +1,6 @@
 """A scoring session: one model, a selection of detectors, and what they need besides the texts' own pass.
 
-What belongs here: what is missing, running what is not cached, and scores from the cache, for audits, files, studies
-and tests of a corpus alike; and what an audit selects of detectors and settings for a benchmark. What does not: how one
-need is met (needs/), the passes themselves (token_statistics/), the formulas (detectors/), and where scores are written
-(operate/stages/, file.py).
+Audits, files, studies and tests of a corpus all score through a session. How a need is met: needs/.
 """
 
 from __future__ import annotations
@@ -72,9 +69,9 @@ class PassesSummary:
     @property
     def numbers(self) -> dict[str, object]:
         """The numbers of the texts' own pass, and the tokens of each other one."""
-        own = {name: value for name, value in asdict(self.own).items() if name != "unreadable_parts"}
-        extra = {f"tokens_{what}": of.tokens_computed for what, of in self.extra.items()}
-        return {**own, **extra}
+        own = {**asdict(self.own), "tokens_per_second": self.own.tokens_per_second}
+        own.pop("unreadable_parts")
+        return {**own, **{f"tokens_{need}": summary.tokens_computed for need, summary in self.extra.items()}}
 
     @property
     def in_words(self) -> str:
@@ -84,7 +81,7 @@ class PassesSummary:
     @property
     def unreadable_parts(self) -> tuple[str, ...]:
         """Parts of any of the caches that were damaged and set aside."""
-        return tuple(dict.fromkeys(part for summary in self.all for part in summary.unreadable_parts))
+        return join_summaries(self.all).unreadable_parts
 
     @property
     def tokens(self) -> int:
@@ -92,19 +89,18 @@ class PassesSummary:
         return sum(summary.tokens_computed + summary.branch_tokens for summary in self.all)
 
 
-def join_passes_summaries(summaries: Sequence[PassesSummary]) -> PassesSummary:
-    """What several runs over different texts came to together."""
-    names = dict.fromkeys(name for one in summaries for name in one.extra)
-    extra = {name: join_summaries([one.extra[name] for one in summaries if name in one.extra]) for name in names}
-    return PassesSummary(join_summaries([one.own for one in summaries]), extra)
+def join_by_need(summaries: Sequence[Mapping[str, RunSummary]]) -> dict[str, RunSummary]:
+    """The sums, by need, of the passes of several runs over different texts."""
+    names = dict.fromkeys(name for summary in summaries for name in summary)
+    return {name: join_summaries([summary[name] for summary in summaries if name in summary]) for name in names}
 
 
 class Session:
-    """The scoring of texts by ``selection``, over what ``where`` keeps.
+    """The scoring of texts by ``selection``, over the cache at ``location``.
 
-    ``benchmark``, ``in_context``, ``in_parts`` and ``beside`` are those of :class:`ScoringScope`. ``selection`` is then
-    what is scored: what was asked for, as far as what its needs are met with reaches. Whether a need is met is asked
-    when that is first wanted; methods raise what its provider's ``missing`` raises.
+    ``benchmark``, ``in_context``, ``in_parts`` and ``user_inputs`` are those of :class:`ScoringScope`. The attribute
+    ``selection`` is what is scored: what was asked for, as far as what its needs are met with reaches. Whether a need
+    is met is asked when that is first wanted; methods raise what its provider's ``missing`` raises.
     """
 
     def __init__(
@@ -126,7 +122,7 @@ class Session:
             (detector, clamp_settings(detector, partial(_find_parameter_limits, detector, providers), own))
             for detector, own in selection
         ]
-        limited = any(_find_parameter_limits(detector, providers, one) for detector, own in selection for one in own)
+        limited = any(_find_parameter_limits(detector, providers, each) for detector, own in selection for each in own)
         self._providers = _build_providers(scope, self.selection) if limited else providers
         self._reasons: dict[Need[Any], str | None] = {}
 
@@ -143,34 +139,32 @@ class Session:
     @property
     def missing(self) -> Mapping[Need[Any], str]:
         """Why needs are not met, of those that are not."""
-        reasons = {need: self._missing(need) for need in self._providers}
-        return {need: reason for need, reason in reasons.items() if reason is not None}
+        return {need: reason for need in self._providers if (reason := self._explain_missing(need)) is not None}
 
     @property
     def upstream(self) -> Mapping[str, str]:
         """Data versions of the tables and models besides the audited one that the scores come from."""
-        return {name: version for one in self._find_met_providers() for name, version in one.upstream.items()}
+        return {name: version for provider in self._met() for name, version in provider.upstream.items()}
 
     @property
     def runs_other_models(self) -> bool:
         """Whether another model than the audited one has to be run, too."""
-        return bool(self._find_met_providers(other_model=True))
+        return bool(self._met(other_model=True))
 
     @property
     def missing_of_other_models(self) -> Sequence[str]:
         """Why needs of other models are not met, of those that are not."""
-        reasons = [self._missing(need) for need, one in self._providers.items() if one.other_model]
-        return [reason for reason in reasons if reason is not None]
+        return [reason for need, reason in self.missing.items() if self._providers[need].other_model]
 
     @property
     def branch_steps(self) -> int:
         """How many tokens branches have that are run with a text's own pass; 0: there are none."""
-        return max((one.branch_steps for one in self._find_met_providers(other_model=False)), default=0)
+        return max((provider.branch_steps for provider in self._met(other_model=False)), default=0)
 
     @property
     def further_passes(self) -> Mapping[str, int]:
         """How many passes over a text like it follow its own, by the need that takes some, in their order."""
-        return {one.need.name: one.passes for one in self._find_met_providers(other_model=False) if one.passes}
+        return {provider.need.name: provider.passes for provider in self._met(other_model=False) if provider.passes}
 
     @property
     def held_per_text(self) -> int:
@@ -183,8 +177,8 @@ class Session:
 
     def describe_extra_costs(self, texts: Sequence[str]) -> list[str]:
         """What more than a pass over the texts will be run, a line each; nothing where that is little or cached."""
-        words = (one.cost(texts) for one in self._find_met_providers(other_model=False))
-        return [one for one in words if one is not None]
+        costs = (provider.cost(texts) for provider in self._met(other_model=False))
+        return [cost for cost in costs if cost is not None]
 
     def plan(self, texts: Sequence[str], kinds: Sequence[Kind] = ("base",)) -> Plan:
         """What :meth:`run` would run: the texts' own pass with their branches, and what further passes are known.
@@ -192,10 +186,9 @@ class Session:
         Texts are counted once; the tokens are those of all.
         """
         total = plan(self.model, texts, self.where, self._list_kinds(kinds), self.branch_steps)
-        for one in self._find_met_providers(other_model=False):
-            more = one.plan(texts)
-            if more is not None:
-                total = _add_plans(total, more)
+        for provider in self._met(other_model=False):
+            if (further := provider.plan(texts)) is not None:
+                total = total.with_further(further)
         return total
 
     def run_other_models(
@@ -224,7 +217,7 @@ class Session:
             self.where,
             partial(backend_of, self.model),
             kinds=self._list_kinds(kinds),
-            along=[kind for one in self._find_met_providers(other_model=False) for kind in one.along],
+            along=[kind for provider in self._met(other_model=False) for kind in provider.along],
             branch_steps=self.branch_steps,
             logits_budget=logits_budget,
             on_progress=self._wrap_progress_callback(_OWN, on_progress),
@@ -234,14 +227,19 @@ class Session:
     def statistics(self, texts: Sequence[str]) -> Statistics:
         """The cached statistics of ``texts``, with what was brought for them; runs no model.
 
-        A text behind a context is given, and has to have been run, as one text with it.
+        A text after a context is given, and has to have been run, as one text with it.
         """
-        own = StatisticsIndex(read_statistics(self.model, texts, self.where), self.model.gives)
-        found = {need: one.read(texts) for need, one in self._providers.items() if self._missing(need) is None}
-        return Statistics(own, found, {need: Lacking(reason) for need, reason in self.missing.items()})
+        index = StatisticsIndex(read_statistics(self.model, texts, self.where), self.model.gives)
+        missing = {need: Lacking(reason) for need, reason in self.missing.items()}
+        readers = {
+            need: (provider.read(texts), Lacking(provider.not_run))
+            for need, provider in self._providers.items()
+            if need not in missing
+        }
+        return Statistics(index, readers, missing)
 
     def score(self, ids: Sequence[str], texts: Sequence[str], contexts: Sequence[str | None] | None = None) -> pa.Table:
-        """Scores of ``texts``, behind their ``contexts`` where given, from the cache: see detectors/detector.py.
+        """Scores of ``texts``, after their ``contexts`` where given, from the cache: see detectors/detector.py.
 
         ``ids`` name the texts in the column example_id. Raises DataError where the model has been run on none of them.
         """
@@ -255,13 +253,15 @@ class Session:
         self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None, *, other_model: bool
     ) -> dict[str, RunSummary]:
         done = {
-            one.need.name: one.compute(texts, backend_of, self._wrap_progress_callback(one.need.name, on_progress))
-            for one in self._find_met_providers(other_model)
+            provider.need.name: provider.compute(
+                texts, backend_of, self._wrap_progress_callback(provider.need.name, on_progress)
+            )
+            for provider in self._met(other_model=other_model)
         }
         return {name: summary for name, summary in done.items() if summary is not None}
 
     def _wrap_progress_callback(self, name: str, on_progress: OnProgress | None) -> OnProgress | None:
-        """``on_progress``, told which of the passes of :meth:`run` it hears of; as it is for passes of other models."""
+        """``on_progress`` with the phase of :meth:`run` that reports to it; as it is for passes of other models."""
         names = [_OWN, *self.further_passes]
         if on_progress is None or name not in names:
             return on_progress
@@ -270,20 +270,18 @@ class Session:
 
     def _list_kinds(self, kinds: Sequence[Kind]) -> list[Kind]:
         """``kinds`` and those that needs ask for."""
-        return list(
-            dict.fromkeys(
-                [*kinds, *(kind for one in self._find_met_providers(other_model=False) for kind in one.kinds)]
-            )
-        )
+        wanted = [kind for provider in self._met(other_model=False) for kind in provider.kinds]
+        return list(dict.fromkeys([*kinds, *wanted]))
 
-    def _find_met_providers(self, other_model: bool | None = None) -> list[Provider[Any]]:
+    def _met(self, *, other_model: bool | None = None) -> list[Provider[Any]]:
         """The providers of the needs that are met: those that run other models, those that do not, or all."""
-        chosen = {
-            need: one for need, one in self._providers.items() if other_model is None or one.other_model is other_model
-        }
-        return [one for need, one in chosen.items() if self._missing(need) is None]
+        return [
+            provider
+            for need, provider in self._providers.items()
+            if other_model in (None, provider.other_model) and self._explain_missing(need) is None
+        ]
 
-    def _missing(self, need: Need[Any]) -> str | None:
+    def _explain_missing(self, need: Need[Any]) -> str | None:
         if need not in self._reasons:
             lacks = explain_missing_columns(self.model.gives, need.statistics)
             self._reasons[need] = self._providers[need].missing() if lacks is None else lacks
@@ -316,9 +314,12 @@ class Statistics:
     """The cached statistics of a session's texts with their extras, found by text."""
 
     def __init__(
-        self, index: StatisticsIndex, readers: Mapping[Need[Any], Read[Any]], reasons: Mapping[Need[Any], Lacking]
+        self,
+        index: StatisticsIndex,
+        readers: Mapping[Need[Any], tuple[Read[Any], Lacking]],
+        reasons: Mapping[Need[Any], Lacking],
     ) -> None:
-        self._own, self._found, self._lacking = index, readers, reasons
+        self._own, self._readers, self._lacking = index, readers, reasons
 
     def __len__(self) -> int:
         return len(self._own)
@@ -326,7 +327,7 @@ class Statistics:
     def find(self, text: str, context: str | None = None) -> TextStatistics | None:
         """The statistics of ``text`` with their extras; None where the model has not been run on it.
 
-        With a ``context`` they are those of ``text`` as the model read it behind it (Zhang et al. 2025, appendix C).
+        With a ``context`` they are those of ``text`` as the model read it after it (Zhang et al. 2025, appendix C).
         """
         before = context or ""
         whole = before + text
@@ -335,7 +336,10 @@ class Statistics:
             return None
         all_tokens = self._own.find(whole) if before else own
         scored = TextWithStatistics(whole, own, len(all_tokens) - len(own) if all_tokens is not None else 0)
-        return replace(own, extras={**self._lacking, **{need: read(scored) for need, read in self._found.items()}})
+        extras: dict[Need[Any], object] = {**self._lacking}
+        for need, (read, not_run) in self._readers.items():
+            extras[need] = not_run if (found := read(scored)) is None else found
+        return replace(own, extras=extras)
 
     def scores(
         self,
@@ -349,17 +353,6 @@ class Statistics:
         return score_texts(zip(ids, found, strict=True), selection)
 
 
-def _add_plans(total: Plan, extra_plan: Plan) -> Plan:
-    """``total`` and the passes of ``extra_plan``, over texts that are made of the same ones."""
-    sizes = {kind: total.bytes_to_write.get(kind, 0) + extra_plan.bytes_to_write.get(kind, 0) for kind in KINDS}
-    return replace(
-        total,
-        tokens_to_run=total.tokens_to_run + extra_plan.tokens_to_run,
-        passes=total.passes + extra_plan.passes,
-        bytes_to_write={kind: size for kind, size in sizes.items() if size},
-    )
-
-
 def build_audit_selection(overrides: Overrides) -> Selection:
     """What an audit scores: every detector that is not on request, at every setting of its grid and of ``overrides``.
 
@@ -368,18 +361,14 @@ def build_audit_selection(overrides: Overrides) -> Selection:
     that there is nothing to choose from.
     """
     special = {infilling.NAME: restrict_settings, combined.NAME: fix_settings}
-    return [
-        (detector, special.get(detector.name, add_fixed_settings)(detector, overrides.get(detector.name, {}), settings))
-        for detector, settings in select(grid=True, overrides=_build_single_value_defaults())
-    ]
-
-
-def _build_single_value_defaults() -> Overrides:
-    """The defaults of those parameters of which each further value takes passes of its own."""
-    return {
-        detector.name: {name: detector.default[name] for name, one in detector.parameters.items() if one.passes_each}
+    single_values = {
+        detector.name: {name: detector.default[name] for name, each in detector.parameters.items() if each.passes_each}
         for detector, _ in select()
     }
+    return [
+        (detector, special.get(detector.name, add_fixed_settings)(detector, overrides.get(detector.name, {}), settings))
+        for detector, settings in select(grid=True, overrides=single_values)
+    ]
 
 
 def build_audit_session(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> Session:

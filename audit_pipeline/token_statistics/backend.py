@@ -17,36 +17,29 @@ FloatArray = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class WindowStatistics:
-    """The statistics of one window: ``values`` by the names of CachedKind.statistics, one a scored token, in order.
-
-    What the back end cannot give (``TokenizedModel.gives``) is absent.
-    """
-
-    window: Window
-    values: Mapping[str, npt.NDArray[Any]]
-
-
-@dataclass(frozen=True, eq=False)
 class WindowBranches:
     """The results of the branches of one window, one after the other in the order of their positions.
 
     ``lengths`` has one entry a scored token of the window, 0 where it has no branch.
     """
 
-    window: Window
     lengths: IntArray
     logprob: FloatArray
     z: FloatArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WindowResult:
-    """The results of one window; ``written``: the back end has already written its text's rows to disk."""
+    """The results of one window.
+
+    ``values`` by the names of CachedKind.statistics, one a scored token, in order; what the back end cannot give
+    (``TokenizedModel.gives``) is absent. None where only ``branches`` were run. ``written``: the back end has already
+    written the rows of the window's text to disk.
+    """
 
     window: Window
-    statistics: WindowStatistics | None
-    branches: WindowBranches | None
+    values: Mapping[str, npt.NDArray[Any]] | None = None
+    branches: WindowBranches | None = None
     written: bool = False
 
 
@@ -67,6 +60,11 @@ class Work:
     def before(self) -> Sequence[int]:
         """The tokens before all windows; each window's start token follows them."""
         return () if self.prepared.prefix is None else self.prepared.prefix.ids[:-1]
+
+    def modes_of(self, window: Window) -> IntArray:
+        """The cached argmax tokens of the scored tokens of ``window``."""
+        first = self.prepared.encoded[window.text].first_scored
+        return self.modes[window.text][window.score_from - first : window.end - first]
 
 
 class Backend(Protocol):

@@ -65,22 +65,20 @@ class PartCache:
         self._keys_of: dict[Path, pa.ChunkedArray] = {}
         self._values: dict[tuple[str, Path], frozenset[Any]] = {}
 
-    def known(self, keys: Iterable[str]) -> set[str]:
-        """Those of ``keys`` that are on disk and can be read.
+    def missing(self, keys: Iterable[str]) -> set[str]:
+        """Those of ``keys`` that are not on disk, or cannot be read.
 
-        A part that is damaged anywhere is set aside now, so that its texts count as missing and are run again: each is
-        compared with the digest in its name, once.
+        A part that is damaged anywhere is set aside now, so that its texts are run again: each is compared with the
+        digest in its name, once.
         """
         for path, table in self._read_columns_by_part(["key"], lambda path: path not in self._keys_of):
             self._keys_of[path] = _shorten_keys(table.column("key"))
-        by_beginning = {key[:_KEPT_CHARACTERS]: key for key in keys}
-        beginnings = pa.array(list(by_beginning), pa.string())
-        known_keys = (self._keys_of[path] for path in list_parts(self.folder) if path in self._keys_of)
-        return {
-            by_beginning[key]
-            for keys_of_part in known_keys
-            for key in keys_of_part.filter(pc.is_in(keys_of_part, beginnings)).to_pylist()
-        }
+        wanted, known = {*keys}, set[str]()
+        beginnings = pa.array({key[:_KEPT_CHARACTERS] for key in wanted}, pa.string())
+        for path in list_parts(self.folder):
+            if (own := self._keys_of.get(path)) is not None:
+                known.update(own.filter(pc.is_in(own, beginnings)).to_pylist())
+        return {key for key in wanted if key[:_KEPT_CHARACTERS] not in known}
 
     def values_of(self, column: str) -> set[Any]:
         """The different values in ``column``, of all rows on disk; a part is read once for them."""
@@ -109,7 +107,7 @@ class PartCache:
         for _, table in self._read_columns_by_part(self.schema.names, may_hold_one, take_wanted):
             yield table
 
-    def add(self, rows: pa.Table) -> None:
+    def append(self, rows: pa.Table) -> None:
         """Take rows; flushed to disk by time or by bytes, whichever comes first."""
         self._pending.append(rows)
         self._pending_bytes += rows.nbytes

@@ -10,9 +10,9 @@ import pyarrow as pa
 import torch
 
 from audit_pipeline.catalogue.contracts import KINDS, Kind
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.blocks import ComputedLogits, Scratch
-from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.cached_texts import Prepared
+from audit_pipeline.token_statistics.cached_texts import Caches, Prepared
 from audit_pipeline.token_statistics.layers import use_threads
 from audit_pipeline.token_statistics.reductions import begin_fetch, sweep
 from audit_pipeline.token_statistics.rows import Values, add_rows, build_swept_columns
@@ -20,10 +20,10 @@ from audit_pipeline.token_statistics.tokens import EncodedText
 
 
 def fill_rows_from_logits(
+    model: TokenizedModel,
     prepared: Prepared,
     texts: Mapping[str, int],
-    logits: PartCache,
-    caches: Mapping[Kind, PartCache],
+    caches: Caches,
     report: Callable[[int, int], None],
 ) -> set[int]:
     """Fill the missing rows that logits give of ``texts``, numbers by the keys of their logits; those that were filled.
@@ -35,7 +35,7 @@ def fill_rows_from_logits(
     scratch = Scratch(torch.device("cpu"))
     done: set[int] = set()
     tokens = 0
-    for part in logits.read_by_part(texts):
+    for part in caches.of(model, "logits").read_by_part(texts):
         for batch in part.to_batches():
             for row, key in enumerate(batch.column("key").to_pylist()):
                 number = texts[key]
@@ -45,7 +45,9 @@ def fill_rows_from_logits(
                     continue
                 for kind in kinds:
                     columns = build_swept_columns(kind, [found], from_logits=True)
-                    add_rows(caches[kind], [prepared.keys[number][kind]], [prepared.encoded[number]], [columns])
+                    add_rows(
+                        caches.of(model, kind), [prepared.keys[number][kind]], [prepared.encoded[number]], [columns]
+                    )
                 done.add(number)
                 tokens += prepared.encoded[number].n_scored
                 report(len(done), tokens)

@@ -56,6 +56,16 @@ class Caches:
             self._open[place] = PartCache(folder, KINDS[kind].table.schema)
         return self._open[place]
 
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        """The parts that were damaged and set aside."""
+        return tuple(str(part) for cache in self._open.values() for part in cache.unreadable)
+
+    def flush(self) -> None:
+        """Write what is pending."""
+        for cache in self._open.values():
+            cache.flush()
+
     def compact(self) -> None:
         """Merge small parts; after the last run."""
         for cache in self._open.values():
@@ -66,10 +76,9 @@ CacheLocation = DataPaths | Caches
 """Where token statistics are kept: a data folder, or its caches where several runs in a row share them."""
 
 
-def caches_of(model: TokenizedModel, location: CacheLocation, kinds: Sequence[Kind]) -> dict[Kind, PartCache]:
-    """The part caches of ``kinds`` for this model."""
-    caches = location if isinstance(location, Caches) else Caches(location)
-    return {kind: caches.of(model, kind) for kind in kinds}
+def open_caches(location: CacheLocation) -> Caches:
+    """The caches at ``location``."""
+    return location if isinstance(location, Caches) else Caches(location)
 
 
 class TextsWithBranches:
@@ -78,11 +87,11 @@ class TextsWithBranches:
     def __init__(self, model: TokenizedModel, cache: PartCache, steps: int, texts_sha256: Collection[str]) -> None:
         long_enough = sorted(length for length in cache.values_of("m") if length >= steps)
         self._keys = [cache_keys(model, texts_sha256, "branches", length) for length in long_enough]
-        self._known = cache.known(key for keys in self._keys for key in keys.values())
+        self._missing = cache.missing(key for keys in self._keys for key in keys.values())
 
     def best(self, sha256: str) -> str | None:
         """The key of the text's shortest branches that are long enough."""
-        return next((keys[sha256] for keys in self._keys if keys[sha256] in self._known), None)
+        return next((keys[sha256] for keys in self._keys if keys[sha256] not in self._missing), None)
 
 
 def read_statistics(
@@ -92,13 +101,13 @@ def read_statistics(
 
     Joins to texts by ``text_sha256``.
     """
-    cache = caches_of(model, location, (kind,))[kind]
-    return cache.read(cache_keys(model, map(text_sha256, texts), kind).values())
+    keys = cache_keys(model, map(text_sha256, texts), kind)
+    return open_caches(location).of(model, kind).read(keys.values())
 
 
 def read_branches(model: TokenizedModel, texts: Sequence[str], location: CacheLocation, steps: int) -> pa.Table:
     """The cached branches of ``texts`` of at least ``steps`` tokens, one row per text, in no particular order."""
-    cache = caches_of(model, location, ("branches",))["branches"]
+    cache = open_caches(location).of(model, "branches")
     distinct = dict.fromkeys(map(text_sha256, texts))
     branched = TextsWithBranches(model, cache, steps, distinct)
     keys = map(branched.best, distinct)
@@ -132,6 +141,16 @@ class Plan:
     bytes_to_write: Mapping[Kind, int]
     branch_tokens: int = 0
     """Tokens of the branches, about: how many tokens have one shows in the pass."""
+
+    def with_further(self, further: Plan) -> Plan:
+        """This plan and the passes of ``further``, over texts that are made of the same ones: they count once."""
+        sizes = Counter(self.bytes_to_write) + Counter(further.bytes_to_write)
+        return replace(
+            self,
+            tokens_to_run=self.tokens_to_run + further.tokens_to_run,
+            passes=self.passes + further.passes,
+            bytes_to_write=sizes,
+        )
 
 
 @dataclass
@@ -178,18 +197,23 @@ def plan(
     branch_steps: int = 0,
 ) -> Plan:
     """What :func:`audit_pipeline.token_statistics.run.compute` would run for ``texts``; needs the tokenizer only."""
-    whole = prepare(model, texts, caches_of(model, location, add_branches_kind(kinds, branch_steps)), branch_steps)
-    prepared = whole.drop_rows_from_logits(
-        find_texts_with_logits(model, whole, caches_of(model, location, ("logits",))["logits"]).values()
-    )
+    caches = open_caches(location)
+    whole = prepare(model, texts, caches, add_branches_kind(kinds, branch_steps), branch_steps)
+    from_logits = find_texts_with_logits(model, whole, caches.of(model, "logits"))
+    prepared = whole.drop_rows_from_logits(from_logits.values())
+    return describe_plan(len(texts), prepared, estimate_bytes_to_write(model, whole, branch_steps), branch_steps)
+
+
+def describe_plan(texts: int, prepared: Prepared, bytes_to_write: Mapping[Kind, int], branch_steps: int = 0) -> Plan:
+    """What a run over ``prepared``, made of so many ``texts``, would do."""
     branched = sum(text.n_scored for number, text in enumerate(prepared.encoded) if prepared.wants_branches(number))
     return Plan(
-        texts=len(texts),
+        texts=texts,
         cached_texts=prepared.distinct - len(prepared.encoded),
         texts_to_run=len(prepared.encoded),
         tokens_to_run=sum(window.length for window in prepared.windows),
         passes=len(prepared.windows),
-        bytes_to_write=estimate_bytes_to_write(model, whole, branch_steps),
+        bytes_to_write=bytes_to_write,
         branch_tokens=round(SHARE_WITH_BRANCH * branch_steps * branched),
     )
 
@@ -202,23 +226,25 @@ def add_branches_kind(kinds: Sequence[Kind], steps: int) -> tuple[Kind, ...]:
 def prepare(
     model: TokenizedModel,
     texts: Sequence[str],
-    caches: Mapping[Kind, PartCache],
+    caches: Caches,
+    kinds: Sequence[Kind],
     steps: int,
     along: Collection[Kind] = (),
 ) -> Prepared:
-    """The distinct ``texts`` that a cache lacks, or whose branches are shorter than ``steps``, and their windows.
+    """The distinct ``texts`` that lack a row of ``kinds``, or whose branches are shorter than ``steps``, and their
+    windows.
 
     Kinds of ``along`` are brought to a text whose own pass is run for others, and to no other text.
     """
     distinct = {text_sha256(text): text for text in texts}
-    keys = {kind: cache_keys(model, distinct, kind, steps) for kind in caches}
-    on_disk = {kind: cache.known(keys[kind].values()) for kind, cache in caches.items() if kind != "branches"}
-    branched = TextsWithBranches(model, caches["branches"], steps, distinct) if "branches" in caches else None
+    keys = {kind: cache_keys(model, distinct, kind, steps) for kind in kinds}
+    absent = {kind: caches.of(model, kind).missing(keys[kind].values()) for kind in kinds if kind != "branches"}
+    branched = TextsWithBranches(model, caches.of(model, "branches"), steps, distinct) if steps else None
     to_encode: list[str] = []
     own: list[Mapping[Kind, str]] = []
     missing: list[frozenset[Kind]] = []
     for sha256, text in distinct.items():
-        lacking: set[Kind] = {kind for kind, known in on_disk.items() if keys[kind][sha256] not in known}
+        lacking: set[Kind] = {kind for kind, own_keys in absent.items() if keys[kind][sha256] in own_keys}
         if branched is not None and branched.best(sha256) is None:
             lacking.add("branches")
         if not lacking.difference(along, ("branches",)):
@@ -233,6 +259,21 @@ def prepare(
     return Prepared(len(distinct), own, encoded, missing, windows)
 
 
+def prepare_single_windows(
+    kind: Kind, absent: Mapping[str, EncodedText], *, cached: int, prefix: Prefix | None = None
+) -> Prepared:
+    """The texts ``absent`` from the cache of ``kind``, by their keys, each one window; ``cached``: how many others are
+    in it. All follow ``prefix``, where there is one."""
+    texts = list(absent.values())
+    windows = [
+        Window(number, 0, len(text.token_id), text.first_scored, text.start_token_id is not None)
+        for number, text in enumerate(texts)
+        if len(text.token_id)
+    ]
+    keys: list[Mapping[Kind, str]] = [{kind: key} for key in absent]
+    return Prepared(cached + len(texts), keys, texts, [frozenset({kind})] * len(texts), windows, prefix)
+
+
 def find_texts_with_logits(model: TokenizedModel, prepared: Prepared, logits: PartCache) -> dict[str, int]:
     """The texts whose pass is only wanted for rows that logits give as well, and whose ``logits`` are cached.
 
@@ -245,8 +286,8 @@ def find_texts_with_logits(model: TokenizedModel, prepared: Prepared, logits: Pa
     ]
     numbers = {prepared.encoded[number].text_sha256: number for number in could}
     keys = cache_keys(model, numbers, "logits")
-    cached = logits.known(keys.values()) if keys else set()
-    return {key: numbers[sha256] for sha256, key in keys.items() if key in cached}
+    missing = logits.missing(keys.values()) if keys else ()
+    return {key: numbers[sha256] for sha256, key in keys.items() if key not in missing}
 
 
 def estimate_bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dict[Kind, int]:

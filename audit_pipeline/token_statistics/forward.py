@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from transformers.cache_utils import Cache, DynamicCache
 from audit_pipeline.catalogue.contracts import MEASURED, SIGMA_FLOOR
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.suitability import silence_transformers
-from audit_pipeline.token_statistics.backend import FloatArray, WindowBranches, WindowResult, WindowStatistics
+from audit_pipeline.token_statistics.backend import FloatArray, WindowBranches, WindowResult, Work
 from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, Logits, Reduced, Scratch, head_of
 from audit_pipeline.token_statistics.branches import (
     Branches,
@@ -41,7 +42,7 @@ from audit_pipeline.token_statistics.layers import (
     length_step_of,
     use_linear,
 )
-from audit_pipeline.token_statistics.local_pass import LoadCheck, LocalPass, Task
+from audit_pipeline.token_statistics.local_pass import run_in_batches
 from audit_pipeline.token_statistics.reductions import begin_fetch, send, sweep
 from audit_pipeline.token_statistics.shared_prefix import SharedPrefix, attend_to_prefix, build_prefix_inputs
 from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, build_batch_arrays
@@ -69,13 +70,40 @@ _TIMED = (64, 128)
 _ATTENTION_TOKENS, _ATTENTION_FACTOR = 64, 4.0
 
 
-class ForwardPass(LocalPass):
-    """A model in this process.
+@dataclass(frozen=True)
+class LoadCheck:
+    """What the check at loading finds out of a model.
+
+    ``onednn``: its linear layers are multiplied faster by oneDNN (layers.py). ``split``: body and head run apart.
+    ``equal_lengths``: only windows of one length share a batch. ``packed``: branches run as one packed pass over the
+    keys and values of their text. ``shared_prefix``: the keys and values of a prefix are computed once for all texts
+    after it. ``compiled``: its logits are reduced by compiled formulas (compiled_reductions.py).
+    ``tokens_per_second`` is the rate of a GPU; None on a processor.
+    """
+
+    onednn: bool
+    split: bool
+    equal_lengths: bool
+    packed: bool
+    shared_prefix: bool
+    compiled: bool = False
+    tokens_per_second: float | None = None
+
+
+class ForwardPass:
+    """A model in this process, ready to score windows: a :class:`Backend`.
 
     ``load_check`` is what an earlier check of the same model on this machine found out; without it the check takes some
     seconds. ``compiles``: the decoder's layers are compiled. Raises ModelError where its logits are not numbers.
 
-    The layers may lie on several devices.
+    The layers may lie on several devices; ``device`` is where token ids are given to the model.
+
+    Sequences are padded on the right and no mask is passed: in a causal model no real token can see the padding after
+    it, and the fast attention kernels stay in use. Where a model is not causal (or takes its positions from
+    padding), the check at loading finds it out: ``equal_lengths``. ``length_step`` is the length beyond which a model
+    encodes positions otherwise (LongRoPE): windows on either side of it do not share a batch, since the padded length
+    decides. Where the check finds that packed branches, or texts after a shared prefix, do not give what running each
+    separately gives (or the model keeps no keys and values), each is run separately.
     """
 
     def __init__(
@@ -112,7 +140,9 @@ class ForwardPass(LocalPass):
         self._head = head if checked.split else None
         if checked.compiled:
             self._reduce = CompiledReductions()
-        self._apply_load_check(checked)
+        self.checked = checked
+        self.equal_lengths, self.packed = checked.equal_lengths, checked.packed
+        self.shared_prefix = checked.shared_prefix
         if compiles:
             self._compile_layers()
 
@@ -243,8 +273,8 @@ class ForwardPass(LocalPass):
         batch = [Window(number, 0, len(text.token_id), 0, True) for number, text in enumerate(texts)]
 
         def logprobs(batches: Sequence[Sequence[Window]], *, shared: bool) -> FloatArray:
-            found = [self._base(texts, windows, (), before=before[:-1], shared=shared) for windows in batches]
-            return np.concatenate([window.values["logprob"] for windows in found for window in windows])
+            found = [self._begin(texts, windows, (), before=before[:-1], shared=shared)() for windows in batches]
+            return np.concatenate([window.values["logprob"] for windows in found for window in windows])  # type: ignore[index]
 
         return self._has_equal_results(
             lambda: logprobs([batch], shared=True),
@@ -308,9 +338,9 @@ class ForwardPass(LocalPass):
         try:
             with self.running():
                 # The first time holds that of compiling.
-                self._base(texts, batch, _MEASURED)
+                self._begin(texts, batch, _MEASURED)()
                 began = time.perf_counter()
-                self._base(texts, batch, _MEASURED)
+                self._begin(texts, batch, _MEASURED)()
         except torch.OutOfMemoryError:
             return None
         return count * length / (time.perf_counter() - began)
@@ -343,41 +373,22 @@ class ForwardPass(LocalPass):
         return self._last_prefix
 
     def forget_prefix(self) -> None:
-        """See :class:`LocalPass`."""
+        """Free the keys and values of the last prefix; where they are asked for again, it is run again."""
         self._last_prefix = None
 
     @property
     def described(self) -> str:
-        """See :class:`LocalPass`."""
+        """Where the model is run, and how branches are, in words."""
         return f"on {self.device}, {format_branch_mode(packed=self.packed)}"
 
-    def run_batch(
-        self,
-        encoded: Sequence[EncodedText],
-        batch: Sequence[Window],
-        task: Task,
-        *,
-        wanted: Collection[str],
-        steps: int = 0,
-        modes: Sequence[IntArray] | None = None,
-        before: Sequence[int] = (),
-    ) -> list[WindowResult]:
-        """See :class:`LocalPass`."""
-        if not task.branches and modes is None:
-            return _join_results(batch, own=self.run(encoded, batch, wanted, before=before))
-        if modes is not None and not task.own:
-            return _join_results(batch, branches=self.run_branches(encoded, batch, modes, steps))
-        own, branches = self.run_with_branches(encoded, batch, steps, wanted, argmax=modes)
-        return _join_results(batch, own, branches)
+    @property
+    def on_this_machine(self) -> Self:
+        """See Backend."""
+        return self
 
-    def begin_batch(
-        self, encoded: Sequence[EncodedText], batch: Sequence[Window], task: Task, **arguments: Any
-    ) -> Callable[[], list[WindowResult]]:
-        """See :class:`LocalPass`: branches are awaited, a batch's own statistics are not."""
-        if task.branches or arguments.get("modes") is not None:
-            return super().begin_batch(encoded, batch, task, **arguments)
-        begun = self.begin(encoded, batch, arguments["wanted"], before=arguments.get("before", ()))
-        return lambda: _join_results(batch, own=begun())
+    def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
+        """See Backend."""
+        return run_in_batches(self, work)
 
     def run(
         self,
@@ -386,10 +397,10 @@ class ForwardPass(LocalPass):
         wanted: Collection[str] = _MEASURED,
         *,
         before: Sequence[int] = (),
-    ) -> list[WindowStatistics]:
+    ) -> list[WindowResult]:
         """Score one batch of windows; ``encoded`` is the list that the windows' text numbers point into.
 
-        ``wanted`` names the statistics that are kept beside the log-probability (reductions.py). ``before`` are the
+        ``wanted`` names the statistics that are kept besides the log-probability (reductions.py). ``before`` are the
         tokens before every window; its start token follows them. Their keys and values are computed once for all
         batches in a row that have the same, where ``shared_prefix`` says so.
         """
@@ -402,7 +413,7 @@ class ForwardPass(LocalPass):
         wanted: Collection[str] = _MEASURED,
         *,
         before: Sequence[int] = (),
-    ) -> Callable[[], list[WindowStatistics]]:
+    ) -> Callable[[], list[WindowResult]]:
         """As :func:`run`; what is returned gives the statistics, and waits for a device that is still at them."""
         with self.running():
             return self._begin(encoded, batch, wanted, before=before, shared=self.shared_prefix)
@@ -415,20 +426,21 @@ class ForwardPass(LocalPass):
         wanted: Collection[str] = _MEASURED,
         *,
         argmax: Sequence[IntArray] | None = None,
-    ) -> tuple[list[WindowStatistics], list[WindowBranches]]:
-        """As :func:`run`, and the branches of up to ``steps`` tokens.
+    ) -> list[WindowResult]:
+        """As :func:`run`, with the branches of up to ``steps`` tokens.
 
         They start from ``argmax`` as :func:`run_branches` does, else from the modes found.
         """
         cache = DynamicCache() if self.packed else None
         with self.running():
-            statistics = self._base(encoded, batch, {*wanted, "argmax_id"}, cache=cache)
-            modes = [window.values["argmax_id"] for window in statistics] if argmax is None else argmax
-            return statistics, self._compute_branches(encoded, batch, modes, steps, cache)
+            statistics = self._begin(encoded, batch, {*wanted, "argmax_id"}, cache=cache)()
+            modes = [window.values["argmax_id"] for window in statistics] if argmax is None else argmax  # type: ignore[index]
+            branched = self._compute_branches(encoded, batch, modes, steps, cache)
+        return [replace(own, branches=found.branches) for own, found in zip(statistics, branched, strict=True)]
 
     def run_branches(
         self, encoded: Sequence[EncodedText], batch: Sequence[Window], argmax: Sequence[IntArray], steps: int
-    ) -> list[WindowBranches]:
+    ) -> list[WindowResult]:
         """The branches of windows whose statistics are known.
 
         ``argmax`` holds each window's modes, one a scored token: they are taken as they are, since a near-tie could
@@ -443,7 +455,10 @@ class ForwardPass(LocalPass):
             return self._compute_branches(encoded, batch, argmax, steps, cache)
 
     def pad_length(self, length: int) -> int:
-        """See :class:`LocalPass`: compiled layers take few lengths, eight from one power of two to the next."""
+        """The length that a batch is run with whose longest sequence has ``length`` tokens.
+
+        Compiled layers take few lengths, eight from one power of two to the next.
+        """
         if self.equal_lengths:
             return length
         length = max(length, _MIN_LENGTH)
@@ -454,11 +469,6 @@ class ForwardPass(LocalPass):
     def _padded_length(self, batch: Sequence[Window]) -> int:
         return self.pad_length(max(window.length for window in batch))
 
-    def _base(
-        self, encoded: Sequence[EncodedText], batch: Sequence[Window], wanted: Collection[str], **options: Any
-    ) -> list[WindowStatistics]:
-        return self._begin(encoded, batch, wanted, **options)()
-
     def _begin(
         self,
         encoded: Sequence[EncodedText],
@@ -468,18 +478,18 @@ class ForwardPass(LocalPass):
         cache: Cache | None = None,
         before: Sequence[int] = (),
         shared: bool = False,
-    ) -> Callable[[], list[WindowStatistics]]:
+    ) -> Callable[[], list[WindowResult]]:
         with ExitStack() as meanwhile:
-            beside: Mapping[str, Any] = {} if cache is None else {"past_key_values": cache, "use_cache": True}
+            over_cache: Mapping[str, Any] = {} if cache is None else {"past_key_values": cache, "use_cache": True}
             if before and shared:
                 prefix, before = self._get_shared_prefix(before), ()
-                beside = build_prefix_inputs(prefix)
+                over_cache = build_prefix_inputs(prefix)
                 meanwhile.enter_context(
                     attend_to_prefix(self._config, prefix, choose_linear_function(onednn=self._onednn))
                 )
             ids, rows, targets = build_batch_arrays(encoded, batch, len(before) + self._padded_length(batch), before)
             self.tokens_run += ids.size
-            inputs = {"input_ids": send(ids, self.device), **beside}
+            inputs = {"input_ids": send(ids, self.device), **over_cache}
             of = send(np.concatenate(targets).astype(np.int64), self._end)
             logits = self._compute_logits(inputs, send(np.concatenate(rows), self._end))
             fetched = begin_fetch(self._reduce(logits, of, self._scratch, wanted))
@@ -513,7 +523,7 @@ class ForwardPass(LocalPass):
         argmax: Sequence[IntArray],
         steps: int,
         cache: Cache | None,
-    ) -> list[WindowBranches]:
+    ) -> list[WindowResult]:
         ids, _, _ = build_batch_arrays(encoded, batch, self._padded_length(batch))
         branches = branches_of(batch, ids, argmax, steps)
         found = (
@@ -598,7 +608,7 @@ def _text_of_ids(ids: IntArray, start_token_id: int | None) -> EncodedText:
 
 def _split_branches_by_window(
     batch: Sequence[Window], branches: Branches, branch_values: FloatArray
-) -> list[WindowBranches]:
+) -> list[WindowResult]:
     """``branch_values`` [2, tokens of all branches], cut into windows."""
     tokens = np.bincount(branches.window, weights=branches.length, minlength=len(batch)).astype(np.int64)
     parts = np.split(branch_values, np.cumsum(tokens)[:-1], axis=1)
@@ -607,24 +617,15 @@ def _split_branches_by_window(
         own = branches.window == number
         lengths = np.zeros(window.end - window.score_from, dtype=np.int32)
         lengths[branches.scored[own]] = branches.length[own]
-        result.append(WindowBranches(window, lengths, *parts[number]))
+        result.append(WindowResult(window, branches=WindowBranches(lengths, *parts[number])))
     return result
-
-
-def _join_results(
-    batch: Sequence[Window],
-    own: Sequence[WindowStatistics] | None = None,
-    branches: Sequence[WindowBranches] | None = None,
-) -> list[WindowResult]:
-    missing = [None] * len(batch)
-    return [WindowResult(*parts) for parts in zip(batch, own or missing, branches or missing, strict=True)]
 
 
 def _split_statistics_by_window(
     batch: Sequence[Window], lengths: Sequence[int], columns: Mapping[str, npt.NDArray[Any]]
-) -> list[WindowStatistics]:
+) -> list[WindowResult]:
     ends = np.cumsum(lengths).tolist()
     return [
-        WindowStatistics(window, {name: values[end - length : end] for name, values in columns.items()})
+        WindowResult(window, {name: values[end - length : end] for name, values in columns.items()})
         for window, length, end in zip(batch, lengths, ends, strict=True)
     ]

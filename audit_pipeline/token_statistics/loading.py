@@ -14,9 +14,8 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
 from audit_pipeline.models.weights import count_parameters, default_device, load_weights, require_device
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 from audit_pipeline.token_statistics.layers import use_threads
-from audit_pipeline.token_statistics.local_pass import LoadCheck
 
 CHECK_VERSION = 6
 

@@ -13,14 +13,15 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.cached_texts import (
     CacheLocation,
-    Caches,
     Plan,
     Prepared,
-    caches_of,
+    describe_plan,
     estimate_bytes_to_write,
+    open_caches,
+    prepare_single_windows,
 )
 from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepared
-from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, Window, encode, put_after, window_and_stride
+from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, encode, put_after, window_and_stride
 
 
 def count_own_tokens(model: TokenizedModel, texts: Sequence[str]) -> list[int]:
@@ -35,8 +36,9 @@ def has_room(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
 
 def is_prefix_rerun(model: TokenizedModel, location: CacheLocation) -> bool:
     """Whether the prefix is run again with every text, as far as the check at loading is known (loading.py)."""
-    paths = location.paths if isinstance(location, Caches) else location
-    load_check = read_json_if_whole(paths.load_check(model.identity.model_fingerprint, model.entry.devices))
+    load_check = read_json_if_whole(
+        open_caches(location).paths.load_check(model.identity.model_fingerprint, model.entry.devices)
+    )
     return load_check is not None and not load_check["found"]["shared_prefix"]
 
 
@@ -46,14 +48,7 @@ def plan_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, l
     Where the prefix is run again with every text (:func:`is_prefix_rerun`), its tokens come on top.
     """
     prepared = _prepare_prefixed(model, texts, prefix, location)
-    return Plan(
-        texts=len(texts),
-        cached_texts=prepared.distinct - len(prepared.encoded),
-        texts_to_run=len(prepared.encoded),
-        tokens_to_run=sum(window.length for window in prepared.windows),
-        passes=len(prepared.windows),
-        bytes_to_write=estimate_bytes_to_write(model, prepared, 0),
-    )
+    return describe_plan(len(texts), prepared, estimate_bytes_to_write(model, prepared, 0))
 
 
 def compute_prefixed(
@@ -68,19 +63,18 @@ def compute_prefixed(
 
     A text for which there is no room is left out: it has no row.
     """
-    caches = caches_of(model, location, ("prefixed",))
-    summary = run_prepared(
-        model, _prepare_prefixed(model, texts, prefix, location), caches, backend, on_progress=on_progress
-    )
-    if not isinstance(location, Caches):
-        caches["prefixed"].compact()
+    caches = open_caches(location)
+    prepared = _prepare_prefixed(model, texts, prefix, caches)
+    summary = run_prepared(model, prepared, caches, backend, on_progress=on_progress)
+    if caches is not location:
+        caches.compact()
     return summary
 
 
 def read_prefixed(model: TokenizedModel, texts: Iterable[str], prefix: Prefix, location: CacheLocation) -> pa.Table:
     """The cached rows (PREFIXED) of ``texts`` after ``prefix``, each once; texts without one are absent."""
-    cache = caches_of(model, location, ("prefixed",))["prefixed"]
-    return cache.read(_compute_row_key(model, text_sha256(text), prefix) for text in texts)
+    keys = (_compute_row_key(model, text_sha256(text), prefix) for text in texts)
+    return open_caches(location).of(model, "prefixed").read(keys)
 
 
 def compute_prefixed_parts(
@@ -97,44 +91,33 @@ def compute_prefixed_parts(
     and part have to fit into the window that the model is run with.
     """
     keys = [_compute_row_key(model, digest(part.text_sha256, part.token_id.tolist()), prefix) for part in parts]
-    caches = caches_of(model, location, ("prefixed",))
-    known = caches["prefixed"].known(keys)
-    absent = {key: part for key, part in zip(keys, parts, strict=True) if key not in known}
+    caches = open_caches(location)
+    cache = caches.of(model, "prefixed")
+    missing = cache.missing(keys)
+    absent = {key: part for key, part in zip(keys, parts, strict=True) if key in missing}
     prepared = _put_all_after(model, absent, prefix, len({*keys}) - len(absent))
     run_prepared(model, prepared, caches, backend, on_progress=on_progress)
-    rows = caches["prefixed"].read(keys)
-    log_p = {row["key"]: math.fsum(row["logprob"]) for row in rows.select(["key", "logprob"]).to_pylist()}
+    rows = cache.read(keys).select(["key", "logprob"]).to_pylist()
+    log_p = {row["key"]: math.fsum(row["logprob"]) for row in rows}
     return [log_p[key] for key in keys]
 
 
 def _prepare_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: CacheLocation) -> Prepared:
     keys: Mapping[str, str] = {text: _compute_row_key(model, text_sha256(text), prefix) for text in texts}
-    known = caches_of(model, location, ("prefixed",))["prefixed"].known(keys.values())
-    absent = [text for text, key in keys.items() if key not in known]
+    missing = open_caches(location).of(model, "prefixed").missing(keys.values())
+    absent = [text for text, key in keys.items() if key in missing]
     encoded = {keys[text]: tokens for text, tokens in zip(absent, encode(model, absent), strict=True)}
     return _put_all_after(model, encoded, prefix, len(keys) - len(absent))
 
 
-def _put_all_after(model: TokenizedModel, absent: Mapping[str, EncodedText], prefix: Prefix, known: int) -> Prepared:
-    """Those of the ``absent`` texts, by their keys, that there is room for after ``prefix``; ``known``: how many are
-    cached."""
+def _put_all_after(model: TokenizedModel, absent: Mapping[str, EncodedText], prefix: Prefix, cached: int) -> Prepared:
+    """Those of the ``absent`` texts, by their keys, that there is room for after ``prefix``."""
     fitting = {
         key: put_after(prefix, tokens)
         for key, tokens in absent.items()
         if has_room(model, prefix, len(tokens.token_id))
     }
-    return Prepared(
-        distinct=known + len(fitting),
-        keys=[{"prefixed": key} for key in fitting],
-        encoded=list(fitting.values()),
-        missing=[frozenset({"prefixed"})] * len(fitting),
-        windows=[
-            Window(number, 0, len(tokens.token_id), 0, has_start_token=True)
-            for number, tokens in enumerate(fitting.values())
-            if len(tokens.token_id)
-        ],
-        prefix=prefix,
-    )
+    return prepare_single_windows("prefixed", fitting, cached=cached, prefix=prefix)
 
 
 def _compute_row_key(model: TokenizedModel, sha256: str, prefix: Prefix) -> str:

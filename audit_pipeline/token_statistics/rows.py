@@ -13,7 +13,7 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts import KINDS, TOPK_ENTRIES, Kind
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.cached_texts import Prepared
+from audit_pipeline.token_statistics.cached_texts import Caches, Prepared
 from audit_pipeline.token_statistics.tokens import EncodedText
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _ALONE = frozenset({"logits"})
 class RowWriter:
     """Collects the windows of each text and hands finished rows to the caches."""
 
-    def __init__(self, model: TokenizedModel, prepared: Prepared, caches: Mapping[Kind, PartCache], steps: int) -> None:
+    def __init__(self, model: TokenizedModel, prepared: Prepared, caches: Caches, steps: int) -> None:
         self.texts_done = 0
         self._steps = steps
         self._model = model
@@ -45,8 +45,8 @@ class RowWriter:
         """Rows for texts without a scored token."""
         self._write({number: [] for number, text in enumerate(self._prepared.encoded) if not text.n_scored})
 
-    def add(self, results: Sequence[WindowResult]) -> None:
-        """Take the results of a batch, and hand on the rows of the texts that are complete."""
+    def add(self, results: Sequence[WindowResult]) -> int:
+        """Take the results of a batch, and hand on the rows of the texts that are complete; returns its tokens."""
         complete: dict[int, list[WindowResult]] = {}
         for result in results:
             number = result.window.text
@@ -58,10 +58,7 @@ class RowWriter:
                 if not result.written:
                     complete[number] = sorted(parts, key=lambda part: part.window.begin)
         self._write(complete)
-
-    def flush(self) -> None:
-        for cache in self._caches.values():
-            cache.flush()
+        return sum(result.window.length for result in results)
 
     @contextmanager
     def flushing_on_error(self) -> Iterator[None]:
@@ -71,7 +68,7 @@ class RowWriter:
         except BaseException:
             # A second error on the way out, such as a full disk, must not hide the first.
             with suppress(OSError):
-                self.flush()
+                self._caches.flush()
             raise
 
     def _write(self, complete: Mapping[int, Sequence[WindowResult]]) -> None:
@@ -81,7 +78,7 @@ class RowWriter:
             lacking = [number for number in complete if kind in missing[number]]
             for numbers in [[number] for number in lacking] if kind in _ALONE else [lacking]:
                 add_rows(
-                    self._caches[kind],
+                    self._caches.of(self._model, kind),
                     [self._prepared.keys[number][kind] for number in numbers],
                     [self._prepared.encoded[number] for number in numbers],
                     [self._columns(kind, self._prepared.encoded[number], complete[number]) for number in numbers],
@@ -91,7 +88,7 @@ class RowWriter:
         """The columns of a text's row of ``kind`` but key and text."""
         if kind == "branches":
             return _build_branch_columns([part.branches for part in parts if part.branches is not None], self._steps)
-        own = [part.statistics.values for part in parts if part.statistics is not None]
+        own = [part.values for part in parts if part.values is not None]
         if kind == "topk":
             return {
                 "k": own[0]["topk_id"].shape[1] if own else TOPK_ENTRIES,
@@ -123,7 +120,7 @@ def add_rows(
         _build_array(columns.get(field.name) or [row.get(field.name) for row in rows], field.type)
         for field in cache.schema
     ]
-    cache.add(pa.Table.from_arrays(arrays, schema=cache.schema))
+    cache.append(pa.Table.from_arrays(arrays, schema=cache.schema))
 
 
 def _build_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
@@ -11,17 +11,16 @@ from dataclasses import dataclass, fields, replace
 from audit_pipeline.catalogue.contracts import KINDS, Kind, text_sha256
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.token_statistics.backend import Backend, WindowResult, Work
-from audit_pipeline.token_statistics.cache import PartCache
+from audit_pipeline.token_statistics.backend import Backend, Work
 from audit_pipeline.token_statistics.cached_texts import (
     CacheLocation,
     Caches,
     Prepared,
     add_branches_kind,
-    caches_of,
     collect_lists_by_text,
     estimate_bytes_to_write,
     find_texts_with_logits,
+    open_caches,
     prepare,
     read_statistics,
     require_kinds,
@@ -75,26 +74,22 @@ class RunSummary:
     tokens_computed: int
     passes: int
     seconds: float
-    tokens_per_second: float
     unreadable_parts: tuple[str, ...]
     texts_branched: int = 0
     branch_tokens: int = 0
     texts_from_logits: int = 0
 
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens_computed / self.seconds if self.tokens_computed else 0.0
+
 
 def join_summaries(summaries: Sequence[RunSummary]) -> RunSummary:
     """What several runs of one model did together; a text that two of them were given counts twice."""
-    joined_otherwise = {"tokens_per_second", "unreadable_parts"}
-    counts = {
-        field.name: sum(getattr(summary, field.name) for summary in summaries)
-        for field in fields(RunSummary)
-        if field.name not in joined_otherwise
-    }
-    return RunSummary(
-        **counts,
-        tokens_per_second=counts["tokens_computed"] / counts["seconds"] if counts["tokens_computed"] else 0.0,
-        unreadable_parts=tuple(dict.fromkeys(part for summary in summaries for part in summary.unreadable_parts)),
-    )
+    names = [field.name for field in fields(RunSummary) if field.name != "unreadable_parts"]
+    counts = {name: sum(getattr(summary, name) for summary in summaries) for name in names}
+    unreadable = dict.fromkeys(part for summary in summaries for part in summary.unreadable_parts)
+    return RunSummary(**counts, unreadable_parts=tuple(unreadable))
 
 
 def compute(
@@ -122,37 +117,33 @@ def compute(
     """
     wanted = add_branches_kind([*kinds, *along], branch_steps)
     require_kinds(model, wanted)
-    caches = caches_of(model, location, wanted)
-    prepared = prepare(model, texts, caches, branch_steps, along)
+    caches = open_caches(location)
+    prepared = prepare(model, texts, caches, wanted, branch_steps, along)
     logits_bytes = estimate_bytes_to_write(model, prepared, branch_steps).get("logits", 0)
     if logits_bytes > logits_budget:
         raise BudgetError(
             f"full logits of these texts take {logits_bytes / 1e9:.1f} GB, the budget is {logits_budget / 1e9:.1f} GB: "
             "raise the budget, audit fewer texts, or leave the kind 'logits' out"
         )
-    logits = caches["logits"] if "logits" in caches else caches_of(model, location, ("logits",))["logits"]
-    reduced = _reduce_cached_logits(model, prepared, logits, caches, on_progress)
+    reduced = _reduce_cached_logits(model, prepared, caches, on_progress)
     prepared = prepared.drop_rows_from_logits(reduced)
-    modes = _read_modes(model, texts, location, prepared) if branch_steps else {}
+    modes = _read_modes(model, texts, caches, prepared) if branch_steps else {}
     summary = run_prepared(
         model, prepared, caches, backend, modes=modes, branch_steps=branch_steps, on_progress=on_progress
     )
-    if not isinstance(location, Caches):
-        for cache in caches.values():
-            cache.compact()
-    unreadable = tuple(dict.fromkeys([*summary.unreadable_parts, *map(str, logits.unreadable)]))
-    return replace(summary, texts=len(texts), texts_from_logits=len(reduced), unreadable_parts=unreadable)
+    if caches is not location:
+        caches.compact()
+    return replace(summary, texts=len(texts), texts_from_logits=len(reduced))
 
 
 def _reduce_cached_logits(
     model: TokenizedModel,
     prepared: Prepared,
-    logits: PartCache,
-    caches: Mapping[Kind, PartCache],
+    caches: Caches,
     on_progress: Callable[[Progress], None] | None,
 ) -> Collection[int]:
-    """Make of cached ``logits`` what of ``prepared`` can be made of them; the numbers of the texts."""
-    texts = find_texts_with_logits(model, prepared, logits)
+    """Make of cached logits what of ``prepared`` can be made of them; the numbers of the texts."""
+    texts = find_texts_with_logits(model, prepared, caches.of(model, "logits"))
     if not texts:
         return ()
     # Imported where logits are reduced: a command that finds everything cached needs no torch.
@@ -161,13 +152,13 @@ def _reduce_cached_logits(
     report = _make_progress_callback(
         on_progress, len(texts), sum(prepared.encoded[number].n_scored for number in texts.values())
     )
-    return fill_rows_from_logits(prepared, texts, logits, caches, report)
+    return fill_rows_from_logits(model, prepared, texts, caches, report)
 
 
 def run_prepared(
     model: TokenizedModel,
     prepared: Prepared,
-    caches: Mapping[Kind, PartCache],
+    caches: Caches,
     backend: Callable[[], Backend],
     *,
     modes: Mapping[int, IntArray] | None = None,
@@ -193,12 +184,23 @@ def run_prepared(
         }
         tokens_done = 0
         report = _make_progress_callback(on_progress, len({window.text for window in prepared.windows}), tokens)
+
+        def await_writing(writing: Future[int]) -> None:
+            nonlocal tokens_done
+            tokens_done += writing.result()
+            report(writer.texts_done, tokens_done)
+
         work = Work(prepared, wanted, branch_steps, modes or {})
-        with writer.flushing_on_error(), closing(ready.run_work(work)) as found:
-            for batch in _write_behind(writer, found):
-                tokens_done += sum(done.window.length for done in batch)
-                report(writer.texts_done, tokens_done)
-    writer.flush()
+        writing: Future[int] | None = None
+        with writer.flushing_on_error(), ThreadPoolExecutor(1) as thread, closing(ready.run_work(work)) as batches:
+            # The rows of a batch are written while the next one is computed.
+            for batch in batches:
+                before, writing = writing, thread.submit(writer.add, batch)
+                if before is not None:
+                    await_writing(before)
+            if writing is not None:
+                await_writing(writing)
+    caches.flush()
     seconds = time.perf_counter() - started
     with_tokens = [number for number, text in enumerate(prepared.encoded) if text.n_scored]
     return RunSummary(
@@ -209,30 +211,14 @@ def run_prepared(
         tokens_computed=tokens,
         passes=len(prepared.windows),
         seconds=seconds,
-        tokens_per_second=tokens / seconds if tokens else 0.0,
-        unreadable_parts=tuple(str(path) for cache in caches.values() for path in cache.unreadable),
+        unreadable_parts=caches.unreadable,
         texts_branched=sum(map(prepared.wants_branches, with_tokens)),
         branch_tokens=ready.branch_tokens_run - branch_tokens_before if ready is not None else 0,
     )
 
 
-def _write_behind(writer: RowWriter, batches: Iterable[Sequence[WindowResult]]) -> Iterator[Sequence[WindowResult]]:
-    """Each batch once its rows are with the caches; the next one is computed meanwhile."""
-    with ThreadPoolExecutor(1) as thread:
-        before: tuple[Future[None], Sequence[WindowResult]] | None = None
-        for batch in batches:
-            now = thread.submit(writer.add, batch), batch
-            if before is not None:
-                before[0].result()
-                yield before[1]
-            before = now
-        if before is not None:
-            before[0].result()
-            yield before[1]
-
-
 def _read_modes(
-    model: TokenizedModel, texts: Sequence[str], location: CacheLocation, prepared: Prepared
+    model: TokenizedModel, texts: Sequence[str], caches: Caches, prepared: Prepared
 ) -> Mapping[int, IntArray]:
     """The cached modes of every scored token, by text number, of the texts whose own statistics are there."""
     numbers = {
@@ -241,7 +227,7 @@ def _read_modes(
         if "base" not in prepared.missing[number] and prepared.wants_branches(number)
     }
     branched = [text for text in dict.fromkeys(texts) if text_sha256(text) in numbers]
-    cached = collect_lists_by_text(read_statistics(model, branched, location), ["argmax_id"])
+    cached = collect_lists_by_text(read_statistics(model, branched, caches), ["argmax_id"])
     return {numbers[sha256]: own["argmax_id"] for sha256, own in cached.items()}
 
 

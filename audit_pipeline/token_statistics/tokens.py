@@ -50,11 +50,6 @@ def window_and_stride(model: KnownModel) -> tuple[int, int]:
     return window, stride
 
 
-def cache_key(model: TokenizedModel, sha256: str, kind: Kind, steps: int = 0) -> str:
-    """The key of one text's row: see :func:`cache_keys`."""
-    return cache_keys(model, [sha256], kind, steps)[sha256]
-
-
 def cache_keys(model: TokenizedModel, texts_sha256: Iterable[str], kind: Kind, steps: int = 0) -> dict[str, str]:
     """The keys of texts' rows in the cache of ``kind``, by text: whatever can change a row is in its key, nothing else.
 

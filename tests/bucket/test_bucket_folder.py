@@ -49,7 +49,7 @@ def open_cache(paths: DataPaths) -> PartCache:
 def add_rows(paths: DataPaths, first: int, count: int) -> None:
     cache = open_cache(paths)
     for number in range(first, first + count):
-        cache.add(pa.table({"key": [KEYS[number]], "text_sha256": [KEYS[number]], "value": [number]}, SCHEMA))
+        cache.append(pa.table({"key": [KEYS[number]], "text_sha256": [KEYS[number]], "value": [number]}, SCHEMA))
     cache.flush()
 
 
@@ -254,7 +254,7 @@ def test_damage_is_fetched_again_or_set_aside_where_the_object_is_damaged(machin
 
     (name,) = list_names(bucket)
     bucket.write(name, damaged)
-    assert open_cache(machine("two")).known(KEYS) == set()
+    assert open_cache(machine("two")).missing(KEYS) == {*KEYS}
     assert list_names(bucket) == {name.replace(".parquet", ".unreadable")}
     assert not refetch_damaged_file(part)
 

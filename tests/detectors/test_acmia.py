@@ -15,7 +15,7 @@ from audit_pipeline.catalogue.contracts import BETAS
 from audit_pipeline.detectors.acmia import ACMIA_AC, ACMIA_NORM_AC, TEMPERATURES
 from audit_pipeline.detectors.detector import Detector
 from audit_pipeline.detectors.registry import parse_set
-from audit_pipeline.detectors.statistics import Lacking, Temperatures, TextStatistics
+from audit_pipeline.detectors.statistics import Temperatures, TextStatistics
 from audit_pipeline.errors import ConfigError
 
 Make = Callable[..., TextStatistics]
@@ -90,32 +90,6 @@ def test_the_default_is_fixed_and_only_cached_temperatures_are_taken() -> None:
             parse_set([wrong])
     assert ACMIA_AC.on_request
     assert ACMIA_NORM_AC.on_request
-
-
-def test_what_cannot_be_scored_says_why(text_statistics: Make) -> None:
-    statistics = statistics_of(text_statistics, P, TOKENS)
-    lacking = replace(statistics, extras={TEMPERATURES: Lacking("not run")})
-    for detector in (ACMIA_AC, ACMIA_NORM_AC):
-        assert [one.reason for one in detector.score(lacking, [{}])] == ["not run"]
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize(
-    ("detector", "beta", "column"),
-    [
-        (ACMIA_AC, 0.5, "logprob"),
-        (ACMIA_NORM_AC, 0.5, "logprob"),
-        *((ACMIA_NORM_AC, 1.0, column) for column in ("logprob", "mean", "std")),
-    ],
-)
-def test_one_bad_value_of_the_pass_fails(
-    text_statistics: Make, detector: Detector, beta: float, column: str, bad: float
-) -> None:
-    statistics = statistics_of(text_statistics, P, TOKENS)
-    values = statistics.columns[column].copy()
-    values[1] = bad
-    [outcome] = detector.score(replace(statistics, columns={**statistics.columns, column: values}), [{"beta": beta}])
-    assert (outcome.score, outcome.status) == (None, "failed")
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from audit_pipeline.detectors.dc_pdd import DC_PDD, FREQUENCY_TABLE, calibrated_probabilities, first_occurrences
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.registry import select
-from audit_pipeline.detectors.statistics import Lacking, TextStatistics, TokenFrequencies
+from audit_pipeline.detectors.statistics import TextStatistics, TokenFrequencies
 from audit_pipeline.errors import ConfigError
 
 Make = Callable[..., TextStatistics]
@@ -113,20 +113,6 @@ def test_a_token_outside_the_table_fails_and_is_named(text_statistics: Make, tok
     outcomes = DC_PDD.score(statistics, [{"a": 0.01}, {"a": 1.0}])
     assert [outcome.status for outcome in outcomes] == ["failed", "failed"]
     assert outcomes[0].reason == f"token {token} is not in the frequency table, which ends at 2: count again"
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_the_bound_hides_no_broken_number(text_statistics: Make, bad: float) -> None:
-    statistics = with_table(text_statistics([-1.0, bad]), [0, 1], [5, 1], 2)
-    assert DC_PDD.score(statistics, [{}, CLD])[0].status == "failed"
-
-
-def test_without_a_table_it_does_not_apply(text_statistics: Make) -> None:
-    statistics = text_statistics([-1.0])
-    assert DC_PDD.score(statistics, [{}])[0].status == "not_applicable"
-    extras = {FREQUENCY_TABLE: Lacking("count the corpus first")}
-    outcome = DC_PDD.score(dataclasses.replace(statistics, extras=extras), [{}])[0]
-    assert (outcome.score, outcome.status, outcome.reason) == (None, "not_applicable", "count the corpus first")
 
 
 def test_it_is_found_with_the_papers_grid_and_quiet_switches() -> None:

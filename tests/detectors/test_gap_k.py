@@ -88,16 +88,3 @@ def test_gaps_are_never_above_zero_and_a_likelier_text_never_scores_lower(text_s
     nearer = of(text_statistics, [(best, below / 2, std) for best, below, std in drawn])
     pairs = zip(scores(nearer, GRID), scores(statistics, GRID), strict=True)
     assert all(after >= before - 1e-4 for after, before in pairs)
-
-
-@pytest.mark.parametrize("column", ["logprob", "max_logprob", "std"])
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_one_bad_value_fails_every_setting(text_statistics, column, bad):
-    given_columns = {"logprob": [-3.0, -2.0, -4.0, -1.0], "max_logprob": [-0.5] * 4, "std": [1.0] * 4}
-    given_columns[column][2] = bad
-    outcomes = GAP_K.score(text_statistics(given_columns.pop("logprob"), **given_columns), GRID)
-    assert {(one.score, one.status) for one in outcomes} == {(None, "failed")}
-
-
-def test_no_scored_token_is_not_applicable(text_statistics):
-    assert {one.status for one in GAP_K.score(text_statistics([]), GRID)} == {"not_applicable"}

@@ -41,17 +41,3 @@ def test_zlib_of_a_lone_surrogate_fails_with_a_reason(text_statistics):
     assert outcome.score is None
     assert outcome.status == "failed"
     assert "lone surrogate at character 2" in outcome.reason
-
-
-@pytest.mark.parametrize("bad", [math.nan, -math.inf])
-@pytest.mark.parametrize("detector", [LOSS, ZLIB])
-def test_a_value_that_is_not_finite_is_a_failure(text_statistics, detector, bad):
-    (outcome,) = detector.score(text_statistics([-1.0, bad]), [{}])
-    assert (outcome.score, outcome.status) == (None, "failed")
-    assert "not a finite number" in outcome.reason
-
-
-@pytest.mark.parametrize("detector", [LOSS, ZLIB])
-def test_no_scored_token_is_not_applicable(text_statistics, detector):
-    (outcome,) = detector.score(text_statistics([]), [{}])
-    assert outcome == (None, "not_applicable", "the text has no scored token")

@@ -63,12 +63,6 @@ def test_where_there_is_nothing_to_divide(text_statistics):
     assert scored(text_statistics, [-2.0], [0.0]) == (0.0, "ok", None)
 
 
-def test_without_its_pass_it_says_so(text_statistics):
-    assert LOWERCASE.score(text_statistics([-1.0]), [{}])[0].status == "not_applicable"
-    absent = beside(text_statistics([-1.0]), Lacking("not run"))
-    assert LOWERCASE.score(absent, [{}]) == [(None, "not_applicable", "not run")]
-
-
 @pytest.mark.parametrize("bad", [math.nan, -math.inf])
 @pytest.mark.parametrize("where", [0, 1])
 def test_a_bad_value_on_either_side_fails(text_statistics, bad, where):

@@ -92,28 +92,6 @@ def test_settings_are_answered_in_their_own_order(text_statistics):
     assert scores(MIN_K, statistics, [{"k": 1.0}, {"k": 0.25}, {"k": 1.0}]) == [-2.5, -4.0, -2.5]
 
 
-@pytest.mark.parametrize("detector", [MIN_K, MIN_K_PLUS_PLUS])
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_one_bad_token_fails_every_k(text_statistics, detector, bad):
-    # A sort puts NaN last, where small k does not look.
-    outcomes = detector.score(text_statistics([-3.0, -2.0, bad, -1.0]), GRID)
-    assert [(outcome.score, outcome.status) for outcome in outcomes] == [(None, "failed")] * 10
-    assert all("finite" in outcome.reason for outcome in outcomes)
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-@pytest.mark.parametrize("which", ["mean", "std"])
-def test_a_bad_moment_fails_min_k_plus_plus(text_statistics, which, bad):
-    outcomes = MIN_K_PLUS_PLUS.score(text_statistics([-3.0, -2.0], **{which: [1.0, bad]}), GRID)
-    assert {(outcome.score, outcome.status) for outcome in outcomes} == {(None, "failed")}
-
-
-@pytest.mark.parametrize("detector", [MIN_K, MIN_K_PLUS_PLUS])
-def test_no_scored_token_is_not_applicable(text_statistics, detector):
-    outcomes = detector.score(text_statistics([]), GRID)
-    assert outcomes == [(None, "not_applicable", "the text has no scored token")] * 10
-
-
 def test_the_reduction_is_in_float64():
     values = np.full(200_000, -0.1, dtype=np.float32)
     values[0] = -1e7
@@ -178,10 +156,3 @@ def test_a_window_of_one_is_the_plain_score_under_its_plain_label(text_statistic
     assert plain == one
     assert detector.label({"k": 0.2, "window": 1}) == '{"k":0.2}'
     assert detector.label({"k": 0.2, "window": 3}) == '{"k":0.2,"window":3}'
-
-
-@pytest.mark.parametrize("detector", [MIN_K, MIN_K_PLUS_PLUS])
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_one_bad_token_fails_every_window(text_statistics, detector, bad):
-    outcomes = detector.score(text_statistics([-3.0, bad, -2.0, -1.0]), [{"window": 2}, {"window": 4}])
-    assert {(one.score, one.status) for one in outcomes} == {(None, "failed")}

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from audit_pipeline.detectors import registry
 from audit_pipeline.detectors.neighbour import NEIGHBOUR, NEIGHBOURS
-from audit_pipeline.detectors.statistics import Lacking
 from audit_pipeline.errors import ConfigError
 
 logprobs = st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=12)
@@ -65,13 +64,10 @@ def test_a_bad_neighbour_fails_only_what_averages_it(text_statistics):
     assert [one.status for one in scored(text_statistics, [math.nan], [[-2.0]], [1])] == ["failed"]
 
 
-def test_it_runs_on_request_only(text_statistics):
+def test_it_runs_on_request_only():
     assert NEIGHBOUR.on_request
     assert "neighbour" not in [one.name for one, _ in registry.select()]
     assert [one.name for one, _ in registry.select(["neighbour"])] == ["neighbour"]
-    absent = {NEIGHBOURS: Lacking("neighbours were not asked for")}
-    statistics = dataclasses.replace(text_statistics([-1.0]), extras=absent)
-    assert NEIGHBOUR.score(statistics, [{}]) == [(None, "not_applicable", "neighbours were not asked for")]
 
 
 def test_the_grid_is_served_by_the_first_neighbours():

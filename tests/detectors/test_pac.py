@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors.pac import COPIES, PAC, Copying, polarized_distance
-from audit_pipeline.detectors.statistics import Lacking
 
 logprobs = st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=80)
 
@@ -62,8 +61,6 @@ def test_where_no_copy_differs_or_has_a_token(text_statistics):
     assert (outcome.score, outcome.status) == (None, "not_applicable")
     assert "no copy differs" in outcome.reason
     assert scored(text_statistics, [-1.0], [[-1.0], []]).status == "not_applicable"
-    lacking = dataclasses.replace(text_statistics([-1.0]), extras={COPIES: Lacking("not run")})
-    assert PAC.score(lacking, [{}]) == [(None, "not_applicable", "not run")]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

@@ -45,10 +45,6 @@ def test_nothing_is_divided_by_zero_and_infinity_is_no_number() -> None:
     assert RECALL.score(statistics(non=[-np.inf, -1.0]), [{}])[0].status == "failed"
 
 
-def test_a_text_without_its_need_says_so() -> None:
-    assert RECALL.score(statistics(), [{}])[0].status == "not_applicable"
-
-
 @pytest.mark.parametrize(("parameter", "value"), [("shots", 0), ("shots", 7.0), ("join", "tab")])
 def test_only_values_that_make_a_prefix_are_taken(parameter: str, value: int | float | str) -> None:
     with pytest.raises(ConfigError, match="is not"):

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from audit_pipeline.detectors import registry
 from audit_pipeline.detectors.reference import REFERENCE, REFERENCE_MODEL, WBC_WINDOWS, vote_share
-from audit_pipeline.detectors.statistics import Lacking
 
 BOTH = [{"form": "difference"}, {"form": "ratio"}]
 logprobs = st.lists(st.floats(-30, -(2**-10), width=32), min_size=1, max_size=40)
@@ -101,14 +100,6 @@ def test_votes_need_the_same_tokens(text_statistics):
     difference, wbc = REFERENCE.score(own, [{}, {"form": "wbc"}])
     assert (difference.score, wbc.score, wbc.status) == (0.0, None, "not_applicable")
     assert wbc.reason == "the reference model does not score the same tokens of the text"
-
-
-def test_where_the_reference_is_lacking(text_statistics):
-    assert {one.status for one in scored(text_statistics, [-1.0], [])} == {"not_applicable"}
-    assert {one.status for one in REFERENCE.score(text_statistics([-1.0]), BOTH)} == {"not_applicable"}
-    absent = {REFERENCE_MODEL: Lacking("the model's entry names no reference model")}
-    outcomes = REFERENCE.score(dataclasses.replace(text_statistics([-1.0]), extras=absent), BOTH)
-    assert {one.reason for one in outcomes} == {"the model's entry names no reference model"}
 
 
 @pytest.mark.parametrize("bad", [math.nan, -math.inf])

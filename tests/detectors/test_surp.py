@@ -86,12 +86,3 @@ def test_a_likelier_text_scores_higher(text_statistics, drawn):
     for more, less in zip(likelier, SURP.score(of(text_statistics, drawn), GRID), strict=True):
         assert more.status == less.status
         assert less.score is None or more.score >= less.score
-
-
-@pytest.mark.parametrize("column", ["logprob", "mean"])
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_one_bad_value_fails_every_setting(text_statistics, column, bad):
-    columns = {"logprob": [-3.0, -2.0, -4.0], "mean": [-1.0, -1.0, -1.0]}
-    columns[column][2] = bad
-    outcomes = SURP.score(text_statistics(columns["logprob"], mean=columns["mean"]), GRID)
-    assert {(one.score, one.status) for one in outcomes} == {(None, "failed")}

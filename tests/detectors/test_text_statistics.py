@@ -59,8 +59,7 @@ def test_large_lists_are_taken_too(statistics_table):
 
 def test_an_empty_table(statistics_table):
     index = StatisticsIndex(statistics_table({}))
-    assert len(index) == 0
-    assert index.find("one") is None
+    assert (len(index), index.find("one")) == (0, None)
 
 
 def test_a_missing_column_is_named(statistics_table):
@@ -68,15 +67,11 @@ def test_a_missing_column_is_named(statistics_table):
         StatisticsIndex(statistics_table(TEXTS).drop_columns(["std"]))
 
 
-def test_lists_of_different_lengths_are_refused(statistics_table):
+@pytest.mark.parametrize(
+    ("values", "words"), [([[-1.0]], "mean and token_id differ in length"), ([[-1.0, None]], "null|nullability")]
+)
+def test_damaged_lists_are_refused(statistics_table, values, words):
     table = statistics_table({"one": [-1.0, -2.0]})
-    wrong = pa.array([[-1.0]], pa.list_(pa.float32()))
-    with pytest.raises(DataError, match="mean and token_id differ in length"):
-        StatisticsIndex(table.set_column(table.schema.get_field_index("mean"), "mean", wrong))
-
-
-def test_a_null_among_the_values_is_refused(statistics_table):
-    table = statistics_table({"one": [-1.0, -2.0]})
-    wrong = pa.array([[-1.0, None]], pa.list_(pa.float32()))
-    with pytest.raises((DataError, pa.ArrowInvalid), match=r"null|nullability"):
+    wrong = pa.array(values, pa.list_(pa.float32()))
+    with pytest.raises((DataError, pa.ArrowInvalid), match=words):
         StatisticsIndex(table.set_column(table.schema.get_field_index("mean"), "mean", wrong))

@@ -20,9 +20,8 @@ from audit_pipeline.models.kept_files import read_tokenizer, weights_are_whole
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics import loading
-from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 from audit_pipeline.token_statistics.loading import load_forward_pass
-from audit_pipeline.token_statistics.local_pass import LoadCheck
 
 FAMILIES = ("llama", "gpt_neox", "gpt2")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -199,7 +199,8 @@ def test_a_test_set_that_cannot_be_tested_is_a_refused_row(ordered: Callable[...
 
 
 def test_both_tests_are_rows_of_the_table(ordered: Callable[..., CorpusTest]) -> None:
-    rows = [one.row("run-1") for one in (ordered(ITEMS, shards=12), ordered(ITEMS[:9]))]
+    tested = ordered(ITEMS, shards=12), ordered(ITEMS[:9])
+    rows = [{**asdict(test), "direction": None, "run_id": "run-1"} for test in tested]
     table = table_from_rows(rows, CORPUS_TESTS)
     assert table.column("status").to_pylist() == ["ok", "refused"]
     assert table.column("run_id").to_pylist() == ["run-1"] * 2

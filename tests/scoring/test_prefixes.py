@@ -19,7 +19,6 @@ from audit_pipeline.detectors.recall import JOINS
 from audit_pipeline.detectors.registry import get_detector, is_default, select
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring import prefixes
 from audit_pipeline.scoring.known_texts import (
     MEMBERS,
     NON_MEMBERS,
@@ -29,8 +28,9 @@ from audit_pipeline.scoring.known_texts import (
     read_texts_of_side,
     shots_of_benchmark,
 )
+from audit_pipeline.scoring.needs import prefixes
+from audit_pipeline.scoring.needs.prefixes import GIVEN_AWAY
 from audit_pipeline.scoring.needs.provider import UserInputs
-from audit_pipeline.scoring.prefixes import GIVEN_AWAY
 from audit_pipeline.scoring.session import Session, build_audit_selection
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode, encode_prefix
@@ -177,7 +177,7 @@ def test_files_without_effect_and_of_both_sides_are_refused(tmp_path: Path) -> N
         known({NON_MEMBERS: dash, MEMBERS: dash})
     with pytest.raises(ConfigError, match="name the same file"):
         known({NON_MEMBERS: one, MEMBERS: tmp_path / "." / "a.jsonl"})
-    with pytest.raises(ConfigError, match=r"1 text\(s\) of --prefix-texts stand in the file of --prefix-members"):
+    with pytest.raises(ConfigError, match=r"1 text\(s\) of --prefix-texts are in the file of --prefix-members"):
         known({NON_MEMBERS: one, MEMBERS: other})
     assert known({NON_MEMBERS: one, MEMBERS: alone}) == {NON_MEMBERS: ["a", "both"], MEMBERS: ["c"]}
 

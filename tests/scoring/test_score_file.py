@@ -30,7 +30,7 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.scoring.file import GROUP, ChunkLimits, FileScores, ProgressListener, score_file
 from audit_pipeline.scoring.file_progress import FileProgress
-from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
+from audit_pipeline.token_statistics.forward import ForwardPass, WindowResult
 from audit_pipeline.token_statistics.tokens import EncodedText, Window
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -186,7 +186,7 @@ class Interrupted(ForwardPass):
 
     def begin(
         self, encoded: Sequence[EncodedText], batch: Sequence[Window], wanted: Collection[str] = (), **before: Any
-    ) -> Callable[[], list[WindowStatistics]]:
+    ) -> Callable[[], list[WindowResult]]:
         self.calls += 1
         if self.calls == self._at:
             raise KeyboardInterrupt

@@ -15,7 +15,7 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.session import Session
-from audit_pipeline.token_statistics.backend import WindowResult, WindowStatistics, Work
+from audit_pipeline.token_statistics.backend import WindowResult, Work
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import compute
@@ -37,9 +37,8 @@ class Narrow:
     def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
         assert all(map(self.model.gives, work.wanted))
         for done in reversed([result for batch in self.inner.run_work(work) for result in batch]):
-            assert done.statistics is not None
-            values = {name: values for name, values in done.statistics.values.items() if self.model.gives(name)}
-            yield [replace(done, statistics=WindowStatistics(done.window, values))]
+            assert done.values is not None
+            yield [replace(done, values={name: own for name, own in done.values.items() if self.model.gives(name)})]
 
 
 def behind(model: TokenizedModel, **endpoint: object) -> TokenizedModel:

@@ -28,7 +28,7 @@ from audit_pipeline.token_statistics.branches import (
     iterate_row_batches,
 )
 from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
-from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowStatistics
+from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowResult
 from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode, window_and_stride, windows_of
@@ -70,8 +70,10 @@ def prepared(model: TokenizedModel, forward: ForwardPass, steps: int, texts: tup
     windows = [
         window for number, text in enumerate(encoded) for window in windows_of(number, text, *window_and_stride(model))
     ]
-    statistics, branches = forward.run_with_branches(encoded, windows, steps)
-    return Prepared(encoded, windows, [window.values["argmax_id"] for window in statistics], branches)
+    found = forward.run_with_branches(encoded, windows, steps)
+    return Prepared(
+        encoded, windows, [window.values["argmax_id"] for window in found], [window.branches for window in found]
+    )
 
 
 @torch.inference_mode()
@@ -94,7 +96,7 @@ def twin(forward: ForwardPass, text: EncodedText, window: Window, argmax: np.nda
                 deviation = float(np.sqrt(p @ (row - mean) ** 2))
                 logprobs.append(row[token])
                 scores.append((row[token] - mean) / deviation)
-    return WindowBranches(window, np.array(lengths), np.array(logprobs), np.array(scores))
+    return WindowBranches(np.array(lengths), np.array(logprobs), np.array(scores))
 
 
 def assert_same(found: WindowBranches, expected: WindowBranches, tolerance: float = TOLERANCE) -> None:
@@ -125,8 +127,8 @@ def test_chunks_change_nothing(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, row_
     monkeypatch.setitem(forward_module._ROW_TOKENS, "cpu", row_tokens)
     monkeypatch.setitem(forward_module.BRANCH_TOKENS, "cpu", budget)
     found = forward.run_branches(expected.encoded, expected.windows, expected.argmax, 5)
-    for branches, other in zip(found, expected.branches, strict=True):
-        assert_same(branches, other)
+    for window, other in zip(found, expected.branches, strict=True):
+        assert_same(window.branches, other)
 
 
 def test_a_window_alone_and_among_others_and_with_modes_from_before(tiny: Tiny) -> None:
@@ -134,7 +136,7 @@ def test_a_window_alone_and_among_others_and_with_modes_from_before(tiny: Tiny) 
     together = prepared(model, forward, steps=3)
     for window, argmax, expected in zip(together.windows, together.argmax, together.branches, strict=True):
         [alone] = forward.run_branches(together.encoded, [window], [argmax], 3)
-        assert_same(alone, expected)
+        assert_same(alone.branches, expected)
 
 
 def test_modes_from_the_cache_are_taken_as_they_are(
@@ -144,15 +146,17 @@ def test_modes_from_the_cache_are_taken_as_they_are(
     model, forward = tiny("llama")
     paths, texts = DataPaths(tmp_path), list(TEXTS)
     compute(model, texts, paths, lambda: forward)
-    run = forward_module.ForwardPass._base
+    begin = forward_module.ForwardPass._begin
 
-    def other_modes(*given: object, **options: object) -> list[WindowStatistics]:
-        return [
+    def other_modes(*given: object, **options: object) -> Callable[[], list[WindowResult]]:
+        found = begin(*given, **options)()  # type: ignore[arg-type]
+        others = [
             replace(window, values={**window.values, "argmax_id": window.values["argmax_id"] * 0 + 7})
-            for window in run(*given, **options)  # type: ignore[arg-type]
+            for window in found
         ]
+        return lambda: others
 
-    monkeypatch.setattr(forward_module.ForwardPass, "_base", other_modes)
+    monkeypatch.setattr(forward_module.ForwardPass, "_begin", other_modes)
     compute(model, texts, paths, lambda: forward, kinds=("base", "topk"), branch_steps=2)
     own = {row["text_sha256"]: row for row in read_statistics(model, texts, paths).to_pylist()}
     for row in read_branches(model, texts, paths, 2).to_pylist():
@@ -177,8 +181,8 @@ def test_no_room_for_a_batch_of_branches_halves_it(tiny: Tiny, monkeypatch: pyte
     monkeypatch.setattr(forward_module, "build_layout", lay_out_few)
     found = forward.run_branches(expected.encoded, expected.windows, expected.argmax, 3)
     assert refused
-    for branches, other in zip(found, expected.branches, strict=True):
-        assert_same(branches, other)
+    for window, other in zip(found, expected.branches, strict=True):
+        assert_same(window.branches, other)
     monkeypatch.setattr(forward_module, "build_layout", lambda *given: (_ for _ in ()).throw(torch.OutOfMemoryError))
     with pytest.raises(torch.OutOfMemoryError):
         forward.run_branches(expected.encoded, expected.windows, expected.argmax, 3)

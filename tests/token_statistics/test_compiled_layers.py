@@ -13,8 +13,7 @@ from tiny_models import SENTENCES, forward_of, score, tokenized
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.local_pass import LoadCheck
+from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 from audit_pipeline.token_statistics.tokens import encode, windows_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -34,13 +33,13 @@ def test_compiled_layers_give_the_same_statistics_and_branches(
     expected = score(model, plain, TEXTS)
     encoded = encode(model, TEXTS)
     batch = [window for number, text in enumerate(encoded) for window in windows_of(number, text, 64, 32)]
-    _, branches = plain.run_with_branches(encoded, batch, 3)
+    branches = plain.run_with_branches(encoded, batch, 3)
     compiled = ForwardPass(plain.model, model.vocab_size, plain.checked, compiles=True)
     for ours, reference in zip(score(model, compiled, TEXTS), expected, strict=True):
         np.testing.assert_allclose(ours["logprob"], reference["logprob"], atol=1e-5)
-    _, found = compiled.run_with_branches(encoded, batch, 3)
+    found = compiled.run_with_branches(encoded, batch, 3)
     for one, other in zip(found, branches, strict=True):
-        np.testing.assert_allclose(one.logprob, other.logprob, atol=1e-5)
+        np.testing.assert_allclose(one.branches.logprob, other.branches.logprob, atol=1e-5)
 
 
 def test_a_machine_without_a_compiler_is_told(

@@ -21,7 +21,7 @@ from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import plan, read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import Progress, compute
-from audit_pipeline.token_statistics.tokens import cache_key
+from audit_pipeline.token_statistics.tokens import cache_keys
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -79,6 +79,13 @@ def test_a_statistic_that_is_thought_of_later_runs_no_model(tiny: Tiny, tmp_path
     [long] = [row for sha256, row in rows(model, kept, "temperatures").items() if sha256 == text_sha256(TEXTS[-1])]
     assert long["k"] == len(BETAS)
     assert len(long["log_sum_p_beta"]) == len(BETAS) * len(rows(model, kept, "base")[text_sha256(TEXTS[-1])]["logprob"])
+
+
+def test_rows_from_logits_are_written_where_nothing_else_is_missing(tiny: Tiny, tmp_path: Path) -> None:
+    model, _ = with_logits(tiny, DataPaths(tmp_path))
+    assert compute(model, TEXTS[:2], DataPaths(tmp_path), never, kinds=("renyi",)).texts_from_logits == 2
+    assert compute(model, TEXTS[:2], DataPaths(tmp_path), never, kinds=("renyi",)).texts_from_cache == 2
+    assert set(rows(model, DataPaths(tmp_path), "renyi")) == {text_sha256(text) for text in TEXTS[:2]}
 
 
 def test_only_what_has_no_logits_is_run(tiny: Tiny, tmp_path: Path) -> None:
@@ -143,8 +150,8 @@ def test_logits_that_do_not_serve_are_left_and_the_model_is_run(tiny: Tiny, tmp_
     logits[0, 0] = np.inf if what == "infinite" else 0.0
     cache = PartCache(paths.token_statistics("logits", model.identity.model_fingerprint), KINDS["logits"].table.schema)
     sha256 = text_sha256(TEXTS[0])
-    row = {"key": cache_key(model, sha256, "logits"), "text_sha256": sha256, "vocab_size": model.vocab_size}
-    cache.add(pa.Table.from_pylist([{**row, "logits": logits.tobytes()}], cache.schema))
+    row = {"key": cache_keys(model, [sha256], "logits")[sha256], "text_sha256": sha256, "vocab_size": model.vocab_size}
+    cache.append(pa.Table.from_pylist([{**row, "logits": logits.tobytes()}], cache.schema))
     cache.flush()
     summary = compute(model, TEXTS[:1], paths, lambda: forward, kinds=("renyi",))
     assert (summary.texts_computed, summary.texts_from_logits) == (1, 0)

@@ -20,7 +20,15 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # What is in memory and what is not; gemma2's head is its embedding, bloom's packed branches need other positions.
-@pytest.mark.parametrize(("family", "share"), [("llama", 0.8), ("llama", 0.1), ("gemma2", 0.8), ("bloom", 0.1)])
+@pytest.mark.parametrize(
+    ("family", "share"),
+    [
+        ("llama", 0.8),
+        ("bloom", 0.1),
+        pytest.param("llama", 0.1, marks=pytest.mark.slow),
+        pytest.param("gemma2", 0.8, marks=pytest.mark.slow),
+    ],
+)
 def test_layers_that_are_not_in_memory_give_what_they_give_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, share: float
 ) -> None:

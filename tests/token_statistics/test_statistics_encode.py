@@ -19,12 +19,12 @@ from tiny_models import CONTEXT, SENTENCES, save_model, tokenized
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer
 
-from audit_pipeline.catalogue.contracts import KINDS, text_sha256
+from audit_pipeline.catalogue.contracts import KINDS, Kind, text_sha256
 from audit_pipeline.errors import ModelError
 from audit_pipeline.extraction.documents import quote
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.tokens import EncodedText, cache_key, cover_text, encode, window_and_stride
+from audit_pipeline.token_statistics.tokens import EncodedText, cache_keys, cover_text, encode, window_and_stride
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -287,29 +287,33 @@ def test_window_and_stride_always_fit(tiny: Load, window: int | None, stride: in
         assert got_window == window
 
 
+def key_of(model: TokenizedModel, sha256: str, kind: Kind) -> str:
+    return cache_keys(model, [sha256], kind)[sha256]
+
+
 def test_keys_change_with_what_changes_a_row_and_nothing_else(
     of: Of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sha = text_sha256("text")
-    base = cache_key(of(adds_bos=False), sha, "base")
+    base = key_of(of(adds_bos=False), sha, "base")
     others = {
-        "text": cache_key(of(adds_bos=False), text_sha256("other"), "base"),
-        "tokenizer": cache_key(of(adds_bos=True), sha, "base"),
-        "policy": cache_key(of(adds_bos=False, start_token_policy="tokenizer"), sha, "base"),
-        "start token": cache_key(of(adds_bos=False, start_token="</s>"), sha, "base"),
-        "dtype": cache_key(of(adds_bos=False, dtype="bfloat16"), sha, "base"),
-        "window": cache_key(of(adds_bos=False, window=32), sha, "base"),
-        "stride": cache_key(of(adds_bos=False, stride=5), sha, "base"),
-        "kind": cache_key(of(adds_bos=False), sha, "topk"),
+        "text": key_of(of(adds_bos=False), text_sha256("other"), "base"),
+        "tokenizer": key_of(of(adds_bos=True), sha, "base"),
+        "policy": key_of(of(adds_bos=False, start_token_policy="tokenizer"), sha, "base"),
+        "start token": key_of(of(adds_bos=False, start_token="</s>"), sha, "base"),
+        "dtype": key_of(of(adds_bos=False, dtype="bfloat16"), sha, "base"),
+        "window": key_of(of(adds_bos=False, window=32), sha, "base"),
+        "stride": key_of(of(adds_bos=False, stride=5), sha, "base"),
+        "kind": key_of(of(adds_bos=False), sha, "topk"),
     }
     assert len({base, *others.values()}) == len(others) + 1
     notes = {"release_date": "2024-01-01", "notes": "other", "licence": "MIT", "reference_model": "r"}
-    assert cache_key(of(adds_bos=False, **notes), sha, "base") == base
-    assert cache_key(of(adds_bos=False, start_token="<s>"), sha, "base") == base
-    assert cache_key(of(adds_bos=False, window=CONTEXT, stride=CONTEXT // 2), sha, "base") == base
+    assert key_of(of(adds_bos=False, **notes), sha, "base") == base
+    assert key_of(of(adds_bos=False, start_token="<s>"), sha, "base") == base
+    assert key_of(of(adds_bos=False, window=CONTEXT, stride=CONTEXT // 2), sha, "base") == base
     copied = shutil.copytree(of(adds_bos=False).located.folder, tmp_path / "renamed")
-    assert cache_key(tokenized(copied, tmp_path), sha, "base") == base
+    assert key_of(tokenized(copied, tmp_path), sha, "base") == base
 
     monkeypatch.setitem(KINDS, "topk", replace(KINDS["topk"], version=KINDS["topk"].version + 1))
-    assert cache_key(of(adds_bos=False), sha, "base") == base
-    assert cache_key(of(adds_bos=False), sha, "topk") != others["kind"]
+    assert key_of(of(adds_bos=False), sha, "base") == base
+    assert key_of(of(adds_bos=False), sha, "topk") != others["kind"]

@@ -32,8 +32,17 @@ def test_what_the_user_set_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     assert use_threads() == 2
 
 
-@pytest.mark.parametrize("module", ["audit_pipeline.cli", "audit_pipeline.definitions", "corpus_audit"])
-def test_waiting_threads_sleep_unless_the_user_says_otherwise(module: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "set_by_user", "expected"),
+    [
+        ("audit_pipeline.cli", {}, "PASSIVE 0 0"),
+        ("audit_pipeline.definitions", {}, "PASSIVE 0 0"),
+        ("corpus_audit", {"GOMP_SPINCOUNT": "300"}, "PASSIVE 300 0"),
+    ],
+)
+def test_waiting_threads_sleep_unless_the_user_says_otherwise(
+    module: str, set_by_user: dict[str, str], expected: str
+) -> None:
     """The variables are read when torch is loaded: they are set by then wherever a process of ours begins."""
     look = (
         "import os, sys\n"
@@ -45,7 +54,6 @@ def test_waiting_threads_sleep_unless_the_user_says_otherwise(module: str) -> No
         "sys.meta_path.insert(0, Look())\n"
         f"import {module}, torch\n"
     )
-    unset = {name: value for name, value in os.environ.items() if name not in WAITING}
-    for environment, said in ((unset, "PASSIVE 0 0"), (unset | {"GOMP_SPINCOUNT": "300"}, "PASSIVE 300 0")):
-        done = subprocess.run([sys.executable, "-c", look], env=environment, capture_output=True, text=True, check=True)
-        assert done.stdout.strip() == said
+    environment = {name: value for name, value in os.environ.items() if name not in WAITING} | set_by_user
+    done = subprocess.run([sys.executable, "-c", look], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected

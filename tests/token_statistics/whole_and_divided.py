@@ -22,10 +22,9 @@ from audit_pipeline.extraction.continuations import (
     generate_greedily,
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.token_statistics.backend import WindowBranches, WindowResult, WindowStatistics
+from audit_pipeline.token_statistics.backend import WindowBranches, WindowResult
 from audit_pipeline.token_statistics.blocks import KEPT_TYPE
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.local_pass import LocalPass, Task
 from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, encode, window_and_stride, windows_of
 
 TEXTS = [*SENTENCES, "a", " ".join(SENTENCES)]
@@ -39,7 +38,7 @@ def farthest(ours: Sequence[WindowBranches], theirs: Sequence[WindowBranches]) -
     return max(float(np.abs(ours.logprob - theirs.logprob).max(initial=0.0)) for ours, theirs in pairs)
 
 
-def assert_same(ours: Sequence[WindowStatistics], theirs: Sequence[WindowStatistics], tolerance: float) -> None:
+def assert_same(ours: Sequence[WindowResult], theirs: Sequence[WindowResult], tolerance: float) -> None:
     """Every column that two passes found of the same windows; other tokens and ranks only where logits are as good as
     equal."""
     rounding = torch.finfo(KEPT_TYPE).eps
@@ -60,21 +59,13 @@ def assert_same(ours: Sequence[WindowStatistics], theirs: Sequence[WindowStatist
         assert (np.abs(found["rank"] - own["rank"]) <= as_good).all()
 
 
-def run(
-    forward: LocalPass, encoded: Sequence[EncodedText], batch: Sequence[Window], before: Sequence[int] = ()
-) -> list[WindowStatistics]:
-    """The windows' own statistics."""
-    task = Task(own=True, branches=False, from_modes=False)
-    found = forward.run_batch(encoded, batch, task, wanted=WANTED, before=before)
-    return [done.statistics for done in found if done.statistics is not None]
-
-
 def run_branches(
-    forward: LocalPass, encoded: Sequence[EncodedText], batch: Sequence[Window], modes: list[IntArray], *, own: bool
+    forward: ForwardPass, encoded: Sequence[EncodedText], batch: Sequence[Window], modes: list[IntArray], *, own: bool
 ) -> list[WindowResult]:
     """The branches from ``modes``, with the windows' own statistics where ``own``."""
-    task = Task(own, branches=True, from_modes=True)
-    return forward.run_batch(encoded, batch, task, wanted=WANTED, steps=4, modes=modes)
+    if not own:
+        return forward.run_branches(encoded, batch, modes, 4)
+    return forward.run_with_branches(encoded, batch, 4, WANTED, argmax=modes)
 
 
 def branches_of(found: Sequence[WindowResult]) -> list[WindowBranches]:
@@ -88,18 +79,18 @@ def assert_alike(model: TokenizedModel, whole: ForwardPass, divided: ForwardPass
     # Windows of some texts, so that texts are renumbered on the way.
     part = [window for window in batch if window.text in {1, 3, 6}]
     assert whole.packed == divided.packed
-    own, theirs = run(whole, encoded, batch), run(divided, encoded, batch)
+    own, theirs = whole.run(encoded, batch, WANTED), divided.run(encoded, batch, WANTED)
     assert [result.window for result in theirs] == batch
     assert_same(own, theirs, tolerance)
     modes = [result.values["argmax_id"] for result in own if result.window in part]
     ours, theirs_too = (run_branches(run_model, encoded, part, modes, own=True) for run_model in (whole, divided))
-    assert [result.window for result in theirs_too] == [result.window for result in branches_of(theirs_too)] == part
-    assert_same(*([done.statistics for done in found if done.statistics] for found in (ours, theirs_too)), tolerance)
+    assert [result.window for result in theirs_too] == part
+    assert_same(ours, theirs_too, tolerance)
     assert farthest(branches_of(ours), branches_of(theirs_too)) < tolerance
     alone = run_branches(divided, encoded, part, modes, own=False)
     assert farthest(branches_of(ours), branches_of(alone)) < tolerance
     fitting = [window for window in part if window.length + len(BEFORE) < place[0]]
-    assert_same(*(run(run_model, encoded, fitting, BEFORE) for run_model in (whole, divided)), tolerance)
+    assert_same(*(run_model.run(encoded, fitting, WANTED, before=BEFORE) for run_model in (whole, divided)), tolerance)
     whole.forget_prefix()
     divided.forget_prefix()
     assert divided.tokens_run

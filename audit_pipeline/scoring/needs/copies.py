@@ -1,33 +1,27 @@
-"""Copies of the text with words swapped.
-
-What belongs here: making them, and the model's passes over them. What does not: the score (detectors/).
-"""
+"""Copies of the text with words swapped."""
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.pac import COPIES, PAC, STREAM, Copying
-from audit_pipeline.detectors.statistics import Lacking, StatisticsIndex, TextStatistics
+from audit_pipeline.detectors.statistics import TextStatistics
 from audit_pipeline.scoring.needs.provider import (
-    BY_ITSELF,
+    DerivedTextsProvider,
     OnProgress,
-    Provider,
     Read,
     ScoringScope,
     TextWithStatistics,
 )
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.cached_texts import Plan, plan, read_statistics
-from audit_pipeline.token_statistics.run import RunSummary, compute
+from audit_pipeline.token_statistics.cached_texts import plan
+from audit_pipeline.token_statistics.run import RunSummary
 
-_NOT_RUN = Lacking("the model has not been run on every copy of the text: run it again")
 _NO_FILE = "one stream of random numbers over the rows of a file is there for a file that is scored, not for an audit"
 _MOST_DRAWS = 4
 _STREAM_SEED = 0
@@ -72,69 +66,62 @@ class _TextCopies:
     copies: Sequence[Mapping[Copying, Sequence[str]]]
     run: bool = False
 
-    @property
-    def flat(self) -> list[str]:
-        return [copy for own in self.copies for made in own.values() for copy in made]
 
-
-class CopiesProvider(Provider[Mapping[Copying, Sequence[TextStatistics]]]):
+class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatistics]]]):
     """The statistics of the copies that the settings ask for.
 
     With one stream of random numbers the texts are the rows of a file, chunk by chunk in its order, each with what the
-    rows before it have left of the stream: a text that stands there twice has other copies the second time.
+    rows before it have left of the stream: a text that is there twice has other copies the second time.
     """
 
     need = COPIES
+    not_run = "the model has not been run on every copy of the text: run it again"
 
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
-        self._scope, self._model, self._where = scope, scope.model, scope.where
-        ways = dict.fromkeys(Copying.of(one) for one in settings)
+        super().__init__(scope, settings)
+        ways = dict.fromkeys(map(Copying.of, settings))
         # Random numbers that anybody can repeat are wanted: no secret hangs on them.
         self._streams = {way: random.Random(_STREAM_SEED) if way.seeds == STREAM else None for way in ways}  # noqa: S311
+        self.passes = sum(way.n for way in ways)
         self._made: _TextCopies | None = None
 
     @staticmethod
     def derived(texts: Sequence[str]) -> Sequence[str]:
-        # Those of the default setting: others, and a stream's, are not told by the text alone.
+        # Those of the default setting: others, and a stream's, are not known from the text alone.
         return [copy for text in texts for copy in make_shuffled_copies(text, Copying.of(PAC.default))]
 
-    @property
-    def passes(self) -> int:
-        return sum(way.n for way in self._streams)
-
     def missing(self) -> str | None:
-        if self._scope.in_context:
-            return BY_ITSELF
-        return _NO_FILE if self._scope.beside is None and any(way.seeds == STREAM for way in self._streams) else None
-
-    def plan(self, texts: Sequence[str]) -> Plan:
-        return plan(self._model, self._make_copies(texts).flat, self._where)
+        in_file = self._scope.user_inputs is not None or not any(self._streams.values())
+        return super().missing() or (None if in_file else _NO_FILE)
 
     def cost(self, texts: Sequence[str]) -> str | None:
-        tokens = self.plan(texts).tokens_to_run
+        tokens = plan(self._model, self.make(texts), self._where).tokens_to_run
         return f"pac: {self.passes} copies of each text, {tokens:,} tokens in all" if tokens else None
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
         if self._made is not None and self._made.run:
             # These are the next rows of the file, even where they repeat the last ones.
             self._made = None
-        made = self._make_copies(texts)
-        made.run = True
-        return compute(self._model, made.flat, self._where, partial(backend_of, self._model), on_progress=on_progress)
+        self._make_copies(texts).run = True
+        return super().compute(texts, backend_of, on_progress)
+
+    def make(self, texts: Sequence[str]) -> Sequence[str]:
+        return [copy for own in self._make_copies(texts).copies for made in own.values() for copy in made]
 
     def read(self, texts: Sequence[str]) -> Read[Mapping[Copying, Sequence[TextStatistics]]]:
-        made = self._make_copies(texts)
-        index = StatisticsIndex(read_statistics(self._model, made.flat, self._where), self._model.gives)
-        rows: dict[str, list[Mapping[Copying, Sequence[str]]]] = {}
-        for text, copies in zip(made.texts, made.copies, strict=True):
+        index, rows = self._read_index(self.make(texts)), dict[str, list[Mapping[Copying, Sequence[str]]]]()
+        for text, copies in zip(texts, self._make_copies(texts).copies, strict=True):
             rows.setdefault(text, []).append(copies)
         in_order = {text: itertools.cycle(found) for text, found in rows.items()}
 
-        def find(scored: TextWithStatistics) -> Mapping[Copying, Sequence[TextStatistics]] | Lacking:
-            # A text that stands there more than once is asked for as often, in the same order.
+        def find(scored: TextWithStatistics) -> Mapping[Copying, Sequence[TextStatistics]] | None:
+            # A text that is there more than once is asked for as often, in the same order.
             own = next(in_order[scored.whole]) if scored.whole in in_order else {}
-            found = {way: list(_read_copies(index, copies)) for way, copies in own.items()}
-            return found if found and all(len(found[way]) == way.n for way in found) else _NOT_RUN
+            found = {
+                way: [statistics for copy in copies if (statistics := index.find(copy)) is not None]
+                for way, copies in own.items()
+            }
+            return found if found and all(len(found[way]) == way.n for way in found) else None
 
         return find
 
@@ -147,7 +134,3 @@ class CopiesProvider(Provider[Mapping[Copying, Sequence[TextStatistics]]]):
             ]
             self._made = _TextCopies(texts, made)
         return self._made
-
-
-def _read_copies(index: StatisticsIndex, copies: Sequence[str]) -> Iterator[TextStatistics]:
-    return (one for copy in copies if (one := index.find(copy)) is not None)

@@ -1,7 +1,4 @@
-"""How often each token occurs in a reference corpus.
-
-What belongs here: finding the table for a model. What does not: counting it (references/), the score (detectors/).
-"""
+"""How often each token occurs in a reference corpus."""
 
 from __future__ import annotations
 
@@ -9,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from audit_pipeline.detectors.dc_pdd import FREQUENCY_TABLE
-from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.statistics import TokenFrequencies
 from audit_pipeline.errors import AuditError, TransientError
 from audit_pipeline.references.frequencies import FrequencyLookup, find_frequencies, read_frequencies
-from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope
+from audit_pipeline.scoring.needs.provider import Provider, Read
 
 
 class FrequenciesProvider(Provider[TokenFrequencies]):
@@ -25,25 +21,22 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
     need = FREQUENCY_TABLE
     source = "token_frequencies"
 
-    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
-        self._scope = scope
-
     @cached_property
     def _lookup(self) -> FrequencyLookup:
-        entry = self._scope.model.entry
-        given = self._scope.beside.frequencies if self._scope.beside is not None else None
+        entry = self._model.entry
+        given = self._scope.user_inputs.frequencies if self._scope.user_inputs is not None else None
         if entry.start_token_policy != "always":
             return _build_unavailable_lookup(
                 "dc_pdd scores the first token too: it needs the start-token policy 'always'"
             )
         if given is not None:
-            return FrequencyLookup(read_frequencies(given, self._scope.model), None, {})
+            return FrequencyLookup(read_frequencies(given, self._model), None, {})
         if entry.reference_corpus is None:
             return _build_unavailable_lookup(
                 f"no reference corpus: give {entry.name} a reference_corpus in config/models.yaml"
             )
         try:
-            return find_frequencies(entry.reference_corpus, self._scope.model, self._scope.paths)
+            return find_frequencies(entry.reference_corpus, self._model, self._scope.paths)
         except TransientError:
             raise
         except AuditError as error:

@@ -1,24 +1,22 @@
-"""What a provider of a need is.
-
-What belongs here: the interface, and what every provider is made from. What does not: any one need (its own module).
-"""
+"""What a provider of a need is, and what every provider is made from; each need has a provider in a module here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.statistics import Lacking, Need, TextStatistics
+from audit_pipeline.detectors.statistics import Lacking, Need, StatisticsIndex, TextStatistics
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.cached_texts import CacheLocation, Plan
-from audit_pipeline.token_statistics.run import Progress, RunSummary
+from audit_pipeline.token_statistics.cached_texts import CacheLocation, Plan, plan, read_statistics
+from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
 
 if TYPE_CHECKING:
     from audit_pipeline.scoring.known_texts import Side
@@ -33,11 +31,11 @@ appendix C)."""
 
 @dataclass(frozen=True)
 class UserInputs:
-    """What a user gives beside the texts: a token-frequency table, and how neighbours are proposed (``own-topk``, or
-    a masked language model's name, hub id or path), and the ``known`` texts of sides that make prefixes.
+    """What a user gives besides the texts: a token-frequency table, how neighbours are proposed (``own-topk``, or a
+    masked language model's name, hub id or path), and the ``known`` texts of sides that make prefixes.
 
-    ``asked_for``: the needs of detectors that were named, each of which has to be met. ``tell`` hears how far the
-    making of neighbours is."""
+    ``asked_for``: the needs of detectors that were named, each of which has to be met. ``tell`` is a callback with the
+    progress of making neighbours."""
 
     frequencies: Path | None = None
     known: Mapping[Side, Sequence[str]] = field(default_factory=dict)
@@ -53,8 +51,8 @@ class ScoringScope:
     """What is scored: a model, and where its statistics are kept.
 
     ``benchmark`` is the one that the texts are of, whose calibration split a need may draw from; None for a user's
-    file. ``in_context``: some of the texts stand behind a context. ``in_parts``: the texts are not asked for all at
-    once, as those of a long file. ``beside`` is None where no user waits for the scores, as in an audit.
+    file. ``in_context``: some of the texts follow a context. ``in_parts``: the texts are not asked for all at once, as
+    those of a long file. ``user_inputs`` is None where no user waits for the scores, as in an audit.
     """
 
     model: TokenizedModel
@@ -63,12 +61,12 @@ class ScoringScope:
     benchmark: str | None = None
     in_context: bool = False
     in_parts: bool = False
-    beside: UserInputs | None = None
+    user_inputs: UserInputs | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TextWithStatistics:
-    """A text with its statistics; ``whole`` is what the model read, the text behind the ``context_tokens`` tokens of
+    """A text with its statistics; ``whole`` is what the model read, the text after the ``context_tokens`` tokens of
     its context."""
 
     whole: str
@@ -76,24 +74,36 @@ class TextWithStatistics:
     context_tokens: int
 
 
-Read = Callable[[TextWithStatistics], T | Lacking]
+Read = Callable[[TextWithStatistics], T | Lacking | None]
+"""Looks up what a need is for a text; None where the cache lacks it."""
 
 
-class Provider(Protocol[T]):
+class Provider(Generic[T]):
     """How a need is met for the texts of a :class:`ScoringScope`, by the ``settings`` of the detectors that have it.
 
     A session asks ``missing`` first, and a provider that says why it cannot meet its need is asked nothing else. Then
     ``compute`` brings the cache up to the texts, and ``read`` gives what is in the cache of them, without a model.
-    Everything but the need, ``missing`` and ``read`` is there for needs that cost something.
+    Everything but ``need`` and ``read`` is there for needs that cost something.
     """
 
     need: Need[T]
+    not_run: ClassVar[str] = ""
+    """Why a text has no score for which the cache lacks what ``read`` looks up."""
     other_model: bool = False
     """Whether it runs another model than the audited one: over all texts first, one model at a time is in memory."""
     source: str | None = None
     """What its scores come from, as the first part of names in ``upstream``."""
+    kinds: Sequence[Kind] = ()
+    """Kinds of statistics that the text's own pass has to leave in the cache for it."""
+    along: Sequence[Kind] = ()
+    """Kinds that a text is given where it is run for others: a later setting may ask for them."""
+    branch_steps: int = 0
+    """How many tokens the branches have that are run with the text's own pass; 0: none."""
+    passes: int = 0
+    """How many further passes over a text like this one it takes, at most; as much is kept of each."""
 
-    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None: ...
+    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
+        self._scope, self._model, self._where = scope, scope.model, scope.where
 
     @staticmethod
     def derived(texts: Sequence[str]) -> Sequence[str]:
@@ -105,31 +115,11 @@ class Provider(Protocol[T]):
 
         Raises TransientError where a hub could not be reached: it may be reached later.
         """
-        ...
+        return None
 
     def read(self, texts: Sequence[str]) -> Read[T]:
         """How each of ``texts`` is looked up in what the cache holds of them; reads the cache once for all."""
-        ...
-
-    @property
-    def kinds(self) -> Sequence[Kind]:
-        """Kinds of statistics that the text's own pass has to leave behind for it."""
-        return ()
-
-    @property
-    def along(self) -> Sequence[Kind]:
-        """Kinds that a text is given where it is run for others: a later setting may ask for them."""
-        return ()
-
-    @property
-    def branch_steps(self) -> int:
-        """How many tokens the branches have that are run with the text's own pass; 0: none."""
-        return 0
-
-    @property
-    def passes(self) -> int:
-        """How many further passes over a text like this one it takes, at most; as much is kept of each."""
-        return 0
+        raise NotImplementedError
 
     def limits(self, setting: Settings) -> Settings:
         """The most that parameters of a detector at ``setting`` can be, of those that something here limits."""
@@ -151,3 +141,26 @@ class Provider(Protocol[T]):
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary | None:
         """Run what is not cached of ``texts``, whose own pass has been run; None where there is nothing to run."""
         return None
+
+    def _read_index(self, texts: Sequence[str], model: TokenizedModel | None = None) -> StatisticsIndex:
+        """The cached statistics of ``texts`` by ``model``, the audited one where None."""
+        model = model or self._model
+        return StatisticsIndex(read_statistics(model, texts, self._where), model.gives)
+
+
+class DerivedTextsProvider(Provider[T]):
+    """The statistics of other texts that :meth:`make` makes of each text, by passes of the audited model over them."""
+
+    def make(self, texts: Sequence[str]) -> Sequence[str]:
+        """The other texts of ``texts``."""
+        raise NotImplementedError
+
+    def missing(self) -> str | None:
+        return BY_ITSELF if self._scope.in_context else None
+
+    def plan(self, texts: Sequence[str]) -> Plan | None:
+        return plan(self._model, self.make(texts), self._where)
+
+    def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
+        backend = partial(backend_of, self._model)
+        return compute(self._model, self.make(texts), self._where, backend, on_progress=on_progress)

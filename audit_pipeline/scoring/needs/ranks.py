@@ -1,6 +1,4 @@
-"""Where a text stands among all texts of its benchmark, by several detectors.
-
-What belongs here: scoring and ranking the texts. What does not: the mean of the ranks (detectors/combined.py).
+"""The rank of a text among all texts of its benchmark, by several detectors.
 
 Labels and splits are never looked at, and every text is treated alike: a score depends on the texts as a set. So texts
 that are exchangeable have exchangeable scores, and p-values against calibration texts hold (docs/statistics.md).
@@ -18,10 +16,9 @@ from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.detectors.combined import NAME, RANKS, split_detector_names
 from audit_pipeline.detectors.detector import Detector, Outcome, Settings
 from audit_pipeline.detectors.registry import ONE_PASS
-from audit_pipeline.detectors.statistics import Lacking, StatisticsIndex, TextStatistics
+from audit_pipeline.detectors.statistics import Lacking, TextStatistics
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope
-from audit_pipeline.token_statistics.cached_texts import read_statistics
 
 Floats = npt.NDArray[np.float64]
 Ranks = Sequence[float] | Lacking
@@ -30,7 +27,7 @@ _IN_PARTS = (
     "a text is ranked among all texts of a benchmark, and a file is scored in parts: make the texts a benchmark"
     " (config/benchmarks.yaml) and audit that"
 )
-_IN_CONTEXT = "texts that stand in the context of an input are not ranked"
+_IN_CONTEXT = "texts in the context of an input are not ranked"
 _NOT_RUN = Lacking("the model has not been run on the text when the others were ranked: run it again")
 
 
@@ -43,7 +40,7 @@ class RanksProvider(Provider[Mapping[str, Ranks]]):
     need = RANKS
 
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
-        self._scope = scope
+        super().__init__(scope, settings)
         self._lists = {of: _resolve_detectors(of) for of in dict.fromkeys(str(setting["of"]) for setting in settings)}
 
     def missing(self) -> str | None:
@@ -52,10 +49,10 @@ class RanksProvider(Provider[Mapping[str, Ranks]]):
         return _IN_CONTEXT if self._scope.in_context else None
 
     def read(self, texts: Sequence[str]) -> Read[Mapping[str, Ranks]]:
-        index = StatisticsIndex(read_statistics(self._scope.model, texts, self._scope.where), self._scope.model.gives)
+        index = self._read_index(texts)
         found = {text: statistics for text in texts if (statistics := index.find(text)) is not None}
         ranked = {of: rank_texts(found, detectors) for of, detectors in self._lists.items()}
-        return lambda scored: {of: one.get(scored.whole, _NOT_RUN) for of, one in ranked.items()}
+        return lambda scored: {of: ranks.get(scored.whole, _NOT_RUN) for of, ranks in ranked.items()}
 
 
 def rank_texts(texts: Mapping[str, TextStatistics], detectors: Sequence[Detector]) -> Mapping[str, Ranks]:
@@ -63,11 +60,13 @@ def rank_texts(texts: Mapping[str, TextStatistics], detectors: Sequence[Detector
 
     A text that one of them does not score has none, and the reason.
     """
-    outcomes = {text: [one.score(own, [one.default])[0] for one in detectors] for text, own in texts.items()}
+    outcomes = {
+        text: [detector.score(own, [detector.default])[0] for detector in detectors] for text, own in texts.items()
+    }
     lacking = {
         text: reason for text, own in outcomes.items() if (reason := _explain_unscored(own, detectors)) is not None
     }
-    scores = {text: [one.score for one in own] for text, own in outcomes.items() if text not in lacking}
+    scores = {text: [outcome.score for outcome in own] for text, own in outcomes.items() if text not in lacking}
     table = np.array(list(scores.values()), dtype=np.float64).reshape(len(scores), len(detectors))
     return {**lacking, **dict(zip(scores, mid_ranks(table).tolist(), strict=True))}
 

@@ -1,30 +1,17 @@
-"""The same text under a reference model.
-
-What belongs here: finding the reference model, and its pass over the texts. What does not: the score (detectors/).
-"""
+"""The same text under a reference model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 
-from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.reference import REFERENCE_MODEL
-from audit_pipeline.detectors.statistics import Lacking, StatisticsIndex, TextStatistics
+from audit_pipeline.detectors.statistics import TextStatistics
 from audit_pipeline.errors import AuditError, ModelError, TransientError
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
-from audit_pipeline.scoring.needs.provider import (
-    OnProgress,
-    Provider,
-    Read,
-    ScoringScope,
-    TextWithStatistics,
-)
+from audit_pipeline.scoring.needs.provider import OnProgress, Provider, Read
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.run import RunSummary, compute
-
-_NOT_RUN = Lacking("the reference model has not been run on the text: run the audit again")
 
 
 class ReferenceProvider(Provider[TextStatistics]):
@@ -35,11 +22,9 @@ class ReferenceProvider(Provider[TextStatistics]):
     """
 
     need = REFERENCE_MODEL
+    not_run = "the reference model has not been run on the text: run the audit again"
     other_model = True
     source = "reference_model"
-
-    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
-        self._scope, self._where = scope, scope.where
 
     @cached_property
     def _reference(self) -> TokenizedModel | str:
@@ -53,12 +38,12 @@ class ReferenceProvider(Provider[TextStatistics]):
         except TransientError:
             raise
         except AuditError as error:
-            if self._scope.beside is not None:
+            if self._scope.user_inputs is not None:
                 raise ModelError(f"the reference model: {error}") from error
             return str(error)
 
     @property
-    def _model(self) -> TokenizedModel:
+    def _reference_model(self) -> TokenizedModel:
         if isinstance(self._reference, str):
             raise ModelError(self._reference)
         return self._reference
@@ -68,16 +53,12 @@ class ReferenceProvider(Provider[TextStatistics]):
 
     @property
     def upstream(self) -> Mapping[str, str]:
-        return build_reference_upstream(self._model)
+        return build_reference_upstream(self._reference_model)
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
-        return compute(self._model, texts, self._where, partial(backend_of, self._model), on_progress=on_progress)
+        model = self._reference_model
+        return compute(model, texts, self._where, partial(backend_of, model), on_progress=on_progress)
 
     def read(self, texts: Sequence[str]) -> Read[TextStatistics]:
-        index = StatisticsIndex(read_statistics(self._model, texts, self._where), self._model.gives)
-
-        def find(scored: TextWithStatistics) -> TextStatistics | Lacking:
-            found = index.find(scored.whole, len(scored.whole) - len(scored.own.text))
-            return _NOT_RUN if found is None else found
-
-        return find
+        index = self._read_index(texts, self._reference_model)
+        return lambda scored: index.find(scored.whole, len(scored.whole) - len(scored.own.text))

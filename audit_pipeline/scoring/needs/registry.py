@@ -1,7 +1,4 @@
-"""The provider of every need, by its name.
-
-What belongs here: finding them. What does not: any one of them (its own module).
-"""
+"""The provider of every need, by its name: found in the modules of this package."""
 
 from __future__ import annotations
 
@@ -16,14 +13,13 @@ from audit_pipeline.scoring.needs.provider import Provider
 
 
 def _find_providers() -> dict[str, type[Provider[Any]]]:
-    """The providers in the modules of this package: a new one needs no entry here."""
-    names = [one.name for one in pkgutil.iter_modules(needs.__path__)]
+    names = [module.name for module in pkgutil.iter_modules(needs.__path__)]
     modules = (importlib.import_module(f"{needs.__name__}.{name}") for name in names if name != "registry")
-    return collect_by_name(modules, label="needs", is_wanted=_is_provider, name_of=lambda one: one.need.name)
+    return collect_by_name(modules, label="needs", is_wanted=_meets_a_need, name_of=lambda provider: provider.need.name)
 
 
-def _is_provider(value: object) -> bool:
-    return isinstance(value, type) and Provider in value.__mro__ and value is not Provider
+def _meets_a_need(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Provider) and hasattr(value, "need")
 
 
 PROVIDERS: Mapping[str, type[Provider[Any]]] = _find_providers()
@@ -31,9 +27,9 @@ PROVIDERS: Mapping[str, type[Provider[Any]]] = _find_providers()
 
 def list_derived_texts(texts: Sequence[str]) -> list[str]:
     """Other texts that models are run over for the needs of ``texts``: see Provider.derived."""
-    return [text for one in PROVIDERS.values() for text in one.derived(texts)]
+    return [text for provider in PROVIDERS.values() for text in provider.derived(texts)]
 
 
 def is_extra(upstream: str) -> bool:
     """Whether an entry of a lineage row's upstream names something that a need brought: a reference model, say."""
-    return upstream.partition("/")[0] in {one.source for one in PROVIDERS.values()}
+    return upstream.partition("/")[0] in {provider.source for provider in PROVIDERS.values()}

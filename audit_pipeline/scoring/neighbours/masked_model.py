@@ -1,8 +1,4 @@
-"""Neighbours from a masked language model, the papers' way.
-
-What belongs here: choosing words, masking them one at a time, and putting the model's candidates in their place. What
-does not: finding a model's files (models/), and scoring the neighbours.
-"""
+"""Neighbours from a masked language model, the papers' way."""
 
 from __future__ import annotations
 
@@ -19,28 +15,19 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForMaskedLM
 from transformers.utils import logging as transformers_logging
 
-from audit_pipeline.catalogue.contracts import Kind, digest
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.tokenizer_files import read_tokenizer_files
 from audit_pipeline.models.weights import default_device
-from audit_pipeline.scoring.neighbours.proposer import (
-    NeighbourCost,
-    compute_scoring_cost,
-    generator_of,
-    select_distinct,
-)
+from audit_pipeline.scoring.neighbours.proposer import format_cost, generator_of, select_distinct
 from audit_pipeline.token_statistics.tokens import cover_text
 
-NAME = "masked-model"
-DEFAULT_SHARE = 0.15
-DEFAULT_CANDIDATES = 10
-_VERSION = 2
+SHARE = 0.15
+CANDIDATES = 10
 _LONGEST_WINDOW = 512
-# Some models number positions from behind the padding token's id: two positions are not to be had.
+# Some models number positions from the padding token's id on: two positions are not available.
 _POSITIONS_KEPT_BACK = 2
 _TOKENS_A_BATCH = 1024
 # Candidates are looked for among so many of the most likely tokens; most of the rest are no words.
@@ -57,7 +44,7 @@ class MaskedModelProposer:
     Each of a ``share`` of the text's words, at random, is masked alone, so that the model sees all other words, and the
     ``candidates`` likeliest words other than the original are taken. Best first means by Mattern et al.'s score of a
     swap, p(candidate) / (1 - p(original)) (Findings of ACL 2023). Where that gives fewer neighbours than
-    are wanted, further words are masked, as many at a time, behind the first. The paper differs in two points: it
+    are wanted, further words are masked, as many at a time, after the first. The paper differs in two points: it
     looks at every word (``share`` = 1), and it blurs the word by dropout on its embedding where here it is masked.
 
     A word is what the masked model's own tokenizer takes for one, of letters and digits, of at most 30 characters: for
@@ -68,42 +55,25 @@ class MaskedModelProposer:
     Raises ModelError where the files cannot be had or hold no masked language model with a fast tokenizer.
     """
 
+    kinds: Sequence[Kind] = ()
+
     def __init__(
         self,
         entry: ModelEntry,
-        paths: DataPaths,
         *,
-        share: float = DEFAULT_SHARE,
-        candidates: int = DEFAULT_CANDIDATES,
+        share: float = SHARE,
+        candidates: int = CANDIDATES,
         device: str | None = None,
         notify: Callable[[str], None] = lambda how_far: None,
     ) -> None:
-        if not 0 < share <= 1 or candidates < 1:
-            raise ValueError("the share of words is above 0 and at most 1, and every word has at least one candidate")
         # float32 always: in bfloat16 candidates would tie, and the ties break as the hardware likes.
         self._entry = entry.model_copy(update={"dtype": "float32", "trust_remote_code": False})
-        self._paths = paths
         self._share = share
         self._candidates = candidates
         self._device = device or default_device()
         self._tell = notify
 
-    @property
-    def name(self) -> str:
-        return NAME
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        return ()
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """The masked model, its tokenizer, and the settings."""
-        identity = identify(self._located, self._paths)
-        model = (identity.model_fingerprint, identity.tokenizer_fingerprint)
-        return digest(NAME, _VERSION, *model, self._share, self._candidates)
-
-    def cost(self, texts: Sequence[str], n: int) -> NeighbourCost:
+    def cost(self, texts: Sequence[str], n: int) -> str:
         """One pass of the masked model a masked word; needs its files, not its weights.
 
         A text whose candidates coincide may need more words than are counted here.
@@ -114,8 +84,8 @@ class MaskedModelProposer:
             step = self._compute_words_per_step(words)
             masked = min(len(words), step * max(1, math.ceil(n / self._candidates / step)))
             passes += masked
-            tokens += masked * (min(len(ids), self._room) + len(self._prefix) + len(self._suffix))
-        return NeighbourCost(self._entry.name, passes, tokens, *compute_scoring_cost(texts, n))
+            tokens += masked * (min(len(ids), self._room) + sum(map(len, self._frame)))
+        return format_cost(self._entry.name, passes, tokens, texts, n)
 
     def propose(self, texts: Sequence[str], n: int, seed: int) -> list[list[str]]:
         """As Proposer.propose; each distinct text is worked on once, and never in a batch with another."""
@@ -167,32 +137,33 @@ class MaskedModelProposer:
 
     def _mask_word(self, ids: Sequence[int], word: _Word) -> _Masked:
         own = ids[word.token_begin : word.token_end]
-        masked = [*ids[: word.token_begin], self._mask, *ids[word.token_end :]]
+        masked = [*ids[: word.token_begin], self._tokenizer.mask_token_id, *ids[word.token_end :]]
         first = max(0, min(word.token_begin - self._room // 2, len(masked) - self._room))
         window = masked[first : first + self._room]
-        place = len(self._prefix) + word.token_begin - first
-        return _Masked(word, own[0], len(own) == 1, [*self._prefix, *window, *self._suffix], place)
+        before, after = self._frame
+        place = len(before) + word.token_begin - first
+        return _Masked(word, own[0], len(own) == 1, [*before, *window, *after], place)
 
     @torch.inference_mode()
     def _swaps(self, batch: Sequence[_Masked]) -> list[_Swap]:
-        ids = torch.tensor([one.ids for one in batch], device=self._device)
+        ids = torch.tensor([masked.ids for masked in batch], device=self._device)
         logits = self._model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
-        at_mask = logits[torch.arange(len(batch)), torch.tensor([one.place for one in batch])]
+        at_mask = logits[torch.arange(len(batch)), torch.tensor([masked.place for masked in batch])]
         p = at_mask.double().softmax(-1)
         best = p.topk(min(_LOOKED_AT, p.shape[-1]), dim=-1)
         swaps: list[_Swap] = []
-        for row, one in enumerate(batch):
+        for row, masked in enumerate(batch):
             # A word of several tokens has no probability as one token.
-            p_own = float(p[row, one.own]) if one.is_one_token else 0.0
+            p_own = float(p[row, masked.own]) if masked.is_one_token else 0.0
             taken: dict[str, float] = {}
             for token, p_token in zip(best.indices[row].tolist(), best.values[row].tolist(), strict=True):
-                replacement = self._find_replacement(one, token)
+                replacement = self._find_replacement(masked, token)
                 if replacement is not None:
                     # 1 - p_own is rounding where p_own is 1; the candidates' own order holds then.
                     taken.setdefault(replacement, p_token / max(1.0 - p_own, 1e-12))
                 if len(taken) == self._candidates:
                     break
-            swaps.extend(_Swap(score, one.word, replacement) for replacement, score in taken.items())
+            swaps.extend(_Swap(score, masked.word, replacement) for replacement, score in taken.items())
         return swaps
 
     def _find_replacement(self, masked: _Masked, token: int) -> str | None:
@@ -264,32 +235,20 @@ class MaskedModelProposer:
         except _READ_ERRORS as error:
             raise ModelError(self._format_read_error("configuration", error)) from error
 
-    @property
-    def _mask(self) -> int:
-        return int(self._tokenizer.mask_token_id)
-
     @cached_property
     def _frame(self) -> tuple[list[int], list[int]]:
-        """The special tokens that the tokenizer puts before and behind a text."""
+        """The special tokens that the tokenizer puts before and after a text."""
         encoded = self._tokenizer("a", return_special_tokens_mask=True)
         ids, special = encoded["input_ids"], encoded["special_tokens_mask"]
         own = [i for i, mark in enumerate(special) if not mark]
         return ids[: own[0]], ids[own[-1] + 1 :]
-
-    @property
-    def _prefix(self) -> list[int]:
-        return self._frame[0]
-
-    @property
-    def _suffix(self) -> list[int]:
-        return self._frame[1]
 
     @cached_property
     def _room(self) -> int:
         """How many of a text's tokens fit into one window."""
         longest = getattr(self._config, "max_position_embeddings", None) or _LONGEST_WINDOW + _POSITIONS_KEPT_BACK
         window = min(_LONGEST_WINDOW, int(self._tokenizer.model_max_length), longest - _POSITIONS_KEPT_BACK)
-        return max(1, window - len(self._prefix) - len(self._suffix))
+        return max(1, window - sum(map(len, self._frame)))
 
     @cached_property
     def _special(self) -> frozenset[int]:

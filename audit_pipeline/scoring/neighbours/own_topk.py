@@ -1,8 +1,4 @@
-"""Neighbours from the audited model's own most likely tokens: no second model.
-
-What belongs here: replacing one token of a text by another of the 20 most likely ones at its position, from the cache.
-What does not: the pass that leaves those tokens behind (token_statistics/, kind `topk`).
-"""
+"""Neighbours from the audited model's own most likely tokens: no second model."""
 
 from __future__ import annotations
 
@@ -15,20 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import Kind, digest, text_sha256
+from audit_pipeline.catalogue.contracts import Kind, text_sha256
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.neighbours.proposer import (
-    NeighbourCost,
-    compute_scoring_cost,
-    generator_of,
-    select_distinct,
-)
+from audit_pipeline.scoring.neighbours.proposer import format_cost, generator_of, select_distinct
 from audit_pipeline.token_statistics.cached_texts import CacheLocation, plan, read_statistics
-from audit_pipeline.token_statistics.tokens import cache_key
 
 NAME = "own-topk"
-_VERSION = 1
 _KINDS: tuple[Kind, ...] = ("base", "topk")
 _REPLACEMENT_CHARACTER = "\ufffd"
 
@@ -39,40 +28,28 @@ class OwnTopkProposer:
     Positions come in random order, each once before any comes again; at each, tokens other than the text's own are
     drawn without replacement from the top k, at temperature 1. The new token's characters take the place of the old
     token's: no other character of the text moves. Such a neighbour is likely given the words before the position, not
-    those behind it.
+    those after it.
 
     The kinds ``base`` and ``topk`` of the texts must be in the cache ``where`` says (run.compute).
     """
+
+    kinds = _KINDS
 
     def __init__(self, model: TokenizedModel, where: CacheLocation) -> None:
         self._model = model
         self._where = where
         self._pieces: dict[int, str] = {}
 
-    @property
-    def name(self) -> str:
-        return NAME
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        return _KINDS
-
-    @property
-    def fingerprint(self) -> str:
-        """The audited model as its top-k tokens are cached, and the version of this way."""
-        return digest(NAME, _VERSION, cache_key(self._model, "", "topk"))
-
-    def cost(self, texts: Sequence[str], n: int) -> NeighbourCost:
+    def cost(self, texts: Sequence[str], n: int) -> str:
         """The audited model's passes over the texts that have no cached top-k tokens yet."""
         planned = plan(self._model, texts, self._where, kinds=_KINDS)
-        neighbours, words = compute_scoring_cost(texts, n)
-        return NeighbourCost(self._model.entry.name, planned.passes, planned.tokens_to_run, neighbours, words)
+        return format_cost(self._model.entry.name, planned.passes, planned.tokens_to_run, texts, n)
 
     def propose(self, texts: Sequence[str], n: int, seed: int) -> list[list[str]]:
         """As Proposer.propose; raises DataError where a text's rows are not in the cache."""
         base, topk = (self._rows(texts, kind) for kind in _KINDS)
         sha256 = {text: text_sha256(text) for text in texts}
-        missing = sum(1 for one in sha256.values() if one not in base or one not in topk)
+        missing = sum(key not in base or key not in topk for key in sha256.values())
         if missing:
             raise DataError(
                 f"{missing} texts have no cached top-k tokens of {self._model.entry.name}: "
@@ -117,14 +94,14 @@ class OwnTopkProposer:
         for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             shared = (i > 0 and ends[i - 1] > start) or (i + 1 < len(starts) and starts[i + 1] < end)
             span = None if shared or start >= end else _find_span(text, start, end, self._piece(int(own[i])))
-            if span is not None and int(own[i]) not in self._special:
+            if span is not None and int(own[i]) not in self._model.tokenizer.special_ids:
                 spans[i] = span
         return spans
 
     def _list_replacements(self, span: _Span, own_token: int, candidates: npt.NDArray[Any]) -> list[str]:
-        pieces = []
+        pieces, tokenizer = [], self._model.tokenizer
         for token in candidates.tolist():
-            if token == own_token or token in self._special or not 0 <= token < self._vocabulary:
+            if token == own_token or token in tokenizer.special_ids or not 0 <= token < len(tokenizer):
                 continue
             piece = self._piece(token)
             if span.drops_space:
@@ -136,25 +113,14 @@ class OwnTopkProposer:
     def _piece(self, token: int) -> str:
         """The characters that the token adds to a text; some decoders drop a first token's space, so not alone."""
         if token not in self._pieces:
-            before = self._decode_ids(self._anchor)
-            decoded = self._decode_ids([*self._anchor, token])
+            decode = self._model.tokenizer.decode
+            before, decoded = decode(self._anchor), decode([*self._anchor, token])
             self._pieces[token] = decoded[len(before) :] if decoded.startswith(before) else ""
         return self._pieces[token]
-
-    def _decode_ids(self, tokens: Sequence[int]) -> str:
-        return self._model.tokenizer.decode(tokens)
 
     @cached_property
     def _anchor(self) -> list[int]:
         return list(self._model.tokenizer.encode(["a"], add_special_tokens=False)[0].ids)
-
-    @property
-    def _special(self) -> frozenset[int]:
-        return self._model.tokenizer.special_ids
-
-    @cached_property
-    def _vocabulary(self) -> int:
-        return len(self._model.tokenizer)
 
 
 @dataclass(frozen=True)

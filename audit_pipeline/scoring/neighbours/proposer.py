@@ -1,13 +1,8 @@
-"""What a proposer of neighbours is, what it costs, and the randomness that it may use.
-
-What belongs here: the interface and what holds for every proposer. What does not: any one way of making neighbours
-(its own module).
-"""
+"""What a proposer of neighbours is, the words for its cost, and the randomness that it may use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -15,53 +10,16 @@ import numpy as np
 from audit_pipeline.catalogue.contracts import Kind, digest, text_sha256
 
 
-@dataclass(frozen=True)
-class NeighbourCost:
-    """What proposing n neighbours per text and scoring them takes, known before anything is run.
-
-    ``passes`` and ``tokens`` are those of making the neighbours, by the model ``model``; 0 where all is cached.
-    ``neighbours`` is how many there can be at most. The audited model runs over them afterwards: ``neighbour_words``
-    whitespace words.
-    """
-
-    model: str
-    passes: int
-    tokens: int
-    neighbours: int
-    neighbour_words: int
-
-    @property
-    def summary(self) -> str:
-        """The cost in one line."""
-        making = f"{self.tokens:,} tokens in {self.passes:,} passes of {self.model}" if self.passes else "no pass"
-        return (
-            f"making neighbours: {making}; scoring up to {self.neighbours:,} of them: "
-            f"{self.neighbour_words:,} words through the audited model"
-        )
-
-
 class Proposer(Protocol):
-    """A way of making neighbours.
-
-    ``fingerprint`` stands for all that decides which neighbours a text gets (the way, its settings, its model), but
-    for n and the seed: it belongs in cache keys and lineage.
-    """
-
-    @property
-    def name(self) -> str:
-        """The way's name, as users write it."""
-        ...
-
-    @property
-    def fingerprint(self) -> str: ...
+    """A way of making neighbours."""
 
     @property
     def kinds(self) -> Sequence[Kind]:
         """Kinds of token statistics of the texts that have to be in the cache before it proposes."""
         ...
 
-    def cost(self, texts: Sequence[str], n: int) -> NeighbourCost:
-        """What ``propose`` and scoring what it returns will take; runs no model."""
+    def cost(self, texts: Sequence[str], n: int) -> str:
+        """What ``propose`` and scoring what it returns will take, in one line; runs no model."""
         ...
 
     def propose(self, texts: Sequence[str], n: int, seed: int) -> Sequence[Sequence[str]]:
@@ -74,7 +32,7 @@ class Proposer(Protocol):
 
 
 def generator_of(text: str, seed: int) -> np.random.Generator:
-    """Random numbers that depend on the text and ``seed`` alone, not on the texts beside it."""
+    """Random numbers that depend on the text and ``seed`` alone, not on the texts run with it."""
     return np.random.default_rng(int(digest(text_sha256(text), seed), 16))
 
 
@@ -90,7 +48,11 @@ def select_distinct(original: str, candidates: Iterable[str], n: int) -> list[st
     return list(found)
 
 
-def compute_scoring_cost(texts: Sequence[str], n: int) -> tuple[int, int]:
-    """At most how many neighbours ``texts`` get, and how many whitespace words those have."""
-    different = dict.fromkeys(texts)
-    return n * len(different), n * sum(len(text.split()) for text in different)
+def format_cost(model: str, passes: int, tokens: int, texts: Sequence[str], n: int) -> str:
+    """The cost in one line: making the neighbours by ``model``, and at most how many of them are scored after that."""
+    making = f"{tokens:,} tokens in {passes:,} passes of {model}" if passes else "no pass"
+    distinct = dict.fromkeys(texts)
+    return (
+        f"making neighbours: {making}; scoring up to {n * len(distinct):,} of them: "
+        f"{n * sum(len(text.split()) for text in distinct):,} words through the audited model"
+    )

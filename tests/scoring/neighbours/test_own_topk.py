@@ -7,9 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from profiles import max_examples
 from tiny_models import SENTENCES
 
 from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, TOPK, TOPK_ENTRIES, text_sha256
@@ -17,7 +14,6 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.scoring.neighbours.own_topk import OwnTopkProposer
-from audit_pipeline.scoring.neighbours.proposer import Proposer
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import encode
@@ -70,21 +66,6 @@ def test_a_text_that_is_too_short_gets_fewer(proposer):
     assert empty == []
 
 
-@max_examples(25)
-@given(order=st.permutations(range(len(TEXTS))), some=st.integers(1, len(TEXTS)), seed=st.integers(0, 3))
-def test_neighbours_depend_on_text_and_seed_alone(proposer, order, some, seed):
-    chosen = [TEXTS[i] for i in order[:some]]
-    together = proposer.propose([*chosen, chosen[0]], 6, seed)
-    assert together == [*(proposer.propose([one], 6, seed)[0] for one in chosen), together[0]]
-
-
-@max_examples(25)
-@given(n=st.integers(0, 30), more=st.integers(0, 30), seed=st.integers(0, 100))
-def test_fewer_neighbours_are_the_first_of_more(proposer, n, more, seed):
-    [few], [many] = proposer.propose(TEXTS[:1], n, seed), proposer.propose(TEXTS[:1], n + more, seed)
-    assert few == many[:n]
-
-
 def test_a_character_of_several_tokens_is_never_cut(proposer):
     [neighbours] = proposer.propose([TEXTS[-2]], 500, seed=0)
     assert neighbours
@@ -96,22 +77,11 @@ def test_cost_is_known_before_and_nothing_is_run(tiny, tmp_path):
     fresh = OwnTopkProposer(model, DataPaths(tmp_path))
     texts = [SENTENCES[0], SENTENCES[1], SENTENCES[0]]
     tokens = sum(len(one.token_id) + 1 for one in encode(model, texts[:2]))
-    words = 5 * sum(len(one.split()) for one in texts[:2])
-    cost = fresh.cost(texts, 5)
-    assert (cost.passes, cost.tokens, cost.neighbours, cost.neighbour_words) == (2, tokens, 10, words)
+    assert f"{tokens} tokens in 2 passes of llama; scoring up to 10 of them" in fresh.cost(texts, 5)
     with pytest.raises(DataError, match=r"2 texts have no cached top-k tokens of llama: run the model"):
         fresh.propose(texts, 5, 0)
     compute(model, texts, DataPaths(tmp_path), lambda: forward, kinds=("base", "topk"))
-    assert (fresh.cost(texts, 5).passes, fresh.cost(texts, 5).tokens) == (0, 0)
-
-
-def test_the_fingerprint_tells_models_apart(tiny, tmp_path):
-    paths = DataPaths(tmp_path)
-    llama, neox = (OwnTopkProposer(tiny(family)[0], paths) for family in ("llama", "gpt_neox"))
-    assert llama.fingerprint == OwnTopkProposer(tiny("llama")[0], paths).fingerprint
-    assert llama.fingerprint != neox.fingerprint
-    either: Proposer = llama
-    assert either.name == "own-topk"
+    assert "no pass" in fresh.cost(texts, 5)
 
 
 class WordTokenizer:

@@ -1,12 +1,46 @@
+"""What holds for every way of making neighbours."""
+
+from __future__ import annotations
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_proposers import proposer_of, save_bert
+from profiles import max_examples
+from tiny_models import SENTENCES
 
-from audit_pipeline.scoring.neighbours.proposer import (
-    NeighbourCost,
-    compute_scoring_cost,
-    generator_of,
-    select_distinct,
-)
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.scoring.neighbours.own_topk import OwnTopkProposer
+from audit_pipeline.scoring.neighbours.proposer import Proposer, format_cost, generator_of, select_distinct
+from audit_pipeline.token_statistics.run import compute
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TEXTS = (*SENTENCES, "数据 harbour 🙂 CAT and <s>", "", "a", "if the wind turns " * 30)
+
+
+@pytest.fixture(scope="module", params=["own-topk", "masked"])
+def proposer(request, tiny, tmp_path_factory) -> Proposer:
+    folder = tmp_path_factory.mktemp("proposer")
+    if request.param == "masked":
+        return proposer_of(save_bert(folder))
+    model, forward = tiny("llama")
+    compute(model, TEXTS, DataPaths(folder), lambda: forward, kinds=("base", "topk"))
+    return OwnTopkProposer(model, DataPaths(folder))
+
+
+@max_examples(12)
+@given(order=st.permutations(range(len(TEXTS))), some=st.integers(1, 4), seed=st.integers(0, 3))
+def test_neighbours_depend_on_text_and_seed_alone(proposer, order, some, seed):
+    chosen = [TEXTS[i] for i in order[:some]]
+    together = proposer.propose([*chosen, chosen[0]], 6, seed)
+    assert together == [*(proposer.propose([text], 6, seed)[0] for text in chosen), together[0]]
+
+
+@max_examples(20)
+@given(n=st.integers(0, 40), more=st.integers(0, 40), seed=st.integers(0, 100))
+def test_fewer_neighbours_are_the_first_of_more(proposer, n, more, seed):
+    [few], [many] = proposer.propose(TEXTS[1:2], n, seed), proposer.propose(TEXTS[1:2], n + more, seed)
+    assert few == many[:n]
 
 
 def test_distinct_leaves_out_the_original_and_repetitions():
@@ -17,7 +51,7 @@ def test_distinct_leaves_out_the_original_and_repetitions():
 
 def test_distinct_takes_no_more_than_it_needs():
     taken = []
-    select_distinct("a", (taken.append(one) or one for one in "bcdef"), 2)
+    select_distinct("a", (taken.append(text) or text for text in "bcdef"), 2)
     assert taken == ["b", "c"]
 
 
@@ -30,9 +64,9 @@ def test_random_numbers_depend_on_text_and_seed(text, seed):
 
 
 def test_cost_in_words():
-    assert compute_scoring_cost(["two words", "three more words", "two words"], 4) == (8, 20)
-    assert NeighbourCost("bert", 3, 1200, 8, 20).summary == (
+    texts = ["two words", "three more words", "two words"]
+    assert format_cost("bert", 3, 1200, texts, 4) == (
         "making neighbours: 1,200 tokens in 3 passes of bert; scoring up to 8 of them: "
         "20 words through the audited model"
     )
-    assert "no pass" in NeighbourCost("m", 0, 0, 8, 20).summary
+    assert "no pass" in format_cost("m", 0, 0, texts, 4)

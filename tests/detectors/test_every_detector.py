@@ -1,7 +1,8 @@
-"""Detectors where a model's back end gives only some of the statistics of a token."""
+"""What holds for every detector: what it reads, and when a text has no score."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from audit_pipeline.detectors.detector import Detector
 from audit_pipeline.detectors.max_renyi import POWER_SUMS
 from audit_pipeline.detectors.statistics import (
     BranchStatistics,
+    Lacking,
     Need,
     PowerSums,
     StatisticsIndex,
@@ -26,7 +28,8 @@ from audit_pipeline.detectors.statistics import (
 from audit_pipeline.errors import DataError
 
 N = 40
-OPTIONAL = {one.name for one in MEASURED} - {"logprob"}
+OPTIONAL = {column.name for column in MEASURED} - {"logprob"}
+INTS = {column.name for column in MEASURED if pa.types.is_integer(column.type.value_type)}
 
 
 def brought_for(own: TextStatistics, detector: Detector, settings: list[Any]) -> Mapping[Need[Any], object]:
@@ -69,6 +72,44 @@ def test_a_detector_reads_no_more_than_it_says(name: str, text_statistics: Calla
             if not lacks:
                 assert without.reason is not None
                 assert column in without.reason
+
+
+@pytest.mark.parametrize("name", sorted(registry.REGISTRY))
+def test_no_scored_token_is_not_applicable(name: str, text_statistics: Callable[..., TextStatistics]) -> None:
+    detector = registry.get_detector(name)
+    settings = registry.expand_settings(detector, grid=True)
+    outcomes = detector.score(text_statistics([]), settings)
+    assert outcomes == [(None, "not_applicable", "the text has no scored token")] * len(settings)
+
+
+@pytest.mark.parametrize("name", [name for name, detector in registry.REGISTRY.items() if detector.needs])
+def test_a_need_that_is_not_met_is_the_reason(name: str, text_statistics: Callable[..., TextStatistics]) -> None:
+    detector, own = registry.get_detector(name), text_statistics([-1.0, -2.0])
+    settings = registry.expand_settings(detector, grid=True)
+    assert {outcome.status for outcome in detector.score(own, settings)} == {"not_applicable"}
+    lacking = replace(own, extras={need: Lacking("count the corpus first") for need in detector.needs})
+    assert {*detector.score(lacking, settings)} == {(None, "not_applicable", "count the corpus first")}
+
+
+@pytest.mark.parametrize("name", sorted(registry.REGISTRY))
+def test_one_bad_value_that_is_read_fails(name: str, text_statistics: Callable[..., TextStatistics]) -> None:
+    """Also where a sort puts it last, and small k does not look."""
+    detector = registry.get_detector(name)
+    words = " ".join(f"word{i}" for i in range(N))
+    own = text_statistics(np.linspace(-9.0, -0.1, N), words, argmax_id=range(1, N + 1))
+    for setting in registry.expand_settings(detector, grid=True):
+        whole = {**detector.default, **setting}
+        given = replace(own, extras=brought_for(own, detector, [whole]))
+        [complete] = detector.score(given, [setting])
+        bad_values = {("logprob", bad) for bad in (math.nan, math.inf, -math.inf)}
+        if complete.status == "ok":
+            bad_values |= {(column, math.nan) for column in detector.reads(whole) if column not in INTS}
+        for column, bad in bad_values:
+            values = own.columns[column].copy()
+            values[N // 2] = bad
+            [outcome] = detector.score(replace(given, columns={**own.columns, column: values}), [setting])
+            assert (outcome.score, outcome.status) == (None, "failed"), (setting, column, bad)
+            assert "finite" in str(outcome.reason)
 
 
 def test_settings_that_can_be_scored_are_scored_beside_those_that_cannot(
