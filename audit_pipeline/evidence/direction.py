@@ -1,7 +1,7 @@
 """Which way scores run: higher for texts of training, as every score here should, or the other way.
 
 What belongs here: the three answers, and what texts of which it is known say. What does not: the tests that heed the
-answer (dataset_inference.py, decision_tables.py), and what is said of it (report/vocabulary.py).
+answer (dataset_inference.py, decision_tables.py), and what is said of it (report/answers.yaml).
 
 A detector whose sign was forgotten (a raw perplexity) ranks members below non-members. Whatever is found with it then
 runs against training, and must not be called a finding of training.

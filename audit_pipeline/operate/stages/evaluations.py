@@ -58,8 +58,9 @@ from audit_pipeline.operate.stage import (
 )
 from audit_pipeline.operate.stages.benchmarks import read_or_assess_split
 from audit_pipeline.operate.stages.scores import GRID_NOTE, statistics_version
+from audit_pipeline.report.findings import OPPOSITE
 from audit_pipeline.report.pair_answer import AskedPair, Row, Setting, answer_pair
-from audit_pipeline.report.vocabulary import OPPOSITE, Q_LEVEL
+from audit_pipeline.report.sentences import Q_LEVEL
 from audit_pipeline.scoring.needs.registry import is_extra
 
 if TYPE_CHECKING:
@@ -302,7 +303,7 @@ def summarise_findings(report: EvaluationReport, paths: DataPaths) -> Shown:
         "data_version": report.data_version,
     }
     # Here and not above: it imports matplotlib.
-    from audit_pipeline.report.pair_plots import draw_roc_markdown  # noqa: PLC0415
+    from audit_pipeline.report.plots import draw_roc_markdown  # noqa: PLC0415
 
     picture = draw_roc_markdown(found.columns, found.table, report.pair.partition)
     pictures = {"ROC curves": picture} if picture else {}
