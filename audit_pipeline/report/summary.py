@@ -39,7 +39,6 @@ def describe_set_test(test: Row, *, handed_over: bool = False, stated_by: str | 
         "claim_in_words": describe_claim_level(test["claim_level"], stated_by),
         "p_values_so_far": p_values,
         "allowed": min(1.0, (test["p_value"] or 0.0) * p_values),
-        **_find_detectable_effect(test["n"], test["n_held_out"], test["detectable_auroc"], p_values),
     }
     if test["refused"] is not None or test["p_value"] is None:
         kind = "refused"
@@ -48,6 +47,7 @@ def describe_set_test(test: Row, *, handed_over: bool = False, stated_by: str | 
     elif facts["allowed"] <= P_LEVEL:
         kind = "found"
     else:
+        facts.update(_find_detectable_effect(test["n"], test["n_held_out"], test["detectable_auroc"], p_values))
         kind = "not_found" if facts["could_have_found"] else "hardly_testable"
     answer = write_answer(kind, facts, question="question_of_test")
     return {**answer, "claim_stated_by": stated_by, "claim_in_words": facts["claim_in_words"]}
@@ -67,7 +67,7 @@ def _find_detectable_effect(n: int, n_held_out: int, detectable: float | None, p
     is among the ``first_ranks``."""
     effect: dict[str, Any] = {"reached": None, "times": None, "first_ranks": None, "could_have_found": True}
     if detectable is None:
-        log_smallest = -n * math.log1p(n_held_out / n) if n else 0.0
+        log_smallest = -n * math.log1p(n_held_out / n)
         could_have_found = log_smallest <= math.log(P_LEVEL / p_values) + 1e-9
         first_ranks = int(P_LEVEL / p_values * (n_held_out + 1) + 1e-9)
         return {**effect, "could_have_found": could_have_found, "first_ranks": first_ranks}
