@@ -150,7 +150,8 @@ def test_what_rests_on_somebodys_word_says_so_and_who_and_how_many(tmp_path: Pat
         assert "abels: the column label of the table that was handed over" in told
         assert known in told
         assert "A sound test finds" not in told
-        assert "a sound test (as stated by whoever ran this) finds training on this set" in told
+        assert "The set stands out: a sound test finds training, if what was stated is so." in told
+        assert "; as stated by whoever ran this)" in told
     columns = "design, design_stated_by"
     for table in ("benchmarks", "leaderboard"):
         asked = columns if table == "benchmarks" else "'randomised' AS design, design_stated_by"
@@ -342,7 +343,7 @@ def test_scores_without_a_scale_have_findings_and_no_p_value_of_nothing(tmp_path
     (test,) = query_warehouse(DataPaths(tmp_path / "s_findings").warehouse, "FROM corpus_tests").to_pylist()
     assert test["statistic"] is None
     assert 0 < test["p_value"] < 1e-9
-    assert "(p = 0" not in done.stdout
+    assert "; p = 0" not in done.stdout
 
 
 @pytest.mark.slow
