@@ -675,7 +675,7 @@ SEEN = result("passages_reproduced", reproduced=1)
          " a conclusion."),
         ([SCREENING, SCREENING], "No evidence of training in 2 audits.", "all without a conclusion"),
         ([SCREENING, EVIDENT], "Evidence of training in 1 of 2 audits.", "Of 2 answers from scores: 1 where a sound"),
-        ([SEEN, SCREENING], "Found word for word in 1 of 2 audits.", ""),
+        ([SEEN, SCREENING], "Found: passages of the texts in 1 of 2 audits.", ""),
     ],
 )  # fmt: skip
 def test_all_answers_together(results: list[dict[str, Any]], summary: str, explanation: str) -> None:
