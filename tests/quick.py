@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from audit_pipeline.detectors.registry import Overrides
-from audit_pipeline.report import pair_plots, pictures
+from audit_pipeline.report import pictures, plots
 from audit_pipeline.scoring import session
 
-_PLOTS = {"draw_score_histograms", "draw_roc_curves", "draw_low_fpr_roc"}
+_PLOTS = {"draw_score_histogram", "draw_roc_curves", "draw_low_fpr_roc"}
 FEW_DETECTORS = ("loss", "min_k_plus_plus")
 """Those of :func:`few_detectors`."""
 
@@ -36,7 +36,7 @@ def empty_pictures() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", save)
-        for module in (pictures, pair_plots):
+        for module in (pictures, plots):
             for name in _PLOTS & vars(module).keys():
                 patch.setattr(module, name, lambda *drawn, **how: Figure())
         yield

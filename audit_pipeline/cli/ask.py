@@ -232,6 +232,7 @@ def _say_used(entry: ChatModel, budget: Budget) -> None:
 
 
 def _show_and_publish(reports: Sequence[AskReport], paths: DataPaths, quoted: bool) -> None:
+    from audit_pipeline.cli.audit_output import format_answer
     from audit_pipeline.operate.dagster.audit import publish
     from audit_pipeline.report.page import read_conclusions
 
@@ -243,7 +244,7 @@ def _show_and_publish(reports: Sequence[AskReport], paths: DataPaths, quoted: bo
         model, found = report.pair.model, read_conclusions(paths.warehouse, report.pair.model).in_answers
         if report.pair.benchmark in found:
             conclusions[model] = found[report.pair.benchmark]
-            say(f"\n{model}: {conclusions[model]['headline']} {conclusions[model]['how_sure']}")
+            say(f"\n{model}: {format_answer(conclusions[model])}")
     say(f"Report: {paths.report}", report=paths.report, conclusions=conclusions)
 
 

@@ -45,14 +45,17 @@ def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str
     for row in sort_by_kind([row for row in (answer, *tests, given) if row is not None]):
         if has_found(row):
             note_state("found")
-        if row is answer:
-            say(escape_control_characters("\n" + "\n".join(filter(None, _iterate_answer_lines(row)))), answers=[row])
-        elif row is given:
-            words = f"\n{benchmark}: {row['headline']}\n{row['how_sure']}"
-            say(escape_control_characters(words), word_for_word=[{"benchmark": benchmark, **row}])
-        else:
-            say(escape_control_characters(f"\n{benchmark}: {row['headline']}"), corpus_tests=[row])
+        lines = [*_iterate_fact_lines(row)] if row is answer else []
+        words = "\n".join(filter(None, (f"\n{benchmark}: {format_answer(row)}", *lines)))
+        name = "answers" if row is answer else "word_for_word" if row is given else "corpus_tests"
+        say(escape_control_characters(words), **{name: [{"benchmark": benchmark, **row}]})
     return answer
+
+
+def format_answer(answer: Mapping[str, Any]) -> str:
+    """The sentences of an answer, as on the first screen of the report: the headline, and a line each under it."""
+    sure, change = f"How sure: {answer['how_sure']}", f"What would change it: {answer['what_would_change']}"
+    return "\n".join(filter(None, (answer["headline"], answer["explanation"], sure, change)))
 
 
 def _is_test_shown(test: Mapping[str, Any]) -> bool:
@@ -80,16 +83,13 @@ def tell_damaged_files(paths: DataPaths) -> None:
         tell(f"and {len(found) - _NAMED} more damaged files: corpus-audit doctor --deep", style="yellow")
 
 
-def _iterate_answer_lines(answer: Mapping[str, Any]) -> Iterator[str]:
-    from audit_pipeline.report.vocabulary import describe_text_counts
+def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    from audit_pipeline.report.notes import describe_text_counts
 
     if answer["sides"] == "none":
-        yield f"{answer['benchmark']}: {answer['headline']}"
         yield "None of its texts to evaluate is labelled; its scores are in the view scores_with_examples"
         return
-    yield f"{answer['benchmark']}: {answer['headline']}"
-    yield answer["explanation"]
-    if answer["warning"]:
+    if answer["warning"] and answer["documents"] is not None:
         yield f"Few texts: {answer['warning']}"
     yield _format_level_line(answer)
     yield _format_provenance(answer)

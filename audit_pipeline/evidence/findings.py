@@ -29,8 +29,8 @@ class Findings:
 def compute_findings(scores: pa.Table, examples: pa.Table, pair: Pair, split: AssessedSplit, run_id: str) -> Findings:
     """Metrics, comparisons, thresholds, tests and rates of one pair (``scores``: SCORES, ``examples``: EXAMPLES).
 
-    ``split`` is what was assessed on the examples as :func:`relabel_for_comparison` gives them. Where nothing audited is
-    labelled but something is held out, metrics are those of audited against held-out texts, and ``method`` says so.
+    ``split`` is what was assessed on the examples as :func:`relabel_for_comparison` gives them. Where nothing audited
+    is labelled but something is held out, metrics are those of audited against held-out texts, and ``method`` says so.
     Raises DataError as :func:`evaluate` does.
     """
     compared = relabel_against_held_out(examples)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from audit_pipeline.evidence.evaluate_options import PREFERRED
-from audit_pipeline.report.answer_kinds import kind_of
+from audit_pipeline.report.sentences import kind_of
 
 MAX_ANSWERS = 300
 MAX_SECTIONS = 12
@@ -23,7 +23,7 @@ CHOSEN_RULES = (("marginal", 0.05), ("certified", 0.05), ("largest_accuracy", No
 """The threshold that the first screen quotes a rate of: the first of these that there is."""
 
 
-def sort_by_importance(answers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def sort_by_importance(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The answers by what matters: of the present build first, by outcome, by the AUROC that there is at least."""
     return sorted(answers, key=_importance_key)
 

@@ -1,8 +1,7 @@
 """How every picture looks, and a figure as PNG for Dagster or as SVG for a page.
 
 What belongs here: colours, fonts, labels, and turning figures into bytes. What does not: drawing a picture of its own
-kind (plots.py), choosing what to draw (pictures.py, pair_plots.py). Figures are
-made without pyplot, whose state is global.
+kind (plots.py), choosing what to draw (pictures.py). Figures are made without pyplot, whose state is global.
 """
 
 from __future__ import annotations

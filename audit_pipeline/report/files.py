@@ -79,7 +79,7 @@ def build_reports(warehouse: Path, folder: Path, *, include_text: bool = True) -
     with _open_warehouse(warehouse) as connection:
         prepare_connection(connection)
         site = read_site(connection)
-        pages = {model: model_page_path(folder, model) for model in site.models}
+        pages = {model: model_page_path(folder, model) for model in site.results.models}
         names = {model: page.name for model, page in pages.items()}
         written = 0
         for model, page in iterate_model_pages(connection, site, include_text=include_text):

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
 from importlib import resources
@@ -29,27 +28,8 @@ from markupsafe import Markup
 from audit_pipeline.catalogue.paths import DEFAULTS
 from audit_pipeline.evidence.conformal import count_held_out_needed
 from audit_pipeline.metrics.claims import format_claim_level
-from audit_pipeline.report.answer_kinds import SIGNS, Sign
-from audit_pipeline.report.number_format import (
-    amount,
-    count,
-    day,
-    draws,
-    duration,
-    interval,
-    level,
-    moment,
-    number,
-    percent,
-    probability,
-    score,
-    setting,
-    share,
-    side,
-    signed,
-    things,
-    visible,
-)
+from audit_pipeline.report.notes import RULE_IN_WORDS, STEP_IN_WORDS, TEST_IN_WORDS, describe_text_counts
+from audit_pipeline.report.number_format import FILTERS, things
 from audit_pipeline.report.page import ReportPage, brought_sections, sections
 from audit_pipeline.report.pictures import (
     SHADES,
@@ -63,8 +43,8 @@ from audit_pipeline.report.pictures import (
     strip_shapes,
     study_pictures,
 )
-from audit_pipeline.report.summary import is_evidence, is_shown_first, sort_by_kind
-from audit_pipeline.report.vocabulary import Q_LEVEL, STEP_IN_WORDS, TEST_IN_WORDS, describe_text_counts, format_rule
+from audit_pipeline.report.sentences import Q_LEVEL, SIGNS, Sign
+from audit_pipeline.report.summary import group_by_subject
 from audit_pipeline.unlearning.measures import METRIC_IN_WORDS
 
 GLOSSARY = DEFAULTS / "docs" / "glossary.md"
@@ -82,6 +62,8 @@ MOST_DRAWN = 8
 """Answers in the picture of all of them; the table has the others."""
 MOST_COUNTED = 4
 """Rows of documents in that picture."""
+MOST_LISTED = 5
+"""Models on benchmarks whose answers the first screen lists, a line each; the table has all of them."""
 MOST_DOCUMENTS = 20
 """Documents of one audit in view; the others are folded."""
 FIRST_ANSWERS = 3
@@ -108,55 +90,16 @@ def _iterate_layout_files(folder: Traversable, prefix: str = "") -> Iterator[tup
         path = f"{prefix}/{entry.name}"
         if entry.is_dir():
             yield from _iterate_layout_files(entry, path)
-        elif entry.name.endswith((".py", ".j2", ".sql")):
+        elif entry.name.endswith((".py", ".j2", ".sql", ".yaml")):
             yield path, entry
-
-
-@dataclass
-class Subject:
-    """The results of one model on one benchmark or set: from scores, word for word, in answers, and by tests of the
-    whole set."""
-
-    answer: Row | None = None
-    found: Row | None = None
-    said: Row | None = None
-    tests: list[Row] = field(default_factory=list)
-
-    @property
-    def rows(self) -> list[Row]:
-        """Its rows, in the order of the terminal, too."""
-        return sort_by_kind([row for row in (self.answer, *self.tests, self.found, self.said) if row])
-
-    @property
-    def signs(self) -> list[Sign]:
-        """The signs of its rows, each once, in their order."""
-        return list(dict.fromkeys(row["sign"] for row in self.rows))
-
-
-def subjects_of(sections: Mapping[str, Sequence[Row]]) -> list[Subject]:
-    """The subjects of the first screen: reproduced passages first, then evidence of tests, answers, and all others."""
-    (asked,) = sections["first_screen"]
-    tests = [test for test in sections["corpus_tests"] if is_shown_first(test)]
-    answers, searched, chats = sections["answers"], asked["word_for_word"], asked["in_answers"]
-    subjects: dict[tuple[str, str], Subject] = {}
-    reproduced = (row for row in (*searched, *chats) if row["reproduced"])
-    for row in (*reproduced, *filter(is_evidence, tests), *answers, *searched, *chats, *tests):
-        subjects.setdefault((row["model"], row["benchmark"]), Subject())
-    for row in answers:
-        subjects[row["model"], row["benchmark"]].answer = row
-    for row in searched:
-        subjects[row["model"], row["benchmark"]].found = row
-    for row in chats:
-        subjects[row["model"], row["benchmark"]].said = row
-    for test in tests:
-        subjects[test["model"], test["benchmark"]].tests.append(test)
-    return list(subjects.values())
 
 
 def render(page: ReportPage, *, written_at: datetime, pages: Mapping[str, str], data_version: str) -> str:
     """The page as HTML; ``pages`` are the file names of models' pages, beside this one, by model, and ``data_version``
     is a digest of what the page says."""
-    subjects = subjects_of(page.sections)
+    (first,) = page.sections["first_screen"]
+    results = (page.sections["answers"], page.sections["corpus_tests"], first["word_for_word"], first["in_answers"])
+    subjects = group_by_subject(*results)
     signs = Counter(sign for subject in subjects for sign in subject.signs)
     return (
         _build_jinja_environment()
@@ -202,41 +145,18 @@ def _build_jinja_environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(_build_filters())
-    environment.tests.update(shown_first=is_shown_first, evidence=is_evidence)
-    environment.globals.update(_build_globals())
-    return environment
-
-
-def _build_filters() -> dict[str, Callable[..., object]]:
-    """How templates write values, by the names that they use."""
-    return dict[str, Callable[..., object]](
-        amount=amount,
-        count=count,
+    environment.filters.update(
+        FILTERS,
         counted=describe_text_counts,
-        day=day,
-        draws=draws,
-        duration=duration,
-        ends=ends,
-        interval=interval,
-        level=level,
-        moment=moment,
-        number=number,
-        percent=percent,
-        probability=probability,
-        rule=format_rule,
-        score=score,
-        setting=setting,
-        share=share,
-        side=side,
-        signed=signed,
+        rule=lambda name: RULE_IN_WORDS.get(name, spoken(name)),
         spoken=spoken,
         stated=format_claim_level,
-        visible=visible,
         test=lambda name: TEST_IN_WORDS.get(name, spoken(name)),
         step=lambda name: STEP_IN_WORDS.get(name, spoken(name)),
         unlearning=lambda name: METRIC_IN_WORDS.get(name, spoken(name)),
     )
+    environment.globals.update(_build_globals())
+    return environment
 
 
 def _build_globals() -> dict[str, object]:
@@ -261,6 +181,7 @@ def _build_globals() -> dict[str, object]:
         most_drawn=MOST_DRAWN,
         most_counted=MOST_COUNTED,
         most_documents=MOST_DOCUMENTS,
+        most_listed=MOST_LISTED,
         first_answers=FIRST_ANSWERS,
         first_tests=FIRST_TESTS,
         first_command=FIRST_COMMAND,
@@ -268,14 +189,14 @@ def _build_globals() -> dict[str, object]:
 
 
 class Contents:
-    """The table of contents of a page, filled while its sections are rendered: each says its heading once."""
+    """The contents of a page, one row of few words, filled while its sections are rendered."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, str]] = []
 
     def section(self, name: str, heading: str, short: str | None = None) -> Markup:
-        """The opening tag and the heading of a section, and its entry in the contents."""
-        self.entries.append((name, short or heading))
+        """The opening tag and the heading of a section; ``short``: its name in the contents, where it is in there."""
+        self._add(name, short)
         return Markup('<section id="{name}" aria-labelledby="{name}-h">\n<h2 id="{name}-h">{heading}</h2>').format(
             name=name, heading=heading
         )
@@ -283,10 +204,14 @@ class Contents:
     def folded(self, name: str, heading: str, short: str | None = None) -> Markup:
         """The same of a section that is folded: a link to it, or to anything in it, opens it, for browsers open the
         details that hold the target of a link."""
-        self.entries.append((name, short or heading))
+        self._add(name, short)
         return Markup(
             '<details class="section"><summary><h2>{heading}</h2></summary>\n<span class="anchor" id="{name}"></span>'
         ).format(name=name, heading=heading)
+
+    def _add(self, name: str, short: str | None) -> None:
+        if short is not None:
+            self.entries.append((name, short))
 
 
 class Scale:
@@ -328,11 +253,6 @@ def compute_heat_levels(texts: Sequence[Row]) -> dict[float, int]:
 def select_cells(rows: Sequence[Row], down: str, value: object, across: str, column: object) -> list[Row]:
     """The rows of one cell of a table of two columns' values."""
     return [row for row in rows if (row[down], row[across]) == (value, column)]
-
-
-def ends(estimate: Row) -> tuple[float | None, float | None]:
-    """Both ends of an estimate's interval."""
-    return estimate["low"], estimate["high"]
 
 
 def spoken(name: str) -> str:

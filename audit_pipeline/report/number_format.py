@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
+from typing import Any
 
 DASH = "–"
 
@@ -184,5 +185,22 @@ def things(value: int, singular: str, plural: str) -> str:
     """A number of things with its noun."""
     return f"{count(value)} {singular if value == 1 else plural}"
 
+
+def ends(estimate: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Both ends of an estimate's interval."""
+    return estimate["low"], estimate["high"]
+
+
+FILTERS: Mapping[str, Callable[..., object]] = {
+    **{function.__name__: function for function in (amount, count, cut, day, draws, duration, ends, interval, level)},
+    **{function.__name__: function for function in (moment, number, percent, probability, score, setting, share, side)},
+    **{function.__name__: function for function in (signed, visible)},
+    "capitalised": lambda words: capitalise_first(words.strip()),
+    # Of two texts, one a side, how often the first scores higher.
+    "per_hundred": lambda auroc: f"{100 * auroc:.0f}",
+    "interval_words": lambda rate: f"95% interval {percent(rate['low'])} to {percent(rate['high'])}",
+    "minute": lambda value: f"{value.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
+}
+"""How templates write values, by the names that they use."""
 
 _RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")

@@ -2,11 +2,12 @@
 
 What belongs here: finding the sections in the folder sections/, what a query's head says of it, which pages there are,
 the tables that their queries go by, running the queries. What does not: the queries (sections/, sql/), columns that
-Python fills (filled_columns.py), rendering templates (html.py), files (files.py).
+Python makes (sections.py), rendering templates (html.py), files (files.py).
 
-A section is two files of one name, NN_name.sql and NN_name.html.j2; NN is its place on the page. A folder of that name
-holds the parts of its rows, two files each as well: they belong to the row of the same model and benchmark. A column
-in_all says how many rows there would be without a limit; it counts and is no part of a row.
+A section is two files of one name, NN_name.sql and NN_name.html.j2, and where its query is not enough a function
+(sections.py); NN is its place on the page. A folder of that name holds the parts of its rows, two files each as well:
+they belong to the row of the same model and benchmark. A column in_all says how many rows there would be without a
+limit; it counts and is no part of a row.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import cache
 from importlib import resources
@@ -24,12 +25,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import duckdb
-import pyarrow as pa
 
 from audit_pipeline.catalogue.brought import load_brought_stages
 from audit_pipeline.catalogue.contracts import PAIR_STATES
 from audit_pipeline.report import choice
-from audit_pipeline.report.filled_columns import TYPES, fill_columns
+from audit_pipeline.report.sections import SECTION_FUNCTIONS, Results, describe_results
 from audit_pipeline.unlearning.measures import METRIC_IN_WORDS
 from audit_pipeline.warehouse.query import open_read_only
 
@@ -124,14 +124,12 @@ class ReportPage:
 class Site:
     """What all pages share, read once.
 
-    ``answers``: of every pair. ``controls`` are the models that were trained here: each has its own page and a row in
-    the instrument check, and no answer among those of audited models. ``models``: those that have a page, for an
-    answer, a test of a whole set, a search for passages, or what it was asked in words.
+    ``results``: of every model. ``controls`` are the models that were trained here: each has its own page and a row in
+    the instrument check, and no answer among those of audited models.
     """
 
-    answers: Sequence[Row]
-    controls: frozenset[str] = field(default_factory=frozenset)
-    models: Sequence[str] = ()
+    results: Results
+    controls: frozenset[str] = frozenset()
     findings: int = 0
     gaps: int = 0
 
@@ -141,85 +139,64 @@ def count_left_out_rows(sections: Mapping[str, Rows]) -> dict[str, int]:
     return {name: rows.more for name, rows in sections.items()}
 
 
-def query_rows(connection: Connection, sql: str, *, filled_as: str = "") -> list[dict[str, Any]]:
-    """The rows of a query; a number that is not finite is None, because JSON has no other word for it.
-
-    ``filled_as``: the section or table whose columns Python fills (filled_columns.py); columns for that alone are left
-    out.
-    """
+def query_rows(connection: Connection, sql: str) -> list[dict[str, Any]]:
+    """The rows of a query; a number that is not finite is None, because JSON has no other word for it."""
     # Not connection.sql, which plans every query twice.
     result = connection.execute(sql)
     columns = [name for name, *_ in result.description]
-    rows = [dict(zip(columns, row, strict=True)) for row in result.fetchall()]
-    fill_columns(filled_as, rows)
-    return [
-        _replace_non_finite({name: value for name, value in row.items() if not name.startswith("_")}) for row in rows
-    ]
+    return [_replace_non_finite(dict(zip(columns, row, strict=True))) for row in result.fetchall()]
 
 
 def prepare_connection(connection: Connection) -> None:
-    """Make the types and macros of the queries, and the tables of what is concluded (answers.sql)."""
-    for name, definition in TYPES.items():
-        connection.execute(f"CREATE TEMP TYPE {name} AS {definition}")
+    """Make the macros of the queries, and the tables of what was found (answers.sql, site.sql)."""
     connection.execute(_read_sql("macros"))
     for macro in _PLACES:
         connection.execute(f"CREATE TEMP MACRO {macro}")
     connection.execute(f"CREATE TEMP TABLE options AS {_read_sql('options')}")
     connection.execute(_read_sql("answers"))
-    for table in ("tests", "extraction_counts", "chat_counts"):
-        _fill_table(connection, table)
-
-
-def _fill_table(connection: Connection, table: str) -> None:
-    """Fill the columns of a table that Python fills, for queries that read them."""
-    found = connection.sql(f"FROM {table}").to_arrow_table()
-    rows = found.to_pylist()
-    fill_columns(table, rows)
-    connection.execute(f"TRUNCATE {table}")
-    connection.from_arrow(pa.Table.from_pylist(rows, schema=found.schema)).insert_into(table)
 
 
 def read_site(connection: Connection) -> Site:
     """What all pages share, of a connection that is prepared."""
     connection.execute(_read_sql("site"))
-    _fill_table(connection, "instrument_checks")
-    answers = query_rows(connection, "FROM answers")
-    with_results = {
-        row["model"]
-        for row in query_rows(
-            connection,
-            "SELECT model FROM tests UNION SELECT model FROM extraction_counts UNION SELECT model FROM chat_counts",
-        )
-    }
+    checks = query_rows(connection, "SELECT * EXCLUDE (place) FROM instrument_checks ORDER BY place")
     return Site(
-        answers=answers,
+        results=_read_results(connection, checks),
         controls=frozenset(row["model"] for row in query_rows(connection, "FROM control_models")),
-        models=sorted({row["model"] for row in answers} | with_results),
         findings=query_rows(connection, "SELECT count(*) AS n FROM leaderboard")[0]["n"],
         gaps=query_rows(connection, "SELECT count(*) AS n FROM gaps")[0]["n"],
     )
 
 
+def _read_results(connection: Connection, checks: Sequence[dict[str, Any]] = ()) -> Results:
+    queries = ("FROM answers", "FROM tests ORDER BY place", "FROM extraction_counts", "FROM chat_counts")
+    answers, tests, searches, chats = (query_rows(connection, query) for query in queries)
+    return describe_results(answers, tests, searches, chats, checks)
+
+
 def iterate_model_pages(connection: Connection, site: Site, *, include_text: bool) -> Iterator[tuple[str, ReportPage]]:
     """Every model's page, one after the other."""
-    most = choice.max_sections_per_model(len(site.models))
-    for model in site.models:
-        answers = choice.sort_by_importance([answer for answer in site.answers if answer["model"] == model])
-        yield model, _read_page(connection, answers, model=model, sections_shown=most, include_text=include_text)
+    most = choice.max_sections_per_model(len(site.results.models))
+    for model in site.results.models:
+        own = site.results.select(lambda name, model=model: name == model)  # type: ignore[misc]
+        yield model, _read_page(connection, own, model=model, sections_shown=most, include_text=include_text)
 
 
 def read_page_across_models(connection: Connection, site: Site, *, include_text: bool) -> ReportPage:
     """The page across models: every answer, and the evidence for all of them."""
-    answers = choice.sort_by_importance([answer for answer in site.answers if answer["model"] not in site.controls])
-    return _read_page(connection, answers, model=None, sections_shown=0, include_text=include_text)
+    audited = site.results.select(lambda name: name not in site.controls)
+    return _read_page(connection, audited, model=None, sections_shown=0, include_text=include_text)
 
 
 def _read_page(
-    connection: Connection, answers: Sequence[Row], *, model: str | None, sections_shown: int, include_text: bool
+    connection: Connection, results: Results, *, model: str | None, sections_shown: int, include_text: bool
 ) -> ReportPage:
     """The page of a ``model``, or across models (None), with the rows of every section."""
-    create_page_tables(connection, answers, model=model, sections_shown=sections_shown, include_text=include_text)
-    rows = {section.name: _query_section_rows(connection, section) for section in sections()}
+    results = replace(results, answers=choice.sort_by_importance(results.answers))
+    create_page_tables(
+        connection, results.answers, model=model, sections_shown=sections_shown, include_text=include_text
+    )
+    rows = {section.name: _query_section_rows(connection, section, results) for section in sections()}
     return ReportPage("across" if model is None else "model", rows["first_screen"][0]["heading"], include_text, rows)
 
 
@@ -252,29 +229,35 @@ class Conclusions(NamedTuple):
     in_answers: Mapping[str, Row]
 
 
+_SEARCH_WORDS = (
+    *("outcome", "sign", "question", "headline", "explanation", "how_sure", "what_would_change", "claim"),
+    *("claim_in_words", "calibration_in_words"),
+)
+
+
 def read_conclusions(warehouse: Path, model: str) -> Conclusions:
     """What is concluded of a model; raises DataError where there is no warehouse that can be read."""
     with open_read_only(warehouse) as connection:
         prepare_connection(connection)
-        answers = query_rows(connection, "FROM answers", filled_as="answers")
-        tests = query_rows(connection, "SELECT * EXCLUDE (run_id, place) FROM tests ORDER BY place")
-        searches = query_rows(connection, "SELECT model, benchmark, conclusion, tried, planned FROM extraction_counts")
-        chats = query_rows(connection, "SELECT model, benchmark, conclusion FROM chat_counts")
+        results = _read_results(connection).select(lambda name: name == model)
+
+    def take(row: Row, *more: str) -> dict[str, Any]:
+        return plain({name: row[name] for name in (*_SEARCH_WORDS, *more)})
+
     return Conclusions(
-        answers={row["benchmark"]: plain(row) for row in answers if row["model"] == model},
-        tests=[plain(row) for row in tests if row["model"] == model],
+        answers={row["benchmark"]: plain(row) for row in results.answers},
+        tests=[plain({name: row[name] for name in row if name not in ("run_id", "place")}) for row in results.tests],
         word_for_word={
-            row["benchmark"]: plain({**row["conclusion"], "tried": row["tried"], "planned": row["planned"]})
-            for row in searches
-            if row["model"] == model
+            row["benchmark"]: take(row, "set_apart_in_words", "tried", "planned") for row in results.searches
         },
-        in_answers={row["benchmark"]: plain(row["conclusion"]) for row in chats if row["model"] == model},
+        in_answers={row["benchmark"]: take(row, "unanswered_in_words") for row in results.chats},
     )
 
 
 def plain(row: Row) -> dict[str, Any]:
-    """A row as JSON has it."""
-    known: dict[str, Any] = json.loads(json.dumps(row, default=_encode_date))
+    """A row as JSON has it, without the columns that are for Python alone."""
+    shown = {name: value for name, value in row.items() if not name.startswith("_")}
+    known: dict[str, Any] = json.loads(json.dumps(shown, default=_encode_date))
     return known
 
 
@@ -286,18 +269,25 @@ def read_named_headline(connection: Connection, model: str, benchmark: str) -> s
     return named
 
 
-def _query_section_rows(connection: Connection, section: SectionFiles) -> Rows:
-    found = _build_rows(query_rows(connection, section.sql, filled_as=section.name))
+def _query_section_rows(connection: Connection, section: SectionFiles, results: Results) -> Rows:
+    found = _complete_rows(query_rows(connection, section.sql), section.name, results)
     for part in section.parts if found else ():
         of_pairs: dict[Pair, list[dict[str, Any]]] = {}
-        for row in query_rows(connection, part.sql, filled_as=part.name):
+        for row in _complete_rows(query_rows(connection, part.sql), part.name, results):
             of_pairs.setdefault((row.pop("model"), row.pop("benchmark")), []).append(row)
         for row in found:
             row[part.name] = _build_rows(of_pairs.get((row["model"], row["benchmark"]), []))
     if section.parts:
         for row in found:
             row["left_out"] = count_left_out_rows({part.name: row[part.name] for part in section.parts})
-    return found
+    return _build_rows(found)
+
+
+def _complete_rows(rows: list[dict[str, Any]], section: str, results: Results) -> list[dict[str, Any]]:
+    """The rows with what Python makes of them, without the columns that are for that alone."""
+    if rows and section in SECTION_FUNCTIONS:
+        SECTION_FUNCTIONS[section](rows, results)
+    return [{name: value for name, value in row.items() if not name.startswith("_")} for row in rows]
 
 
 def _build_rows(rows: list[dict[str, Any]]) -> Rows:

@@ -1,13 +1,13 @@
 """The answer of one pair, from the tables of its findings: a row of PAIR_ANSWERS, which terminal, report and UI read.
 
-What belongs here: the arguments of the rules (answer.py, brief.py), taken from those tables, and their outcome as a
-row. What does not: the rules; reading and writing the tables (operate/stages/evaluations.py).
+What belongs here: the findings that the rules go by (findings.py), taken from those tables, and the answer as a row.
+What does not: the rules (answer.py); reading and writing the tables (operate/stages/evaluations.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,19 +17,16 @@ from audit_pipeline.evidence.evaluate_options import choose_headline_detector
 from audit_pipeline.evidence.sides import is_against_held_out
 from audit_pipeline.metrics.claims import find_claim_source, warn_of_few_texts
 from audit_pipeline.report.answer import benjamini_yekutieli_factor, build_answer, smallest_q
-from audit_pipeline.report.answer_kinds import kind_of
-from audit_pipeline.report.brief import brief_of
 from audit_pipeline.report.choice import CHOSEN_RULES, classify_headline_choice
-from audit_pipeline.report.vocabulary import (
+from audit_pipeline.report.findings import (
     OPPOSITE,
-    Q_LEVEL,
     DetectorFindings,
     Estimate,
     PairFindings,
-    ScoreOrigin,
     ShelfDocuments,
     Sides,
 )
+from audit_pipeline.report.sentences import Q_LEVEL
 from audit_pipeline.separability.blind_controls import NAME as BLIND_CONTROL
 
 Row = Mapping[str, Any]
@@ -74,18 +71,15 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: AskedPai
     # Where every text is labelled, the rates are of both sides together.
     quoted = _find_quoted_rate(tables["contamination_rates"].to_pylist(), setting) if pair_facts.audited else None
     found = _collect_findings(evaluated, tests, setting, pair_facts, whole_set, quoted)
-    words = build_answer(found)
     documents = found.documents
     detector, parameters = setting or (None, None)
     return {
         "model": pair.model,
         "benchmark": pair.benchmark,
-        "sign": kind_of(words.outcome).sign,
-        **asdict(words),
-        **asdict(brief_of(pair_facts.model_title, pair_facts.benchmark_title, words.outcome, found)),
+        **build_answer(found, pair_facts.model_title, pair_facts.benchmark_title),
         "sides": found.sides,
         "claim_level": found.claim_level,
-        "claim_stated_by": found.origin.stated_by,
+        "claim_stated_by": found.stated_by,
         "split_verdict": found.split_verdict,
         "detector": detector,
         "detector_chosen": chosen,
@@ -144,10 +138,8 @@ def _collect_findings(
         flagged_alpha=None if quoted is None else quoted["alpha"],
         warning=warning,
         fewest_groups=None if of_board is None or of_board.value is None else pair_facts.fewest_groups,
-        origin=ScoreOrigin(
-            pair_facts.handed_over,
-            find_claim_source(level, pair_facts.design_stated_by, None if blind is None else blind.value),
-        ),
+        handed_over=pair_facts.handed_over,
+        stated_by=find_claim_source(level, pair_facts.design_stated_by, None if blind is None else blind.value),
         design=pair_facts.design,
         member_before=pair_facts.member_before,
         nonmember_from=pair_facts.nonmember_from,

@@ -15,24 +15,15 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from audit_pipeline.metrics.claims import REPRODUCED_FROM
 from audit_pipeline.report.drawing import as_svg
+from audit_pipeline.report.findings import Sides
 from audit_pipeline.report.number_format import level, number
-from audit_pipeline.report.picture_data import SIDES, IntervalRow, RocCurve, ScorePanel, Spread, StudyPanel
-from audit_pipeline.report.plots import (
-    draw_low_fpr_roc,
-    draw_probability_curves,
-    draw_reached_shares,
-    draw_roc_curves,
-    draw_rung_curves,
-    draw_score_histograms,
-    draw_study_panels,
-)
-from audit_pipeline.report.vocabulary import Sides
+from audit_pipeline.report.picture_data import SIDES
+from audit_pipeline.report.plots import Line, draw_lines, draw_low_fpr_roc, draw_roc_curves, draw_score_histogram
 
 STRIP_WIDTH, STRIP_HEIGHT = 720, 14
 """Of the picture that holds a strip, in its own units."""
@@ -93,15 +84,11 @@ SIDE_NAMES: dict[Sides, tuple[str, str]] = {
 def roc_pictures(finding: Row) -> Sequence[Markup]:
     """ROC curves of a pair, whole and their corner of few false positives; each by itself, so that a narrow page puts
     them under each other."""
-    sides, smallest = SIDE_NAMES[finding["sides"]], finding["smallest_fpr"]
-    curves = [
-        RocCurve(row["detector"], np.asarray(row["fpr"]), np.asarray(row["tpr"]), row["auroc"], row["answers"])
-        for row in finding["curves"]
-    ]
+    sides, smallest, curves = SIDE_NAMES[finding["sides"]], finding["smallest_fpr"], finding["curves"]
     if not curves:
         return ()
     title = f"ROC curves of {_format_pair_name(finding)}"
-    aurocs = ", ".join(f"{curve.label} {number(curve.auroc)}" for curve in curves)
+    aurocs = ", ".join(f"{curve['detector']} {number(curve['auroc'])}" for curve in curves)
     nothing = f" Below {level(smallest)} nothing can be resolved." if smallest else ""
     return (
         _to_svg_markup(draw_roc_curves(curves, sides=sides), title, f"AUROC: {aurocs}."),
@@ -118,7 +105,7 @@ def spread_pictures(finding: Row) -> Sequence[Markup]:
     sides = SIDE_NAMES[finding["sides"]]
     return [
         _to_svg_markup(
-            draw_score_histograms([ScorePanel(row["detector"], _to_spread(row))], sides=sides),
+            draw_score_histogram(row, sides=sides),
             f"Spread of the scores of {row['detector']} of {_format_pair_name(finding)}",
             f"The share of {sides[0]} texts and of {sides[1]} texts at each score.",
         )
@@ -127,33 +114,44 @@ def spread_pictures(finding: Row) -> Sequence[Markup]:
 
 
 def study_pictures(study: Row) -> Sequence[Markup]:
-    """AUROC over each setting that a study varied."""
-    return [
-        _to_svg_markup(
-            draw_study_panels(
-                [StudyPanel(panel["setting"], panel["places"], [_to_line(line) for line in panel["lines"]])]
-            ),
-            f"AUROC over {panel['setting']} in the study {study['name']}",
+    """AUROC over each setting that a study varied (Shi et al. 2024, figure 5)."""
+    pictures = []
+    for panel in study["panels"]:
+        lines = [
+            (line["detector"], [(point["place"], point["auroc"]) for point in line["points"]])
+            for line in panel["lines"]
+        ]
+        x_label = panel["setting"].replace("_", " ")
+        figure = draw_lines(
+            lines, panel["places"], y_label="AUROC", x_label=x_label, y_limits=(0.4, 1.02), mark=0.5, size=(3.5, 2.8)
         )
-        for panel in study["panels"]
-    ]
+        pictures.append(_to_svg_markup(figure, f"AUROC over {panel['setting']} in the study {study['name']}"))
+    return pictures
 
 
 def curve_pictures(control: Row) -> Sequence[Markup]:
-    """What the models of a control give word for word, over how many times its exposed model read a text."""
-    lines = [("trained on the texts", control["exposed"]), ("control model", control["twin"])]
+    """What the models of a control give word for word, over how many times its exposed model read a text: the share of
+    texts with a passage of p ≥ 0.001, and the decimal logarithm of the median text's strongest passage."""
+    models = [("trained on the texts", control["exposed"]), ("control model", control["twin"])]
+    readings = sorted({point["occurrences"] for _, points in models for point in points})
+    places = [str(times) for times in readings]
     about = f"over how many times they were read, control {control['control']} on {control['benchmark']}"
+    read = "times that the trained model read the text"
+    shares: list[Line] = [
+        (name, [(str(point["occurrences"]), point["reached"]) for point in points]) for name, points in models
+    ]
+    strongest: list[Line] = [
+        (name, [(str(point["occurrences"]), _without_interval(point["log10_p"])) for point in points])
+        for name, points in models
+    ]
+    share_label, strongest_label = "texts with a passage of p ≥ 0.001", "log₁₀ p of the strongest passage (median)"
     return (
         _to_svg_markup(
-            draw_reached_shares(
-                [(label, [_to_reached_interval(point) for point in points]) for label, points in lines]
-            ),
+            draw_lines(shares, places, y_label=share_label, x_label=read, y_limits=(-0.03, 1.03), is_rate=True),
             f"Texts with a passage of p ≥ 0.001 {about}",
         ),
         _to_svg_markup(
-            draw_probability_curves(
-                [(label, [_to_log10_p_interval(point) for point in points]) for label, points in lines]
-            ),
+            draw_lines(strongest, places, y_label=strongest_label, x_label=read, mark=math.log10(REPRODUCED_FROM)),
             f"Probability of a text's strongest passage {about}",
         ),
     )
@@ -164,46 +162,28 @@ def rung_pictures(rungs: Sequence[Row], benchmark: str) -> Sequence[Markup]:
 
     ``rungs``: rows of the part rungs, from the least to the most that was given."""
     known = [row for row in rungs if row["longest_mean"] is not None]
-    if len({row["rung"] for row in known}) < 2:
+    places = list(dict.fromkeys(row["rung"] for row in known))
+    if len(places) < 2:
         return ()
     lines = [
-        (name, [IntervalRow(row["rung"], row["longest_mean"], None, None) for row in known if row["side"] == side])
+        (name, [(row["rung"], _without_interval(row["longest_mean"])) for row in known if row["side"] == side])
         for name, side in (("audited", "audited"), ("held-out", "held_out"))
     ]
     said = "; ".join(
         f"{row['rung']}, {row['side'].replace('_', '-')}: {row['longest_mean']:.1f} words" for row in known
     )
-    return (
-        _to_svg_markup(
-            draw_rung_curves([line for line in lines if line[1]]),
-            f"Longest run of words that came back of the documents of {benchmark}, by rung",
-            f"{said}.",
-        ),
-    )
+    y_label = "longest run in words, mean of documents"
+    figure = draw_lines([line for line in lines if line[1]], places, y_label=y_label, y_limits=(0, None))
+    title = f"Longest run of words that came back of the documents of {benchmark}, by rung"
+    return (_to_svg_markup(figure, title, f"{said}."),)
 
 
-def _to_reached_interval(point: Row) -> IntervalRow:
-    reached = point["reached"]
-    return IntervalRow(str(point["occurrences"]), reached["value"], reached["low"], reached["high"])
-
-
-def _to_log10_p_interval(point: Row) -> IntervalRow:
-    return IntervalRow(str(point["occurrences"]), point["log10_p"], None, None)
+def _without_interval(value: float | None) -> Row:
+    return {"value": value, "low": None, "high": None}
 
 
 def _format_pair_name(finding: Row) -> str:
     return f"{finding['model']} on {finding['benchmark']}"
-
-
-def _to_spread(row: Row) -> Spread:
-    return Spread(np.asarray(row["edges"]), np.asarray(row["members"]), np.asarray(row["nonmembers"]))
-
-
-def _to_line(line: Row) -> tuple[str, list[IntervalRow]]:
-    points = [(point["place"], point["auroc"]) for point in line["points"]]
-    return line["detector"], [
-        IntervalRow(place, auroc["value"], auroc["low"], auroc["high"]) for place, auroc in points
-    ]
 
 
 def _to_svg_markup(figure: Figure, title: str, description: str = "") -> Markup:

@@ -137,7 +137,8 @@ def test_from_a_folder_to_the_report_and_again_with_more(
     assert "(as it was)" in again.stdout
     assert "To run: nothing, all of it is in the cache." in again.stdout
     assert "everything is up to date, nothing is run" in again.stderr
-    assert "own_files_64: Nothing found word for word in 3 documents; the search would have found" in again.stdout
+    assert "own_files_64: Nothing found word for word in 3 documents." in again.stdout
+    assert "The search would have found a passage that the model gives" in again.stdout
 
     more = said(check("books", "--model", "tiny", "--held-out", "new", "--members", "old", "--json"))
     assert more["written"] == ["sources.yaml", "benchmarks.yaml"]

@@ -57,7 +57,8 @@ def test_scores_of_ones_own_become_findings_and_a_report(tmp_path: Path) -> None
     folder = DataPaths(tmp_path / "mine_findings")
     assert "AUROC" in done.stdout
     assert "mine: 5 of 10 documents stand out: worth a closer look." in done.stdout
-    assert "mine: This test could not have found anything: the audited texts are of 10 groups" in done.stdout
+    assert "mine: No conclusion: this test could not be made." in done.stdout
+    assert "This test could not have found anything: the audited texts are of 10 groups" in done.stdout
     assert f"Report: {folder.report}" in done.stdout
     assert "no column 'text'" in done.stderr
     tests = query_warehouse(folder.warehouse, "FROM current_group_tests ORDER BY p_value").to_pylist()
@@ -237,4 +238,5 @@ def test_an_ordered_test_set(workspace: Workspace) -> None:
     few.write_text("\n".join(lines[:3]), encoding="utf-8")
     refused = workspace.run("test", "ordered", "--model", "tiny", "--items", few)
     assert refused.exit_code == 0
-    assert "few: This test could not have found anything: the test needs at least 33 items" in refused.stdout
+    assert "few: No conclusion: this test could not be made." in refused.stdout
+    assert "This test could not have found anything: the test needs at least 33 items" in refused.stdout

@@ -70,23 +70,12 @@ def write_shelf(folder: Folder, *, held_out: int = CALIBRATION_BOOKS) -> None:
         for part in range(TEXTS_A_BOOK if audited else 1):
             text = f"{words} {folder.words(40)}".strip()
             document = f"shelf:books:{place}"
-            rows.append(
-                {
-                    "example_id": example_id(SHELF, document, f"{place} {part}"),
-                    "benchmark": SHELF,
-                    "document_id": document,
-                    "text": text,
-                    "context": None,
-                    "label": None if audited else 0,
-                    "split": "evaluation" if audited else "calibration",
-                    "published": date(1990, 1, 1) if audited else date(2026, 1, 1),
-                    "words": len(text.split()),
-                    "language": language,
-                    "collection": "shelf" if audited else "held out",
-                    "group": group,
-                    "run_id": "run-examples",
-                }
-            )
+            side = {"label": None, "split": "evaluation", "collection": "shelf", "published": date(1990, 1, 1)}
+            if not audited:
+                side = {"label": 0, "split": "calibration", "collection": "held out", "published": date(2026, 1, 1)}
+            texts = {"text": text, "context": None, "words": len(text.split()), "language": language, "group": group}
+            names = {"example_id": example_id(SHELF, document, f"{place} {part}"), "document_id": document}
+            rows.append({"benchmark": SHELF, "run_id": "run-examples", **names, **texts, **side})
     folder.examples[SHELF] = rows
     write_table(folder.paths.examples(SHELF), table_from_rows(rows, EXAMPLES))
     folder.write_lineage("examples", SHELF, "run-examples", DAY, benchmark_digest=digest(SHELF))
@@ -104,16 +93,8 @@ def write_shelf(folder: Folder, *, held_out: int = CALIBRATION_BOOKS) -> None:
     pair, run = Pair(SHELF, MODEL), "run-shelf"
     scores = [
         {
-            "example_id": row["example_id"],
-            "model": MODEL,
-            "benchmark": SHELF,
-            "detector": detector,
-            "parameters": K if detector.startswith("min_k") else "{}",
-            "is_default": True,
+            **{**of_run(run), **by(detector), "example_id": row["example_id"], "status": "ok", "reason": None},
             "score": chance.gauss(1.6 if row["group"] in BOOKS[:3] else 0.0, 1.0),
-            "status": "ok",
-            "reason": None,
-            "run_id": run,
         }
         for row in rows
         for detector in DETECTORS
@@ -131,6 +112,15 @@ def write_shelf(folder: Folder, *, held_out: int = CALIBRATION_BOOKS) -> None:
     write_rows(folder, "decisions", pair, run, decisions(SHELF, run))
     lit = [next(row for row in rows if row["group"] == book) for book in (*BOOKS[2:5], BOOKS[0])]
     write_rows(folder, "highlights", pair, run, [highlight(SHELF, run, place, row) for place, row in enumerate(lit, 1)])
+
+
+def of_run(run: str, benchmark: str = SHELF) -> dict[str, object]:
+    return {"model": MODEL, "benchmark": benchmark, "run_id": run}
+
+
+def by(detector: str) -> dict[str, object]:
+    """A detector at its defaults."""
+    return {"detector": detector, "parameters": K if detector.startswith("min_k") else "{}", "is_default": True}
 
 
 METRICS: Mapping[str, float | None] = {
@@ -158,79 +148,41 @@ def evaluation(
 ) -> dict[str, object]:
     how = "not resolvable with 300 groups of non-members" if value is None else "95% interval, made up"
     return {
-        "model": MODEL,
-        "benchmark": benchmark,
-        "detector": detector,
-        "parameters": K if detector.startswith("min_k") else "{}",
-        "is_default": True,
-        "n_members": n_members,
-        "n_nonmembers": n_nonmembers,
-        "n_groups": 320,
-        "n_not_scored": 0,
-        "metric": metric,
-        "value": value,
+        **{**of_run(run, benchmark), **by(detector), "metric": metric, "value": value},
+        **{"n_members": n_members, "n_nonmembers": n_nonmembers, "n_groups": 320, "n_not_scored": 0},
         "ci_low": None if value is None else value - 0.06,
         "ci_high": None if value is None else min(1.0, value + 0.06),
         "method": f"{AGAINST_HELD_OUT}; {how}" if against_held_out else how,
-        "split_verdict": verdict,
-        "claim_level": level,
-        "run_id": run,
+        **{"split_verdict": verdict, "claim_level": level},
     }
 
 
 def group_tests(run: str, held_out: int) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
-    for detector, parameters in (ANSWERING, ("loss", "{}")):
-        for place, book in enumerate(BOOKS):
-            p_value = max(1, place * place // 2) / (held_out + 1)
-            rows.append(
-                {
-                    "model": MODEL,
-                    "benchmark": SHELF,
-                    "group": book,
-                    "collection": "shelf",
-                    "label": None,
-                    "detector": detector,
-                    "parameters": parameters,
-                    "is_default": True,
-                    "n_texts": TEXTS_A_BOOK,
-                    "n_compared": 1,
-                    "statistic": 1.7 - place / 10,
-                    "p_value": min(1.0, p_value),
-                    "q_bh": min(1.0, 2 * p_value),
-                    "q_by": 0.024 if place < 3 else min(1.0, 0.2 + place / 20),
-                    "q_ledger": 0.061 if place < 3 else min(1.0, 0.4 + place / 20),
-                    "n_calibration_groups": held_out,
-                    "n_tests": len(BOOKS),
-                    "n_ledger": 2 * len(BOOKS),
-                    "claim_level": "screening only",
-                    "method": "conformal p-value of the mean of one text a book",
-                    "direction": None,
-                    "run_id": run,
-                }
-            )
-    return rows
+    return [
+        {
+            **{**of_run(run), **by(detector), "group": book, "collection": "shelf", "label": None, "direction": None},
+            **{"n_texts": TEXTS_A_BOOK, "n_compared": 1, "n_tests": len(BOOKS), "n_ledger": 2 * len(BOOKS)},
+            **{"statistic": 1.7 - place / 10, "p_value": min(1.0, p_value), "q_bh": min(1.0, 2 * p_value)},
+            "q_by": 0.024 if place < 3 else min(1.0, 0.2 + place / 20),
+            "q_ledger": 0.061 if place < 3 else min(1.0, 0.4 + place / 20),
+            **{"n_calibration_groups": held_out, "claim_level": "screening only"},
+            "method": "conformal p-value of the mean of one text a book",
+        }
+        for detector in (ANSWERING[0], "loss")
+        for place, book in enumerate(BOOKS)
+        for p_value in (max(1, place * place // 2) / (held_out + 1),)
+    ]
 
 
 def rates(run: str) -> list[dict[str, object]]:
     named = [("benchmark", SHELF), ("collection", "shelf"), *(("group", book) for book in BOOKS)]
     return [
         {
-            "model": MODEL,
-            "benchmark": SHELF,
-            "unit": unit,
-            "name": name,
-            "detector": ANSWERING[0],
-            "parameters": ANSWERING[1],
-            "is_default": True,
-            "rule": rule,
-            "alpha": alpha,
+            **{**of_run(run), **by(ANSWERING[0]), "unit": unit, "name": name, "rule": rule, "alpha": alpha},
             "n_texts": TEXTS_A_BOOK if unit == "group" else TEXTS_A_BOOK * len(BOOKS),
-            "n_groups": 1 if unit == "group" else len(BOOKS),
-            "n_flagged": 2,
+            **{"n_groups": 1 if unit == "group" else len(BOOKS), "n_flagged": 2, "claim_level": "screening only"},
             "flagged": (share := max(0.02, 0.6 - place / 15)),
-            "flagged_low": max(0.0, share - 0.15),
-            "flagged_high": min(1.0, share + 0.2),
+            **{"flagged_low": max(0.0, share - 0.15), "flagged_high": min(1.0, share + 0.2)},
             **{"fpr": 0.05, "fpr_low": 0.03, "fpr_high": 0.08, "tpr": 0.6, "tpr_low": 0.5, "tpr_high": 0.7},
             "status": "refused" if place % 4 == 3 else "ok",
             "reason": "no calibration members are named" if place % 4 == 3 else None,
@@ -238,40 +190,36 @@ def rates(run: str) -> list[dict[str, object]]:
             "corrected_low": None if place % 4 == 3 else max(0.0, share - 0.2),
             "corrected_high": None if place % 4 == 3 else min(1.0, share + 0.35),
             "assumption": "members of the calibration set score as the audited texts would, had they been read",
-            "claim_level": "screening only",
-            "run_id": run,
         }
         for rule, alpha in (("marginal", 0.05), ("certified", 0.01))
         for place, (unit, name) in enumerate(named)
     ]
 
 
+NEEDS_MORE = "59 calibration groups are needed for 5%, there are 12"
+
+
 def decisions(benchmark: str, run: str) -> list[dict[str, object]]:
     return [
         {
-            "model": MODEL,
-            "benchmark": benchmark,
-            "detector": detector,
-            "parameters": K if detector.startswith("min_k") else "{}",
-            "is_default": True,
-            "rule": rule,
-            "alpha": alpha,
-            "threshold": None if refused else 0.8,
-            "status": "refused" if refused else "ok",
-            "reason": "59 calibration groups are needed for 5%, there are 12" if refused else None,
-            "n_calibration_groups": 12,
-            "n_calibration_nonmembers": 12,
-            "n_calibration_members": 12,
-            "n_nonmembers": 24,
-            "fpr": None if refused else 0.042,
-            "fpr_low": None if refused else 0.001,
-            "fpr_high": None if refused else 0.211,
-            "n_members": 24,
-            "tpr": None if refused else 0.25,
-            "tpr_low": None if refused else 0.098,
-            "tpr_high": None if refused else 0.467,
+            **{
+                **of_run(run, benchmark),
+                **by(detector),
+                "rule": rule,
+                "alpha": alpha,
+                "n_nonmembers": 24,
+                "n_members": 24,
+            },
+            **{"n_calibration_groups": 12, "n_calibration_nonmembers": 12, "n_calibration_members": 12},
+            **{"status": "ok", "reason": None, "threshold": 0.8, "fpr": 0.042, "fpr_low": 0.001, "fpr_high": 0.211},
+            **{"tpr": 0.25, "tpr_low": 0.098, "tpr_high": 0.467},
             "method": "order statistic of the calibration non-members; Clopper-Pearson",
-            "run_id": run,
+            **(
+                dict.fromkeys(("threshold", "fpr", "fpr_low", "fpr_high", "tpr", "tpr_low", "tpr_high"))
+                if refused
+                else {}
+            ),
+            **({"status": "refused", "reason": NEEDS_MORE} if refused else {}),
         }
         for detector in ("loss", "min_k_plus_plus")
         for rule, alpha, refused in (
@@ -286,22 +234,11 @@ def decisions(benchmark: str, run: str) -> list[dict[str, object]]:
 def comparisons(benchmark: str, run: str) -> list[dict[str, object]]:
     return [
         {
-            "model": MODEL,
-            "benchmark": benchmark,
-            "detector": "min_k_plus_plus",
-            "parameters": K,
-            "other": other,
-            "other_parameters": "{}",
-            "n_members": 24,
-            "n_nonmembers": 24,
-            "n_groups": 12,
-            "difference": difference,
-            "standard_error": 0.031,
-            "ci_low": difference - 0.06,
-            "ci_high": difference + 0.06,
-            "p_value": 0.0004 if other == "loss" else 0.62,
+            **{**of_run(run, benchmark), "detector": "min_k_plus_plus", "parameters": K},
+            **{"other": other, "other_parameters": "{}", "n_members": 24, "n_nonmembers": 24, "n_groups": 12},
+            **{"difference": difference, "ci_low": difference - 0.06, "ci_high": difference + 0.06},
+            **{"standard_error": 0.031, "p_value": 0.0004 if other == "loss" else 0.62},
             "method": "1000 paired resamples of groups",
-            "run_id": run,
         }
         for other, difference in (("loss", 0.12), ("zlib", -0.02), ("blind_control", 0.08))
     ]
@@ -310,19 +247,12 @@ def comparisons(benchmark: str, run: str) -> list[dict[str, object]]:
 def calibration_checks(benchmark: str, run: str) -> list[dict[str, object]]:
     return [
         {
-            "model": MODEL,
-            "benchmark": benchmark,
-            "detector": "min_k_plus_plus",
-            "parameters": K,
-            "rule": rule,
-            "alpha": alpha,
-            "splits": 200,
-            "n_groups": 12,
+            **{**of_run(run, benchmark), "detector": "min_k_plus_plus", "parameters": K},
+            **{"rule": rule, "alpha": alpha, "splits": 200, "n_groups": 12},
             "mean_fpr": None if alpha == 0.01 else alpha * 0.9,
             "standard_error": None if alpha == 0.01 else 0.002,
             "over_alpha": None if alpha == 0.01 else 0.37,
             "reason": "too few groups" if alpha == 0.01 else None,
-            "run_id": run,
         }
         for rule in ("marginal", "certified")
         for alpha in (0.1, 0.05, 0.01)
@@ -332,21 +262,13 @@ def calibration_checks(benchmark: str, run: str) -> list[dict[str, object]]:
 def corpus_tests(run: str) -> list[dict[str, object]]:
     return [
         {
-            "model": MODEL,
-            "benchmark": SHELF,
-            "test": test,
+            **{**of_run(run), "test": test, "n": 120, "n_held_out": 300, "detectable_auroc": 0.69},
             "status": "refused" if refused else "ok",
             "reason": "no held-out texts of the same distribution are named" if refused else None,
             "p_value": None if refused else 0.0123,
             "statistic": None if refused else 2.25,
-            "n": 120,
-            "n_held_out": 300,
-            "detectable_auroc": 0.69,
             "assumption": "held-out texts are of the same distribution as the audited ones",
-            "claim_level": "screening only",
-            "method": "twice the median p-value of ten splits",
-            "direction": None,
-            "run_id": run,
+            **{"claim_level": "screening only", "direction": None, "method": "twice the median p-value of ten splits"},
         }
         for test, refused in (("dataset_inference", False), ("canary_rank", False), ("sharded_permutation", True))
     ]
@@ -360,18 +282,12 @@ def highlight(benchmark: str, run: str, place: int, example: Mapping[str, object
     ]
     pieces = pieces[:50]
     return {
-        "model": MODEL,
-        "benchmark": benchmark,
-        "example_id": example["example_id"],
-        "detector": ANSWERING[0],
-        "parameters": ANSWERING[1],
-        "place": place,
-        "score": 2.5 - place / 4,
+        **{**of_run(run, benchmark), "detector": ANSWERING[0], "parameters": ANSWERING[1]},
+        **{"example_id": example["example_id"], "place": place, "score": 2.5 - place / 4},
         "pieces": pieces,
         "token_scores": [((position * 7) % 23 - 15) / 5 for position in range(len(pieces))],
         "counted": [position % 5 == 2 for position in range(len(pieces))],
         "n_tokens": len(pieces) + 12,
-        "run_id": run,
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote
@@ -12,11 +11,6 @@ import pytest
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.report.ask_words import (
-    CLAIM_IN_WORDS,
-    AskCounts,
-    describe_asking,
-)
 from audit_pipeline.report.files import build_reports, json_copy_path
 from audit_pipeline.report.page import read_conclusions
 from tests.warehouse.chats import (
@@ -86,10 +80,7 @@ def calibrated(undrawn: None, tmp_path_factory: pytest.TempPathFactory) -> Writt
 def test_a_model_that_was_only_asked_has_a_page_that_leads_there(calibrated: Written) -> None:
     assert set(calibrated.summary.pages) == {CHAT}
     page, across = calibrated.pages[CHAT], calibrated.pages["across"]
-    headline = (
-        "Found in its answers: long stretches of 1 of 2 documents, and of 0 of 3 that it cannot have read"
-        " (rung: instruction)."
-    )
+    headline = "Found in its answers: long stretches of 1 of 2 documents."
     for text in (page.text, across.text):
         assert headline in text
         assert "Nothing has been audited yet" not in text
@@ -105,7 +96,7 @@ def test_a_model_that_was_only_asked_has_a_page_that_leads_there(calibrated: Wri
 
 def test_what_is_said_first_in_the_section(calibrated: Written) -> None:
     text = calibrated.pages[CHAT].text
-    assert CLAIM_IN_WORDS["reproduced"] in text
+    assert "Sure of what the model said, for that is on record" in text
     assert "With 3 held-out documents no p-value can be as small as 0.05: that takes 19; the smallest is 0.250." in text
     # Two documents at four rungs, three more: 19 rows with 4 requests each, and one that has 6.
     assert "3 of 82 requests were refused, filtered, cut or answered with nothing: nothing follows from these." in text
@@ -199,10 +190,10 @@ def test_without_held_out_documents_nothing_is_calibrated(folder: Folder) -> Non
     found = report(folder, [answer_row("one")], [document_row("one"), document_row("one", "title")])
     text = found.pages[CHAT].text
     assert (
-        "Not calibrated: at the rung named beforehand (instruction) its answers hold no long stretch of 1 document;"
+        "At the rung named beforehand (instruction) its answers hold no long stretch of 1 document;"
         " with no held-out document to compare with, a run of 12 words means nothing." in text
     )
-    assert CLAIM_IN_WORDS["not calibrated"] in text
+    assert "nothing says what shorter runs mean. Nothing is cleared." in text
     assert "Name such documents with --held-out." in text
     assert "p-value" not in section(found)
     assert "? No conclusion" in text
@@ -212,11 +203,11 @@ def test_refusals_are_no_absence(folder: Folder) -> None:
     refusal = answer_row("one", outcome="refused", refusal_phrase="I cannot")
     found = report(folder, [refusal], [refused_row("one"), refused_row("new", side="held_out")])
     text = found.pages[CHAT].text
-    assert "This comparison could not have found anything: no answer about 1 document could be measured" in text
+    assert "No conclusion: no answer about 1 document could be measured." in text
     assert "8 of 8 requests were refused, filtered, cut or answered with nothing" in text
     assert "“I cannot”: 1 answer" in text
     assert "Nothing found" not in text
-    assert CLAIM_IN_WORDS["refused"] in text
+    assert "Nothing follows of what the model knows." in text
     assert "<svg" not in section(found), "nothing to draw"
     assert found.reports[CHAT].asked[0].strongest_answers == []
 
@@ -242,8 +233,8 @@ def test_outputs_handed_over_without_prompts_are_not_graded(folder: Folder) -> N
     html, text = section(found), found.pages[CHAT].text
     (row,) = found.reports[CHAT].asked
     assert (row.claim, row.reproduced, row.not_graded) == ("not graded", 0, 1)
-    assert row.headline.startswith("Not graded: its answers hold long stretches of 1 of 1 document, which may have")
-    assert CLAIM_IN_WORDS["not graded"] in text
+    assert row.headline == "No conclusion: long stretches of 1 of 1 document may have been in the prompts."
+    assert "This is neither a find nor an absence." in text
     assert "? No conclusion" in text
     assert "Documents that its answers reproduce" not in text
     assert "<small>1 not graded</small>" in html
@@ -280,40 +271,3 @@ def test_a_long_shelf_is_listed_in_part(folder: Folder) -> None:
     html = section(found)
     assert "And 40 more:" in html
     assert len(html) < 200_000
-
-
-COUNTS = AskCounts(
-    rung="instruction", documents=3, unanswered=0, reproduced=0, not_graded=0, stand_out=0, held_out_asked=4,
-    held_out=4, held_out_reproduced=0, compared_with=4, longest_run=7, elsewhere=[], requests=40, not_measured=0,
-)  # fmt: skip
-NOT_COMPARED = replace(COUNTS, compared_with=None)
-UNASKED = replace(COUNTS, rung=None, documents=0)
-
-
-@pytest.mark.parametrize(
-    ("counts", "claim", "outcome", "begins"),
-    [
-        (replace(COUNTS, reproduced=2, not_graded=1), "reproduced", "asked_reproduced",
-         "Found in its answers: long stretches of 2"),
-        (replace(NOT_COMPARED, not_graded=2), "not graded", "asked_without_result",
-         "Not graded: its answers hold long stretches of 2 of 3 documents"),
-        (COUNTS, "not reproduced", "asked_not_reproduced", "Nothing found at the rung named beforehand (instruction):"),
-        (NOT_COMPARED, "not calibrated", "asked_without_result", "Not calibrated: at the rung named beforehand"),
-        (replace(COUNTS, documents=0, unanswered=3), "refused", "asked_without_result", "This comparison could not"),
-        (UNASKED, None, "asked_without_result", "This comparison could not have found"),
-    ],
-)  # fmt: skip
-def test_headlines(counts: AskCounts, claim: str | None, outcome: str, begins: str) -> None:
-    words = describe_asking("M", "B", counts)
-    assert (words.claim, words.outcome) == (claim, outcome)
-    assert words.headline.startswith(begins)
-    assert (words.claim_in_words is None) is (claim is None)
-    assert words.unanswered_in_words is None
-
-
-def test_words_of_calibration() -> None:
-    few, enough = (
-        str(describe_asking("M", "B", replace(COUNTS, compared_with=n)).calibration_in_words) for n in (18, 19)
-    )
-    assert few.endswith("no p-value can be as small as 0.05: that takes 19; the smallest is 0.053.")
-    assert enough.endswith("With 19 held-out documents no p-value is below 0.050.")

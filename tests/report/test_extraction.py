@@ -6,7 +6,6 @@ import math
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -19,9 +18,8 @@ from audit_pipeline.metrics.claims import (
     EXTRACTION_IN_WORDS,
     NOT_CALIBRATED_IN_WORDS,
     SET_APART_IN_WORDS,
-    TOO_SHORT,
 )
-from audit_pipeline.report.extraction_words import SearchCounts, log10_draws
+from audit_pipeline.report.document_answers import log10_draws
 from audit_pipeline.report.files import build_reports, json_copy_path
 from audit_pipeline.report.number_format import draws, share, visible
 from audit_pipeline.report.pictures import strip_shapes
@@ -57,7 +55,7 @@ HELD_OUT = Extracted(
 NEVER = Extracted("source:new:2", [Window(200, 400, 1e-30, strength=1)], side="held_out", title="Another new one")
 
 VAIN = (
-    "Nothing found word for word in 1 document; the search would have found a passage that the model gives with a"
+    "Nothing found word for word in 1 document. The search would have found a passage that the model gives with a"
     " probability of at least 0.001, at the places where it looked."
 )
 
@@ -98,8 +96,9 @@ def rewritten(found: Written, out: Path, *, include_text: bool = True) -> Writte
 
 def test_what_is_said_first(calibrated: Written) -> None:
     text = calibrated.pages[TINY].text
-    headline = "Found word for word: the model gives passages of 1 of 2 documents, and of 1 of 2 that are held out."
-    assert text.count(headline) == 3, "on the first screen, of all and by itself, too"
+    headline = "Found word for word: the model gives passages of 1 of 2 documents."
+    assert text.count(headline) == 3, "on the first screen, in its section and on the sheet"
+    assert "Of held-out documents it gives passages of 1 of 2." in text
     assert EXTRACTION_IN_WORDS["reproduced"] in text
     assert f"{CALIBRATED_IN_WORDS} With 2 held-out documents no p-value is below 0.333." in text
     assert f"1 window is set apart. {SET_APART_IN_WORDS}" in text
@@ -220,14 +219,6 @@ def test_hostile_titles_and_pieces_are_text(calibrated: Written) -> None:
     quoted = section(calibrated).rpartition("<blockquote")[2].partition("</blockquote>")[0]
     assert "&lt;script&gt;" in quoted
     assert "&lt;/ins&gt;" in quoted
-
-
-def counts_of(documents: int, reproduced: int, held_out: int, held_out_reproduced: int, **others: Any) -> SearchCounts:
-    usual: dict[str, Any] = {"without_window": 0, "stand_out": 0, "grid": False, "asked": False}
-    return SearchCounts(
-        documents=documents, reproduced=reproduced, held_out=held_out, held_out_reproduced=held_out_reproduced,
-        set_apart=0, window=100, reason=TOO_SHORT, **{**usual, **others},
-    )  # fmt: skip
 
 
 def test_numbers_of_the_section() -> None:

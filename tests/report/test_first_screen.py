@@ -13,11 +13,8 @@ from audit_pipeline.catalogue.contracts import PAIR_ANSWERS, Pair
 from audit_pipeline.catalogue.ledger import read_latest_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.stages.evaluations import answer_missing
-from audit_pipeline.report.answer import build_answer
-from audit_pipeline.report.answer_kinds import KINDS, SIGNS
-from audit_pipeline.report.brief import overall_brief, page_heading
 from audit_pipeline.report.html import SIGN_SHAPES
-from audit_pipeline.report.vocabulary import SOUND, Estimate, PairFindings
+from audit_pipeline.report.sentences import SIGNS, kind_of
 
 from .four_cases import CASES, MODEL_TITLE, NOTES, NOTES_TITLE, SHELF_TITLE, written_case
 from .made_findings import MODEL, SHELF
@@ -49,8 +46,8 @@ def test_nothing_found(cases: Mapping[str, Written]) -> None:
         f"We asked whether {MODEL_TITLE} was trained on those texts of “{NOTES_TITLE}” that are from before 2022-01-01."
     ) in told
     # Its interval is 0.12 wide: 0.5 + 2.80 * 0.12 / 3.92.
-    found = "Nothing found, and this comparison would have found an AUROC of 0.586 (0.5 is chance) four times in five."
-    assert f"The answer: {found}" in told
+    found = "This comparison would have found an AUROC of 0.586 (0.5 is chance) four times in five."
+    assert f"The answer: Nothing found: members do not score clearly higher than non-members. {found}" in told
     assert "How sure Not sure that the texts were not used." in told
     assert "in 45 to 57 of 100 pairs; 50 is a coin toss" in told
     assert "What would change it More texts make the range narrower" in told
@@ -58,8 +55,8 @@ def test_nothing_found(cases: Mapping[str, Written]) -> None:
 
 def test_the_texts_give_themselves_away(cases: Mapping[str, Written]) -> None:
     told = first_screen(cases["separable"].pages[MODEL])
-    answer = "This comparison could not have found anything: the two sides can be told apart without the model."
-    assert f"The answer: {answer}" in told
+    answer = "No conclusion: the two sides can be told apart without the model."
+    assert f"The answer: {answer} This comparison could not have found anything." in told
     assert "How sure Not sure at all, in either direction." in told
     assert "picks the right one of two texts 93 times in 100" in told
     assert "More texts of the same kind, or another detector, change nothing." in told
@@ -79,8 +76,9 @@ def test_books_stand_out(cases: Mapping[str, Written]) -> None:
 def test_passages_are_reproduced(cases: Mapping[str, Written]) -> None:
     page = cases["passages_reproduced"].pages[MODEL]
     told = first_screen(page)
-    headline = "Found word for word: the model gives passages of 5 of 20 documents, and of 0 of 15 that are held out."
-    assert f"The answer: {headline} 4 of 20 documents stand out" in told
+    headline = "Found word for word: the model gives passages of 5 of 20 documents."
+    assert f"The answer: {headline} ▲ Stands out 4 of 20 documents stand out" in told
+    assert "Of held-out documents it gives passages of 0 of 15." in told
     assert "this is seen directly, and anybody who has the model can repeat it" in told
     assert "It does so with none of 15 documents that it cannot have read." in told
     assert squares(page.html) == [(5, 20), (0, 15), (4, 20)]
@@ -107,7 +105,7 @@ def test_findings_without_an_answer_get_the_one_that_the_report_shows(
         assert stored[column] == shown[column]
     assert shown["what_would_change"].startswith(stored["what_would_change"]), "the report knows what else was done"
     assert MODEL_TITLE in stored["question"]
-    assert stored["sign"] == KINDS[stored["outcome"]].sign
+    assert stored["sign"] == kind_of(stored["outcome"]).sign
     before = read_latest_run(paths, PAIR_ANSWERS.name, pair.partition)
     answer_missing(paths, root.with_name("config"))
     assert read_latest_run(paths, PAIR_ANSWERS.name, pair.partition) == before, "what has an answer keeps it"
@@ -158,7 +156,9 @@ def test_sections_are_folded_and_links_lead_into_them(case: str, cases: Mapping[
         )
         assert {"limits", "models", "lineage"} <= set(folded)
         linked = re.findall(r'href="#([\w-]+)"', listed)
-        assert linked == ["answer", *(["documents"] if "documents" in linked else []), *folded]
+        assert linked[0] == "answer"
+        assert set(linked[1:]) <= {*folded, "documents", "answers"}
+        assert len(Page(f"{listed}</nav>").text.split()) <= 12, "one row"
         assert page.html.count('<details class="section">') == len(folded)
 
 
@@ -180,21 +180,6 @@ def test_one_page_to_print_has_answer_limits_and_digests(case: str, cases: Mappi
         assert answer.benchmark in sheet
 
 
-@pytest.mark.parametrize(
-    ("models", "benchmarks", "own", "told"),
-    [
-        (["M"], ["Your files: books"], 6, "Were these 6 documents in M’s training data?"),
-        (["M"], ["Your files: book.epub"], 1, "Was this document in M’s training data?"),
-        (["M"], ["Notes"], None, "Were texts of “Notes” in M’s training data?"),
-        (["M"], ["A", "B"], None, "Were texts of 2 benchmarks in M’s training data?"),
-        (["M", "N"], ["A"], None, "Were texts of “A” in the training data of 2 models?"),
-        ([], [], None, "Contamination report"),
-    ],
-)
-def test_the_title_is_what_was_asked(models: list[str], benchmarks: list[str], own: int | None, told: str) -> None:
-    assert page_heading(models, benchmarks, own) == told
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_titles_stand_in_front_and_keys_behind(case: str, cases: Mapping[str, Written]) -> None:
     found = cases[case]
@@ -213,35 +198,6 @@ def test_the_glossary_is_a_page_beside_the_others(cases: Mapping[str, Written]) 
     assert "AUROC The probability that a member scores higher than a non-member" in glossary.text
     assert "](" not in glossary.text
     assert glossary.having("href") == []
-
-
-@pytest.mark.parametrize(("fewest", "said"), [(None, False), (2, True), (4, True), (5, False)])
-def test_an_answer_from_few_groups_says_so(fewest: int | None, said: bool) -> None:
-    found = PairFindings(
-        sides="labelled",
-        claim_level="screening only",
-        split_verdict="undetermined",
-        auroc=Estimate(0.6, 0.3, 0.8),
-        fewest_groups=fewest,
-    )
-    assert (f"This rests on {fewest} groups only" in build_answer(found).explanation) is said
-
-
-def test_all_answers_together() -> None:
-    screening = {"outcome": "separable", "claim_level": "screening only", "searched": False}
-    sound = {"outcome": "no_difference", "claim_level": SOUND, "searched": False}
-    told = overall_brief(["M"], ["A", "B"], [screening, sound], 0)
-    assert told.question == "We asked whether M was trained on texts of 2 benchmarks."
-    assert (
-        told.how_sure == "Of 2 answers from scores, 1 of a comparison that chance decided can be more than a screening."
-    )
-    assert told.what_would_change.startswith(
-        "Where the two sides can be told apart without the model (1), only other texts change the answer"
-    )
-    told = overall_brief(["M", "N"], ["A"], [screening, screening], 0)
-    assert told.question == "We asked whether 2 models were trained on texts of “A”."
-    assert told.how_sure.startswith("No answer from scores is more than a screening")
-    assert overall_brief(["M"], ["A"], [], 1).how_sure.startswith("That the model gives passages word for word is seen")
 
 
 def luminance(colour: str) -> float:

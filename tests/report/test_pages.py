@@ -18,9 +18,9 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report import files as report_module
 from audit_pipeline.report.files import GLOSSARY, build_reports, json_copy_path
-from audit_pipeline.report.filled_columns import flatten_json
 from audit_pipeline.report.number_format import interval, number, signed
 from audit_pipeline.report.page import query_rows
+from audit_pipeline.report.sections import flatten_json
 from audit_pipeline.warehouse.query import query_warehouse
 from tests.warehouse.conftest import BENCHMARKS, DAY, MODELS, Folder, write_config
 
@@ -232,7 +232,7 @@ def test_nothing_was_left_out(reports: Written) -> None:
         " rest on has not changed since."
     ) in page.text
     assert "coverage-grid" not in page.html.split("<body>")[1]
-    assert "#coverage" in page.having("href")
+    assert "coverage" in page.having("id")
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -328,7 +328,7 @@ def test_scores_without_evaluations(folder: Folder) -> None:
     found = written(folder)
     assert (found.summary.pairs, found.summary.findings) == (1, 0)
     page = found.pages[TINY]
-    assert "could not have found anything: there is nothing to compare the scores with." in page.text
+    assert "No conclusion: there is nothing to compare the scores with." in page.text
     assert "Scored, not evaluated:" in page.text
     assert "By min_k_plus_plus (k=0.2), calibration texts left out" in page.text
 

@@ -6,6 +6,7 @@ import base64
 import io
 import re
 from collections.abc import Callable
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -20,22 +21,13 @@ from audit_pipeline.catalogue.contracts import EVALUATIONS
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.evidence.evaluation import ScoreColumn
 from audit_pipeline.report.drawing import MARKDOWN_LIMIT, as_png, as_svg, clean_label, markdown_image
-from audit_pipeline.report.pair_plots import draw_roc_markdown
-from audit_pipeline.report.picture_data import (
-    IntervalRow,
-    RocCurve,
-    ScorePanel,
-    StudyPanel,
-    spread_of,
-    thin_roc_curve,
-)
+from audit_pipeline.report.picture_data import spread_of, thin_roc_curve
 from audit_pipeline.report.plots import (
+    draw_lines,
     draw_low_fpr_roc,
-    draw_probability_curves,
-    draw_reached_shares,
     draw_roc_curves,
-    draw_score_histograms,
-    draw_study_panels,
+    draw_roc_markdown,
+    draw_score_histogram,
 )
 
 from .made_findings import evaluation
@@ -50,43 +42,40 @@ NASTY = [
 ]
 
 
-def curve(label: str = "loss") -> RocCurve:
-    return RocCurve(label, np.array([0.0, 0.0, 0.5, 1.0]), np.array([0.0, 0.4, 0.9, 1.0]), 0.8)
-
-
-def panel(label: str = "loss", n: int = 500) -> ScorePanel:
-    random = np.random.default_rng(1)
-    return ScorePanel(label, spread_of(random.normal(0.5, 1, n), random.normal(0, 1, n)))
+def curve(label: str = "loss", **changes: Any) -> dict[str, Any]:
+    usual = {
+        "detector": label,
+        "fpr": [0.0, 0.0, 0.5, 1.0],
+        "tpr": [0.0, 0.4, 0.9, 1.0],
+        "auroc": 0.8,
+        "answers": False,
+    }
+    return {**usual, **changes}
 
 
 def roc(label: str, n: int) -> Figure:
     return draw_roc_curves([curve(label)] * n)
 
 
-def histograms(label: str, n: int) -> Figure:
-    return draw_score_histograms([panel(label)] * n)
-
-
 def corner(label: str, n: int) -> Figure:
     return draw_low_fpr_roc([curve(label)] * n, smallest_fpr=0.004, sides=("audited", "held-out"))
 
 
-def study(label: str, n: int) -> Figure:
-    lines = [(label, [IntervalRow("1", 0.6, 0.5, 0.7), IntervalRow("2", 0.9, None, None)])] * n
-    return draw_study_panels([StudyPanel("learning_rate", ["1", "2"], lines)] * 3)
+def histogram(label: str, n: int) -> Figure:
+    random = np.random.default_rng(n)
+    return draw_score_histogram({"detector": label, **spread_of(random.normal(0.5, 1, 500), random.normal(0, 1, 500))})
 
 
-def reached(label: str, n: int) -> Figure:
-    return draw_reached_shares([(label, [IntervalRow("1", 0.1, 0.0, 0.3), IntervalRow("64", 1.0, None, None)])] * n)
+def estimate(value: float | None, low: float | None = None, high: float | None = None) -> dict[str, float | None]:
+    return {"value": value, "low": low, "high": high}
 
 
-def probability(label: str, n: int) -> Figure:
-    return draw_probability_curves(
-        [(label, [IntervalRow("1", None, None, None), IntervalRow("64", -2.0, None, None)])] * n
-    )
+def lines(label: str, n: int) -> Figure:
+    points = [("1", estimate(0.6, 0.5, 0.7)), ("2", estimate(0.9)), ("64", estimate(None))]
+    return draw_lines([(label, points)] * n, ["1", "2", "64"], y_label="AUROC", x_label=label, mark=0.5, is_rate=True)
 
 
-FIGURES = (roc, corner, histograms, study, reached, probability)
+FIGURES = (roc, corner, histogram, lines)
 
 
 def texts(svg: str) -> str:
@@ -152,13 +141,11 @@ def test_labels_are_drawn_as_they_are(label: str) -> None:
 @max_examples(10)
 @given(st.text(max_size=60))
 def test_any_label_can_be_drawn(label: str) -> None:
-    ET.fromstring(as_svg(draw_reached_shares([(label, [IntervalRow("1", 0.5, 0.4, 0.6)])]), label))
+    ET.fromstring(as_svg(lines(label, 1), label))
 
 
 def test_roc_curves_tell_their_auroc_and_mark_five_percent() -> None:
-    shown = texts(
-        as_svg(draw_roc_curves([curve("min_k"), RocCurve("zlib", np.array([0, 1]), np.array([0, 1]), None)]), "x")
-    )
+    shown = texts(as_svg(draw_roc_curves([curve("min_k"), curve("zlib", auroc=None)]), "x"))
     assert "min_k 0.800" in " ".join(shown.split())
     assert "zlib not defined" in " ".join(shown.split())
     assert "5% FPR" in shown
@@ -207,8 +194,8 @@ def test_the_picture_for_dagster_is_there_where_there_is_something_to_draw() -> 
 
 
 def test_histograms_are_shares_of_each_side() -> None:
-    figure = draw_score_histograms(
-        [ScorePanel("loss", spread_of(np.array([1.0, 2.0, 3.0, np.nan]), np.array([1.0] * 50)))]
+    figure = draw_score_histogram(
+        {"detector": "loss", **spread_of(np.array([1.0, 2.0, 3.0, np.nan]), np.array([1.0] * 50))}
     )
     steps = [patch.get_data().values for patch in figure.axes[0].patches]
     assert [float(values.sum()) for values in steps] == pytest.approx([1.0] * 4)
@@ -218,14 +205,10 @@ def test_histograms_are_shares_of_each_side() -> None:
     "scores", [[], [0.5], [0.5] * 10, [np.nan], [np.inf, 1.0, -np.inf], [1e300, -1e300], [0.1, 0.1 + 1e-17]]
 )
 def test_odd_scores_can_be_drawn(scores: list[float]) -> None:
-    odd = ScorePanel("odd", spread_of(np.array(scores), np.array([])))
-    assert as_svg(draw_score_histograms([odd]), "odd")
+    odd = {"detector": "odd", **spread_of(np.array(scores), np.array([]))}
+    assert as_svg(draw_score_histogram(odd), "odd")
 
 
 def test_nothing_to_draw_is_an_empty_picture() -> None:
-    for figure in (
-        draw_roc_curves([]),
-        draw_low_fpr_roc([]),
-        draw_score_histograms([]),
-    ):
+    for figure in (draw_roc_curves([]), draw_low_fpr_roc([]), draw_lines([], [], y_label="AUROC")):
         assert as_png(figure)

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 import pytest
 
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.report.summary import describe_whole_set_test
 from tests.warehouse.conftest import DAY, MODELS, Folder
 from tests.warehouse.decided import write_rows
 
@@ -56,11 +55,12 @@ def test_a_canary_alone_is_an_answer(folder: Folder) -> None:
     for name in (TINY, "across"):
         report, page = found.reports[name], found.pages[name]
         (asked,) = report.first_screen
-        assert asked.summary == (
-            "The set stands out: the published canary ranks higher than those that were never published"
-            " (p = 1.0×10⁻⁶): a sound test finds training on this set."
+        assert asked.summary == "The set stands out: a sound test finds training."
+        assert f"The answer: {asked.summary}" in first_screen(page)
+        assert report.corpus_tests[0].explanation == (
+            "The published canary ranks higher than those that were never published (test: rank of the published"
+            " canary; p = 1.0×10⁻⁶)."
         )
-        assert asked.summary in first_screen(page)
         assert "sound test" in first_screen(page)
         assert "Nothing has been audited yet" not in page.text
         assert (asked.pairs, asked.tests, asked.models) == (1, 1, 1)
@@ -75,18 +75,14 @@ def test_a_canary_stands_before_audits_that_found_nothing(audited: Folder) -> No
     write_test(audited)
     found = written(audited)
     summary = found.reports["across"].first_screen[0].summary
-    assert summary.startswith("The set stands out: the published canary ranks higher than those that were never")
-    assert "None of" not in summary
-    assert "a sound test finds training" in first_screen(found.pages["across"])
-    assert "None of" in found.reports[SMALL].first_screen[0].summary, "the other model"
+    assert summary == "Evidence of training in 1 of 5 audits."
+    assert "tiny-125m on canaries-2026: The set stands out: a sound test finds" in first_screen(found.pages["across"])
+    assert found.reports[SMALL].first_screen[0].summary.startswith("No evidence of training"), "the other model"
 
 
 INFERENCE = {"test": "dataset_inference", "detectable_auroc": 0.69}
 REFUSED = {"status": "refused", "reason": "x", "p_value": None}
-NOTHING = (
-    "Nothing found: the published canary does not clearly rank higher than those that were never published"
-    " (p = 0.400), and it would have found it among the first 50\u202f000 of 1\u202f000\u202f000. That clears nobody."
-)
+NOTHING = "Nothing found: the published canary does not clearly rank higher than unpublished ones."
 REVERSED = "No conclusion: together the held-out texts score higher than the audited ones."
 
 
@@ -107,15 +103,13 @@ def test_what_found_nothing_says_so(
         write_test(audited, model, **changes)
     found = written(audited)
     for model, (_, told) in of_models.items():
-        page, summary = found.pages[model], found.reports[model].first_screen[0].summary
-        assert summary.startswith("None of 2 answers is evidence of training")
+        page, (asked,) = found.pages[model], found.reports[model].first_screen
+        assert asked.explanation.startswith("None of 2 answers from scores is evidence of training")
         if told is None:
-            assert "test of the whole set" not in first_screen(page)
-            assert "refused" not in summary
+            assert "Tests of whole sets Evidence" not in page.text
             assert "No p-value: x" in page.text
         else:
-            assert told in summary
-            assert told.replace("\u202f", " ") in first_screen(page)
+            assert told in page.text
 
 
 def test_every_test_of_a_set_is_counted(folder: Folder) -> None:
@@ -128,27 +122,15 @@ def test_every_test_of_a_set_is_counted(folder: Folder) -> None:
     assert (tests[CANARIES].p_values_so_far, tests["another"].p_values_so_far) == (3, 1)
     assert tests[CANARIES].p_value == pytest.approx(0.02)
     assert tests[CANARIES].outcome == "not_found", "0.02 is one of three"
-    assert "0.060 with all 3 p-values allowed for" in tests[CANARIES].headline
+    assert "0.060 with all 3 p-values allowed for" in tests[CANARIES].explanation
+    assert "It would have found it among the first 16\u202f666 of" in tests[CANARIES].explanation
     text = found.pages[TINY].text
     assert "One of 3 p-values of this set and model so far; only the latest of each test is shown." in text
     assert " 0.020 3 " in text
-    assert found.reports[TINY].first_screen[0].summary == (
-        "Of 2 tests of whole sets: 1 where a sound test shows training and 1 with nothing found."
-    )
+    (asked,) = found.reports[TINY].first_screen
+    assert asked.explanation == ("Of 2 tests of whole sets: 1 where a sound test shows training, 1 with nothing found.")
     # An order that somebody says was drawn by chance is told as such.
     (test,) = found.reports[SMALL].corpus_tests
     assert (test.claim_level, test.claim_stated_by) == ("sound test", "whoever ran this")
     assert "sound test, as stated by whoever ran this" in first_screen(found.pages[SMALL])
-    assert "a sound test (as stated by whoever ran this) finds training" in first_screen(found.pages[SMALL])
-
-
-def test_a_result_says_no_more_than_its_level() -> None:
-    for level, evidence in (("screening only", False), ("statistical evidence", True), ("sound test", True)):
-        for p_value, many, outcome in ((0.05, 1, "found"), (0.05, 2, "not_found"), (0.0501, 1, "not_found")):
-            kind, words = describe_whole_set_test(
-                test="sharded_permutation", refusal=None, p_value=p_value, p_values_so_far=many, claim_level=level,
-                n=500, n_held_out=1000, detectable=0.6,
-            )  # fmt: skip
-            assert kind == outcome
-            assert ("training" in words) == (evidence and outcome == "found")
-            assert "prove" not in words
+    assert "a sound test finds training, if what was stated is so." in first_screen(found.pages[SMALL])

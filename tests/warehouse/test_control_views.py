@@ -183,12 +183,11 @@ def test_panels_average_seeds_and_order_values_as_numbers() -> None:
     ]
     rows[0]["auroc"] = None
     occurrences, rate = build_study_panels(table_from_rows(rows, CONTROL_STUDIES).to_pylist())
-    assert (occurrences.setting, occurrences.values) == ("occurrences", ["2", "10"])
-    assert [name for name, _ in occurrences.lines] == ["loss", "min_k"]
-    lines = dict(occurrences.lines)
-    two, ten = lines["min_k"]
-    assert (two.value, two.low, two.high) == (pytest.approx(0.6), 0.5, 0.7)
-    assert ten.value is None, "the one training has no AUROC"
-    assert lines["loss"][1].value == pytest.approx(0.8)
-    [(_, [one]), _] = rate.lines
-    assert (one.value, one.low, one.high) == (pytest.approx(0.7), pytest.approx(0.65), pytest.approx(0.85))
+    assert (occurrences["setting"], occurrences["places"]) == ("occurrences", ["2", "10"])
+    assert [line["detector"] for line in occurrences["lines"]] == ["loss", "min_k"]
+    loss, (two, ten) = ([point["auroc"] for point in line["points"]] for line in occurrences["lines"])
+    assert (two["value"], two["low"], two["high"]) == (pytest.approx(0.6), 0.5, 0.7)
+    assert ten["value"] is None, "the one training has no AUROC"
+    assert loss[1]["value"] == pytest.approx(0.8)
+    auroc = rate["lines"][0]["points"][0]["auroc"]
+    assert list(auroc.values())[:3] == [pytest.approx(0.7), pytest.approx(0.65), pytest.approx(0.85)]

@@ -285,7 +285,7 @@ def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> Shown:
         "data_version": report.data_version,
     }
     # Here and not above: it imports matplotlib.
-    from audit_pipeline.report.pair_plots import draw_roc_markdown  # noqa: PLC0415
+    from audit_pipeline.report.plots import draw_roc_markdown  # noqa: PLC0415
 
     picture = draw_roc_markdown(found.columns, found.table, report.pair.partition)
     pictures = {"ROC curves": picture} if picture else {}

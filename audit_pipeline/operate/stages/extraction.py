@@ -45,8 +45,8 @@ from audit_pipeline.models.tokenized_model import TokenizedModel, build_referenc
 from audit_pipeline.operate.freshness import inputs_of_entry, pair_of
 from audit_pipeline.operate.stage import AUDIT_PAIRS, Inputs, Job, Made, Product, Shown, Stage, StageRun
 from audit_pipeline.operate.stages.scores import GRID_NOTE, build_origin, statistics_version
-from audit_pipeline.report.extraction_words import SearchCounts, describe_extraction
-from audit_pipeline.report.vocabulary import Q_LEVEL
+from audit_pipeline.report.document_answers import SearchCounts, describe_search
+from audit_pipeline.report.sentences import Q_LEVEL
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
@@ -337,8 +337,9 @@ def summarise_extraction(report: ExtractionReport, paths: DataPaths) -> Shown:
         grid=any(row["grid_settings"] for row in rows),
         asked=False,
     )
+    words = describe_search(report.pair.model, report.pair.benchmark, counted)
     values = {
-        "answer": describe_extraction(report.pair.model, report.pair.benchmark, counted).headline,
+        "answer": f"{words['headline']} {words['explanation']}",
         **({"reason": rows[0]["reason"]} if rows and not searched else {}),
         **({"reference model": f"there is none: {report.no_reference}"} if report.no_reference is not None else {}),
         **({"damaged parts set aside": len(report.unreadable_parts)} if report.unreadable_parts else {}),

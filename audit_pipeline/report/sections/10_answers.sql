@@ -50,7 +50,7 @@ WITH runs AS (
     FROM current_runs SEMI JOIN shown_pairs USING (model, benchmark)
     WHERE "table" IN ('scores', 'evaluations') GROUP BY ALL
 )
-SELECT answers.*, CASE WHEN shown.place <= page.sections THEN shown.place END AS section, entries.number AS lineage,
+SELECT model, benchmark, CASE WHEN shown.place <= page.sections THEN shown.place END AS section, entries.number AS lineage,
     (SELECT count(*) FROM asked_pairs) AS in_all
 FROM shown_pairs AS shown JOIN answers USING (model, benchmark) CROSS JOIN page
 LEFT JOIN runs USING (model, benchmark)

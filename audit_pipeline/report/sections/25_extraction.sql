@@ -23,13 +23,10 @@
 -- absence: what controls that were trained here say of texts that were read so often, a sentence or two each
 -- is_current: whether the benchmark is still as it was when its documents were searched
 -- lineage: number of the lineage entry behind it, in this report
-SELECT pairs.number, pairs.model, pairs.benchmark, conclusion.headline AS headline, conclusion.claim AS claim,
-    conclusion.claim_in_words AS claim_in_words, conclusion.set_apart_in_words AS set_apart_in_words,
-    conclusion.calibration_in_words AS calibration_in_words, pairs.documents, pairs.reproduced, pairs.held_out,
+SELECT pairs.number, pairs.model, pairs.benchmark, pairs.documents, pairs.reproduced, pairs.held_out,
     pairs.held_out_reproduced, pairs.without_window, pairs.reason, pairs.windows, pairs.set_apart, pairs.predictable,
-    pairs.prefix_tokens, pairs.suffix_tokens, pairs.stride, pairs.grid_settings, pairs.price, pairs.tried, pairs.planned,
+    pairs.prefix_tokens, pairs.suffix_tokens, pairs.stride, pairs.grid_settings, pairs.price,
     pairs._attempted.planned_beforehand AS is_planned,
-    NULL::VARCHAR[] AS absence,
     CASE WHEN pairs.held_out > 0 THEN 1 / (pairs.held_out + 1) END AS smallest_p,
     coalesce(runs.benchmark_digest = benchmarks.digest, TRUE) AS is_current, entries.number AS lineage,
     count(*) OVER () AS in_all, (

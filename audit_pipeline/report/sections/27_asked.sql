@@ -46,12 +46,10 @@ WITH versions AS (
         max(asked_at) AS last_at, count(*) FILTER (asked_at IS NULL) AS without_time
     FROM chat_requests GROUP BY ALL
 )
-SELECT pairs.number, pairs.model, pairs.benchmark, conclusion.headline AS headline, conclusion.claim AS claim,
-    conclusion.claim_in_words AS claim_in_words, conclusion.calibration_in_words AS calibration_in_words,
-    conclusion.unanswered_in_words AS unanswered_in_words, pairs.rung, pairs.documents, pairs.unanswered,
+SELECT pairs.number, pairs.model, pairs.benchmark, pairs.rung, pairs.documents, pairs.unanswered,
     pairs.reproduced, pairs.not_graded, pairs.held_out_asked, pairs.held_out, pairs.held_out_reproduced, pairs.compared_with,
     pairs.requests, pairs.not_measured,
-    coalesce(versions.versions, []) AS versions, NULL::VARCHAR AS warning, coalesce(spent.sent, 0) AS sent,
+    coalesce(versions.versions, []) AS versions, coalesce(spent.sent, 0) AS sent,
     coalesce(spent.runs, 0) AS runs, spent.prompt_tokens, spent.output_tokens, spent.cost,
     coalesce(spent.without_cost, 0) AS without_cost, spent.first_at, spent.last_at,
     coalesce(spent.without_time, 0) AS without_time,

@@ -54,8 +54,7 @@ WITH mine AS (
     )
 )
 SELECT comparisons.before, comparisons.model, comparisons.benchmark, comparisons.holdout, comparisons.retrained,
-    NULL::unlearning_outcome AS outcome,
-    NULL::VARCHAR AS headline, NULL::VARCHAR[] AS explanation, coalesce(numbers, []) AS numbers,
+    coalesce(numbers, []) AS numbers,
     coalesce(unknown, []) AS unknown, comparisons.run_id NOT IN (FROM outdated) AS is_current,
     entries.number AS lineage, count(*) OVER () AS in_all, comparisons.compared AS _compared
 FROM comparisons LEFT JOIN numbered USING (run_id) LEFT JOIN lacking USING (run_id)

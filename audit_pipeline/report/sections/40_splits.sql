@@ -18,7 +18,7 @@ WITH controls AS (
     SELECT benchmark, manifest -> 'matched' -> 'achieved' AS achieved, manifest ->> 'label_source' AS label_source
     FROM benchmarks
 )
-SELECT summary.benchmark, matched.label_source, summary.split_verdict, NULL::VARCHAR AS verdict_in_words,
+SELECT summary.benchmark, matched.label_source, summary.split_verdict,
     coalesce(controls.controls, []) AS controls,
     coalesce([{
         'name': step,

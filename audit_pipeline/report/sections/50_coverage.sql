@@ -41,7 +41,7 @@ SELECT (SELECT count(*) FROM mine) AS pairs, len(models) AS models, len(benchmar
         (SELECT coalesce(list(benchmark), []) FROM handed_over), benchmarks
     ) AS only_given,
     (SELECT coalesce(list({
-        'status': status, 'meaning': NULL::VARCHAR, 'pairs': pairs
+        'status': status, 'pairs': pairs
     } ORDER BY status_place(status), status), []) FROM counted) AS counts,
     CASE WHEN is_small THEN benchmarks ELSE [] END AS grid_benchmarks,
     (SELECT coalesce(list({'model': model, 'statuses': statuses} ORDER BY model), []) FROM gridded) AS grid,

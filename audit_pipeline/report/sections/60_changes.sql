@@ -64,8 +64,7 @@ SELECT (SELECT coalesce(list({
         'now': estimate(auroc, auroc_low, auroc_high),
         'before': estimate(previous_auroc, previous_auroc_low, previous_auroc_high),
         'left_interval': left_interval, 'claim_level': claim_level, 'previous_claim_level': previous_claim_level,
-        'finished_at': finished_at, 'previous_finished_at': previous_finished_at,
-        'because': NULL::VARCHAR[]
+        'finished_at': finished_at, 'previous_finished_at': previous_finished_at
     } ORDER BY place), []) FROM changed WHERE place <= 80) AS findings,
     (SELECT greatest(0, count(*) - 80) FROM changed) AS more_findings,
     (SELECT coalesce(list({

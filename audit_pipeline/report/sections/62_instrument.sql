@@ -33,11 +33,7 @@ WITH trained AS (
         coalesce(any_value(points) FILTER (role = 'twin'), []) AS twin
     FROM curves GROUP BY ALL
 )
-SELECT (SELECT coalesce(list({
-        'control': control, 'benchmark': benchmark, 'detector': detector, 'parameters': parameters,
-        'exposed': exposed, 'twin': twin, 'blind': blind, 'answers': answers
-    } ORDER BY place), []) FROM instrument_checks) AS checks,
-    NULL::study[] AS studies,
+SELECT
     (SELECT coalesce(list({
         'control': control, 'benchmark': benchmark, 'exposed': exposed, 'twin': twin
     } ORDER BY control, benchmark), []) FROM memorised) AS memorised,

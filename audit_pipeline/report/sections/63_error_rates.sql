@@ -14,7 +14,7 @@ WITH done AS (
         'held_out_rate': estimate(reached, reached_low, reached_high), 'prefix_tokens': prefix_tokens,
         'suffix_tokens': suffix_tokens, 'stride': stride, 'grid_settings': grid_settings,
         'attempted': _attempted, 'finished_at': finished_at, 'code_version': code_version
-    } ORDER BY number) AS found, list(conclusion.sign) AS signs
+    } ORDER BY number) AS found
     FROM extraction_pairs AS pairs
     LEFT JOIN (
         FROM current_extraction_rates
@@ -32,7 +32,7 @@ WITH done AS (
         'decisions': coalesce(decided.decisions, []), 'attempted': answers._attempted, 'blind': answers.blind,
         'builder': answers._builder, 'origin': answers._origin, 'design_stated_by': answers.design_stated_by,
         'finished_at': done.finished_at, 'code_version': done.code_version
-    } ORDER BY shown.place) AS found, list(answers.sign) AS signs
+    } ORDER BY shown.place) AS found
     FROM shown_pairs AS shown JOIN answers USING (model, benchmark)
     LEFT JOIN decided ON decided.model = answers.model AND decided.benchmark = answers.benchmark
         AND decided.detector = answers.detector AND decided.parameters = answers.parameters
@@ -43,12 +43,6 @@ WITH done AS (
         'model_title': model_title(page.model),
         'fingerprint': (SELECT arg_max(model_fingerprint, finished_at) FROM done),
         'searches': coalesce((SELECT found FROM searches), []), 'answers': coalesce((SELECT found FROM scored), []),
-        'signs': list_concat(
-            coalesce((SELECT signs FROM searches), []), coalesce((SELECT signs::VARCHAR[] FROM scored), [])
-        ),
-        'checks': (SELECT coalesce(list({
-            'exposed': exposed, 'twin': twin, 'answers': answers, 'detector': detector
-        } ORDER BY place), []) FROM instrument_checks),
         'checked_at': (SELECT max(finished_at) FROM runs WHERE is_current AND "table" = 'evaluations'
             AND model IN (SELECT model FROM control_models)),
         'doses': (SELECT coalesce(list({
@@ -60,5 +54,5 @@ WITH done AS (
         } ORDER BY benchmark, kind, item), []) FROM all_deviations AS differing WHERE differing.model = page.model)
     } AS facts FROM page WHERE page.kind = 'model'
 )
-SELECT facts.model_title AS model_title, NULL::part_of_page[] AS parts, facts AS _facts
+SELECT facts.model_title AS model_title, facts AS _facts
 FROM facts WHERE len(facts.searches) > 0 OR len(facts.answers) > 0;

@@ -30,21 +30,6 @@ WITH pairs AS (
         UNION ALL SELECT model, benchmark FROM page_searches
         UNION ALL SELECT model, benchmark FROM page_chats
     ) WHERE (model, benchmark) NOT IN (SELECT (model, benchmark) FROM shown_pairs)
-), statements AS (
-    SELECT model, benchmark, 1 AS place, conclusion.sign AS sign, conclusion.question AS question,
-        conclusion.headline AS headline,
-        conclusion.how_sure AS how_sure, NULL AS level
-    FROM extraction_counts
-    UNION ALL SELECT model, benchmark, 0, conclusion.sign, conclusion.question, conclusion.headline,
-        conclusion.how_sure, NULL FROM chat_counts
-    UNION ALL SELECT model, benchmark, 2, sign, NULL, headline, claim_in_words, claim_level
-    FROM page_tests WHERE refused IS NULL
-    UNION ALL SELECT model, benchmark, 3, sign, question, headline, how_sure, claim_level FROM answers
-), concluded AS (
-    SELECT model, benchmark, arg_max(question, place) AS question, list({
-        'sign': sign, 'headline': headline, 'how_sure': how_sure, 'claim_level': level
-    } ORDER BY place) AS answers
-    FROM statements SEMI JOIN pairs USING (model, benchmark) GROUP BY ALL
 ), made AS (
     SELECT model, benchmark, arg_max(model_fingerprint, finished_at) AS fingerprint,
         arg_max(tokenizer_fingerprint, finished_at) AS tokenizer, arg_max(benchmark_digest, finished_at) AS digest,
@@ -75,12 +60,8 @@ WITH pairs AS (
     GROUP BY ALL
 )
 SELECT row_number() OVER (ORDER BY pairs.place, pairs.model, pairs.benchmark) AS number, pairs.model, pairs.benchmark,
-    model_title(pairs.model) AS model_title, benchmark_title(pairs.benchmark) AS benchmark_title, concluded.question,
-    concluded.answers, NULL::VARCHAR[] AS not_shown, coalesce(answers.counted, []) AS compared,
-    NULL::VARCHAR AS labels_by, NULL::VARCHAR[] AS tried, NULL::VARCHAR[] AS planned,
-    NULL::VARCHAR AS words_alone,
-    coalesce(works.works, []) AS works, made.fingerprint,
-    made.tokenizer, (
+    model_title(pairs.model) AS model_title, benchmark_title(pairs.benchmark) AS benchmark_title,
+    coalesce(answers.counted, []) AS compared, coalesce(works.works, []) AS works, made.fingerprint, made.tokenizer, (
         SELECT any_value(cut(coalesce(resolved_from, '') || coalesce(', revision ' || revision, ''), 200)) FROM models
         WHERE models.fingerprint = made.fingerprint
     ) AS loaded_from,
@@ -89,7 +70,7 @@ SELECT row_number() OVER (ORDER BY pairs.place, pairs.model, pairs.benchmark) AS
     benchmarks.manifest ->> '$.spec.builder' AS _builder, benchmarks.manifest ->> 'origin' AS _origin,
     benchmarks.design_stated_by AS _design_stated_by, answers.blind AS _blind, answers.model IS NOT NULL AS _has_scores,
     [attempt FOR attempt IN [searched._attempted, answers._attempted] IF attempt IS NOT NULL] AS _attempted
-FROM pairs JOIN concluded USING (model, benchmark) LEFT JOIN made USING (model, benchmark)
+FROM pairs LEFT JOIN made USING (model, benchmark)
 LEFT JOIN answers USING (model, benchmark)
 LEFT JOIN extraction_counts AS searched USING (model, benchmark)
 LEFT JOIN works ON works.benchmark = pairs.benchmark LEFT JOIN used ON used.benchmark = pairs.benchmark

@@ -40,8 +40,7 @@ WITH shown AS (
     WHERE json_type(manifest -> 'checks') = 'ARRAY'
 ), checked AS (
     SELECT benchmark, list({
-        'name': made ->> 'name', 'passed': (made ->> 'passed')::BOOLEAN, 'what': coalesce(made ->> 'what', ''),
-        'counts': NULL::fact[]
+        'name': made ->> 'name', 'passed': (made ->> 'passed')::BOOLEAN, 'what': coalesce(made ->> 'what', '')
     }) AS checks
     FROM checks GROUP BY ALL
 )
@@ -50,6 +49,6 @@ SELECT shown.benchmark AS name, cut(nullif(manifest ->> 'description', ''), 600)
     coalesce(sides.sides, []) AS sides, coalesce(checked.checks, []) AS checks,
     coalesce(sources.sources[1:40], []) AS sources,
     greatest(0, coalesce(len(sources.sources), 0) - 40) AS more_sources,
-    NULL::fact[] AS manifest, in_all, manifest AS _manifest
+    in_all, manifest AS _manifest
 FROM shown LEFT JOIN sides USING (benchmark) LEFT JOIN sources USING (benchmark) LEFT JOIN checked USING (benchmark)
 ORDER BY shown.benchmark;

@@ -10,11 +10,9 @@ WITH pairs AS (
 ), environments AS (
     SELECT environment, any_value(package_versions) AS package_versions FROM page_lineage GROUP BY ALL
 )
-SELECT NULL::VARCHAR[] AS commands,
-    (SELECT greatest(0, count(*) - 40) FROM pairs) AS more_commands,
-    (SELECT coalesce(list({'number': environment, 'packages': NULL::fact[]} ORDER BY environment), [])
+SELECT (SELECT greatest(0, count(*) - 40) FROM pairs) AS more_commands,
+    (SELECT coalesce(list({'number': environment, 'packages': package_versions} ORDER BY environment), [])
         FROM environments) AS environments,
-    (SELECT coalesce(list(package_versions ORDER BY environment), []) FROM environments) AS _package_versions,
     (SELECT coalesce(list({
         'model': model, 'benchmark': benchmark, 'settings': settings
     } ORDER BY place), []) FROM pairs WHERE place <= 40) AS _pairs,

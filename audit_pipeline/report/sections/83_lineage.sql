@@ -4,6 +4,6 @@
 -- inputs: data versions of what it was made from
 -- environment: number of the environment, in the manifest, that it ran in
 SELECT number, "table", "partition", run_id, asset_key, code_version, data_version, model_fingerprint,
-    tokenizer_fingerprint, benchmark_digest, started_at, finished_at, NULL::fact[] AS inputs,
+    tokenizer_fingerprint, benchmark_digest, started_at, finished_at,
     environment, in_all, upstream_data_versions AS _upstream_data_versions
 FROM page_lineage ORDER BY number;

@@ -58,10 +58,9 @@ WITH latest AS (
     LEFT JOIN benchmarks ON benchmarks.benchmark = tests.benchmark
 )
 SELECT model, benchmark, model_title(model) AS model_title, benchmark_title(benchmark) AS benchmark_title, design,
-    test, NULL::test_outcome AS outcome, NULL::sign AS sign, NULL::VARCHAR AS headline, refused,
-    finite(p_value) AS p_value, finite(statistic) AS statistic, n, n_held_out, assumption, direction,
+    test, refused, finite(p_value) AS p_value, finite(statistic) AS statistic, n, n_held_out, assumption, direction,
     detectable_auroc,
-    claim_level, NULL::VARCHAR AS claim_stated_by, NULL::VARCHAR AS claim_in_words, method,
+    claim_level, method,
     p_values_so_far, finished_at, run_id,
     row_number() OVER (
         ORDER BY status <> 'ok', list_position(['sound test', 'statistical evidence'], claim_level) NULLS LAST,
@@ -79,12 +78,12 @@ SELECT model, benchmark, run_id, model_title(model) AS model_title, benchmark_ti
     count(*) FILTER (windows = 0) AS without_window, max(reason) AS reason,
     sum(windows)::BIGINT AS windows, sum(every.set_apart)::BIGINT AS set_apart,
     sum(predictable)::BIGINT AS predictable, any_value(prefix_tokens) AS prefix_tokens,
-    any_value(suffix_tokens) AS suffix_tokens, any_value(stride) AS stride, any_value(NULL::search_words) AS conclusion,
+    any_value(suffix_tokens) AS suffix_tokens, any_value(stride) AS stride,
     count(*) FILTER (side = 'audited' AND windows = 0) AS _without_window,
     count(*) FILTER (side = 'audited' AND q_bh <= 0.05) AS _stand_out,
     EXISTS (FROM current_chat_documents AS asked
         WHERE asked.model = every.model AND asked.benchmark = every.benchmark) AS _asked,
-    max(every.grid_settings) AS grid_settings, NULL::VARCHAR AS tried, NULL::VARCHAR AS planned,
+    max(every.grid_settings) AS grid_settings,
     any_value(present.settings_used::JSON ->> '$.price_per_million')::DOUBLE AS price, any_value(present) AS _attempted
 FROM current_document_memorisation AS every LEFT JOIN (
     SELECT benchmark, model, attempted AS present FROM attempted WHERE kind = 'search'
@@ -118,7 +117,7 @@ WITH ladder AS (
     ) WHERE reproduced > 0 GROUP BY ALL
 )
 SELECT ladder.*, model_title(model) AS model_title, benchmark_title(benchmark) AS benchmark_title,
-    coalesce(elsewhere, []) AS elsewhere, NULL::ask_words AS conclusion
+    coalesce(elsewhere, []) AS elsewhere
 FROM ladder LEFT JOIN others USING (model, benchmark);
 
 CREATE TEMP TABLE answers AS
@@ -188,10 +187,10 @@ WITH pairs AS (
 )
 SELECT pairs.model, pairs.benchmark, model_title(pairs.model) AS model_title,
     benchmark_title(pairs.benchmark) AS benchmark_title, cut(nullif(pairs.description, ''), 400) AS description,
-    pairs.design, pairs.design_stated_by, NULL::VARCHAR AS labels_by,
+    pairs.design, pairs.design_stated_by,
     options.settings::JSON ->> 'scores' AS handed_over, answer.sides, answer.sign, answer.outcome, answer.headline,
     answer.explanation, answer.question, answer.how_sure, answer.what_would_change, answer.claim_level,
-    answer.claim_stated_by, NULL::VARCHAR AS claim_in_words, answer.split_verdict, NULL::VARCHAR AS verdict_in_words,
+    answer.claim_stated_by, answer.split_verdict,
     answer.detector, answer.detector_chosen, answer.parameters,
     CASE WHEN answer.detector IS NULL THEN coalesce(every.detectors[1:12], []) ELSE [] END AS every_detector,
     CASE WHEN answer.detector IS NULL THEN greatest(0, coalesce(len(every.detectors), 0) - 12) ELSE 0 END
@@ -222,7 +221,7 @@ SELECT pairs.model, pairs.benchmark, model_title(pairs.model) AS model_title,
         'alpha': rates.alpha
     } END AS documents,
     pairs.audited_at, coalesce(firsts.is_current, pairs.is_current) AS is_current,
-    NULL::VARCHAR AS tried, NULL::VARCHAR AS planned, pairs.builder AS _builder, pairs.origin AS _origin,
+    pairs.builder AS _builder, pairs.origin AS _origin,
     present AS _attempted,
     EXISTS (FROM extraction_counts AS counted WHERE counted.model = pairs.model
         AND counted.benchmark = pairs.benchmark AND counted.documents > 0) AS _searched,

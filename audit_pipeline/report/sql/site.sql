@@ -10,7 +10,7 @@ SELECT control, benchmark, detector, parameters,
     estimate(exposed_auroc, exposed_low, exposed_high) AS exposed,
     estimate(twin_auroc, twin_low, twin_high) AS twin,
     estimate(blind_auroc, blind_low, blind_high) AS blind,
-    NULL::BOOLEAN AS answers, row_number() OVER (ORDER BY control, benchmark, exposed_auroc DESC NULLS LAST, detector) AS place
+    row_number() OVER (ORDER BY control, benchmark, exposed_auroc DESC NULLS LAST, detector) AS place
 FROM instrument_check;
 
 CREATE TEMP TABLE occurrences AS

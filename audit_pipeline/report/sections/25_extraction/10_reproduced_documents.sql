@@ -7,7 +7,7 @@ SELECT documents.model, documents.benchmark, documents.place, cut(documents.docu
     documents.characters, documents.windows, documents.reason, documents.claim, documents.reproduced,
     documents.set_apart, documents.predictable, documents.covered_at_0_001, documents.covered_at_0_01,
     documents.covered_at_0_1, documents.covered_at_0_5, documents.covered_by_first_choices,
-    documents.covered_set_apart, documents.longest_run, documents.log_p, NULL::DOUBLE AS log10_draws,
+    documents.covered_set_apart, documents.longest_run, documents.log_p,
     documents.windows_compared, documents.n_held_out, finite(documents.p_value) AS p_value,
     finite(documents.q_bh) AS q_bh, finite(documents.grid_p_value) AS grid_p_value,
     finite(documents.grid_q_bh) AS grid_q_bh, count(*) OVER (PARTITION BY documents.benchmark) AS in_all

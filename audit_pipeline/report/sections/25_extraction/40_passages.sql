@@ -25,14 +25,13 @@ WITH strongest AS (
 )
 SELECT strongest.model, strongest.benchmark, position AS place, cut(strongest.document_id, 300) AS document_id, cut(strongest.title, 300) AS title, "start", suffix_begin,
     suffix_end, cut(location, 200) AS location, tokens, documents.words, suffix_words, words_in_common, log_p,
-    NULL::DOUBLE AS log10_draws, NULL::DOUBLE AS log10_cost, first_choices, outside_top_40, reference_log_p,
+    first_choices, outside_top_40, reference_log_p,
     CASE WHEN page.includes_text THEN nullif(prefix_excerpt, '') END AS prefix_excerpt,
     [{
         'text': suffix_pieces[i], 'first_choice': first_choice_pieces[i],
         'differs': suffix_pieces[i] <> first_choice_pieces[i] AND NOT contains(first_choice_pieces[i], chr(65533))
             AND (trim(suffix_pieces[i]) = '' OR trim(suffix_pieces[i]) <> trim(first_choice_pieces[i]))
     } FOR i IN range(1, CASE WHEN page.includes_text THEN len(suffix_pieces) ELSE 0 END + 1)] AS pieces,
-    []::stretch[] AS original, []::stretch[] AS given,
     CASE WHEN page.includes_text THEN given_text END AS _given, array_to_string(suffix_pieces, '') AS _original,
     pairs.price AS _price, pairs.prefix_tokens + pairs.suffix_tokens AS _window
 FROM strongest JOIN extraction_pairs AS pairs USING (model, benchmark) CROSS JOIN page

@@ -1,0 +1,146 @@
+"""The answers about documents: what a model gives of them word for word, and what it said when it was asked in words.
+
+What belongs here: from documents counted to the kind of an answer and its sentences. What does not: the claims
+themselves (metrics/claims.py, asking/), the searches (extraction/, asking/), the sentences (answers.yaml).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+from audit_pipeline.catalogue.contracts import AskClaim
+from audit_pipeline.evidence.conformal import count_held_out_needed
+from audit_pipeline.extraction.conclusions import log_draws
+from audit_pipeline.metrics.claims import (
+    CALIBRATED_IN_WORDS,
+    EXTRACTION_IN_WORDS,
+    NOT_CALIBRATED_IN_WORDS,
+    SET_APART_IN_WORDS,
+    extraction_claim,
+)
+from audit_pipeline.report.number_format import things
+from audit_pipeline.report.sentences import Q_LEVEL, write, write_answer
+
+
+@dataclass(frozen=True)
+class SearchCounts:
+    """What a search for passages came to: audited ``documents`` with a window and those ``without_window``; of the
+    former those with a passage that the model reproduces, and those that ``stand_out`` (q ≤ 0.05) by their strongest
+    window; the same of documents that are held out.
+
+    ``set_apart``: windows. ``window``: tokens of one. ``reason``: why documents have no window. ``grid`` and ``asked``:
+    whether a grid of lengths was tried, and whether the model was asked in words for the same documents.
+    """
+
+    documents: int
+    without_window: int
+    reproduced: int
+    stand_out: int
+    held_out: int
+    held_out_reproduced: int
+    set_apart: int
+    window: int
+    reason: str | None
+    grid: bool
+    asked: bool
+
+
+def describe_search(model: str, benchmark: str, counts: SearchCounts) -> dict[str, Any]:
+    """The answer of a search in sentences, and its claim; ``model`` and ``benchmark`` by their titles."""
+    those = things(counts.documents, "document", "documents")
+    facts = {**vars(counts), "model": model, "benchmark": benchmark, "those": those}
+    claim = extraction_claim(counts.reproduced) if counts.documents else None
+    return {
+        **write_answer(_find_search_kind(counts), facts, question="question_of_search"),
+        "claim": claim,
+        "claim_in_words": None if claim is None else EXTRACTION_IN_WORDS[claim],
+        "set_apart_in_words": SET_APART_IN_WORDS if counts.set_apart else None,
+        "calibration_in_words": CALIBRATED_IN_WORDS if counts.held_out else NOT_CALIBRATED_IN_WORDS,
+    }
+
+
+def _find_search_kind(counts: SearchCounts) -> str:
+    """Nothing was found only where most documents were searched and none stands out."""
+    if not counts.documents:
+        return "passages_too_short"
+    if counts.reproduced:
+        return "passages_reproduced"
+    if counts.stand_out:
+        return "passages_stand_out"
+    return "passages_hardly_searched" if counts.without_window > counts.documents else "passages_not_reproduced"
+
+
+def describe_asking(model: str, benchmark: str, counts: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of a model that was asked in words, in sentences, and its claim; ``model`` and ``benchmark`` by their
+    titles.
+
+    ``counts``: audited ``documents`` with an answer at the ``rung`` named beforehand (None: it was not asked at that),
+    those ``unanswered``, those ``reproduced``, those ``not_graded``, those that ``stand_out`` (q ≤ 0.05); held-out
+    ones: ``held_out_asked``, ``held_out`` with an answer, ``held_out_reproduced``; ``compared_with``: those behind the
+    p-values. ``longest_run``: in words. ``elsewhere``: the other rungs at which documents are reproduced, each with
+    ``rung``, ``reproduced`` and ``documents``. ``requests`` at all rungs, and of them the ``not_measured`` ones.
+    """
+    claim = _find_asking_claim(counts)
+    facts = {
+        **counts,
+        "model": model,
+        "benchmark": benchmark,
+        "claim": claim,
+        "those": things(counts["documents"], "document", "documents"),
+        "longest": things(counts["longest_run"] or 0, "word", "words"),
+        "needed": count_held_out_needed(1, 1, Q_LEVEL),
+    }
+    return {
+        **write_answer(_find_asking_kind(counts, claim), facts, question="question_of_asking"),
+        "claim": claim,
+        "claim_in_words": None if claim is None else write("asked_claim", facts),
+        "calibration_in_words": None if claim in (None, "refused") else write("asked_calibration", facts),
+        "unanswered_in_words": write("unanswered", facts) or None,
+    }
+
+
+def _find_asking_claim(counts: Mapping[str, Any]) -> AskClaim | None:
+    if counts["rung"] is None:
+        return None
+    if counts["reproduced"]:
+        return "reproduced"
+    if counts["not_graded"]:
+        return "not graded"
+    if not counts["documents"]:
+        return "refused"
+    return "not reproduced" if counts["compared_with"] else "not calibrated"
+
+
+def _find_asking_kind(counts: Mapping[str, Any], claim: AskClaim | None) -> str:
+    if claim == "reproduced":
+        return "asked_reproduced"
+    if claim != "not reproduced":
+        return "asked_without_result"
+    if counts["stand_out"]:
+        return "asked_stands_out"
+    return "asked_without_result" if counts["unanswered"] > counts["documents"] else "asked_not_reproduced"
+
+
+def log10_draws(log_p: float | None) -> float | None:
+    """The decimal logarithm of the draws that give a passage at least once with an even chance; None where there is
+    no passage."""
+    return None if log_p is None else log_draws(log_p) / math.log(10)
+
+
+def compare_words(original: str, given: str) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Two texts as stretches of words (``text``), each with whether the other has it, in the same order."""
+    words = original.split(), given.split()
+    blocks = SequenceMatcher(None, *words, autojunk=False).get_matching_blocks()
+    sides: tuple[list[dict[str, object]], list[dict[str, object]]] = [], []
+    for side, own, begins in zip(sides, words, ([b.a for b in blocks], [b.b for b in blocks]), strict=True):
+        end = 0
+        for begin, block in zip(begins, blocks, strict=True):
+            for some, is_common in ((own[end:begin], False), (own[begin : begin + block.size], True)):
+                if some:
+                    side.append({"text": " ".join(some), "is_common": is_common})
+            end = begin + block.size
+    return sides
