@@ -185,8 +185,8 @@ def test_what_is_no_json_on_standard_input_is_refused(
 
 
 def test_a_column_is_looked_for_among_the_first_thousand_rows(tmp_path: Path) -> None:
-    early = [{"input": "i", "text": "t"} if number == 900 else {"input": "i"} for number in range(2000)]
-    late = [{"input": "i", "text": "t"} if number == 1100 else {"input": "i"} for number in range(2000)]
+    early = [{"input": "i", "text": "t"} if number == 900 else {"input": "i"} for number in range(1200)]
+    late = [{"input": "i", "text": "t"} if number == 1100 else {"input": "i"} for number in range(1200)]
     assert {row.text for row in open_texts(write_rows(tmp_path / "a.jsonl", early))} == {"t"}
     assert {row.text for row in open_texts(write_rows(tmp_path / "b.jsonl", late))} == {"i"}
     # Named, it may come as late as it likes; where it never does, that is said.
