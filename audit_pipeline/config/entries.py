@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import yaml
 from dagster_shared.yaml_utils import parse_yamls_with_source_position
@@ -23,8 +23,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 Repeated = tuple[tuple[str, ...], Fault]
 
 
-@dataclass(frozen=True)
-class YamlFile:
+class YamlFile(NamedTuple):
     """The value of a file, dates as texts; the lines of all its keys; and the keys that occur twice, by their path."""
 
     value: Any
@@ -48,7 +47,7 @@ def read_yaml(path: Path, purpose: str) -> YamlFile:
         raise BrokenFileError(Problem(path, line, f"cannot be read: it is not readable YAML: {words}")) from error
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise BrokenFileError(Problem(path, None, f"cannot be read: {to_one_line(error)}")) from error
-    return replace(file, value=deepcopy(file.value))
+    return file._replace(value=deepcopy(file.value))
 
 
 @lru_cache(maxsize=64)
@@ -81,57 +80,49 @@ def _iterate_repeated_keys(node: yaml.Node | None, path: tuple[str, ...] = ()) -
 E = TypeVar("E")
 
 
+@dataclass(eq=False)
 class Entries(Mapping[str, E]):
     """The entries of a file that can be used, by name and in the file's order; the others are ``broken``.
 
-    A broken entry is still one of the file's ``names``: it was not taken out.
+    A broken entry is still one of the file's ``names``: it was not taken out. ``given`` are the plain values of every
+    entry that has any, broken ones too.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        what: str,
-        good: Mapping[str, E],
-        problems: Mapping[str, Sequence[Problem]] | None = None,
-        positions: SourcePositionTree | None = None,
-        given: Mapping[str, object] | None = None,
-    ) -> None:
-        self.path = path
-        self.what = what
-        self.given = dict(given or {})
-        """The plain values of every entry that has any, broken ones too."""
-        self._good = dict(good)
-        self._problems = {name: tuple(found) for name, found in (problems or {}).items()}
-        self._positions = positions
+    path: Path
+    what: str
+    good: Mapping[str, E]
+    broken: Mapping[str, Sequence[Problem]] = field(default_factory=dict)
+    positions: SourcePositionTree | None = None
+    given: Mapping[str, object] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> E:
-        return self._good[name]
+        return self.good[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._good)
+        return iter(self.good)
 
     def __len__(self) -> int:
-        return len(self._good)
+        return len(self.good)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every name in the file, those of broken entries among them."""
-        in_file = () if self._positions is None else map(str, self._positions.children)
-        return tuple(dict.fromkeys([*in_file, *self._good, *self._problems]))
+        in_file = () if self.positions is None else map(str, self.positions.children)
+        return tuple(dict.fromkeys([*in_file, *self.good, *self.broken]))
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """All that is wrong with the broken entries, in the file's order."""
-        return tuple(problem for name in self.names for problem in self._problems.get(name, ()))
+        return tuple(problem for name in self.names for problem in self.broken.get(name, ()))
 
     def is_broken(self, name: str) -> bool:
         """Whether the file has an entry of that name that cannot be used."""
-        return name in self._problems
+        return name in self.broken
 
     def require_not_broken(self, name: str) -> None:
         """Raise ConfigError, with all that is wrong with it, where the entry of that name cannot be used."""
         if self.is_broken(name):
-            raise ConfigError(format_problems(self._problems[name]))
+            raise ConfigError(format_problems(self.broken[name]))
 
     def named(self, name: str) -> E:
         """The entry of that name; raises ConfigError where it is broken, or where there is none, with the nearest."""
@@ -144,17 +135,16 @@ class Entries(Mapping[str, E]):
     def problem(self, name: str, fault: Fault) -> Problem:
         """A fault of the entry of that name, with its line."""
         line = fault.line
-        if line is None and self._positions is not None:
-            line = self._positions.lookup_closest_and_path([name, *fault.keys], None)[0].start.line
+        if line is None and self.positions is not None:
+            line = self.positions.lookup_closest_and_path([name, *fault.keys], None)[0].start.line
         return Problem(self.path, line, fault.words, f"{self.what} {name}")
 
     def without(self, faults: Mapping[str, Sequence[Fault]]) -> Entries[E]:
         """The entries with those broken that have ``faults``, by name."""
-        problems = {**self._problems}
-        for name, found in faults.items():
-            problems[name] = (*problems.get(name, ()), *(self.problem(name, fault) for fault in found))
-        good = {name: entry for name, entry in self._good.items() if name not in problems}
-        return Entries(self.path, self.what, good, problems, self._positions, self.given)
+        found = {name: [self.problem(name, fault) for fault in of_entry] for name, of_entry in faults.items()}
+        broken = {**self.broken, **{name: [*self.broken.get(name, ()), *problems] for name, problems in found.items()}}
+        good = {name: entry for name, entry in self.good.items() if name not in broken}
+        return Entries(self.path, self.what, good, broken, self.positions, self.given)
 
 
 @dataclass(frozen=True)
