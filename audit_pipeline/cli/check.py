@@ -34,7 +34,7 @@ from audit_pipeline.cli.options import (
     note_state,
     option,
 )
-from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_sending, say_weights_fit
+from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
 from audit_pipeline.cli.shared import build_benchmarks, get_writable_paths, load_whole_configuration, tell_problems
 from audit_pipeline.operate.audit_request import AuditRequest
 from audit_pipeline.operate.console import (
@@ -289,8 +289,7 @@ def _prepare_and_say_work(
             found, tokens = Search(tokenized, documents_of(spec.name, entry, paths), USUAL, Caches(paths)).tokens()
             windows, to_search = windows + found, to_search + tokens
     tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan, _ in dry.plans.values()) + to_search
-    if entry.host.is_here:
-        say_weights_fit(tokenized, options.device)
+    say_run_resources(tokenized, options)
     say_sending([(tokenized, tokens)], options.limits.require_usable_for(entry))
     seconds = estimate_seconds(tokenized, tokens, options)
     work = {"tokens": tokens, "tokens_of_search": to_search, "windows_of_search": windows, "seconds": seconds}

@@ -31,9 +31,7 @@ from audit_pipeline.operate.options import AuditOptions, DeviceOptions
 from audit_pipeline.report.number_format import DASH, format_thousands, probability, yes_or_no
 
 if TYPE_CHECKING:
-    from audit_pipeline.benchmarks.settings import BenchmarkSpec
     from audit_pipeline.catalogue.contracts import Pair
-    from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.operate.whole_configuration import Configuration
 
 MEMORISATION_CHECK = "memorisation_check"
@@ -198,37 +196,27 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
     specs = [spec for spec in config.benchmarks.values() if spec.family == FAMOUS_TEXTS]
     if not specs:
         tell(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}': it is left out")
-    from audit_pipeline.models.config import resolve_model
-
-    entry = resolve_model(model, config.models)
-    for spec in specs:
-        if _is_searched(entry, spec):
-            tell_step(f"{model} on {spec.name}: everything is up to date, nothing is run")
-        else:
-            _search_benchmark(entry, spec)
-    return [AuditOutcome(entry, [spec]) for spec in specs]
-
-
-def _search_benchmark(entry: ModelEntry, spec: BenchmarkSpec) -> None:
-    definitions = load_dagster_definitions()
     from audit_pipeline.benchmarks.settings import ExtractionSettings
-    from audit_pipeline.operate.dagster.audit import extract
-    from audit_pipeline.operate.stages.extraction import search_options_from_settings
-
-    request = AuditRequest(entry, [spec], AuditOptions(publish=False))
-    asked = search_options_from_settings(spec.settings.extraction or ExtractionSettings())
-    extract(request, asked, definitions, DataPaths.from_environment(), tell_step)
-
-
-def _is_searched(entry: ModelEntry, spec: BenchmarkSpec) -> bool:
+    from audit_pipeline.models.config import resolve_model
     from audit_pipeline.operate.requests import plan_quickly
     from audit_pipeline.operate.stages.benchmarks import BENCHMARK_STAGE
     from audit_pipeline.operate.stages.documents import DOCUMENTS_STAGE
-    from audit_pipeline.operate.stages.extraction import EXTRACTION_STAGE
+    from audit_pipeline.operate.stages.extraction import EXTRACTION_STAGE, search_options_from_settings
 
-    made = plan_quickly(AuditRequest(entry, [spec], AuditOptions(publish=False)), DataPaths.from_environment())
     stages = (DOCUMENTS_STAGE.name, BENCHMARK_STAGE.name, EXTRACTION_STAGE.name)
-    return made is not None and not made.problems and not made.of(stages)
+    entry, paths = resolve_model(model, config.models), DataPaths.from_environment()
+    for spec in specs:
+        request = AuditRequest(entry, [spec], AuditOptions(publish=False))
+        plan = plan_quickly(request, paths)
+        if plan is not None and not plan.problems and not plan.of(stages):
+            tell_step(request.done_in_words)
+            continue
+        definitions = load_dagster_definitions()
+        from audit_pipeline.operate.dagster.audit import extract
+
+        options = search_options_from_settings(spec.settings.extraction or ExtractionSettings())
+        extract(request, options, definitions, paths, tell_step)
+    return [AuditOutcome(entry, [spec]) for spec in specs]
 
 
 def show_famous_texts(outcome: AuditOutcome) -> None:

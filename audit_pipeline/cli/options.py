@@ -31,7 +31,7 @@ GO_ON = "The same command again goes on from there."
 PASSES_KEPT = f"Finished steps, and all that the model was run on, are kept. {GO_ON}"
 SHARDS_KEPT = f"What was done until the last checkpoint (every 30 seconds) is kept. {GO_ON}"
 IF_STOPPED = "If it is stopped: "
-_JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON document instead of tables.")
+_JSON = click.Option(["--json"], is_flag=True, help="Print one JSON document instead of tables.")
 _FORMAT = click.Option(
     ["--format"],
     type=click.Choice(["table", *LAYOUTS]),
@@ -188,8 +188,8 @@ def command(
         if prints != "words":
             parameters.append(_JSON)
 
-        def run(as_json: bool = False, **values: Any) -> None:
-            layout = LAYOUTS.get(str(values.get("format")))
+        def run(**values: Any) -> None:
+            as_json, layout = values.get("json", False), LAYOUTS.get(str(values.get("format")))
             if as_json and layout is not None:
                 raise click.UsageError("give either --json or --format")
             with collect_output(as_json=as_json, layout=layout):

@@ -87,14 +87,6 @@ def build_estimate_formatter(metric: str, format_spec: str = ".3f") -> Callable[
     return lambda row: estimate(row[metric], row[f"{metric}_low"], row[f"{metric}_high"], format_spec)
 
 
-def say_weights_fit(model: TokenizedModel, device: str | None) -> None:
-    """Whether the model's weights fit the devices, for a dry run; ``device`` None: a GPU where there is one."""
-    from audit_pipeline.models.weights import default_device, fit_of
-
-    fit = fit_of(model, device or default_device())
-    say(fit.words, weights={"bytes": fit.bytes, "fit": fit.now, "words": fit.words})
-
-
 def say_run_resources(model: TokenizedModel, options: RunOptions) -> None:
     """Whether the weights fit this machine, and of a Ray cluster, which a dry run does not reach for, what it is asked
     for; nothing of a model behind an interface."""
@@ -102,7 +94,10 @@ def say_run_resources(model: TokenizedModel, options: RunOptions) -> None:
     if not model.entry.host.is_here:
         return
     if engine.name != "ray":
-        say_weights_fit(model, options.device)
+        from audit_pipeline.models.weights import default_device, fit_of
+
+        fit = fit_of(model, options.device or default_device())
+        say(fit.words, weights={"bytes": fit.bytes, "fit": fit.now, "words": fit.words})
         return
     count = "as many workers as it has room for" if engine.workers is None else f"{engine.workers} workers"
     say(

@@ -86,7 +86,16 @@ def run(*words: str, **environment: str) -> Result:
 
 def test_a_command_is_what_its_parameters_declare() -> None:
     shown = run("--help").stdout
-    for words in ("--style [a|b]", "[required]", "[default: 3]", "[x>=2]", "--renamed TEXT", "[default: w]", "FILES…"):
+    for words in (
+        "--style [a|b]",
+        "[required]",
+        "[default: 3]",
+        "[x>=2]",
+        "--renamed TEXT",
+        "[default: w]",
+        "FILES…",
+        "--quiet",
+    ):
         assert words in shown
     assert "--silent" not in shown
     assert "If it is stopped: Nothing." in shown
@@ -105,6 +114,7 @@ def test_tables_alone_are_on_standard_output_and_all_else_on_standard_error() ->
     assert done.stdout == "| n |\n| ---: |\n| 1 |\n\n"
     assert done.stderr.startswith("working\nx a Group")
     assert "\\begin{tabular}{r}" in run("x", "--style", "a", "--format", "latex").stdout
+    assert run("x", "--style", "a", APP_WORK_JSON="1").stdout.startswith("{")
     assert "give either --json or --format" in run("x", "--style", "a", "--format", "latex", "--json").stderr
 
 
