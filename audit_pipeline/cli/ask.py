@@ -158,7 +158,7 @@ def ask(
 def _measure_outputs(
     file: Path, texts: AskedTexts, model: str, paths: DataPaths, run_id: str, *, keeps_text: bool
 ) -> list[AskReport]:
-    """What others asked already, of each model that the rows name, else of ``model``."""
+    """Measure what others asked already, of each model that the rows name, else of ``model``."""
     from audit_pipeline.asking.outputs import read_outputs
     from audit_pipeline.operate.stages.asking import keep_outputs
 
@@ -185,7 +185,7 @@ def _read_files(
 
 
 def _say_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) -> None:
-    """What would be sent, to whom, and what it would cost at most."""
+    """Say what would be sent, to whom, and what it would cost at most."""
     from audit_pipeline.asking.chat_client import estimate
     from audit_pipeline.asking.run import prepare
 
@@ -242,7 +242,7 @@ def _show_report(report: AskReport) -> None:
 
 
 def _say_missing(model: str, documents: Sequence[Row]) -> None:
-    """Which numbers of how many documents are missing, and why."""
+    """Say which numbers of how many documents are missing, and why."""
     missing = [
         {"model": model, "number": number, "documents": found, "reason": reason}
         for number, is_missing, reason in _MISSING

@@ -103,7 +103,7 @@ def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
     elsewhere = "what a reference model takes comes on top, and the time is not known."
     is_here = entry.host.is_here and options.chosen_engine.name == "in_process"
     say(
-        "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts behind prefixes; "
+        "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts after prefixes; "
         + (measured if is_here else elsewhere)
     )
     # Each pass is a request, for which the server generates a token besides.
@@ -118,7 +118,7 @@ def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
 
 
 def _show_plans(plans: Mapping[str, tuple[Plan, str]], model: TokenizedModel, options: AuditOptions) -> None:
-    """How much of each benchmark is run, and about how long it takes."""
+    """Show how much of each benchmark is run, and about how long it takes."""
     rows = [
         {
             "benchmark": name,
@@ -138,7 +138,7 @@ def _show_plans(plans: Mapping[str, tuple[Plan, str]], model: TokenizedModel, op
 
 
 def _show_preparation_steps(steps: Sequence[Step], unbuilt_benchmarks: Sequence[str], paths: DataPaths) -> None:
-    """What is fetched, trained, built and counted before the model is run, each with its reason."""
+    """Show what is fetched, trained, built and counted before the model is run, each with its reason."""
     if steps or is_json_output():
         show_table("first", [_build_step_row(step, paths) for step in steps], _STEPS)
     if unbuilt_benchmarks:
@@ -151,7 +151,7 @@ def _show_preparation_steps(steps: Sequence[Step], unbuilt_benchmarks: Sequence[
 
 
 def _build_step_row(step: Step, paths: DataPaths) -> Row:
-    """A step, with what is known beforehand of what it fetches or builds."""
+    """Build a step, with what is known beforehand of what it fetches or builds."""
     from audit_pipeline.benchmarks.config import load_benchmarks
     from audit_pipeline.benchmarks.row_settings import RowsSettings
     from audit_pipeline.benchmarks.rows_origin import format_origin
@@ -173,7 +173,7 @@ def _build_step_row(step: Step, paths: DataPaths) -> Row:
 
 
 def _count_fetched_documents(source: str, paths: DataPaths) -> int | None:
-    """How many documents of a source are there; None where none were fetched."""
+    """Count the fetched documents of a source; None where none were fetched."""
     from audit_pipeline.catalogue.files import read_json
 
     manifest = paths.source_manifest(source)
@@ -183,7 +183,7 @@ def _count_fetched_documents(source: str, paths: DataPaths) -> int | None:
 def _count_reference_tokens(
     model: TokenizedModel, benchmarks: Sequence[str], paths: DataPaths
 ) -> list[tuple[TokenizedModel, int]]:
-    """The reference model, where texts would be sent to it, and how many tokens; it gets each text once."""
+    """Return the reference model and its number of tokens, where texts would be sent to it; it gets each text once."""
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.models.tokenized_model import load_reference_model
     from audit_pipeline.token_statistics.cached_texts import plan

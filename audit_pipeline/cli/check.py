@@ -82,7 +82,7 @@ _SIDES: Columns = (
 
 
 def _show_file_facts(inventory: Inventory) -> None:
-    """What the files are, and which make no document."""
+    """Show what the files are, and which make no document."""
     from audit_pipeline.operate.own_files import explain_unused_parts
 
     show_table("sides", [asdict(facts) for facts in inventory.sides.values()], _SIDES)
@@ -102,7 +102,7 @@ def _show_file_facts(inventory: Inventory) -> None:
 
 
 def _cut_lines(lines: Sequence[str], most: int) -> list[str]:
-    """The first lines, indented, and how many more there are."""
+    """Return the first lines, indented, and how many more there are."""
     more = [f"  and {len(lines) - most:,} more"] if len(lines) > most else []
     return [*(f"  {line}" for line in lines[:most]), *more]
 
@@ -110,7 +110,7 @@ def _cut_lines(lines: Sequence[str], most: int) -> list[str]:
 def _say_possible_conclusions(
     inventory: Inventory, model: ModelEntry, search: PassageSearch, instrument_is_done: bool | None, control: str
 ) -> None:
-    """What can be concluded with these files, and what would make it stronger; ``control``: the line that runs the
+    """Say what can be concluded with these files, and what would make it stronger; ``control``: the line that runs the
     instrument check."""
     from audit_pipeline.evidence.possible_conclusions import list_possible_conclusions
 
@@ -240,7 +240,7 @@ def _say_workspace(workspace: OwnWorkspace, folder: Path) -> None:
 
 
 def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> PassageSearch:
-    """Which of the audited documents are long enough to be searched, by the model's own tokens."""
+    """Assess which of the audited documents are long enough to be searched, by the model's own tokens."""
     from audit_pipeline.evidence.possible_conclusions import PassageSearch
     from audit_pipeline.extraction.windows import encode_windows_at, explain_window_too_long
     from audit_pipeline.operate.own_files import AUDITED
@@ -254,7 +254,7 @@ def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> Passa
 
 
 def _is_instrument_checked() -> bool | None:
-    """Whether the instrument check was run with the data in use; None where the configuration has none."""
+    """Return whether the instrument check was run with the data in use; None where the configuration has none."""
     from audit_pipeline.operate.situation import Situation
     from audit_pipeline.operate.stages.evaluations import EVALUATIONS_STAGE
 
@@ -311,7 +311,7 @@ def _build_workspace_command(folder: Path, command: str) -> str:
 
 
 def has_display() -> bool:
-    """Whether a browser that is opened here can be seen by anybody; who names one (BROWSER) says so."""
+    """Return whether a browser that is opened here can be seen; the variable BROWSER says so."""
     if sys.platform in ("darwin", "win32"):
         return True
     return any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))

@@ -49,7 +49,7 @@ _STOPPING = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
 def is_caused_by_full_disk(error: BaseException, data_folder: Path) -> bool:
-    """Whether there is no room: an error says so, whose ever it is, or the disk of ``data_folder`` is full now."""
+    """Return whether an error, of any library, says that the disk is full, or that of ``data_folder`` is full now."""
     cause: BaseException | None = error
     while cause is not None:
         if (isinstance(cause, OSError) and is_full_disk(cause)) or os.strerror(errno.ENOSPC) in str(cause):
@@ -129,7 +129,7 @@ def _watch_stop_signals() -> Iterator[Callable[[], int | None]]:
 
 @contextmanager
 def _report_warnings_briefly() -> Iterator[None]:
-    """What is damaged and made again, left out, or read otherwise than elsewhere is reported at once, in one line."""
+    """Report at once, in a line each, what is damaged and made again, left out, or read otherwise than elsewhere."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", LeftOutWarning)
         shown = warnings.showwarning
@@ -191,7 +191,7 @@ WHERE has_results AND model NOT IN (SELECT model FROM control_models)
 
 
 def _say_what_next() -> None:
-    """What is here, and which commands to try; nothing is run, and nothing is changed."""
+    """Say what is here, and which commands to try; nothing is run, and nothing is changed."""
     paths = DataPaths.from_environment()
     say("Corpus Audit finds out whether texts were in a language model's pretraining\ndata, and how sure we can be.\n")
     if paths.warehouse.exists():
@@ -206,7 +206,7 @@ def _say_what_next() -> None:
 
 
 def _format_path(path: Path) -> str:
-    """The path, from the current folder where it lies in it."""
+    """Format the path, from the current folder where it lies in it."""
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     return escape_control_characters(str(shown))
 

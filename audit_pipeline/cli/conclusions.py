@@ -12,11 +12,12 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.audit_output import say_conclusions, show_comparisons, tell_damaged_files
-from audit_pipeline.cli.options import BETWEEN_0_AND_1, PASSES_KEPT, command, fields, option
+from audit_pipeline.cli.options import BETWEEN_0_AND_1, FOLDER, PASSES_KEPT, command, fields, option
 from audit_pipeline.cli.shared import get_writable_paths, publish, resolve_built_benchmark, resolve_model_option
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.evaluate_options import EvaluateOptions
 from audit_pipeline.operate.console import Columns, Row, escape_control_characters, say, show_table, tell, tell_skipped
+from audit_pipeline.operate.options import FILE
 from audit_pipeline.report.number_format import DASH, estimate, format_thousands, interval, number
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ _EVALUATIONS: Columns = (
 
 
 @command()
-def evaluate(options: EvaluateOptions = fields(*EvaluateOptions.__annotations__)) -> None:
+def evaluate(
+    options: EvaluateOptions = fields(*EvaluateOptions.__annotations__, kinds={"scores": FILE, "out": FOLDER}),
+) -> None:
     """Write findings and a report from scores of your own.
 
     No model is run: --scores names a table of scores, one row per text and detector.
@@ -115,7 +118,7 @@ def power(
 
 
 def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tuple[str, str, list[float], list[float]]:
-    """The benchmark, the detector, and its mean scores by group of members and of non-members, from the warehouse."""
+    """Read from the warehouse: benchmark, detector, and its mean scores by group of members and of non-members."""
     from audit_pipeline.config.hints import did_you_mean, resolve_partition
     from audit_pipeline.evidence.evaluate_options import choose_headline_detector
     from audit_pipeline.report.page import read_named_headline
@@ -220,7 +223,7 @@ def compare(
 
 
 def _show_unlearning(findings: Sequence[Finding]) -> None:
-    """Every number, both sides in one row."""
+    """Show every number, both sides in one row."""
     rows: dict[tuple[str, str], dict[str, object]] = {}
     reasons: dict[str, dict[str, None]] = {}
     for finding in findings:

@@ -67,7 +67,7 @@ def control(name: str = argument(default=INSTRUMENT_CHECK), run: DeviceOptions =
 
 
 def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
-    """Both models of a control on its texts; warehouse and report do not follow yet."""
+    """Audit both models of a control on its texts; warehouse and report do not follow yet."""
     config = load_whole_configuration()
     config.controls.named(name)
     pairs = pairs_of_control(config, name)
@@ -81,7 +81,7 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
 
 
 def pairs_of_control(config: Configuration, name: str) -> list[Pair]:
-    """Each model of a control on each benchmark of it, as the configuration has them."""
+    """Return each model of a control on each benchmark of it, as the configuration has them."""
     from audit_pipeline.catalogue.contracts import Pair
 
     models = [model.name for model in config.models.values() if model.control and model.control.name == name]
@@ -116,8 +116,8 @@ def study(name: str = argument()) -> None:
 
 
 def show_instrument_checks(outcomes: Sequence[AuditOutcome]) -> None:
-    """What the detectors made of texts of which it is known whether the model was trained on them, a line for each of
-    the control's benchmarks; raises the error where a pair met a fault."""
+    """Say what the detectors make of texts that a model was trained on, and was not, a line a benchmark of the control;
+    raises the error where a pair met a fault."""
     for benchmark, models in _find_benchmarks(outcomes):
         rows = _query("SELECT * FROM leaderboard_history WHERE is_latest AND benchmark = $name", name=benchmark)
         found: dict[str, dict[str, float]] = {"exposed": {}, "twin": {}}
@@ -138,7 +138,7 @@ def show_instrument_checks(outcomes: Sequence[AuditOutcome]) -> None:
 
 
 def show_memorisation(outcomes: Sequence[AuditOutcome]) -> None:
-    """How often texts had to be trained on until the model gives them word for word, where documents were searched."""
+    """Say how often a text is trained on until the model gives it word for word, where documents were searched."""
     from audit_pipeline.metrics.claims import REPRODUCED_FROM
 
     for benchmark, models in _find_benchmarks(outcomes):
@@ -161,7 +161,7 @@ def show_memorisation(outcomes: Sequence[AuditOutcome]) -> None:
 
 
 def _find_benchmarks(outcomes: Sequence[AuditOutcome]) -> list[tuple[str, Mapping[str, str]]]:
-    """Each benchmark of a control with the roles of its models; raises the error where a pair met a fault."""
+    """Find each benchmark of a control with the roles of its models; raises the error where a pair met a fault."""
     for audit in outcomes:
         if audit.failed is not None:
             raise audit.failed
@@ -220,7 +220,7 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
 
 
 def show_famous_texts(outcome: AuditOutcome) -> None:
-    """The answer, each text with its p-value, and how often its passage stands in what is installed."""
+    """Show the answer, each text with its p-value, and how often its passage is in what is installed."""
     from audit_pipeline.catalogue.store import read_documents
 
     [spec], paths = outcome.benchmarks, DataPaths.from_environment()
@@ -255,7 +255,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
 
 
 def count_installed_copies(passages: Sequence[str]) -> list[int]:
-    """In how many licence files of the installed packages each passage stands, case and white space levelled."""
+    """Count the licence files of installed packages that hold each passage, case and white space levelled."""
     from audit_pipeline.separability.shared_text import normalise_text
 
     files = [normalise_text(text) for text in _iterate_installed_licences()]
@@ -306,7 +306,7 @@ def demo(model: str = option("The model to audit.", default="smollm2-135m")) -> 
 
 
 def _audit_control_if_configured(name: str) -> list[AuditOutcome]:
-    """Both models of a control, audited; none where the configuration has no such control."""
+    """Audit both models of a control; none where the configuration has no such control."""
     if name in load_whole_configuration().controls.names:
         return audit_control(name, None)
     tell(f"config/controls.yaml has no control '{name}': its check is left out")

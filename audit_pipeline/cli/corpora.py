@@ -109,7 +109,7 @@ def overlap(
     out: Path | None = option("A folder for corpus_overlap.parquet and overlap_spans.parquet, with --texts."),
     no_text: bool = option("Name places only, quote no text."),
 ) -> None:
-    """Find the passages of texts that stand in a corpus, and where.
+    """Find the passages of texts that are in a corpus, and where.
 
     Every passage is found word for word, however long it is. The search goes through the corpus shard by shard and
     builds nothing for it. A search that was stopped goes on at the next shard. docs/overlap.md explains the rules, and
@@ -232,7 +232,7 @@ def items(
         "Write the clean items to this .json file, as --samples of lm-evaluation-harness takes it.", FILE
     ),
 ) -> None:
-    """Say of every item of a test set whether it stands in a corpus.
+    """Say of every item of a test set whether it is in a corpus.
 
     One word for each item, with its reason; with --results the accuracy on contaminated and on clean items. Nothing is
     searched and no model is run: `overlap` and `audit` do that before. docs/overlap.md explains the words.
@@ -269,7 +269,7 @@ def items(
 
 
 def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, Any]) -> tuple[str, MatchedResults]:
-    """The task's name and the results by item; what was taken, and what is left out, is reported."""
+    """Return the task's name and the results by item; what was taken, and what is left out, is reported."""
     from audit_pipeline.overlap.results import match_results, read_results
 
     file = read_results(path)
@@ -302,7 +302,7 @@ def _say_how_much_was_read(found: CorpusFindings) -> None:
 
 
 def _show_items(judged: Sequence[Item]) -> None:
-    """The items that are not clean (the first of them), worst first, and the counts."""
+    """Show the items that are not clean (the first of them), worst first, and the counts."""
     from audit_pipeline.overlap.items import VERDICTS
 
     counts = Counter(item.verdict for item in judged)

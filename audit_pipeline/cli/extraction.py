@@ -54,8 +54,7 @@ def extract(
         "The documents: a file or folder as check takes it (.txt, .epub, .pdf, .docx, …), or a file of rows."
     ),
     benchmark: str | None = option(
-        "The documents of a benchmark, its non-members held out. What is found is kept, and stands in warehouse and "
-        "report."
+        "The documents of a benchmark, its non-members held out. What is found is kept, and is in warehouse and report."
     ),
     document: str | None = option("A document of a source, by the document_id of the table documents.", metavar="ID"),
     held_out: Path | None = option(
@@ -69,7 +68,7 @@ def extract(
     prefix: int | None = option(f"Tokens the model is given. {_UNLESS_SAID.format(PREFIX)}", least=1),
     suffix: int | None = option(f"Tokens it has to give. {_UNLESS_SAID.format(SUFFIX)}", least=2),
     stride: str | None = option(
-        "Where windows begin: tiled (suffixes one behind the other), chars:N (every N characters), or coarse-to-fine "
+        "Where windows begin: tiled (suffixes one after the other), chars:N (every N characters), or coarse-to-fine "
         f"(tiled, and every 10 characters where a passage could be likely). {_UNLESS_SAID.format(COARSE_TO_FINE)}"
     ),
     grid: bool = option(
@@ -82,7 +81,7 @@ def extract(
         click.FloatRange(min=0, min_open=True),
     ),
     generate: int | None = option(
-        "Let the model go on behind the prefixes of the strongest passages: by its first choices, and N times drawn. "
+        "Let the model continue the prefixes of the strongest passages: by its first choices, and N times drawn. "
         f"{_NOT_KEPT}",
         least=1,
         metavar="N",
@@ -217,7 +216,7 @@ def _extract_benchmark_documents(
     *,
     dry_run: bool,
 ) -> list[SearchedDocument]:
-    """The benchmark's documents, once extraction from them has been run and published.
+    """Return the benchmark's documents, once extraction from them has been run and published.
 
     Everything that it found is in the cache then.
     """
@@ -234,7 +233,7 @@ def _extract_benchmark_documents(
 def _merge_held_out_documents(
     documents: Sequence[SearchedDocument], held_out_documents: Sequence[SearchedDocument]
 ) -> list[SearchedDocument]:
-    """Both together, those on the other side marked; raises DataError where a document stands on both sides."""
+    """Return both together, those on the other side marked; raises DataError where a document is on both sides."""
     held_out = {document.text: document.name for document in held_out_documents}
     both = [f"{document.name} ({held_out[document.text]})" for document in documents if document.text in held_out]
     if both:

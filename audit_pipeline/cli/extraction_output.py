@@ -59,7 +59,7 @@ class GenerationOptions:
     def generate_for_passage(
         self, search: Search, backend_of: BackendOf, result: Extraction, number: int, *, quoted: bool
     ) -> Row:
-        """What came of a document's window ``number``, None where it was not asked for."""
+        """Return what came of a document's window ``number``, None where it was not asked for."""
         from audit_pipeline.extraction.continuations import Nearness
         from audit_pipeline.extraction.documents import cut_excerpt
 
@@ -77,7 +77,7 @@ class GenerationOptions:
         }
 
     def list_columns(self) -> Columns:
-        """The columns of a table of passages that hold it."""
+        """List the columns of a table of passages that hold it."""
         differ = f"p within {self.near_verbatim} edits"
         if not self.edits:
             differ = f"p where up to {self.near_verbatim} tokens differ"
@@ -93,7 +93,7 @@ class GenerationOptions:
 
 
 def format_draws_needed(log_p: float | None) -> str:
-    """How many draws from the whole distribution give the passage at least once with an even chance."""
+    """Format how many draws from the whole distribution give the passage at least once with an even chance."""
     from audit_pipeline.extraction.conclusions import log_draws
 
     return DASH if log_p is None else draws(log_draws(log_p) / math.log(10))
@@ -106,7 +106,7 @@ def _format_probability(log_p: float | None) -> str:
 
 
 def _format_expected_hits(row: Row) -> str:
-    """How many of the draws would be the passage on average: they are among the likeliest tokens."""
+    """Format the expected number of draws that are the passage: they are among the likeliest tokens."""
     return "0" if row["log_p_top_40"] is None else f"{row['draws'] * math.exp(row['log_p_top_40']):.1f}"
 
 
@@ -153,7 +153,7 @@ _TESTS: Columns = (
 
 
 def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[Extraction], tokens: int) -> None:
-    """A row for each of the ``extractions``: how much of its document the model gives from the beginning on."""
+    """Show a row for each of the ``extractions``: how much of its document the model gives from the beginning on."""
     from audit_pipeline.extraction.continuations import BLOCK_WORDS
 
     rows: list[Row] = []
@@ -184,7 +184,7 @@ def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[
 
 
 def _compute_log_cost(options: SearchOptions, log_p: float) -> float | None:
-    """The log of what the draws for an even chance of a passage cost; None where no price is named."""
+    """Compute the log of what the draws for an even chance of a passage cost; None where no price is named."""
     from audit_pipeline.extraction.conclusions import log_cost_of_draws
 
     price = options.price_per_million
@@ -192,7 +192,7 @@ def _compute_log_cost(options: SearchOptions, log_p: float) -> float | None:
 
 
 def select_strongest(extractions: Sequence[Extraction]) -> Sequence[Extraction]:
-    """The audited documents that are shown one by one, the strongest first."""
+    """Select the audited documents that are shown one by one, the strongest first."""
     by_strength = sorted(
         (result for result in _filter_by_side(extractions, "audited") if result.found.strongest),
         key=_get_strongest_log_p,
@@ -211,7 +211,7 @@ def show_passages(
     *,
     quoted: bool,
 ) -> None:
-    """The strongest passages of the ``extractions``, with what the model generates in their place."""
+    """Show the strongest passages of the ``extractions``, with what the model generates in their place."""
     passages: list[Row] = []
     with report_slow_work("generating continuations of passages in") as report:
         for result in extractions:
@@ -229,7 +229,7 @@ def show_passages(
 
 
 def show_grid(extractions: Sequence[Extraction], shown: Sequence[Extraction], findings: GridFindings) -> None:
-    """What the grid shows of the documents that are ``shown``; as JSON, each setting of every document, too."""
+    """Show what the grid shows of the documents that are ``shown``; as JSON, each setting of every document, too."""
     from audit_pipeline.extraction.tables import build_grid_columns, build_grid_rows
 
     rows = build_grid_rows(extractions, findings)
@@ -261,7 +261,7 @@ def _build_grid_row(name: str, settings: Sequence[Row], of_whole: Row) -> dict[s
 
 
 def show_claims(extractions: Sequence[Extraction]) -> None:
-    """What may be said of the audited documents, and what the held-out ones say of that."""
+    """Show what may be said of the audited documents, and what the held-out ones say of that."""
     searched = [result for result in extractions if len(result.windows)]
     audited, held_out = _filter_by_side(searched, "audited"), _filter_by_side(searched, "held_out")
     if not audited:
@@ -306,7 +306,7 @@ def _show_held_out_rates(held_out: Sequence[Extraction]) -> None:
 
 
 def show_documents(extractions: Sequence[Extraction]) -> None:
-    """How much of each audited document the model gives, the strongest first."""
+    """Show how much of each audited document the model gives, the strongest first."""
     from audit_pipeline.extraction.conclusions import THRESHOLDS
     from audit_pipeline.extraction.tables import compare_with_held_out
 

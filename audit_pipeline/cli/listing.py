@@ -52,7 +52,7 @@ LONG = option("List all that is known of each, in wide columns.", flag="--long")
 
 
 def _or(empty_text: str) -> Callable[[object], str]:
-    """A function that writes a cell, and ``empty_text`` in the place of an empty one."""
+    """Return a function that writes a cell, and ``empty_text`` in the place of an empty one."""
     return lambda value: format_cell_value(value) or empty_text
 
 
@@ -100,7 +100,7 @@ _EXPORTED: Columns = (("benchmark", "benchmark"), ("content digest", "content_di
 
 
 def _show_list(name: str, rows: Sequence[Row], short_columns: Columns, long_columns: Columns, *, is_long: bool) -> None:
-    """``rows`` in ``long_columns``, or in ``short_columns``, whose last is cut so that each row is one line."""
+    """Show ``rows`` in ``long_columns``, or in ``short_columns``, whose last is cut so that each row is one line."""
     *first, last = short_columns
     if not is_long:
         cells = [[head, *(format_cell(row, *cell) for row in rows)] for head, *cell in first]
@@ -155,7 +155,7 @@ def _build_detector_row(detector: Detector) -> Row:
 def models(is_long: bool = LONG) -> None:
     """List the configured models, and any problems.
 
-    They stand in config/models.yaml.
+    They are in config/models.yaml.
     """
     from audit_pipeline.models.config import FILE_NAME
     from audit_pipeline.warehouse.given_rows import format_model_origin
@@ -195,7 +195,7 @@ def benchmarks(
 ) -> None:
     """List the configured benchmarks, and any problems.
 
-    They stand in config/benchmarks.yaml; the list says which of them are built. With --export, write one for others to
+    They are in config/benchmarks.yaml; the list says which of them are built. With --export, write one for others to
     load (docs/benchmarks/handing-on.md).
     """
     if export is not None:
@@ -297,7 +297,7 @@ def report(
 
 
 def _find_warehouse() -> Path:
-    """The warehouse, built first where something was audited and there is none."""
+    """Find the warehouse, built first where something was audited and there is none."""
     paths = DataPaths.from_environment()
     if not paths.warehouse.exists():
         # Here and not above: it imports all that a planner reads.
@@ -353,7 +353,7 @@ def sql(
 
 
 def _number_repeated_names(names: Sequence[str]) -> list[str]:
-    """The names, repeated ones with a number (a, a_1)."""
+    """Return the names, repeated ones with a number (a, a_1)."""
     unique: list[str] = []
     for name in names:
         numbered = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))

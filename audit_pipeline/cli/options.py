@@ -89,9 +89,10 @@ def option(
     return _Declared(lambda name, hint: {name: _build_option(name, hint, declared, default)})
 
 
-def fields(*names: str, **fixed: Any) -> Any:
+def fields(*names: str, kinds: Mapping[str, click.ParamType[Any]] = {}, **fixed: Any) -> Any:
     """Declare the fields of the annotated dataclass as options: those with an Option, its own first, or those of
-    ``names``, of which a text alone is the help; the command sets the ``fixed`` ones."""
+    ``names``, of which a text alone is the help; ``kinds`` are types that do not follow from the annotation, and the
+    command sets the ``fixed`` fields."""
 
     def build(name: str, options_class: Any) -> Mapping[str, click.Parameter]:
         hints = get_type_hints(options_class, include_extras=True)
@@ -100,7 +101,7 @@ def fields(*names: str, **fixed: Any) -> Any:
             field: _build_option(
                 field,
                 hints[field],
-                declared if isinstance(declared, Option) else Option(declared, shows_default=True),
+                declared if isinstance(declared, Option) else Option(declared, kinds.get(field), shows_default=True),
                 getattr(options_class, field, MISSING),
             )
             for field in names or own_first

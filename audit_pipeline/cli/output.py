@@ -38,14 +38,14 @@ def _is_number_column(cells: Sequence[str]) -> bool:
 
 
 def format_markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table as GitHub and most editors read it; columns of numbers are aligned right."""
+    """Format a table as GitHub and most editors read it; columns of numbers are aligned right."""
     escaped = [[_MARKDOWN.sub(r"\\\g<0>", _in_one_line(cell)) for cell in cells] for cells in (heads, *rows)]
     rules = ["---:" if _is_number_column(column) else "---" for column in _iterate_columns(heads, rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (escaped[0], rules, *escaped[1:]))
 
 
 def format_latex(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A tabular with the rules of the package booktabs; columns of numbers are aligned right."""
+    """Format a tabular with the rules of the package booktabs; columns of numbers are aligned right."""
     first, *others = (" & ".join(map(_escape_latex, cells)) + r" \\" for cells in (heads, *rows))
     alignment = "".join("r" if _is_number_column(column) else "l" for column in _iterate_columns(heads, rows))
     begin, end = rf"\begin{{tabular}}{{{alignment}}}", r"\end{tabular}"
@@ -73,23 +73,23 @@ LAYOUTS: dict[str, Layout] = {"markdown": format_markdown, "latex": format_latex
 
 
 def format_detector_setting(row: Row) -> str:
-    """A row's detector with its parameters, which are a mapping."""
+    """Format a row's detector with its parameters, which are a mapping."""
     return " ".join([row["detector"], *(f"{name}={value}" for name, value in row["parameters"].items())])
 
 
 def format_side_counts(row: Row) -> str:
-    """How many members and non-members a row rests on."""
+    """Format how many members and non-members a row rests on."""
     return f"{row['n_members']} + {row['n_nonmembers']}"
 
 
 def build_estimate_formatter(metric: str, format_spec: str = ".3f") -> Callable[[Row], str]:
-    """A function that shows a metric of a row with its interval, in a ``format_spec`` of Python's."""
+    """Build a function that shows a metric of a row with its interval, in a ``format_spec`` of Python's."""
     return lambda row: estimate(row[metric], row[f"{metric}_low"], row[f"{metric}_high"], format_spec)
 
 
 def say_run_resources(model: TokenizedModel, options: RunOptions) -> None:
-    """Whether the weights fit this machine, and of a Ray cluster, which a dry run does not reach for, what it is asked
-    for; nothing of a model behind an interface."""
+    """Say whether the weights fit this machine, and what a Ray cluster is asked for, which a dry run does not reach;
+    nothing of a model behind an interface."""
     engine = options.chosen_engine
     if not model.entry.host.is_here:
         return
@@ -108,7 +108,7 @@ def say_run_resources(model: TokenizedModel, options: RunOptions) -> None:
 
 
 def estimate_seconds(model: TokenizedModel, tokens: int, options: RunOptions) -> float | None:
-    """About how long ``tokens`` tokens take; None: the speed of a server, or of a Ray cluster, is not known."""
+    """Estimate how long ``tokens`` tokens take; None for a server or a Ray cluster, whose speed is not known."""
     if not model.entry.host.is_here or options.chosen_engine.name == "ray":
         return None
     from audit_pipeline.models.weights import default_device
@@ -118,12 +118,12 @@ def estimate_seconds(model: TokenizedModel, tokens: int, options: RunOptions) ->
 
 
 def format_estimated_time(seconds: float | None) -> str:
-    """The time of a pass in words."""
+    """Format the time of a pass in words."""
     return "not known" if seconds is None else f"about {format_waiting_time(seconds)}"
 
 
 def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -> None:
-    """Where the texts would be sent, how many tokens, what they cost, and whether the limits let them.
+    """Say where the texts would be sent, how many tokens, what they cost, and whether the limits let them.
 
     ``to_send``: the model and its reference model, each with the tokens of its texts; nothing is said of those that run
     here. Asking each server which model it is comes on top, once for the command and once for its run. ``limits`` are
@@ -169,7 +169,7 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
 
 
 def _check_limits(limits: Limits, tokens: int, cost: float | None) -> tuple[list[str], bool]:
-    """The limits in words, and whether so much would exceed one."""
+    """Return the limits in words, and whether so much would exceed one."""
     words = [] if limits.max_tokens is None else [f"{limits.max_tokens:,} tokens"]
     words += [] if limits.max_cost is None else [f"a cost of {limits.max_cost:,.4g}"]
     over_tokens = limits.max_tokens is not None and tokens > limits.max_tokens

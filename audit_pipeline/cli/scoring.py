@@ -75,7 +75,7 @@ def score(
 
 
 def _open_file_texts(file: Path, text_column: str | None) -> TextStream:
-    """The texts of the file, of which something is said at once: how it was read, and about how much there is."""
+    """Open the texts of the file, of which something is said at once: how it was read, and about how much there is."""
     from audit_pipeline.fetch.file_bytes import STANDARD_INPUT
     from audit_pipeline.fetch.formats import open_texts
     from audit_pipeline.scoring.file import GROUP
@@ -91,7 +91,7 @@ def _open_file_texts(file: Path, text_column: str | None) -> TextStream:
 
 
 def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Path) -> None:
-    """What was scored, what was not, and how well it separates the sides where there are labels."""
+    """Show what was scored, what was not, and how well it separates the sides where there are labels."""
     tell_skipped(scores.skipped.first, scores.skipped.count)
     own = scores.summary.own
     rate = f" at {own.tokens_per_second:,.0f} tokens/s" if own.texts_computed else ""
@@ -142,7 +142,7 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
 
 
 def _say_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: Path) -> None:
-    """That no control was run, and the command that runs the blind control on these texts."""
+    """Say that no control was run, and the command that runs the blind control on these texts."""
     from audit_pipeline.fetch.file_bytes import STANDARD_INPUT
     from audit_pipeline.separability.blind_controls import MIN_EXAMPLES
 

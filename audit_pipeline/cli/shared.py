@@ -25,7 +25,7 @@ _REPORTED = "audit_pipeline.reported_problems"
 
 
 def get_writable_paths() -> DataPaths:
-    """The data folder, for a command that writes there; raises DataError where that cannot be."""
+    """Return the data folder, for a command that writes there; raises DataError where that cannot be."""
     paths = DataPaths.from_environment()
     require_writable(paths.root)
     return paths
@@ -57,7 +57,7 @@ def build_benchmarks(specs: Sequence[BenchmarkSpec], paths: DataPaths) -> None:
 
 
 def resolve_built_benchmark(name: str, paths: DataPaths) -> str:
-    """The built benchmark of that name, or the only one of that family; raises ConfigError, with the nearest names."""
+    """Return the built benchmark of that name, or the only one of that family; raises ConfigError with the nearest."""
     from audit_pipeline.catalogue.contracts import EXAMPLES
     from audit_pipeline.catalogue.store import iterate_partitions
     from audit_pipeline.config.hints import resolve_partition
@@ -66,14 +66,14 @@ def resolve_built_benchmark(name: str, paths: DataPaths) -> str:
 
 
 def load_whole_configuration() -> Configuration:
-    """Every file of the configuration; what is wrong with it is for the command to report, after what it was asked."""
+    """Load every file of the configuration; the command reports its problems, after what it was asked for."""
     from audit_pipeline.operate.whole_configuration import load_configuration
 
     return load_configuration()
 
 
 def resolve_model_option(name: str) -> ModelEntry:
-    """The model that an option names; problems of other entries are reported."""
+    """Resolve the model that an option names; problems of other entries are reported."""
     from audit_pipeline.models.config import load_models, resolve_model
 
     models = load_models()
@@ -85,7 +85,7 @@ def resolve_model_option(name: str) -> ModelEntry:
 def prepare_model(
     entry: ModelEntry, paths: DataPaths, options: RunOptions, *, ask_server: bool = True
 ) -> tuple[TokenizedModel, BackendOf]:
-    """The model, and what makes it ready.
+    """Return the model, and what makes it ready.
 
     With ``ask_server`` a model behind an interface is first asked whether it is still the same.
 

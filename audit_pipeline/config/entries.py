@@ -106,17 +106,17 @@ class Entries(Mapping[str, E]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name in the file, those of broken entries among them."""
+        """Return every name in the file, those of broken entries among them."""
         in_file = () if self.positions is None else map(str, self.positions.children)
         return tuple(dict.fromkeys([*in_file, *self.good, *self.broken]))
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """All that is wrong with the broken entries, in the file's order."""
+        """Return all that is wrong with the broken entries, in the file's order."""
         return tuple(problem for name in self.names for problem in self.broken.get(name, ()))
 
     def is_broken(self, name: str) -> bool:
-        """Whether the file has an entry of that name that cannot be used."""
+        """Return whether the file has an entry of that name that cannot be used."""
         return name in self.broken
 
     def require_not_broken(self, name: str) -> None:
@@ -125,7 +125,7 @@ class Entries(Mapping[str, E]):
             raise ConfigError(format_problems(self.broken[name]))
 
     def named(self, name: str) -> E:
-        """The entry of that name; raises ConfigError where it is broken, or where there is none, with the nearest."""
+        """Return the entry of that name; raises ConfigError where it is broken or missing, with the nearest names."""
         self.require_not_broken(name)
         if name not in self:
             hint = did_you_mean(name, self.names, "configured")
@@ -133,14 +133,14 @@ class Entries(Mapping[str, E]):
         return self[name]
 
     def problem(self, name: str, fault: Fault) -> Problem:
-        """A fault of the entry of that name, with its line."""
+        """Return a fault of the entry of that name, with its line."""
         line = fault.line
         if line is None and self.positions is not None:
             line = self.positions.lookup_closest_and_path([name, *fault.keys], None)[0].start.line
         return Problem(self.path, line, fault.words, f"{self.what} {name}")
 
     def without(self, faults: Mapping[str, Sequence[Fault]]) -> Entries[E]:
-        """The entries with those broken that have ``faults``, by name."""
+        """Return the entries with those broken that have ``faults``, by name."""
         found = {name: [self.problem(name, fault) for fault in of_entry] for name, of_entry in faults.items()}
         broken = {**self.broken, **{name: [*self.broken.get(name, ()), *problems] for name, problems in found.items()}}
         good = {name: entry for name, entry in self.good.items() if name not in broken}
@@ -160,7 +160,7 @@ class EntryReference:
 
     @property
     def key(self) -> str:
-        """The key as messages write it."""
+        """Return the key as messages write it."""
         return ".".join(self.keys)
 
 
@@ -185,7 +185,7 @@ class EntryFile(Generic[E]):
     may_be_paths: bool = False
 
     def load(self, folder: Path | None = None) -> Entries[E]:
-        """The entries of the file in ``folder``, by default the configuration's; none where an optional one is missing.
+        """Load the file in ``folder``, by default the configuration's; no entries where an optional file is missing.
 
         Raises BrokenFileError, naming the file, if no entry of it can be read.
         """
@@ -195,7 +195,7 @@ class EntryFile(Generic[E]):
         return self.read_file(path)
 
     def read_file(self, path: Path) -> Entries[E]:
-        """The entries of one file of this form, whatever its name."""
+        """Read the entries of one file of this form, whatever its name."""
         file = read_yaml(path, self.purpose)
         content, positions = self._find_entries(path, file)
         repeated: dict[str, list[Fault]] = defaultdict(list)
@@ -220,7 +220,7 @@ class EntryFile(Generic[E]):
         return Entries(path, self.what, {**good}, {}, positions, given).without(faults)
 
     def _find_entries(self, path: Path, file: YamlFile) -> tuple[dict[str, Any], SourcePositionTree | None]:
-        """The values of the entries by name, and their positions."""
+        """Find the values of the entries by name, and their positions."""
         content, positions = file.value, file.positions
         if self.key is not None:
             if not isinstance(content, dict) or list(content) != [self.key] or not isinstance(content[self.key], dict):

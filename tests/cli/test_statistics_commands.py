@@ -149,7 +149,7 @@ def test_what_cannot_be_evaluated_is_one_line_and_loses_nothing(tmp_path: Path) 
     (other / "letter.txt").write_text("mine")
     for arguments, problem in (
         (("--scores", tmp_path / "none.parquet"), "none.parquet"),
-        (("--scores", tmp_path), "no such file or"),
+        (("--scores", tmp_path), "is a directory"),
         (("--scores", file, "--out", other), "holds something else already"),
         (("--scores", file, "--model", "a|b"), "holds a bar"),
         (("--scores", file, "--calibration", "1.5"), "share for calibration"),
