@@ -202,7 +202,7 @@ DOORS = {
     "connectors": set(),
     "handing_on": {"cli.listing"},
     "cluster.ray_backend": {"scoring.backends"},
-    "unlearning": {"cli.unlearning", "report.filled_columns", "report.html", "report.page"},
+    "unlearning": {"cli.conclusions", "report.filled_columns", "report.html", "report.page"},
     "operate.alerts": {"operate.dagster.sensors"},
 }
 

@@ -85,7 +85,7 @@ def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
     tokenized = None if is_untrained else load_tokenizer(entry, paths)
     limits = options.limits.require_usable_for(entry)
     dry = plan_dry_run(request, tokenized, paths)
-    if dry.is_stale:
+    if dry.has_work:
         note_state("stale")
     for name, problem in dry.cannot.items():
         tell(f"{name} is left out: {problem}")

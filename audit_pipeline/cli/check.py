@@ -213,8 +213,8 @@ def check(
             passage_search = _assess_passage_search(tokenized, inventory)
             _say_possible_conclusions(inventory, entry, passage_search, _is_instrument_checked(), control)
             _say_workspace(made, folder)
-            specs, is_stale = _prepare_and_say_work(tokenized, list(inventory.benchmarks), options)
-            if dry_run and is_stale:
+            specs, has_work = _prepare_and_say_work(tokenized, list(inventory.benchmarks), options)
+            if dry_run and has_work:
                 note_state("stale")
             if seal and not dry_run:
                 seal_plans(specs, tokenized, get_writable_paths(), authority)
@@ -298,7 +298,7 @@ def _prepare_and_say_work(
     time = f"time {format_estimated_time(seconds)}, without loading"
     words = f"To run: {tokens:,} tokens, of them {searched}; {time}.{more}"
     say(words if tokens else "To run: nothing, all of it is in the cache.", work=work)
-    return specs, dry.is_stale
+    return specs, dry.has_work
 
 
 def _build_workspace_command(folder: Path, command: str) -> str:

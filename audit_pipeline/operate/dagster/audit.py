@@ -57,7 +57,7 @@ class DryRun:
     cannot: Mapping[str, str]
 
     @property
-    def is_stale(self) -> bool:
+    def has_work(self) -> bool:
         """Whether anything is to be fetched, built or run."""
         return bool(self.first or self.not_built or any(because for _, because in self.plans.values()))
 
