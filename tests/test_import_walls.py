@@ -202,7 +202,7 @@ DOORS = {
     "connectors": set(),
     "handing_on": {"cli.listing"},
     "cluster.ray_backend": {"scoring.backends"},
-    "unlearning": {"cli.unlearning", "report.html", "report.page", "report.sections"},
+    "unlearning": {"cli.conclusions", "report.html", "report.page", "report.sections"},
     "operate.alerts": {"operate.dagster.sensors"},
 }
 

@@ -12,9 +12,10 @@ import click
 
 from audit_pipeline.asking.defaults import DRAWS, PASSAGES
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.options import GO_ON, TEXT_COLUMN, SeveralFiles, json_option, keeps
-from audit_pipeline.cli.shared import get_writable_paths, load_dagster_definitions
+from audit_pipeline.cli.options import EXISTING, GO_ON, TEXT_COLUMN, command, option
+from audit_pipeline.cli.shared import get_writable_paths, publish
 from audit_pipeline.operate.console import (
+    Columns,
     Row,
     report_slow_work,
     say,
@@ -22,7 +23,6 @@ from audit_pipeline.operate.console import (
     tell,
     tell_progress,
     tell_skipped,
-    tell_step,
 )
 from audit_pipeline.operate.options import FILE, NAMES
 from audit_pipeline.report.number_format import format_thousands, percent, probability
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from audit_pipeline.endpoints.budget import Budget
     from audit_pipeline.operate.stages.asking import AskedTexts, AskPlan, AskReport
 
-_FILES = click.Path(exists=True, path_type=Path)
 _OUTCOMES = ("requests", "answered", "refused", "filtered", "cut", "empty")
 _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
     ("words in", lambda row: row["words_in"] is None, "the prompts are not known (column prompt)"),
@@ -57,67 +56,54 @@ _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
 """Of rows of documents: a number that is missing, where it is, and why."""
 
 
-@keeps(f"Every answer that came is kept. {GO_ON}")
-@click.command(cls=SeveralFiles)
-@click.option(
-    "--model",
-    required=True,
-    help="An entry of config/chat_models.yaml; with --outputs a name for the model whose outputs they are.",
+def _format_grade(row: Row) -> str:
+    words_in = "unknown" if row["words_in"] is None else f"{row['words_in']:.0f}"
+    return f"{words_in} → {format_thousands(row['words_out'] or 0)}"
+
+
+_DOCUMENTS: Columns = (
+    ("document", lambda row: str(row["title"] or row["document_id"])),
+    ("side", lambda row: row["side"].replace("_", "-")),
+    ("answered", lambda row: f"{row['answered']} of {row['requests']}"),
+    ("words in → out", _format_grade),
+    ("longest run", "longest_run"),
+    ("came back", "score", percent),
+    ("p", "p_value", probability),
+    ("q", "q_bh", probability),
+    ("claim", "claim"),
 )
-@click.option(
-    "--texts", metavar="FILES…", multiple=True, type=_FILES, help="The documents, as `corpus-audit check` takes them."
-)
-@click.option(
-    "--held-out",
-    metavar="FILES…",
-    multiple=True,
-    type=_FILES,
-    help="Documents of the same kind that the model cannot have read: the others are compared with them.",
-)
-@click.option("--benchmark", help="In place of files: the documents of a built benchmark, its non-members held out.")
-@click.option("--name", default="asked", show_default=True, help="A name for the files, under which answers are kept.")
-@click.option("--rungs", type=NAMES, help="How it is asked: title, first line, prefix, instruction. Default: all.")
-@click.option(
-    "--headline",
-    help="The rung whose numbers answer, named beforehand. Default: instruction; prefix for interface: completions.",
-)
-@click.option(
-    "--draws", type=click.IntRange(min=0), default=DRAWS, show_default=True, help="Drawn answers besides the likeliest."
-)
-@click.option(
-    "--passages",
-    type=click.IntRange(1, 100),
-    default=PASSAGES,
-    show_default=True,
-    help="The most passages of a document.",
-)
-@click.option(
-    "--outputs", type=FILE, help="Rows of document, passage, prompt, output: nothing is asked, these are measured."
-)
-@TEXT_COLUMN
-@click.option("--max-requests", type=click.IntRange(min=1), help="The most requests that are sent.")
-@click.option("--max-tokens", type=click.IntRange(min=1), help="The most tokens, of prompts and answers together.")
-@click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), help="The most that it may cost.")
-@click.option("--dry-run", is_flag=True, help="Say what would be sent to whom, and what it costs. Nothing is sent.")
-@click.option("--no-text", is_flag=True, help="Keep digests and measures, no prompt and no answer.")
-@json_option
+
+
+@command(keeps=f"Every answer that came is kept. {GO_ON}")
 def ask(
-    model: str,
-    texts: tuple[Path, ...],
-    held_out: tuple[Path, ...],
-    benchmark: str | None,
-    name: str,
-    rungs: Sequence[str] | None,
-    headline: str | None,
-    draws: int,
-    passages: int,
-    outputs: Path | None,
-    text_column: str | None,
-    max_requests: int | None,
-    max_tokens: int | None,
-    max_cost: float | None,
-    dry_run: bool,
-    no_text: bool,
+    model: str = option(
+        "An entry of config/chat_models.yaml; with --outputs a name for the model whose outputs they are."
+    ),
+    texts: tuple[Path, ...] = option("The documents, as `corpus-audit check` takes them.", EXISTING, metavar="FILES…"),
+    held_out: tuple[Path, ...] = option(
+        "Documents of the same kind that the model cannot have read: the others are compared with them.",
+        EXISTING,
+        metavar="FILES…",
+    ),
+    benchmark: str | None = option("In place of files: the documents of a built benchmark, its non-members held out."),
+    name: str = option("A name for the files, under which answers are kept.", default="asked"),
+    rungs: Sequence[str] | None = option(
+        "How it is asked: title, first line, prefix, instruction. Default: all.", NAMES
+    ),
+    headline: str | None = option(
+        "The rung whose numbers answer, named beforehand. Default: instruction; prefix for interface: completions."
+    ),
+    draws: int = option("Drawn answers besides the likeliest.", default=DRAWS, least=0),
+    passages: int = option("The most passages of a document.", click.IntRange(1, 100), PASSAGES),
+    outputs: Path | None = option(
+        "Rows of document, passage, prompt, output: nothing is asked, these are measured.", FILE
+    ),
+    text_column: str | None = TEXT_COLUMN,
+    max_requests: int | None = option("The most requests that are sent.", least=1),
+    max_tokens: int | None = option("The most tokens, of prompts and answers together.", least=1),
+    max_cost: float | None = option("The most that it may cost.", click.FloatRange(min=0, min_open=True)),
+    dry_run: bool = option("Say what would be sent to whom, and what it costs. Nothing is sent."),
+    no_text: bool = option("Keep digests and measures, no prompt and no answer."),
 ) -> None:
     """Ask a model that only talks, and measure what comes back.
 
@@ -130,8 +116,11 @@ def ask(
         raise click.UsageError("a benchmark says itself which documents are held out: leave --held-out out")
     if outputs is not None and (dry_run or rungs or headline):
         raise click.UsageError("with --outputs nothing is asked: leave out what says how, and --dry-run")
+    from audit_pipeline.operate.stages.asking import ask_pair, find_missing_requests, plan_by_names
+    from audit_pipeline.operate.stages.asking import read_texts_of_benchmark as read_benchmark
+
     paths = DataPaths.from_environment() if dry_run else get_writable_paths()
-    asked = _read_texts(texts, held_out, benchmark, name, text_column, paths)
+    asked = _read_files(texts, held_out, name, text_column, paths) if texts else read_benchmark(str(benchmark), paths)
     keeps_text = texts_are_quoted() and not no_text
     run_id = f"ask-{uuid.uuid4()}"
     if outputs is not None:
@@ -142,7 +131,6 @@ def ask(
     from audit_pipeline.asking.config import load_chat_models
     from audit_pipeline.asking.ladder import LADDER
     from audit_pipeline.endpoints.budget import Limits
-    from audit_pipeline.operate.stages.asking import ask_pair, find_missing_requests, plan_by_names
 
     entry = load_chat_models().named(model)
     plan = plan_by_names(asked, entry, paths, rungs=rungs or LADDER, headline=headline, draws=draws, passages=passages)
@@ -170,7 +158,7 @@ def ask(
 def _measure_outputs(
     file: Path, texts: AskedTexts, model: str, paths: DataPaths, run_id: str, *, keeps_text: bool
 ) -> list[AskReport]:
-    """What others asked already, of each model that the rows name, else of ``model``."""
+    """Measure what others asked already, of each model that the rows name, else of ``model``."""
     from audit_pipeline.asking.outputs import read_outputs
     from audit_pipeline.operate.stages.asking import keep_outputs
 
@@ -182,21 +170,14 @@ def _measure_outputs(
     return [keep_outputs(texts, found, name, paths, run_id, keeps_text=keeps_text) for name, found in by_model.items()]
 
 
-def _read_texts(
-    texts: tuple[Path, ...],
-    held_out: tuple[Path, ...],
-    benchmark: str | None,
-    name: str,
-    text_column: str | None,
-    paths: DataPaths,
+def _read_files(
+    texts: tuple[Path, ...], held_out: tuple[Path, ...], name: str, text_column: str | None, paths: DataPaths
 ) -> AskedTexts:
     from audit_pipeline.operate.own_files import OwnFiles, explain_unused_parts, inspect_own_files
-    from audit_pipeline.operate.stages.asking import read_texts_of_benchmark, read_texts_of_files
+    from audit_pipeline.operate.stages.asking import read_texts_of_files
 
-    if benchmark is not None:
-        return read_texts_of_benchmark(benchmark, paths)
-    with report_slow_work("reading") as tell_reading:
-        tell_reading("the files")
+    with report_slow_work("reading") as report:
+        report("the files")
         inventory = inspect_own_files(OwnFiles(texts, held_out, text_column=text_column))
     for reason in explain_unused_parts(inventory.unused):
         tell(f"left out: {reason}")
@@ -204,7 +185,7 @@ def _read_texts(
 
 
 def _say_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) -> None:
-    """What would be sent, to whom, and what it would cost at most."""
+    """Say what would be sent, to whom, and what it would cost at most."""
     from audit_pipeline.asking.chat_client import estimate
     from audit_pipeline.asking.run import prepare
 
@@ -233,12 +214,11 @@ def _say_used(entry: ChatModel, budget: Budget) -> None:
 
 def _show_and_publish(reports: Sequence[AskReport], paths: DataPaths, quoted: bool) -> None:
     from audit_pipeline.cli.audit_output import format_answer
-    from audit_pipeline.operate.dagster.audit import publish
     from audit_pipeline.report.page import read_conclusions
 
     for report in reports:
-        _show(report)
-    publish(load_dagster_definitions(), paths, tell_step, include_text=quoted)
+        _show_report(report)
+    publish(paths, include_text=quoted)
     conclusions = {}
     for report in reports:
         model, found = report.pair.model, read_conclusions(paths.warehouse, report.pair.model).in_answers
@@ -248,41 +228,22 @@ def _show_and_publish(reports: Sequence[AskReport], paths: DataPaths, quoted: bo
     say(f"Report: {paths.report}", report=paths.report, conclusions=conclusions)
 
 
-def _show(report: AskReport) -> None:
+def _show_report(report: AskReport) -> None:
     headline = sorted(
         ({"model": report.pair.model, **row} for row in report.documents if row["is_headline"]),
         key=lambda row: (row["side"], -(row["score"] or 0.0), row["document_id"]),
     )
-    show_table(
-        "documents",
-        headline,
-        [
-            ("document", lambda row: str(row["title"] or row["document_id"])),
-            ("side", lambda row: row["side"].replace("_", "-")),
-            ("answered", lambda row: f"{row['answered']} of {row['requests']}"),
-            ("words in → out", _format_grade),
-            ("longest run", "longest_run"),
-            ("came back", "score", percent),
-            ("p", "p_value", probability),
-            ("q", "q_bh", probability),
-            ("claim", "claim"),
-        ],
-    )
+    show_table("documents", headline, _DOCUMENTS)
     _say_missing(report.pair.model, headline)
-    rungs = dict.fromkeys(row["rung"] for row in report.documents)
-    counted = [
-        {
-            "model": report.pair.model,
-            "rung": rung,
-            **{name: sum(row[name] for row in report.documents if row["rung"] == rung) for name in _OUTCOMES},
-        }
-        for rung in rungs
-    ]
+    rungs: dict[str, Counter[str]] = {}
+    for row in report.documents:
+        rungs.setdefault(row["rung"], Counter()).update({outcome: row[outcome] for outcome in _OUTCOMES})
+    counted = [{"model": report.pair.model, "rung": rung, **counts} for rung, counts in rungs.items()]
     show_table("rungs", counted, [(name, name) for name in ("rung", *_OUTCOMES)])
 
 
 def _say_missing(model: str, documents: Sequence[Row]) -> None:
-    """Which numbers of how many documents are missing, and why."""
+    """Say which numbers of how many documents are missing, and why."""
     missing = [
         {"model": model, "number": number, "documents": found, "reason": reason}
         for number, is_missing, reason in _MISSING
@@ -294,8 +255,3 @@ def _say_missing(model: str, documents: Sequence[Row]) -> None:
             for row in missing
         )
         say("\n".join(lines), missing=missing)
-
-
-def _format_grade(row: Row) -> str:
-    given = "unknown" if row["words_in"] is None else f"{row['words_in']:.0f}"
-    return f"{given} → {format_thousands(row['words_out'] or 0)}"

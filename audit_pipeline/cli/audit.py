@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli import options as option
 from audit_pipeline.cli.audit_output import audit_pairs, show_audit_outcome
-from audit_pipeline.cli.shared import (
-    estimate_seconds,
-    format_estimated_time,
-    say_run_resources,
-    say_sending,
-    tell_problems,
-)
+from audit_pipeline.cli.options import DETAILS, MODEL, PASSES_KEPT, command, fields, note_state, option
+from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
+from audit_pipeline.cli.shared import tell_problems
 from audit_pipeline.errors import AuditError
-from audit_pipeline.operate.console import Row, is_json_output, say, show_table, tell
+from audit_pipeline.operate.console import Columns, Row, is_json_output, say, show_table, tell
 from audit_pipeline.operate.options import BENCHMARK, AuditOptions
 from audit_pipeline.operate.requests import audit_request
 from audit_pipeline.report.number_format import format_thousands
@@ -29,38 +24,51 @@ if TYPE_CHECKING:
     from audit_pipeline.token_statistics.cached_texts import Plan
 
 
-@option.keeps(option.PASSES_KEPT)
-@click.command()
-@option.MODEL
-@click.option("--benchmark", required=True, help=BENCHMARK.help)
-@click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Show what would be fetched and built, the texts, tokens, passes and bytes, and about how long it takes. "
-    "Nothing is fetched or run.",
+_PLANS: Columns = (
+    ("benchmark", "benchmark"),
+    *(
+        (name.replace("_", " "), name, format_thousands)
+        for name in ("texts", "cached", "to_run", "passes", "tokens", "branch_tokens", "bytes_to_write")
+    ),
+    ("time", "seconds", format_estimated_time),
+    ("why", "because", lambda why: why or "done"),
 )
-@option.options_of(AuditOptions, "refresh", "again")
-@option.DEVICE
-@option.options_of(AuditOptions, "kinds", "logits_budget_gb")
-@option.DETAILS
-@option.LIMITS
-@option.fail_on("found", "stale")
-@option.json_option
-@option.ENGINE
-def audit(model: str, benchmark: str, dry_run: bool, details: bool, **given: Any) -> None:
+
+
+def _describe_step(row: Row) -> str:
+    if "description" in row:
+        return f"{row['what']}: {row['description']}"
+    if "sources" in row:
+        return f"{row['what']}, of {row['rows_of'] or ', '.join(row['sources']) or 'the control ' + row['control']}"
+    return str(row["what"])
+
+
+_STEPS: Columns = (("first", "step"), ("what", _describe_step), ("why", "because"))
+
+
+@command(keeps=PASSES_KEPT, fail_on=("found", "stale"))
+def audit(
+    model: str = MODEL,
+    benchmark: str = option(BENCHMARK.help),
+    dry_run: bool = option(
+        "Show what would be fetched and built, the texts, tokens, passes and bytes, and about how long it takes. "
+        "Nothing is fetched or run."
+    ),
+    options: AuditOptions = fields(),
+    details: bool = DETAILS,
+) -> None:
     """Audit a model on a benchmark, a family of them, or all.
 
     The audit runs through Dagster, in this process. What is done is not done again; what is cached is not run again.
     """
-    asked = AuditOptions(**given)
-    if dry_run and asked.refresh:
+    if dry_run and options.refresh:
         raise click.UsageError(
             "--dry-run and --refresh do not go together: which texts there are shows when the sources are fetched"
         )
     if dry_run:
-        _show_dry_run(model, benchmark, asked)
+        _show_dry_run(model, benchmark, options)
     else:
-        show_audit_outcome(audit_pairs(model, benchmark, asked), details=details)
+        show_audit_outcome(audit_pairs(model, benchmark, options), details=details)
 
 
 def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
@@ -77,8 +85,8 @@ def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
     tokenized = None if is_untrained else load_tokenizer(entry, paths)
     limits = options.limits.require_usable_for(entry)
     dry = plan_dry_run(request, tokenized, paths)
-    if dry.first or dry.not_built or any(because for _, because in dry.plans.values()):
-        option.note_state("stale")
+    if dry.has_work:
+        note_state("stale")
     for name, problem in dry.cannot.items():
         tell(f"{name} is left out: {problem}")
     _show_preparation_steps(dry.first, dry.not_built, paths)
@@ -95,7 +103,7 @@ def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
     elsewhere = "what a reference model takes comes on top, and the time is not known."
     is_here = entry.host.is_here and options.chosen_engine.name == "in_process"
     say(
-        "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts behind prefixes; "
+        "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts after prefixes; "
         + (measured if is_here else elsewhere)
     )
     # Each pass is a request, for which the server generates a token besides.
@@ -110,7 +118,7 @@ def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
 
 
 def _show_plans(plans: Mapping[str, tuple[Plan, str]], model: TokenizedModel, options: AuditOptions) -> None:
-    """How much of each benchmark is run, and about how long it takes."""
+    """Show how much of each benchmark is run, and about how long it takes."""
     rows = [
         {
             "benchmark": name,
@@ -126,19 +134,13 @@ def _show_plans(plans: Mapping[str, tuple[Plan, str]], model: TokenizedModel, op
         }
         for name, (plan, because) in plans.items()
     ]
-    counted = ("texts", "cached", "to_run", "passes", "tokens", "branch_tokens", "bytes_to_write")
-    numbers = [(name.replace("_", " "), name, format_thousands) for name in counted]
-    time = ("time", "seconds", format_estimated_time)
-    show_table(
-        "plans", rows, [("benchmark", "benchmark"), *numbers, time, ("why", "because", lambda why: why or "done")]
-    )
+    show_table("plans", rows, _PLANS)
 
 
 def _show_preparation_steps(steps: Sequence[Step], unbuilt_benchmarks: Sequence[str], paths: DataPaths) -> None:
-    """What is fetched, trained, built and counted before the model is run, each with its reason."""
+    """Show what is fetched, trained, built and counted before the model is run, each with its reason."""
     if steps or is_json_output():
-        rows = [_build_step_row(step, paths) for step in steps]
-        show_table("first", rows, (("first", "step"), ("what", _describe_step), ("why", "because")))
+        show_table("first", [_build_step_row(step, paths) for step in steps], _STEPS)
     if unbuilt_benchmarks:
         say(
             f"How many texts and tokens there are is known once these are built: {', '.join(unbuilt_benchmarks)}. "
@@ -149,19 +151,21 @@ def _show_preparation_steps(steps: Sequence[Step], unbuilt_benchmarks: Sequence[
 
 
 def _build_step_row(step: Step, paths: DataPaths) -> Row:
-    """A step, with what is known beforehand of what it fetches or builds."""
+    """Build a step, with what is known beforehand of what it fetches or builds."""
     from audit_pipeline.benchmarks.config import load_benchmarks
     from audit_pipeline.benchmarks.row_settings import RowsSettings
     from audit_pipeline.benchmarks.rows_origin import format_origin
+    from audit_pipeline.operate.stages.benchmarks import BENCHMARK_STAGE
+    from audit_pipeline.operate.stages.documents import DOCUMENTS_STAGE
     from audit_pipeline.sources.config import all_sources
 
     row = {"step": step.stage.name, "what": step.partition, "because": step.because}
-    if step.stage.name == "benchmark":
+    if step.stage is BENCHMARK_STAGE:
         spec = load_benchmarks()[step.partition]
         rows = format_origin(spec.settings) if isinstance(spec.settings, RowsSettings) else None
         sources = {name: _count_fetched_documents(name, paths) for name in spec.sources}
         return {**row, "rows_of": rows, "sources": sources, "control": spec.control}
-    if step.stage.name == "documents":
+    if step.stage is DOCUMENTS_STAGE:
         source = all_sources()[step.partition]
         documents = _count_fetched_documents(step.partition, paths)
         return {**row, "description": source.description, "licence": source.licence, "documents_there": documents}
@@ -169,25 +173,17 @@ def _build_step_row(step: Step, paths: DataPaths) -> Row:
 
 
 def _count_fetched_documents(source: str, paths: DataPaths) -> int | None:
-    """How many documents of a source are there; None where none were fetched."""
+    """Count the fetched documents of a source; None where none were fetched."""
     from audit_pipeline.catalogue.files import read_json
 
     manifest = paths.source_manifest(source)
     return read_json(manifest)["documents"] if manifest.exists() else None
 
 
-def _describe_step(row: Row) -> str:
-    if row["step"] == "documents":
-        return f"{row['what']}: {row['description']}"
-    if row["step"] == "benchmark":
-        return f"{row['what']}, of {row['rows_of'] or ', '.join(row['sources']) or 'the control ' + row['control']}"
-    return str(row["what"])
-
-
 def _count_reference_tokens(
     model: TokenizedModel, benchmarks: Sequence[str], paths: DataPaths
 ) -> list[tuple[TokenizedModel, int]]:
-    """The reference model, where texts would be sent to it, and how many tokens; it gets each text once."""
+    """Return the reference model and its number of tokens, where texts would be sent to it; it gets each text once."""
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.models.tokenized_model import load_reference_model
     from audit_pipeline.token_statistics.cached_texts import plan

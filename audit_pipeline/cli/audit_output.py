@@ -6,15 +6,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.options import note_state
-from audit_pipeline.cli.shared import (
-    build_estimate_formatter,
-    format_detector_setting,
-    format_side_counts,
-    load_dagster_definitions,
-    tell_problems,
-)
+from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, format_side_counts
+from audit_pipeline.cli.shared import load_dagster_definitions, publish, tell_problems
 from audit_pipeline.operate.console import (
     Columns,
     Row,
@@ -168,14 +163,9 @@ def publish_outcomes(outcomes: Sequence[AuditOutcome]) -> None:
     from audit_pipeline.operate.publication import explain_unpublished
 
     paths = DataPaths.from_environment()
-    if explain_unpublished([outcome.model.name for outcome in outcomes], paths) is None:
-        return
-
-    definitions = load_dagster_definitions()
-    from audit_pipeline.operate.dagster.audit import publish
-
-    tell_step("rebuilding warehouse and report")
-    publish(definitions, paths, tell_step, include_text=texts_are_quoted())
+    if explain_unpublished([outcome.model.name for outcome in outcomes], paths) is not None:
+        tell_step("rebuilding warehouse and report")
+        publish(paths)
 
 
 def show_audit_outcome(outcome: AuditOutcome, *, details: bool = False) -> None:

@@ -9,34 +9,41 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES
 from audit_pipeline.catalogue.paths import DataPaths, use_workspace
-from audit_pipeline.cli import options as option
 from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_audit_outcome
 from audit_pipeline.cli.controls import pairs_of_control
 from audit_pipeline.cli.exhibit import AUTHORITY, seal_plans
-from audit_pipeline.cli.results import open_report_in_browser
-from audit_pipeline.cli.shared import (
-    estimate_seconds,
-    format_estimated_time,
-    get_writable_paths,
-    load_whole_configuration,
-    say_sending,
-    say_weights_fit,
-    tell_problems,
+from audit_pipeline.cli.listing import open_report_in_browser
+from audit_pipeline.cli.options import (
+    DETAILS,
+    DEVICE,
+    EXISTING,
+    FOLDER,
+    LIMITS,
+    MODEL,
+    PASSES_KEPT,
+    TEXT_COLUMN,
+    argument,
+    command,
+    fields,
+    note_state,
+    option,
 )
+from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
+from audit_pipeline.cli.shared import build_benchmarks, get_writable_paths, load_whole_configuration, tell_problems
 from audit_pipeline.operate.console import (
+    Columns,
     Row,
     escape_control_characters,
     is_json_output,
     report_slow_work,
     say,
     show_table,
-    tell_step,
 )
 from audit_pipeline.operate.options import AuditOptions, RunOptions
 from audit_pipeline.operate.requests import AuditRequest
@@ -53,21 +60,32 @@ _NAMED = 20
 _TITLES = 10
 
 
+def _format_languages(row: Row) -> str:
+    counted: dict[str, int] = row["languages"]
+    return ", ".join(f"{language} {count:,}" if len(counted) > 1 else language for language, count in counted.items())
+
+
+def _format_dates(row: Row) -> str:
+    if row["newest"] is None:
+        return "none are known"
+    span = f"{row['oldest']} to {row['newest']}"
+    return f"{span}; {row['undated']:,} without" if row["undated"] else span
+
+
+_SIDES: Columns = (
+    ("files", "side", lambda side: side.replace("_", "-")),
+    ("documents", "documents", format_thousands),
+    ("words", "words", format_thousands),
+    ("languages", _format_languages),
+    ("dates", _format_dates),
+)
+
+
 def _show_file_facts(inventory: Inventory) -> None:
-    """What the files are, and which make no document."""
+    """Show what the files are, and which make no document."""
     from audit_pipeline.operate.own_files import explain_unused_parts
 
-    show_table(
-        "sides",
-        [asdict(facts) for facts in inventory.sides.values()],
-        (
-            ("files", "side", lambda side: side.replace("_", "-")),
-            ("documents", "documents", format_thousands),
-            ("words", "words", format_thousands),
-            ("languages", _format_languages),
-            ("dates", _format_dates),
-        ),
-    )
+    show_table("sides", [asdict(facts) for facts in inventory.sides.values()], _SIDES)
     documents = [
         {"side": document.collection, "title": document.title, "name": document.name}
         for document in inventory.documents
@@ -84,27 +102,15 @@ def _show_file_facts(inventory: Inventory) -> None:
 
 
 def _cut_lines(lines: Sequence[str], most: int) -> list[str]:
-    """The first lines, indented, and how many more there are."""
+    """Return the first lines, indented, and how many more there are."""
     more = [f"  and {len(lines) - most:,} more"] if len(lines) > most else []
     return [*(f"  {line}" for line in lines[:most]), *more]
-
-
-def _format_languages(row: Row) -> str:
-    counted: dict[str, int] = row["languages"]
-    return ", ".join(f"{language} {count:,}" if len(counted) > 1 else language for language, count in counted.items())
-
-
-def _format_dates(row: Row) -> str:
-    if row["newest"] is None:
-        return "none are known"
-    span = f"{row['oldest']} to {row['newest']}"
-    return f"{span}; {row['undated']:,} without" if row["undated"] else span
 
 
 def _say_possible_conclusions(
     inventory: Inventory, model: ModelEntry, search: PassageSearch, instrument_is_done: bool | None, control: str
 ) -> None:
-    """What can be concluded with these files, and what would make it stronger; ``control``: the line that runs the
+    """Say what can be concluded with these files, and what would make it stronger; ``control``: the line that runs the
     instrument check."""
     from audit_pipeline.evidence.possible_conclusions import list_possible_conclusions
 
@@ -129,73 +135,39 @@ def _say_possible_conclusions(
     say("\n".join(words), **facts, instrument_check=instrument)
 
 
-_FILES = click.Path(exists=True, path_type=Path)
-
-
-@option.keeps(option.PASSES_KEPT)
-@click.command(cls=option.SeveralFiles)
-@click.argument("files", nargs=-1, required=True, type=_FILES)
-@option.MODEL
-@click.option(
-    "--held-out",
-    metavar="FILES…",
-    multiple=True,
-    type=_FILES,
-    help="Documents of the same kind that the model cannot have read: newer than the model, or never published. The "
-    "others are compared with them.",
-)
-@click.option(
-    "--members",
-    metavar="FILES…",
-    multiple=True,
-    type=_FILES,
-    help="Documents that the model is known to have read: with --held-out they show what the detectors are worth.",
-)
-@click.option(
-    "--exchangeable",
-    is_flag=True,
-    help="Chance alone decided which documents of the collection are held out. What may be claimed depends on it.",
-)
-@option.TEXT_COLUMN
-@click.option("--title-column", help="Column of the title, in files of rows. Default: the file's name and a number.")
-@click.option("--group-column", help="Column of the book, patent or article that a row is a part of.")
-@click.option("--date-column", help="Column of the date of first publication, as 2024-05-31.")
-@click.option(
-    "--workspace",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The folder for configuration, data and report. The same folder again goes on from what is there. Default: "
-    "the workspace that the command is called in, where check made it; else ./corpus-audit-check.",
-)
-@click.option(
-    "--dry-run", is_flag=True, help="Look at the files and estimate the time. No workspace is made, no model is run."
-)
-@click.option(
-    "--seal", "sealed", is_flag=True, help="Seal the plan of the audit before the model is run (docs/exhibit.md)."
-)
-@AUTHORITY
-@click.option("--no-open", is_flag=True, help="Do not open the report in a browser.")
-@option.DEVICE
-@option.DETAILS
-@option.LIMITS
-@option.fail_on("found", "stale")
-@option.json_option
+@command(keeps=PASSES_KEPT, fail_on=("found", "stale"))
 def check(
-    files: tuple[Path, ...],
-    model: str,
-    held_out: tuple[Path, ...],
-    members: tuple[Path, ...],
-    exchangeable: bool,
-    text_column: str | None,
-    title_column: str | None,
-    group_column: str | None,
-    date_column: str | None,
-    workspace: Path | None,
-    dry_run: bool,
-    sealed: bool,
-    authority: str | None,
-    no_open: bool,
-    details: bool,
-    **given: Any,
+    files: tuple[Path, ...] = argument(nargs=-1, required=True, type=EXISTING),
+    model: str = MODEL,
+    held_out: tuple[Path, ...] = option(
+        "Documents of the same kind that the model cannot have read: newer than the model, or never published. The "
+        "others are compared with them.",
+        EXISTING,
+        metavar="FILES…",
+    ),
+    members: tuple[Path, ...] = option(
+        "Documents that the model is known to have read: with --held-out they show what the detectors are worth.",
+        EXISTING,
+        metavar="FILES…",
+    ),
+    exchangeable: bool = option(
+        "Chance alone decided which documents of the collection are held out. What may be claimed depends on it."
+    ),
+    text_column: str | None = TEXT_COLUMN,
+    title_column: str | None = option("Column of the title, in files of rows. Default: the file's name and a number."),
+    group_column: str | None = option("Column of the book, patent or article that a row is a part of."),
+    date_column: str | None = option("Column of the date of first publication, as 2024-05-31."),
+    workspace: Path | None = option(
+        "The folder for configuration, data and report. The same folder again goes on from what is there. Default: the "
+        "workspace that the command is called in, where check made it; else ./corpus-audit-check.",
+        FOLDER,
+    ),
+    dry_run: bool = option("Look at the files and estimate the time. No workspace is made, no model is run."),
+    seal: bool = option("Seal the plan of the audit before the model is run (docs/exhibit.md)."),
+    authority: str | None = AUTHORITY,
+    no_open: bool = option("Do not open the report in a browser."),
+    options: AuditOptions = fields(*DEVICE, *LIMITS, publish=False),
+    details: bool = DETAILS,
 ) -> None:
     """Find out whether a model has read your files.
 
@@ -205,9 +177,8 @@ def check(
     """
     if exchangeable and not held_out:
         raise click.UsageError("--exchangeable says how the documents of --held-out were chosen: name some")
-    if authority is not None and not sealed:
+    if authority is not None and not seal:
         raise click.UsageError("--authority stamps the plan that --seal seals: give both")
-    asked = AuditOptions(**given, publish=False)
     from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.operate.own_files import (
         OwnFiles,
@@ -242,11 +213,13 @@ def check(
             passage_search = _assess_passage_search(tokenized, inventory)
             _say_possible_conclusions(inventory, entry, passage_search, _is_instrument_checked(), control)
             _say_workspace(made, folder)
-            specs = _prepare_and_say_work(tokenized, list(inventory.benchmarks), asked)
-            if sealed and not dry_run:
+            specs, has_work = _prepare_and_say_work(tokenized, list(inventory.benchmarks), options)
+            if dry_run and has_work:
+                note_state("stale")
+            if seal and not dry_run:
                 seal_plans(specs, tokenized, get_writable_paths(), authority)
             if not dry_run:
-                audited = [audit_pairs(entry.name, family, asked) for family in inventory.benchmarks]
+                audited = [audit_pairs(entry.name, family, options) for family in inventory.benchmarks]
                 publish_outcomes(audited)
                 for audit in audited:
                     show_audit_outcome(audit, details=details)
@@ -267,7 +240,7 @@ def _say_workspace(workspace: OwnWorkspace, folder: Path) -> None:
 
 
 def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> PassageSearch:
-    """Which of the audited documents are long enough to be searched, by the model's own tokens."""
+    """Assess which of the audited documents are long enough to be searched, by the model's own tokens."""
     from audit_pipeline.evidence.possible_conclusions import PassageSearch
     from audit_pipeline.extraction.windows import encode_windows_at, explain_window_too_long
     from audit_pipeline.operate.own_files import AUDITED
@@ -281,7 +254,7 @@ def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> Passa
 
 
 def _is_instrument_checked() -> bool | None:
-    """Whether the instrument check was run with the data in use; None where the configuration has none."""
+    """Return whether the instrument check was run with the data in use; None where the configuration has none."""
     from audit_pipeline.operate.situation import Situation
     from audit_pipeline.operate.stages.evaluations import EVALUATIONS_STAGE
 
@@ -290,30 +263,33 @@ def _is_instrument_checked() -> bool | None:
     return all(situation.latest(EVALUATIONS_STAGE.key, pair.partition) for pair in pairs) if pairs else None
 
 
-def _prepare_and_say_work(tokenized: TokenizedModel, families: list[str], options: RunOptions) -> list[BenchmarkSpec]:
-    """Build the texts of these families, and say how much of them is run, and about how long it takes."""
+def _prepare_and_say_work(
+    tokenized: TokenizedModel, families: list[str], options: RunOptions
+) -> tuple[list[BenchmarkSpec], bool]:
+    """Build the texts of these families, and say how much of them is run, and about how long it takes.
+
+    Returns the benchmarks, and whether anything of them is to be done.
+    """
     entry, paths = tokenized.entry, get_writable_paths()
     config = load_whole_configuration()
     specs = [spec for family in families for spec in config.benchmarks_named(family)]
     tell_problems(config.problems)
+    build_benchmarks(specs, paths)
 
-    from audit_pipeline.definitions import defs
     from audit_pipeline.extraction.search import Search
     from audit_pipeline.extraction.windows import explain_window_too_long
-    from audit_pipeline.operate.dagster.audit import plan_dry_run, prepare
+    from audit_pipeline.operate.dagster.audit import plan_dry_run
     from audit_pipeline.operate.stages.extraction import USUAL, documents_of
     from audit_pipeline.token_statistics.cached_texts import Caches
 
-    prepare(specs, defs(), paths, tell_step)
-    plans = [plan for plan, _ in plan_dry_run(AuditRequest(entry, specs), tokenized, paths).plans.values()]
+    dry = plan_dry_run(AuditRequest(entry, specs), tokenized, paths)
     windows, to_search = 0, 0
     for spec in specs:
         if spec.settings.extraction and explain_window_too_long(tokenized, USUAL.lengths) is None:
             found, tokens = Search(tokenized, documents_of(spec.name, entry, paths), USUAL, Caches(paths)).tokens()
             windows, to_search = windows + found, to_search + tokens
-    tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan in plans) + to_search
-    if entry.host.is_here:
-        say_weights_fit(tokenized, options.device)
+    tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan, _ in dry.plans.values()) + to_search
+    say_run_resources(tokenized, options)
     say_sending([(tokenized, tokens)], options.limits.require_usable_for(entry))
     seconds = estimate_seconds(tokenized, tokens, options)
     work = {"tokens": tokens, "tokens_of_search": to_search, "windows_of_search": windows, "seconds": seconds}
@@ -322,7 +298,7 @@ def _prepare_and_say_work(tokenized: TokenizedModel, families: list[str], option
     time = f"time {format_estimated_time(seconds)}, without loading"
     words = f"To run: {tokens:,} tokens, of them {searched}; {time}.{more}"
     say(words if tokens else "To run: nothing, all of it is in the cache.", work=work)
-    return specs
+    return specs, dry.has_work
 
 
 def _build_workspace_command(folder: Path, command: str) -> str:
@@ -335,7 +311,7 @@ def _build_workspace_command(folder: Path, command: str) -> str:
 
 
 def has_display() -> bool:
-    """Whether a browser that is opened here can be seen by anybody; who names one (BROWSER) says so."""
+    """Return whether a browser that is opened here can be seen; the variable BROWSER says so."""
     if sys.platform in ("darwin", "win32"):
         return True
     return any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))

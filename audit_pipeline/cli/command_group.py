@@ -24,19 +24,15 @@ from audit_pipeline.cli import (
     check,
     conclusions,
     controls,
-    corpus_tests,
+    corpora,
     exhibit,
     extraction,
-    first_steps,
-    items,
     listing,
-    overlap,
-    results,
     scoring,
-    unlearning,
     upkeep,
 )
 from audit_pipeline.cli.options import IF_STOPPED, IS_FAILED
+from audit_pipeline.cli.output import say_commands
 from audit_pipeline.errors import (
     AuditError,
     LeftOutWarning,
@@ -45,14 +41,15 @@ from audit_pipeline.errors import (
     is_full_disk,
     to_one_line,
 )
-from audit_pipeline.operate.console import end_step, quietly, tell
+from audit_pipeline.operate.console import end_step, escape_control_characters, say, tell
+from audit_pipeline.report.number_format import things
 
 _NO_ROOM_BYTES = 1 << 20
 _STOPPING = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
 def is_caused_by_full_disk(error: BaseException, data_folder: Path) -> bool:
-    """Whether there is no room: an error says so, whose ever it is, or the disk of ``data_folder`` is full now."""
+    """Return whether an error, of any library, says that the disk is full, or that of ``data_folder`` is full now."""
     cause: BaseException | None = error
     while cause is not None:
         if (isinstance(cause, OSError) and is_full_disk(cause)) or os.strerror(errno.ENOSPC) in str(cause):
@@ -132,7 +129,7 @@ def _watch_stop_signals() -> Iterator[Callable[[], int | None]]:
 
 @contextmanager
 def _report_warnings_briefly() -> Iterator[None]:
-    """What is damaged and made again, left out, or read otherwise than elsewhere is reported at once, in one line."""
+    """Report at once, in a line each, what is damaged and made again, left out, or read otherwise than elsewhere."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", LeftOutWarning)
         shown = warnings.showwarning
@@ -171,6 +168,66 @@ def _exit_if_user_can_act(error: Exception) -> None:
     sys.exit(2)
 
 
+_FIRST = {
+    "check FILES --model smollm2-135m": "asks of documents of your own whether a model read them",
+    "demo": "audits a small real model on real texts, in a few minutes",
+    "score --model smollm2-135m --texts FILE --out scores.parquet": "scores the texts of a file of your own",
+    "init my-audits": "makes a folder for audits of your own, with its configuration",
+}
+_NEXT = {
+    "report --open": "opens the report in a browser",
+    'sql "SELECT * FROM leaderboard"': "shows the findings as a table",
+    'sql "FROM not_audited"': "names what is not done yet, and why",
+    "models": "lists the models that can be audited",
+    "benchmarks": "lists what they can be audited on",
+    "audit --model M --benchmark B": "audits one of them",
+    "dev": "starts the Dagster UI: audits on a schedule",
+}
+_MEND = {"doctor --deep": "says what is damaged", "report": "builds them again"}
+COUNTS = """
+SELECT count(DISTINCT model) AS models, count(DISTINCT benchmark) AS benchmarks FROM coverage
+WHERE has_results AND model NOT IN (SELECT model FROM control_models)
+"""
+
+
+def _say_what_next() -> None:
+    """Say what is here, and which commands to try; nothing is run, and nothing is changed."""
+    paths = DataPaths.from_environment()
+    say("Corpus Audit finds out whether texts were in a language model's pretraining\ndata, and how sure we can be.\n")
+    if paths.warehouse.exists():
+        _say_result_counts(paths)
+    else:
+        begun = paths.dagster_home.is_dir()
+        say(f"{'An audit was begun' if begun else 'There are no results yet'} in {_format_path(paths.root)}")
+        if begun:
+            say("It goes on with the command that began it.")
+        say_commands(_FIRST)
+    say("\nAll commands: corpus-audit --help")
+
+
+def _format_path(path: Path) -> str:
+    """Format the path, from the current folder where it lies in it."""
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return escape_control_characters(str(shown))
+
+
+def _say_result_counts(paths: DataPaths) -> None:
+    from audit_pipeline.warehouse.query import query_warehouse
+
+    try:
+        [found] = query_warehouse(paths.warehouse, COUNTS).to_pylist()
+    except AuditError as error:
+        say(f"The results cannot be read: {to_one_line(error)}")
+        say_commands(_MEND)
+        return
+    models = things(found["models"], "model", "models")
+    benchmarks = things(found["benchmarks"], "benchmark", "benchmarks")
+    say(f"{models} audited on {benchmarks}, in {_format_path(paths.root)}")
+    if paths.report.exists():
+        say(f"Report: {_format_path(paths.report)}")
+    say_commands(_NEXT)
+
+
 _SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "CORPUS_AUDIT"}
 _NOT_KEPT = "This command keeps nothing of its own: run it again."
 
@@ -186,22 +243,22 @@ _EXIT_CODES: Sequence[tuple[str, str]] = (
     ("143", "stopped by SIGTERM, in the same way"),
 )
 _SECTIONS: Mapping[str, Sequence[click.Command]] = {
-    "Begin": (check.check, first_steps.demo, upkeep.init),
+    "Begin": (check.check, controls.demo, upkeep.init),
     "Audit a model": (
         audit.audit,
         extraction.extract,
         ask.ask,
-        overlap.overlap,
-        items.items,
-        unlearning.compare,
+        corpora.overlap,
+        corpora.items,
+        conclusions.compare,
         controls.control,
         controls.study,
-        corpus_tests.canaries,
-        corpus_tests.test,
+        corpora.canaries,
+        corpora.test,
     ),
     "Use files of your own, without Dagster": (scoring.score, scoring.count, conclusions.evaluate, conclusions.power),
     "See what there is": (listing.models, listing.benchmarks, listing.detectors),
-    "Read the results": (results.report, results.sql, results.export),
+    "Read the results": (listing.report, listing.sql, listing.export),
     "Prove it to others": (exhibit.seal, exhibit.pack, exhibit.verify),
     "Run and keep in order": (upkeep.dev, upkeep.doctor, upkeep.forget),
 }
@@ -215,20 +272,8 @@ def main(ctx: click.Context) -> None:
     # Progress bars of libraries would draw over ours.
     os.environ.setdefault("TQDM_DISABLE", "1")
     if ctx.invoked_subcommand is None:
-        first_steps.say_what_next()
-
-
-def _quiet_option() -> click.Option:
-    return click.Option(
-        ["--quiet"],
-        is_flag=True,
-        expose_value=False,
-        callback=lambda ctx, _, value: ctx.with_resource(quietly()) if value else None,
-        help="Tell no steps and no progress; warnings, errors and results are printed all the same.",
-    )
+        _say_what_next()
 
 
 for _command in itertools.chain.from_iterable(_SECTIONS.values()):
     main.add_command(_command)
-    for _leaf in _command.commands.values() if isinstance(_command, click.Group) else [_command]:
-        _leaf.params.append(_quiet_option())

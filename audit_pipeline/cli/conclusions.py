@@ -1,60 +1,55 @@
-"""Commands that draw conclusions from scores: evaluate, power."""
+"""Commands that draw conclusions from scores: evaluate, power, compare; no model is run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.audit_output import say_conclusions, show_comparisons, tell_damaged_files
-from audit_pipeline.cli.options import BETWEEN_0_AND_1, json_option
+from audit_pipeline.cli.options import BETWEEN_0_AND_1, FOLDER, PASSES_KEPT, command, fields, option
+from audit_pipeline.cli.shared import get_writable_paths, publish, resolve_built_benchmark, resolve_model_option
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.evaluate_options import EvaluateOptions
-from audit_pipeline.metrics.claims import Design
-from audit_pipeline.operate.console import Columns, escape_control_characters, say, show_table, tell, tell_skipped
-from audit_pipeline.operate.options import FILE, PATH
-from audit_pipeline.report.number_format import DASH, format_thousands, interval, number
+from audit_pipeline.operate.console import Columns, Row, escape_control_characters, say, show_table, tell, tell_skipped
+from audit_pipeline.operate.options import FILE
+from audit_pipeline.report.number_format import DASH, estimate, format_thousands, interval, number
 
 if TYPE_CHECKING:
     from audit_pipeline.evidence.power import PowerReport
-
-_USUAL = EvaluateOptions(Path())
-
-
-def _evaluate_option(name: str, **settings: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The option of a field of EvaluateOptions, with its help and its default."""
-    [help_text] = get_type_hints(EvaluateOptions, include_extras=True)[name].__metadata__
-    default = {} if settings.get("required") or settings.get("is_flag") else {"default": getattr(_USUAL, name)}
-    return click.option(f"--{name.replace('_', '-')}", help=help_text, **{**default, **settings})
+    from audit_pipeline.unlearning.measures import Finding
 
 
-@click.command()
-@_evaluate_option("scores", metavar="FILE", required=True, type=FILE)
-@_evaluate_option("texts", type=PATH)
-@_evaluate_option("text_column")
-@_evaluate_option("out", type=click.Path(path_type=Path, file_okay=False))
-@_evaluate_option("model", show_default=True)
-@_evaluate_option("benchmark")
-@_evaluate_option("design", type=click.Choice(get_args(Design)))
-@_evaluate_option("headline")
-@_evaluate_option("language", show_default=True)
-@_evaluate_option("calibration", show_default=True)
-@_evaluate_option("seed", show_default=True)
-@_evaluate_option("no_text", is_flag=True)
-@json_option
-def evaluate(no_text: bool, **options: Any) -> None:
+def _format_metric(name: str) -> str:
+    from audit_pipeline.metrics.roc import METRICS
+
+    return METRICS[name].label
+
+
+_EVALUATIONS: Columns = (
+    ("detector", "detector"),
+    ("metric", "metric", _format_metric),
+    ("value", "value", number),
+    ("95% interval", lambda row: interval((row["ci_low"], row["ci_high"])) or "none"),
+)
+
+
+@command()
+def evaluate(
+    options: EvaluateOptions = fields(*EvaluateOptions.__annotations__, kinds={"scores": FILE, "out": FOLDER}),
+) -> None:
     """Write findings and a report from scores of your own.
 
-    No model is run: FILE is a table of scores, one row per text and detector.
+    No model is run: --scores names a table of scores, one row per text and detector.
     """
-    from audit_pipeline.metrics.roc import METRICS
     from audit_pipeline.operate.evaluate_file import evaluate_file
 
-    asked = EvaluateOptions(**options, no_text=no_text or not texts_are_quoted())
-    done = evaluate_file(asked)
+    done = evaluate_file(replace(options, no_text=options.no_text or not texts_are_quoted()))
     tell_skipped(done.given.skipped)
     for note in done.given.notes:
         tell(note)
@@ -64,13 +59,7 @@ def evaluate(no_text: bool, **options: Any) -> None:
         for row in done.findings.tables["evaluations"].to_pylist()
         if row["is_default"] and row["value"] is not None
     ]
-    columns: Columns = [
-        ("detector", "detector"),
-        ("metric", "metric", lambda name: METRICS[name].label),
-        ("value", "value", number),
-        ("95% interval", lambda row: interval((row["ci_low"], row["ci_high"])) or "none"),
-    ]
-    show_table("evaluations", rows, columns)
+    show_table("evaluations", rows, _EVALUATIONS)
     if answer is None or answer["sides"] != "audited against held-out":
         detector = None if answer is None else answer["detector"]
         show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)
@@ -85,33 +74,28 @@ def evaluate(no_text: bool, **options: Any) -> None:
     )
 
 
-@click.command()
-@click.option("--model", help="An audited model, whose scores are used; needs --benchmark.")
-@click.option("--benchmark", help="An audited benchmark with labels; needs --model.")
-@click.option("--detector", help="The detector. Default: the headline detector of the report.")
-@click.option("--auroc", type=BETWEEN_0_AND_1, help="Plan for this AUROC instead of using scores.")
-@click.option("--fpr", default=0.05, show_default=True, type=BETWEEN_0_AND_1, help="Accepted false-positive rate.")
-@click.option("--power", "wanted", default=0.8, show_default=True, type=BETWEEN_0_AND_1, help="Wanted power.")
-@click.option(
-    "--effect",
-    default=1.0,
-    show_default=True,
-    type=click.FloatRange(0, 1, True),
-    help="Share of members among the audited texts.",
+def _format_power(power: float | None) -> str:
+    return DASH if power is None else f"{power:.2f}"
+
+
+_POWER: Columns = (
+    ("audited texts", "texts", format_thousands),
+    ("power of the mean score", "mean_score", _format_power),
+    ("power of the count of flagged texts", "flagged", _format_power),
+    ("resampled", "resampled", _format_power),
 )
-@click.option(
-    "--held-out", type=click.IntRange(min=1), help="Number of held-out texts. Default: as many as are audited."
-)
-@json_option
+
+
+@command()
 def power(
-    model: str | None,
-    benchmark: str | None,
-    detector: str | None,
-    auroc: float | None,
-    fpr: float,
-    wanted: float,
-    effect: float,
-    held_out: int | None,
+    model: str | None = option("An audited model, whose scores are used; needs --benchmark."),
+    benchmark: str | None = option("An audited benchmark with labels; needs --model."),
+    detector: str | None = option("The detector. Default: the headline detector of the report."),
+    auroc: float | None = option("Plan for this AUROC instead of using scores.", BETWEEN_0_AND_1),
+    fpr: float = option("Accepted false-positive rate.", BETWEEN_0_AND_1, 0.05),
+    power: float = option("Wanted power.", BETWEEN_0_AND_1, 0.8),
+    effect: float = option("Share of members among the audited texts.", click.FloatRange(0, 1, True), 1.0),
+    held_out: int | None = option("Number of held-out texts. Default: as many as are audited.", least=1),
 ) -> None:
     """Show how many texts are needed to see an effect.
 
@@ -119,22 +103,22 @@ def power(
     """
     from audit_pipeline.evidence.power import PowerGoal, power_report_from_auroc, power_report_from_scores
 
-    goal = PowerGoal(fpr, wanted, effect, held_out)
+    goal = PowerGoal(fpr, power, effect, held_out)
     if auroc is not None:
         if model or benchmark or detector:
             raise click.UsageError("give either --auroc, or --model and --benchmark")
-        _say_power(power_report_from_auroc(auroc, goal))
+        _show_power(power_report_from_auroc(auroc, goal))
         return
     if model is None or benchmark is None:
         raise click.UsageError("give --model and --benchmark, or --auroc")
     benchmark, detector, members, nonmembers = _read_group_scores(model, benchmark, detector)
     words = f"{model} on {benchmark}, {detector}, one value per group:"
     say(words, model=model, benchmark=benchmark, detector=detector)
-    _say_power(power_report_from_scores(members, nonmembers, goal))
+    _show_power(power_report_from_scores(members, nonmembers, goal))
 
 
 def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tuple[str, str, list[float], list[float]]:
-    """The benchmark, the detector, and its mean scores by group of members and of non-members, from the warehouse."""
+    """Read from the warehouse: benchmark, detector, and its mean scores by group of members and of non-members."""
     from audit_pipeline.config.hints import did_you_mean, resolve_partition
     from audit_pipeline.evidence.evaluate_options import choose_headline_detector
     from audit_pipeline.report.page import read_named_headline
@@ -142,19 +126,14 @@ def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tupl
 
     with open_read_only(DataPaths.from_environment().warehouse) as connection:
         audited = connection.execute(
-            "SELECT DISTINCT model, benchmark FROM leaderboard_history"
-            " WHERE is_latest AND auroc IS NOT NULL ORDER BY model, benchmark"
+            "SELECT DISTINCT model, benchmark, detector, parameters FROM leaderboard_history"
+            " WHERE is_latest AND auroc IS NOT NULL ORDER BY ALL"
         ).fetchall()
-        models = list(dict.fromkeys(name for name, _ in audited))
+        models = list(dict.fromkeys(row[0] for row in audited))
         if model not in models:
             raise DataError(f"there are no scores of the model '{model}' with an AUROC; {did_you_mean(model, models)}")
-        benchmark = resolve_partition(benchmark, [name for of, name in audited if of == model])
-        detectors = connection.execute(
-            "SELECT DISTINCT detector, parameters FROM leaderboard_history WHERE is_latest"
-            " AND model = $model AND benchmark = $benchmark AND auroc IS NOT NULL",
-            {"model": model, "benchmark": benchmark},
-        ).fetchall()
-        settings = dict(detectors)
+        benchmark = resolve_partition(benchmark, list(dict.fromkeys(row[1] for row in audited if row[0] == model)))
+        settings = {row[2]: row[3] for row in audited if row[:2] == (model, benchmark)}
         named = read_named_headline(connection, model, benchmark)
         chosen = detector or choose_headline_detector(set(settings), named)
         if chosen is None:
@@ -173,20 +152,86 @@ def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tupl
     return benchmark, chosen, members, nonmembers
 
 
-def _say_power(report: PowerReport) -> None:
+def _show_power(report: PowerReport) -> None:
     say(report.sentence, sentence=report.sentence)
     rows = [
         {"texts": point.n, "mean_score": point.mean_score, "flagged": point.flagged, "resampled": point.resampled}
         for point in report.curve
     ]
-    columns: Columns = [
-        ("audited texts", "texts", format_thousands),
-        ("power of the mean score", "mean_score", _format_power),
-        ("power of the count of flagged texts", "flagged", _format_power),
-        ("resampled", "resampled", _format_power),
-    ]
-    show_table("power", rows, columns)
+    show_table("power", rows, _POWER)
 
 
-def _format_power(power: float | None) -> str:
-    return DASH if power is None else f"{power:.2f}"
+def _format_unlearning_metric(metric: str) -> str:
+    from audit_pipeline.unlearning.measures import METRIC_IN_WORDS
+
+    return METRIC_IN_WORDS[metric]
+
+
+def _format_side_cell(side: str, row: Row) -> str:
+    found = row.get(side)
+    return estimate(found["value"], found["ci_low"], found["ci_high"], "z.3g", DASH) if found else ""
+
+
+_UNLEARNING: Columns = (
+    ("metric", "metric", _format_unlearning_metric),
+    ("model", "role"),
+    ("to be forgotten", partial(_format_side_cell, "forget")),
+    ("held out", partial(_format_side_cell, "holdout")),
+    ("one against the other", partial(_format_side_cell, "both")),
+)
+
+
+@command(keeps=PASSES_KEPT)
+def compare(
+    before: str = option("The model before forgetting: a name in config/models.yaml, or a path."),
+    after: str = option("The model after forgetting."),
+    forget: str = option(
+        "The benchmark of the texts to be forgotten. Without --holdout: its members against its non-members."
+    ),
+    holdout: str | None = option(
+        "The benchmark of texts that neither model was trained on: all texts of --forget against all of this one."
+    ),
+    retrained: str | None = option("A model that was trained without the texts to be forgotten, to compare with."),
+) -> None:
+    """Compare a model before and after it was made to forget texts.
+
+    Says what was forgotten, and what only looks forgotten, each number beside the same for held-out texts. No model is
+    run: audit every model on the texts first (corpus-audit audit). docs/unlearning.md explains the numbers.
+    """
+    from audit_pipeline.benchmarks.built_benchmark import read_built
+    from audit_pipeline.models.tokenized_model import load_tokenizer
+    from audit_pipeline.unlearning import comparison as unlearning
+    from audit_pipeline.unlearning.conclusion import conclude_unlearning
+
+    paths = get_writable_paths()
+    entries = [resolve_model_option(name) for name in (before, after, retrained) if name is not None]
+    own = read_built(paths, resolve_built_benchmark(forget, paths))
+    held_out = own if holdout is None else read_built(paths, resolve_built_benchmark(holdout, paths))
+    first, second, *others = (load_tokenizer(entry, paths) for entry in entries)
+    third = others[0] if others else None
+    done = unlearning.compare_models(unlearning.UnlearningRequest(first, second, third, own, held_out), paths)
+    if done.left_out:
+        tell(f"{done.left_out} text(s) without a scored token, or with a probability that is no number, are left out")
+    unlearning.write_comparison(done, paths, run_id=f"compare-{uuid.uuid4()}")
+    publish(paths)
+    _show_unlearning(done.findings)
+    rows = [asdict(finding) for finding in done.findings]
+    found = conclude_unlearning(rows, before=first.entry.name, after=second.entry.name)
+    words = "\n".join(["", found.headline, *found.explanation])
+    say(words, outcome=found.outcome, headline=found.headline, explanation=list(found.explanation))
+    say(f"Report: {paths.report}", report=paths.report)
+
+
+def _show_unlearning(findings: Sequence[Finding]) -> None:
+    """Show every number, both sides in one row."""
+    rows: dict[tuple[str, str], dict[str, object]] = {}
+    reasons: dict[str, dict[str, None]] = {}
+    for finding in findings:
+        values = asdict(finding)
+        metric, role, side = (values.pop(name) for name in ("metric", "role", "side"))
+        rows.setdefault((metric, role), {"metric": metric, "role": role})[side] = values
+        if finding.reason is not None:
+            reasons.setdefault(finding.reason, {})[_format_unlearning_metric(metric)] = None
+    show_table("unlearning", list(rows.values()), _UNLEARNING)
+    for reason, metrics in reasons.items():
+        say(f"Without a value: {', '.join(metrics)}: {reason}")

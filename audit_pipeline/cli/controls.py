@@ -1,28 +1,34 @@
-"""Commands on models whose training data is known: control, study; and the check of the instrument on them."""
+"""Commands on models and texts of which it is known what was read: control, study, demo."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import distributions
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.audit_output import audit_pairs, parse_row_parameters, publish_outcomes, show_audit_outcome
-from audit_pipeline.cli.options import DEVICE, GO_ON, json_option, keeps
+from audit_pipeline.cli.audit_output import (
+    audit_pairs,
+    parse_row_parameters,
+    publish_outcomes,
+    say_conclusions,
+    show_audit_outcome,
+)
+from audit_pipeline.cli.options import GO_ON, PASSES_KEPT, argument, command, fields, option
+from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, say_commands
 from audit_pipeline.cli.shared import (
-    build_estimate_formatter,
-    format_detector_setting,
     get_writable_paths,
     load_dagster_definitions,
     load_whole_configuration,
     tell_problems,
 )
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.operate.console import say, show_table, tell_step
-from audit_pipeline.operate.options import AuditOptions
-from audit_pipeline.operate.requests import AuditOutcome
+from audit_pipeline.operate.console import Columns, say, show_table, tell, tell_step
+from audit_pipeline.operate.options import AuditOptions, DeviceOptions
+from audit_pipeline.operate.requests import AuditOutcome, AuditRequest
+from audit_pipeline.report.number_format import DASH, format_thousands, probability, yes_or_no
 
 if TYPE_CHECKING:
     from audit_pipeline.catalogue.contracts import Pair
@@ -36,20 +42,23 @@ WHERE benchmark = $benchmark AND unit = 'occurrences' AND rule = 'probability' A
 ORDER BY times
 """
 _CHECKED = ("min_k", "min_k_plus_plus", "infilling")
+_STUDY: Columns = (
+    ("setting", "setting"),
+    ("value", "value"),
+    ("seed", "seed"),
+    ("detector", format_detector_setting),
+    ("AUROC [95% interval]", build_estimate_formatter("auroc")),
+)
 
 
-@keeps(f"A control whose training was finished, and all that its models were run on, are kept. {GO_ON}")
-@click.command()
-@click.argument("name", default=INSTRUMENT_CHECK)
-@DEVICE
-@json_option
-def control(name: str, device: str | None) -> None:
+@command(keeps=f"A control whose training was finished, and all that its models were run on, are kept. {GO_ON}")
+def control(name: str = argument(default=INSTRUMENT_CHECK), run: DeviceOptions = fields()) -> None:
     """Train and audit models whose training data is known.
 
     NAME is an entry of config/controls.yaml. One model is trained on the members, the control model on other texts, and
     both are audited: a detector works if it finds the members in the first and none in the second.
     """
-    audited = audit_control(name, device)
+    audited = audit_control(name, run.device)
     publish_outcomes(audited)
     for audit in audited:
         show_audit_outcome(audit)
@@ -58,7 +67,7 @@ def control(name: str, device: str | None) -> None:
 
 
 def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
-    """Both models of a control on its texts; warehouse and report do not follow yet."""
+    """Audit both models of a control on its texts; warehouse and report do not follow yet."""
     config = load_whole_configuration()
     config.controls.named(name)
     pairs = pairs_of_control(config, name)
@@ -72,7 +81,7 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
 
 
 def pairs_of_control(config: Configuration, name: str) -> list[Pair]:
-    """Each model of a control on each benchmark of it, as the configuration has them."""
+    """Return each model of a control on each benchmark of it, as the configuration has them."""
     from audit_pipeline.catalogue.contracts import Pair
 
     models = [model.name for model in config.models.values() if model.control and model.control.name == name]
@@ -80,11 +89,8 @@ def pairs_of_control(config: Configuration, name: str) -> list[Pair]:
     return [Pair(benchmark, model) for model in models for benchmark in benchmarks]
 
 
-@keeps("Of a study that is not finished nothing is kept: the same command begins anew.")
-@click.command()
-@click.argument("name")
-@json_option
-def study(name: str) -> None:
+@command(keeps="Of a study that is not finished nothing is kept: the same command begins anew.")
+def study(name: str = argument()) -> None:
     """Measure what makes members detectable.
 
     NAME is an entry of config/studies.yaml: a control is trained again at each value of a setting, and audited.
@@ -105,15 +111,13 @@ def study(name: str) -> None:
         }
         for row in _query("SELECT * FROM control_studies WHERE study = $study", study=name)
     ]
-    interval = ("AUROC [95% interval]", build_estimate_formatter("auroc"))
-    plain = [(name, name) for name in ("setting", "value", "seed")]
-    show_table("study", rows_shown, [*plain, ("detector", format_detector_setting), interval])
+    show_table("study", rows_shown, _STUDY)
     say(f"\nReport: {paths.report}", report=paths.report)
 
 
 def show_instrument_checks(outcomes: Sequence[AuditOutcome]) -> None:
-    """What the detectors made of texts of which it is known whether the model was trained on them, a line for each of
-    the control's benchmarks; raises the error where a pair met a fault."""
+    """Say what the detectors make of texts that a model was trained on, and was not, a line a benchmark of the control;
+    raises the error where a pair met a fault."""
     for benchmark, models in _find_benchmarks(outcomes):
         rows = _query("SELECT * FROM leaderboard_history WHERE is_latest AND benchmark = $name", name=benchmark)
         found: dict[str, dict[str, float]] = {"exposed": {}, "twin": {}}
@@ -134,7 +138,7 @@ def show_instrument_checks(outcomes: Sequence[AuditOutcome]) -> None:
 
 
 def show_memorisation(outcomes: Sequence[AuditOutcome]) -> None:
-    """How often texts had to be trained on until the model gives them word for word, where documents were searched."""
+    """Say how often a text is trained on until the model gives it word for word, where documents were searched."""
     from audit_pipeline.metrics.claims import REPRODUCED_FROM
 
     for benchmark, models in _find_benchmarks(outcomes):
@@ -157,7 +161,7 @@ def show_memorisation(outcomes: Sequence[AuditOutcome]) -> None:
 
 
 def _find_benchmarks(outcomes: Sequence[AuditOutcome]) -> list[tuple[str, Mapping[str, str]]]:
-    """Each benchmark of a control with the roles of its models; raises the error where a pair met a fault."""
+    """Find each benchmark of a control with the roles of its models; raises the error where a pair met a fault."""
     for audit in outcomes:
         if audit.failed is not None:
             raise audit.failed
@@ -171,3 +175,139 @@ def _query(statement: str, **parameters: object) -> list[dict[str, Any]]:
     with open_read_only(DataPaths.from_environment().warehouse) as connection:
         rows: list[dict[str, Any]] = connection.sql(statement, params=parameters).to_arrow_table().to_pylist()
     return rows
+
+
+FAMOUS_TEXTS = "famous_texts"
+_LICENCES = ("licen", "copying", "notice")
+_RECITED_PASSAGES = """
+SELECT title, p_value, q_bh, document.reproduced > 0 AS is_reproduced, strongest.log_p, log_p_near_verbatim,
+    first_choices, strongest.tokens, document.document_id, suffix_begin, suffix_end
+FROM current_document_memorisation AS document
+JOIN current_extraction_windows AS strongest USING (model, benchmark, document_id)
+WHERE model = $model AND benchmark = $benchmark AND side = 'audited' AND strength = 1
+ORDER BY strongest.log_p DESC
+"""
+
+
+def search_famous_texts(model: str) -> list[AuditOutcome]:
+    """Search the famous texts for what the model recites, where that is not done; warehouse and report do not follow
+    yet. Nothing where the configuration has no such benchmark."""
+    config = load_whole_configuration()
+    specs = [spec for spec in config.benchmarks.values() if spec.family == FAMOUS_TEXTS]
+    if not specs:
+        tell(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}': it is left out")
+    from audit_pipeline.benchmarks.settings import ExtractionSettings
+    from audit_pipeline.models.config import resolve_model
+    from audit_pipeline.operate.requests import plan_quickly
+    from audit_pipeline.operate.stages.benchmarks import BENCHMARK_STAGE
+    from audit_pipeline.operate.stages.documents import DOCUMENTS_STAGE
+    from audit_pipeline.operate.stages.extraction import EXTRACTION_STAGE, search_options_from_settings
+
+    stages = (DOCUMENTS_STAGE.name, BENCHMARK_STAGE.name, EXTRACTION_STAGE.name)
+    entry, paths = resolve_model(model, config.models), DataPaths.from_environment()
+    for spec in specs:
+        request = AuditRequest(entry, [spec], AuditOptions(publish=False))
+        plan = plan_quickly(request, paths)
+        if plan is not None and not plan.problems and not plan.of(stages):
+            tell_step(request.done_in_words)
+            continue
+        definitions = load_dagster_definitions()
+        from audit_pipeline.operate.dagster.audit import extract
+
+        options = search_options_from_settings(spec.settings.extraction or ExtractionSettings())
+        extract(request, options, definitions, paths, tell_step)
+    return [AuditOutcome(entry, [spec]) for spec in specs]
+
+
+def show_famous_texts(outcome: AuditOutcome) -> None:
+    """Show the answer, each text with its p-value, and how often its passage is in what is installed."""
+    from audit_pipeline.catalogue.store import read_documents
+
+    [spec], paths = outcome.benchmarks, DataPaths.from_environment()
+    differing = (spec.settings.extraction and spec.settings.extraction.near_verbatim) or 0
+    say(f"\n{spec.settings.description}", famous_texts=spec.name)
+    say_conclusions(paths, outcome.model.name, spec.name)
+    rows = _query(_RECITED_PASSAGES, model=outcome.model.name, benchmark=spec.name)
+    texts: dict[str, str] = {}
+    for source in spec.sources:
+        table = read_documents(paths, source).select(["document_id", "text"])
+        texts |= {row["document_id"]: row["text"] for row in table.to_pylist()}
+    passages = [texts[row["document_id"]][row["suffix_begin"] : row["suffix_end"]] for row in rows]
+    copies = count_installed_copies(passages)
+    show_table(
+        "recited",
+        [{**row, "installed_copies": count} for row, count in zip(rows, copies, strict=True)],
+        [
+            ("text", "title"),
+            ("p-value", "p_value", probability),
+            ("q-value", "q_bh", probability),
+            ("word for word", "is_reproduced", yes_or_no),
+            ("first choices", lambda row: f"{row['first_choices']} of {row['tokens']}"),
+            ("probability", "log_p", lambda log_p: f"{math.exp(log_p):.2g}"),
+            (f"{differing} may differ", "log_p_near_verbatim", _format_lower_bound),
+            ("copies", "installed_copies", format_thousands),
+        ],
+    )
+    say(
+        "First choices, probability (and where so many tokens may differ) and copies are of the strongest passage; "
+        "copies: the licence files of installed packages that hold it, a stand-in for how often the model has read it."
+    )
+
+
+def count_installed_copies(passages: Sequence[str]) -> list[int]:
+    """Count the licence files of installed packages that hold each passage, case and white space levelled."""
+    from audit_pipeline.separability.shared_text import normalise_text
+
+    files = [normalise_text(text) for text in _iterate_installed_licences()]
+    return [sum(normalise_text(passage) in text for text in files) for passage in passages]
+
+
+def _iterate_installed_licences() -> Iterable[str]:
+    for distribution in distributions():
+        for file in distribution.files or ():
+            if file.name.lower().startswith(_LICENCES):
+                try:
+                    yield file.read_text(encoding="utf-8")
+                except (OSError, UnicodeDecodeError):
+                    # Removed since, or in another encoding: not counted.
+                    continue
+
+
+def _format_lower_bound(log_p: float | None) -> str:
+    return DASH if log_p is None else f"≥ {math.exp(log_p):.2g}"
+
+
+@command(keeps=PASSES_KEPT)
+def demo(model: str = option("The model to audit.", default="smollm2-135m")) -> None:
+    """Check the instrument, audit a model, and let it recite.
+
+    The texts are real; all of it takes a few minutes on two cores.
+    """
+    checked = _audit_control_if_configured(INSTRUMENT_CHECK)
+    memorised = _audit_control_if_configured(MEMORISATION_CHECK)
+    audited = audit_pairs(model, "demo", AuditOptions(publish=False))
+    recited = search_famous_texts(model)
+    publish_outcomes([*checked, *memorised, audited, *recited])
+    show_instrument_checks(checked)
+    show_memorisation(memorised)
+    show_audit_outcome(audited)
+    for result in recited:
+        show_famous_texts(result)
+    say_commands(
+        {
+            "dev": "the same in the Dagster UI",
+            "report --open": "the report in a browser",
+            'sql "SELECT * FROM leaderboard"': "the findings in SQL",
+            f"audit --model {model} --benchmark release_notes": "the whole benchmark",
+            f"score --model {model} --texts FILE --out scores.parquet": "texts of your own",
+        }
+    )
+    say(f"\nEverything lies under {DataPaths.from_environment().root}")
+
+
+def _audit_control_if_configured(name: str) -> list[AuditOutcome]:
+    """Audit both models of a control; none where the configuration has no such control."""
+    if name in load_whole_configuration().controls.names:
+        return audit_control(name, None)
+    tell(f"config/controls.yaml has no control '{name}': its check is left out")
+    return []

@@ -5,20 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.options import LIMITS, MODEL, build, json_option
+from audit_pipeline.cli.options import LIMITS, MODEL, argument, command, fields, option
 from audit_pipeline.cli.shared import (
+    build_benchmarks,
     get_writable_paths,
-    load_dagster_definitions,
     load_whole_configuration,
     prepare_model,
     resolve_model_option,
 )
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.console import report_slow_work, say, show_table, tell, tell_step
+from audit_pipeline.operate.console import Columns, report_slow_work, say, show_table, tell, tell_step
 from audit_pipeline.operate.options import BENCHMARK, FILE, RunOptions
 
 if TYPE_CHECKING:
@@ -28,20 +28,22 @@ if TYPE_CHECKING:
     from audit_pipeline.models.tokenized_model import TokenizedModel
 
 _READABLE = click.Path(exists=True, path_type=Path, dir_okay=False)
-AUTHORITY = click.option(
-    "--authority",
+AUTHORITY = option(
+    "A timestamp authority (RFC 3161) that stamps the plan's digest; nothing else is sent to it.",
+    default=None,
     metavar="URL",
-    help="A timestamp authority (RFC 3161) that stamps the plan's digest; nothing else is sent to it.",
 )
+_MARKS = {True: "ok", False: "!!", None: "--"}
+_CHECKS: Columns = (("", "ok", _MARKS.__getitem__), ("what", "what"), ("result", "words"))
 
 
-@click.command()
-@MODEL
-@click.option("--benchmark", required=True, help=BENCHMARK.help)
-@AUTHORITY
-@LIMITS
-@json_option
-def seal(model: str, benchmark: str, authority: str | None, **given: Any) -> None:
+@command(prints="facts")
+def seal(
+    model: str = MODEL,
+    benchmark: str = option(BENCHMARK.help),
+    authority: str | None = AUTHORITY,
+    run: RunOptions = fields(*LIMITS),
+) -> None:
     """Seal the plan of an audit before the model is run.
 
     The plan names texts, settings, model and code by their digests. Texts that are missing are fetched and built; the
@@ -49,10 +51,8 @@ def seal(model: str, benchmark: str, authority: str | None, **given: Any) -> Non
     """
     paths, configured = get_writable_paths(), resolve_model_option(model)
     specs = load_whole_configuration().benchmarks_named(benchmark)
-    tokenized, _ = prepare_model(configured, paths, build(RunOptions, given))
-    from audit_pipeline.operate.dagster.audit import prepare
-
-    prepare(specs, load_dagster_definitions(), paths, tell_step)
+    tokenized, _ = prepare_model(configured, paths, run)
+    build_benchmarks(specs, paths)
     seal_plans(specs, tokenized, paths, authority)
 
 
@@ -99,12 +99,12 @@ def _describe_plan(benchmark: str, plan: SealedPlan, late: Sequence[str], *, is_
     return f"{benchmark}: {what}; sha256 {plan.sha256}; {stamped}{beforehand}"
 
 
-@click.command()
-@MODEL
-@click.option("--benchmark", required=True, help=BENCHMARK.help)
-@click.option("--out", required=True, type=FILE, metavar="FILE.zip", help="The pack to write.")
-@json_option
-def pack(model: str, benchmark: str, out: Path) -> None:
+@command(prints="facts")
+def pack(
+    model: str = MODEL,
+    benchmark: str = option(BENCHMARK.help),
+    out: Path = option("The pack to write.", FILE, metavar="FILE.zip"),
+) -> None:
     """Pack what a finding rests on, so that others can check it.
 
     The pack holds the full texts, cached statistics, tables, lineage, sealed plans, configuration and versions; not the
@@ -133,29 +133,25 @@ def pack(model: str, benchmark: str, out: Path) -> None:
     )
 
 
-@click.command()
-@click.argument("file", type=_READABLE)
-@click.option(
-    "--rerun",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Run N texts and N windows of each benchmark again, with --model.",
-)
-@click.option("--seed", type=int, help="Draws those texts. Choose it yourself, after you have the pack.")
-@click.option("--model", help="The model's weights: a name in config/models.yaml, a hub id, or a path.")
-@click.option(
-    "--certificates",
-    type=_READABLE,
-    help="Certificates (PEM) of the timestamp authorities that you trust: confirms the signatures of timestamps.",
-)
-@json_option
-def verify(file: Path, rerun: int | None, seed: int | None, model: str | None, certificates: Path | None) -> None:
+@command()
+def verify(
+    file: Path = argument(type=_READABLE),
+    rerun: int | None = option(
+        "Run N texts and N windows of each benchmark again, with --model.", least=1, metavar="N"
+    ),
+    seed: int | None = option("Draws those texts. Choose it yourself, after you have the pack."),
+    model: str | None = option("The model's weights: a name in config/models.yaml, a hub id, or a path."),
+    certificates: Path | None = option(
+        "Certificates (PEM) of the timestamp authorities that you trust: confirms the signatures of timestamps.",
+        _READABLE,
+    ),
+) -> None:
     """Check a pack: its digests, lineage, plan, findings.
 
     Findings are computed again from the pack's statistics, without the model. The exit code is 1 if a check fails.
     docs/exhibit.md explains each.
     """
-    if len({option is None for option in (rerun, seed, model)}) > 1:
+    if len({given is None for given in (rerun, seed, model)}) > 1:
         raise click.UsageError("--rerun, --seed and --model go together")
     weights = None if model is None else resolve_model_option(model)
     with report_slow_work("checking") as on_step:
@@ -164,9 +160,7 @@ def verify(file: Path, rerun: int | None, seed: int | None, model: str | None, c
 
         again = None if weights is None else Rerun(rerun or 0, seed or 0, weights)
         checks = list(verify_pack(file, rerun=again, certificates=certificates, on_step=on_step))
-    rows = [{"ok": check.ok, "what": check.what, "words": check.words} for check in checks]
-    marks = {True: "ok", False: "!!", None: "--"}
-    show_table("checks", rows, (("", "ok", marks.__getitem__), ("what", "what"), ("result", "words")))
+    show_table("checks", [{"ok": check.ok, "what": check.what, "words": check.words} for check in checks], _CHECKS)
     failed = sum(check.ok is False for check in checks)
     undecided = sum(check.ok is None for check in checks)
     words = f"{failed} of {len(checks)} checks failed" if failed else f"{len(checks) - undecided} checks passed"

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli import options as option
 from audit_pipeline.cli.extraction_output import (
     GenerationOptions,
     select_strongest,
@@ -20,21 +19,19 @@ from audit_pipeline.cli.extraction_output import (
     show_long_runs,
     show_passages,
 )
+from audit_pipeline.cli.options import MODEL, PASSES_KEPT, RUN, TEXT_COLUMN, command, fields, option
+from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
 from audit_pipeline.cli.shared import (
-    estimate_seconds,
-    format_estimated_time,
     get_writable_paths,
     load_dagster_definitions,
     load_whole_configuration,
     prepare_model,
     resolve_model_option,
-    say_run_resources,
-    say_sending,
 )
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.extraction.defaults import COARSE_TO_FINE, PREFIX, SUFFIX
+from audit_pipeline.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.operate.console import say, tell, tell_skipped, tell_step
-from audit_pipeline.operate.options import FILE, PATH, AuditOptions, RunOptions
+from audit_pipeline.operate.options import FILE, AuditOptions, RunOptions
 from audit_pipeline.operate.requests import AuditRequest
 
 if TYPE_CHECKING:
@@ -47,79 +44,75 @@ if TYPE_CHECKING:
 
 
 _UNLESS_SAID = "Default: as the benchmark's entry says, else {}."
+_NOT_KEPT = "Loads the model, and is not kept in the cache."
 
 
-@option.keeps(option.PASSES_KEPT)
-@click.command()
-@option.MODEL
-@click.option(
-    "--texts",
-    "file",
-    type=PATH,
-    help="The documents: a file or folder as check takes it (.txt, .epub, .pdf, .docx, …), or a file of rows.",
-)
-@click.option(
-    "--benchmark",
-    help="The documents of a benchmark, its non-members held out. What is found is kept, and stands in warehouse and "
-    "report.",
-)
-@click.option("--document", metavar="ID", help="A document of a source, by the document_id of the table documents.")
-@click.option(
-    "--held-out",
-    type=PATH,
-    help="Documents that the model cannot have seen, as --texts takes them: each audited one gets a p-value and a "
-    "q-value.",
-)
-@click.option(
-    "--reference-model",
-    help="A model that was not trained on the documents: what it gives, too, is set apart as predictable. Default: the "
-    "model's entry.",
-)
-@click.option("--prefix", type=click.IntRange(min=1), help=f"Tokens the model is given. {_UNLESS_SAID.format(PREFIX)}")
-@click.option("--suffix", type=click.IntRange(min=2), help=f"Tokens it has to give. {_UNLESS_SAID.format(SUFFIX)}")
-@click.option(
-    "--stride",
-    help="Where windows begin: tiled (suffixes one behind the other), chars:N (every N characters), or coarse-to-fine "
-    f"(tiled, and every 10 characters where a passage could be likely). {_UNLESS_SAID.format(COARSE_TO_FINE)}",
-)
-@click.option(
-    "--grid",
-    is_flag=True,
-    help="Also ask for suffixes at every setting of a grid: lengths of prefix and suffix, temperatures, ways of "
-    "drawing. Default: as the benchmark's entry says.",
-)
-@click.option(
-    "--price",
-    type=click.FloatRange(min=0, min_open=True),
-    help="The price of a million tokens: what the draws of each passage would cost. Default: as the benchmark's entry "
-    "says.",
-)
-@option.options_of(GenerationOptions)
-@click.option("--out", type=FILE, help="A Parquet file to write, one row per window.")
-@option.TEXT_COLUMN
-@click.option("--no-text", is_flag=True, help="Name places only, quote no text.")
-@click.option("--dry-run", is_flag=True, help="Say how many windows and tokens there are, and about how long it takes.")
-@option.DEVICE
-@option.LIMITS
-@option.json_option
-@option.ENGINE
+@command(keeps=PASSES_KEPT)
 def extract(
-    model: str,
-    file: Path | None,
-    benchmark: str | None,
-    document: str | None,
-    held_out: Path | None,
-    reference_model: str | None,
-    prefix: int | None,
-    suffix: int | None,
-    stride: str | None,
-    grid: bool,
-    price: float | None,
-    out: Path | None,
-    text_column: str | None,
-    no_text: bool,
-    dry_run: bool,
-    **given: Any,
+    model: str = MODEL,
+    texts: Path | None = option(
+        "The documents: a file or folder as check takes it (.txt, .epub, .pdf, .docx, …), or a file of rows."
+    ),
+    benchmark: str | None = option(
+        "The documents of a benchmark, its non-members held out. What is found is kept, and is in warehouse and report."
+    ),
+    document: str | None = option("A document of a source, by the document_id of the table documents.", metavar="ID"),
+    held_out: Path | None = option(
+        "Documents that the model cannot have seen, as --texts takes them: each audited one gets a p-value and a "
+        "q-value."
+    ),
+    reference_model: str | None = option(
+        "A model that was not trained on the documents: what it gives, too, is set apart as predictable. Default: the "
+        "model's entry."
+    ),
+    prefix: int | None = option(f"Tokens the model is given. {_UNLESS_SAID.format(PREFIX)}", least=1),
+    suffix: int | None = option(f"Tokens it has to give. {_UNLESS_SAID.format(SUFFIX)}", least=2),
+    stride: str | None = option(
+        "Where windows begin: tiled (suffixes one after the other), chars:N (every N characters), or coarse-to-fine "
+        f"(tiled, and every 10 characters where a passage could be likely). {_UNLESS_SAID.format(COARSE_TO_FINE)}"
+    ),
+    grid: bool = option(
+        "Also ask for suffixes at every setting of a grid: lengths of prefix and suffix, temperatures, ways of "
+        "drawing. Default: as the benchmark's entry says."
+    ),
+    price: float | None = option(
+        "The price of a million tokens: what the draws of each passage would cost. Default: as the benchmark's entry "
+        "says.",
+        click.FloatRange(min=0, min_open=True),
+    ),
+    generate: int | None = option(
+        "Let the model continue the prefixes of the strongest passages: by its first choices, and N times drawn. "
+        f"{_NOT_KEPT}",
+        least=1,
+        metavar="N",
+    ),
+    seed: int = option("Seed of the draws.", default=0),
+    near_verbatim: int | None = option(
+        "For the strongest passages: how likely the model, drawing among its 40 likeliest tokens, gives the suffix "
+        f"with at most D other tokens: a lower bound, by beam search. {_NOT_KEPT}",
+        least=1,
+        metavar="D",
+    ),
+    beams: int = option(
+        "Continuations that --near-verbatim follows at a time. More take longer, and can raise the bound.",
+        default=BEAMS,
+        least=1,
+    ),
+    edits: bool = option(
+        "With --near-verbatim: count tokens that are replaced, put in or left out (Levenshtein), not places."
+    ),
+    continued: int | None = option(
+        "Give the model the first --prefix tokens of the strongest documents, let it go on by its first choices for "
+        f"TOKENS tokens, and say how much of the document came. {_NOT_KEPT}",
+        least=1,
+        flag="--continue",
+        metavar="TOKENS",
+    ),
+    out: Path | None = option("A Parquet file to write, one row per window.", FILE),
+    text_column: str | None = TEXT_COLUMN,
+    no_text: bool = option("Name places only, quote no text."),
+    dry_run: bool = option("Say how many windows and tokens there are, and about how long it takes."),
+    options: AuditOptions = fields(*RUN),
 ) -> None:
     """Find passages of documents that a model gives word for word.
 
@@ -127,19 +120,23 @@ def extract(
     computed from one forward pass, without drawing anything. Finished windows are kept: after an interruption, the same
     command continues. docs/extraction.md explains the numbers.
     """
-    options, generation = option.build(AuditOptions, given), option.build(GenerationOptions, given)
-    _require_one_document_source(file, benchmark, document, held_out, reference_model)
+    if sum(source is not None for source in (texts, benchmark, document)) != 1:
+        raise click.UsageError("say which documents: --texts FILE, --benchmark NAME or --document ID, one of them")
+    if benchmark is not None and (held_out is not None or reference_model is not None):
+        raise click.UsageError(
+            "a benchmark says itself which documents are held out, and models.yaml which is the reference model: leave "
+            "--held-out and --reference-model out"
+        )
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.catalogue.files import require_output
 
     spec = None if benchmark is None else _resolve_benchmark(benchmark)
     settings = (None if spec is None else spec.settings.extraction) or ExtractionSettings()
-    generation = replace(generation, near_verbatim=generation.near_verbatim or settings.near_verbatim)
     paths = DataPaths.from_environment() if dry_run else get_writable_paths()
     configured = resolve_model_option(model)
     if out is not None:
-        require_output(out, *(path for path in (file, held_out) if path is not None))
-    audited = _read_file_documents(file, text_column) if file else []
+        require_output(out, *(path for path in (texts, held_out) if path is not None))
+    audited = _read_file_documents(texts, text_column) if texts else []
     held_out_documents = _read_file_documents(held_out, text_column) if held_out else []
 
     from audit_pipeline.extraction.documents import read_document_of_source
@@ -150,9 +147,9 @@ def extract(
 
     asked = search_options_from_settings(settings, prefix, suffix, stride, grid=grid)
     asked = replace(asked, price_per_million=price or asked.price_per_million)
-    generation.require_consistent_options(asked.lengths.suffix)
     entry = with_overrides(configured, reference_model=reference_model)
-    generation.require_weights(entry)
+    generation = GenerationOptions(generate, seed, near_verbatim or settings.near_verbatim, beams, edits, continued)
+    generation.require_consistent(asked.lengths.suffix, entry)
     if spec is not None:
         documents = _extract_benchmark_documents(entry, spec, asked, options, paths, dry_run=dry_run)
     else:
@@ -169,19 +166,6 @@ def extract(
     else:
         quoted = not no_text and texts_are_quoted()
         _search_and_show(search, backend_of, generation, out, quoted=quoted)
-
-
-def _require_one_document_source(
-    file: Path | None, benchmark: str | None, document: str | None, held_out: Path | None, reference_model: str | None
-) -> None:
-    """Raise UsageError where the documents are not named in one way, with what goes with it."""
-    if sum(source is not None for source in (file, benchmark, document)) != 1:
-        raise click.UsageError("say which documents: --texts FILE, --benchmark NAME or --document ID, one of them")
-    if benchmark is not None and (held_out is not None or reference_model is not None):
-        raise click.UsageError(
-            "a benchmark says itself which documents are held out, and models.yaml which is the reference model: leave "
-            "--held-out and --reference-model out"
-        )
 
 
 def _search_and_show(
@@ -232,7 +216,7 @@ def _extract_benchmark_documents(
     *,
     dry_run: bool,
 ) -> list[SearchedDocument]:
-    """The benchmark's documents, once extraction from them has been run and published.
+    """Return the benchmark's documents, once extraction from them has been run and published.
 
     Everything that it found is in the cache then.
     """
@@ -249,7 +233,7 @@ def _extract_benchmark_documents(
 def _merge_held_out_documents(
     documents: Sequence[SearchedDocument], held_out_documents: Sequence[SearchedDocument]
 ) -> list[SearchedDocument]:
-    """Both together, those on the other side marked; raises DataError where a document stands on both sides."""
+    """Return both together, those on the other side marked; raises DataError where a document is on both sides."""
     held_out = {document.text: document.name for document in held_out_documents}
     both = [f"{document.name} ({held_out[document.text]})" for document in documents if document.text in held_out]
     if both:

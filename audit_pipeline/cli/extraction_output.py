@@ -1,15 +1,14 @@
-"""What the command extract prints of documents, and the options of what it lets a model generate."""
+"""What the command extract prints of documents, and what it lets a model generate."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.extraction.defaults import BEAMS
 from audit_pipeline.metrics.claims import (
     CALIBRATED_IN_WORDS,
     EXTRACTION_IN_WORDS,
@@ -20,7 +19,6 @@ from audit_pipeline.metrics.claims import (
     extraction_claim,
 )
 from audit_pipeline.operate.console import Columns, Row, is_json_output, report_slow_work, say, show_table
-from audit_pipeline.operate.options import Option
 from audit_pipeline.report.number_format import DASH, amount, draws, format_thousands, percent, probability, share
 
 if TYPE_CHECKING:
@@ -30,85 +28,45 @@ if TYPE_CHECKING:
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.token_statistics.backend import BackendOf
 
-_NOT_KEPT = "Loads the model, and is not kept in the cache."
+_SHOWN_DOCUMENTS = 20
+_SHOWN_PASSAGES = 3
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class GenerationOptions:
     """What the model is asked to generate; None: not asked for."""
 
-    generate: Annotated[
-        int | None,
-        Option(
-            "Let the model go on behind the prefixes of the strongest passages: by its first choices, and N times "
-            f"drawn. {_NOT_KEPT}",
-            click.IntRange(min=1),
-            metavar="N",
-        ),
-    ] = None
-    seed: Annotated[int, Option("Seed of the draws.", shows_default=True)] = 0
-    near_verbatim: Annotated[
-        int | None,
-        Option(
-            "For the strongest passages: how likely the model, drawing among its 40 likeliest tokens, gives the suffix "
-            f"with at most D other tokens: a lower bound, by beam search. {_NOT_KEPT}",
-            click.IntRange(min=1),
-            metavar="D",
-        ),
-    ] = None
-    beams: Annotated[
-        int,
-        Option(
-            "Continuations that --near-verbatim follows at a time. More take longer, and can raise the bound.",
-            click.IntRange(min=1),
-            shows_default=True,
-        ),
-    ] = BEAMS
-    edits: Annotated[
-        bool,
-        Option("With --near-verbatim: count tokens that are replaced, put in or left out (Levenshtein), not places."),
-    ] = False
-    continued: Annotated[
-        int | None,
-        Option(
-            "Give the model the first --prefix tokens of the strongest documents, let it go on by its first choices "
-            f"for TOKENS tokens, and say how much of the document came. {_NOT_KEPT}",
-            click.IntRange(min=1),
-            flag="--continue",
-            metavar="TOKENS",
-        ),
-    ] = None
+    generate: int | None
+    seed: int
+    near_verbatim: int | None
+    beams: int
+    edits: bool
+    continued: int | None
 
-    def require_consistent_options(self, suffix: int) -> None:
-        """Raise UsageError where options do not go together, or any continuation would be near a ``suffix`` of so many
-        tokens."""
+    def require_consistent(self, suffix: int, model: ModelEntry) -> None:
+        """Raise UsageError where options do not go together, where any continuation would be near a ``suffix`` of so
+        many tokens, and where a model behind an interface is to generate."""
         if self.edits and self.near_verbatim is None:
             raise click.UsageError("--edits goes with --near-verbatim")
         if self.near_verbatim is not None and self.near_verbatim >= suffix:
             raise click.UsageError("--near-verbatim has to be smaller than --suffix")
-
-    def require_weights(self, entry: ModelEntry) -> None:
-        """Raise UsageError where a model that is behind an interface is to go on."""
-        asked = self.generate is not None or self.near_verbatim is not None or self.continued is not None
-        if asked and not entry.host.is_here:
+        if not model.host.is_here and (self.generate, self.near_verbatim, self.continued) != (None, None, None):
             raise click.UsageError(
-                f"{entry.name} is behind an interface: to go on (--generate, --near-verbatim, --continue) a model's "
+                f"{model.name} is behind an interface: to go on (--generate, --near-verbatim, --continue) a model's "
                 "weights have to be on this machine"
             )
 
     def generate_for_passage(
         self, search: Search, backend_of: BackendOf, result: Extraction, number: int, *, quoted: bool
     ) -> Row:
-        """What came of a document's window ``number``, None where it was not asked for."""
+        """Return what came of a document's window ``number``, None where it was not asked for."""
+        from audit_pipeline.extraction.continuations import Nearness
         from audit_pipeline.extraction.documents import cut_excerpt
 
         near, drawn = None, None
         if self.near_verbatim is not None:
-            from audit_pipeline.extraction.continuations import Nearness
-
-            near = search.near_verbatim(
-                result, number, backend_of, Nearness(self.near_verbatim, self.beams, self.edits)
-            )
+            nearness = Nearness(self.near_verbatim, self.beams, self.edits)
+            near = search.near_verbatim(result, number, backend_of, nearness)
         if self.generate is not None:
             drawn = search.generate_after_prefix(result, number, backend_of, self.generate, self.seed)
         return {
@@ -118,13 +76,11 @@ class GenerationOptions:
             "greedy": cut_excerpt(drawn.greedy) if drawn is not None and quoted else None,
         }
 
-    def columns(self) -> Columns:
-        """The columns of a table of passages that hold it."""
-        differ = (
-            f"p within {self.near_verbatim} edits"
-            if self.edits
-            else f"p where up to {self.near_verbatim} tokens differ"
-        )
+    def list_columns(self) -> Columns:
+        """List the columns of a table of passages that hold it."""
+        differ = f"p within {self.near_verbatim} edits"
+        if not self.edits:
+            differ = f"p where up to {self.near_verbatim} tokens differ"
         near: Columns = [
             ("p word for word", "log_p_top_40", _format_probability),
             (differ, "log_p_near_verbatim", lambda log_p: f"≥ {_format_probability(log_p)}"),
@@ -136,8 +92,68 @@ class GenerationOptions:
         return [*(near if self.near_verbatim is not None else []), *(hits if self.generate is not None else [])]
 
 
+def format_draws_needed(log_p: float | None) -> str:
+    """Format how many draws from the whole distribution give the passage at least once with an even chance."""
+    from audit_pipeline.extraction.conclusions import log_draws
+
+    return DASH if log_p is None else draws(log_draws(log_p) / math.log(10))
+
+
+def _format_probability(log_p: float | None) -> str:
+    if log_p is None:
+        return "0"
+    return f"{math.exp(log_p):.2g}" if log_p > -15 else f"10^{log_p / math.log(10):,.0f}"
+
+
+def _format_expected_hits(row: Row) -> str:
+    """Format the expected number of draws that are the passage: they are among the likeliest tokens."""
+    return "0" if row["log_p_top_40"] is None else f"{row['draws'] * math.exp(row['log_p_top_40']):.1f}"
+
+
+def _format_matches(row: Row) -> str:
+    return "not known" if row["matches"] is None else f"{row['matches']} of {row['tokens']}"
+
+
+def _format_setting(row: Row) -> str:
+    before = f"{row['prefix_tokens']} tokens" if row["prefix_tokens"] else "all from the beginning"
+    drawn = f"temperature {row['temperature']}, {row['drawn_from']}" if row["temperature"] else "first choices"
+    return f"{row['suffix_tokens']} tokens after {before}, {drawn}"
+
+
+_DRAWS = ("draws for an even chance", "log_p", format_draws_needed)
+_PASSAGES: Columns = (
+    ("document", "document"),
+    ("place", "place"),
+    ("characters", lambda row: f"{row['begin']:,} to {row['end']:,}"),
+    _DRAWS,
+    ("tokens that are its first choice", _format_matches),
+    ("words before", "prefix", lambda words: words or DASH),
+    ("passage", "suffix", lambda words: words or DASH),
+)
+_COST: Columns = (("cost of these draws", "log_cost", lambda log_cost: amount(log_cost / math.log(10))),)
+_GRID: Columns = (
+    ("document", "document"),
+    ("settings", "settings"),
+    ("with a suffix of p ≥ 0.001", "settings_reached"),
+    ("likeliest setting", _format_setting),
+    ("p there", "log_p", _format_probability),
+    ("p at the named setting", lambda row: _format_probability(row["named_log_p"]) if row["named"] else DASH),
+    ("p-value over all settings", "p_value", probability),
+)
+_HELD_OUT: Columns = (
+    ("a window of", "threshold", lambda least: "first choices" if least is None else f"p ≥ {least}"),
+    ("held-out documents with one", lambda row: f"{row['reached']} of {row['documents']}"),
+    ("95% interval", lambda row: f"{row['low']:.1%} to {row['high']:.1%}"),
+)
+_TESTS: Columns = (
+    ("windows compared", lambda row: f"{row['windows_compared']} of {row['windows']:,}"),
+    ("p-value", "p_value", probability),
+    ("q-value", "q_value", probability),
+)
+
+
 def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[Extraction], tokens: int) -> None:
-    """A row for each of the ``extractions``: how much of its document the model gives from the beginning on."""
+    """Show a row for each of the ``extractions``: how much of its document the model gives from the beginning on."""
     from audit_pipeline.extraction.continuations import BLOCK_WORDS
 
     rows: list[Row] = []
@@ -157,52 +173,26 @@ def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[
                     "left_at": found.last_end,
                 }
             )
-    show_table(
-        "long_runs",
-        rows,
-        [
-            ("document", "document"),
-            ("characters that were asked for", lambda row: f"{row['begin']:,} to {row['end']:,}"),
-            (f"words in blocks of {BLOCK_WORDS} or more", lambda row: f"{row['recalled']:,} of {row['words']:,}"),
-            ("recall", "recall", percent),
-            ("leaves the text at character", "left_at", format_thousands),
-        ],
+    columns: Columns = (
+        ("document", "document"),
+        ("characters that were asked for", lambda row: f"{row['begin']:,} to {row['end']:,}"),
+        (f"words in blocks of {BLOCK_WORDS} or more", lambda row: f"{row['recalled']:,} of {row['words']:,}"),
+        ("recall", "recall", percent),
+        ("leaves the text at character", "left_at", format_thousands),
     )
-
-
-def format_draws_needed(log_p: float) -> str:
-    """How many draws from the whole distribution give the passage at least once with an even chance."""
-    from audit_pipeline.extraction.conclusions import log_draws
-
-    return draws(log_draws(log_p) / math.log(10))
+    show_table("long_runs", rows, columns)
 
 
 def _compute_log_cost(options: SearchOptions, log_p: float) -> float | None:
-    """The log of what the draws for an even chance of a passage cost; None where no price is named."""
+    """Compute the log of what the draws for an even chance of a passage cost; None where no price is named."""
     from audit_pipeline.extraction.conclusions import log_cost_of_draws
 
     price = options.price_per_million
     return log_cost_of_draws(log_p, options.lengths.window, price) if price else None
 
 
-def _format_probability(log_p: float | None) -> str:
-    if log_p is None:
-        return "0"
-    return f"{math.exp(log_p):.2g}" if log_p > -15 else f"10^{log_p / math.log(10):,.0f}"
-
-
-def _format_expected_hits(row: Row) -> str:
-    """How many of the draws would be the passage on average: they are among the likeliest tokens."""
-    return "0" if row["log_p_top_40"] is None else f"{row['draws'] * math.exp(row['log_p_top_40']):.1f}"
-
-
-_SHOWN_DOCUMENTS = 20
-_SHOWN_PASSAGES = 3
-_DRAWS = "draws for an even chance"
-
-
 def select_strongest(extractions: Sequence[Extraction]) -> Sequence[Extraction]:
-    """The audited documents that are shown one by one, the strongest first."""
+    """Select the audited documents that are shown one by one, the strongest first."""
     by_strength = sorted(
         (result for result in _filter_by_side(extractions, "audited") if result.found.strongest),
         key=_get_strongest_log_p,
@@ -221,7 +211,7 @@ def show_passages(
     *,
     quoted: bool,
 ) -> None:
-    """The strongest passages of the ``extractions``, with what the model generates in their place."""
+    """Show the strongest passages of the ``extractions``, with what the model generates in their place."""
     passages: list[Row] = []
     with report_slow_work("generating continuations of passages in") as report:
         for result in extractions:
@@ -234,26 +224,12 @@ def show_passages(
                 }
                 for number in result.found.strongest[:_SHOWN_PASSAGES]
             ]
-    cost = ("cost of these draws", "log_cost", lambda log_cost: amount(log_cost / math.log(10)))
-    show_table(
-        "passages",
-        passages,
-        [
-            ("document", "document"),
-            ("place", "place"),
-            ("characters", lambda row: f"{row['begin']:,} to {row['end']:,}"),
-            (_DRAWS, "log_p", format_draws_needed),
-            ("tokens that are its first choice", _format_matches),
-            ("words before", "prefix", lambda words: words or DASH),
-            ("passage", "suffix", lambda words: words or DASH),
-            *([cost] if search.options.price_per_million else []),
-            *generation.columns(),
-        ],
-    )
+    cost = _COST if search.options.price_per_million else ()
+    show_table("passages", passages, [*_PASSAGES, *cost, *generation.list_columns()])
 
 
 def show_grid(extractions: Sequence[Extraction], shown: Sequence[Extraction], findings: GridFindings) -> None:
-    """What the grid shows of the documents that are ``shown``; as JSON, each setting of every document, too."""
+    """Show what the grid shows of the documents that are ``shown``; as JSON, each setting of every document, too."""
     from audit_pipeline.extraction.tables import build_grid_columns, build_grid_rows
 
     rows = build_grid_rows(extractions, findings)
@@ -265,19 +241,8 @@ def show_grid(extractions: Sequence[Extraction], shown: Sequence[Extraction], fi
     settings = {
         result.document.name: [row for row in rows if row["document_id"] == result.document.name] for result in shown
     }
-    show_table(
-        "grid_documents",
-        [_build_grid_row(name, found, of_whole[name]) for name, found in settings.items() if found],
-        [
-            ("document", "document"),
-            ("settings", "settings"),
-            ("with a suffix of p ≥ 0.001", "settings_reached"),
-            ("likeliest setting", _format_setting),
-            ("p there", "log_p", _format_probability),
-            ("p at the named setting", lambda row: _format_probability(row["named_log_p"]) if row["named"] else DASH),
-            ("p-value over all settings", "p_value", probability),
-        ],
-    )
+    found = [_build_grid_row(name, rows, of_whole[name]) for name, rows in settings.items() if rows]
+    show_table("grid_documents", found, _GRID)
 
 
 def _build_grid_row(name: str, settings: Sequence[Row], of_whole: Row) -> dict[str, Any]:
@@ -295,14 +260,8 @@ def _build_grid_row(name: str, settings: Sequence[Row], of_whole: Row) -> dict[s
     }
 
 
-def _format_setting(row: Row) -> str:
-    before = f"{row['prefix_tokens']} tokens" if row["prefix_tokens"] else "all from the beginning"
-    drawn = f"temperature {row['temperature']}, {row['drawn_from']}" if row["temperature"] else "first choices"
-    return f"{row['suffix_tokens']} tokens after {before}, {drawn}"
-
-
 def show_claims(extractions: Sequence[Extraction]) -> None:
-    """What may be said of the audited documents, and what the held-out ones say of that."""
+    """Show what may be said of the audited documents, and what the held-out ones say of that."""
     searched = [result for result in extractions if len(result.windows)]
     audited, held_out = _filter_by_side(searched, "audited"), _filter_by_side(searched, "held_out")
     if not audited:
@@ -343,19 +302,11 @@ def _show_held_out_rates(held_out: Sequence[Extraction]) -> None:
         for rate in compute_extraction_rates(held_out, "")
         if rate["unit"] == "benchmark"
     ]
-    show_table(
-        "held_out",
-        rows,
-        [
-            ("a window of", "threshold", lambda least: "first choices" if least is None else f"p ≥ {least}"),
-            ("held-out documents with one", lambda row: f"{row['reached']} of {row['documents']}"),
-            ("95% interval", lambda row: f"{row['low']:.1%} to {row['high']:.1%}"),
-        ],
-    )
+    show_table("held_out", rows, _HELD_OUT)
 
 
 def show_documents(extractions: Sequence[Extraction]) -> None:
-    """How much of each audited document the model gives, the strongest first."""
+    """Show how much of each audited document the model gives, the strongest first."""
     from audit_pipeline.extraction.conclusions import THRESHOLDS
     from audit_pipeline.extraction.tables import compare_with_held_out
 
@@ -371,28 +322,19 @@ def show_documents(extractions: Sequence[Extraction]) -> None:
         named = f"{', '.join(short[:5])}{', …' if len(short) > 5 else ''}"
         words = f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {named}"
         say(words, shorter_than_a_window=short)
-    compared = ("windows compared", lambda row: f"{row['windows_compared']} of {row['windows']:,}")
-    tested: Columns = [compared, ("p-value", "p_value", probability), ("q-value", "q_value", probability)]
-    shares = [(f"p ≥ {threshold}", f"covered_{threshold}", share) for threshold in THRESHOLDS]
-    show_table(
-        "documents",
-        rows,
-        [
-            ("document", "document"),
-            ("characters", "characters", format_thousands),
-            ("windows", "windows", format_thousands),
-            *shares,
-            ("first choices alone", "greedy", share),
-            *((("set apart", "covered_set_apart", share),) if any(row["set_apart"] for row in rows) else ()),
-            ("longest run", "longest_run", format_thousands),
-            (_DRAWS, "log_p", lambda log_p: DASH if log_p is None else format_draws_needed(log_p)),
-            *(tested if any(test is not None for test in tests) else []),
-        ],
-    )
-
-
-def _format_matches(row: Row) -> str:
-    return "not known" if row["matches"] is None else f"{row['matches']} of {row['tokens']}"
+    set_apart = (("set apart", "covered_set_apart", share),) if any(row["set_apart"] for row in rows) else ()
+    columns: Columns = [
+        ("document", "document"),
+        ("characters", "characters", format_thousands),
+        ("windows", "windows", format_thousands),
+        *((f"p ≥ {threshold}", f"covered_{threshold}", share) for threshold in THRESHOLDS),
+        ("first choices alone", "greedy", share),
+        *set_apart,
+        ("longest run", "longest_run", format_thousands),
+        _DRAWS,
+        *(_TESTS if any(test is not None for test in tests) else ()),
+    ]
+    show_table("documents", rows, columns)
 
 
 def _get_strongest_log_p(result: Extraction) -> float:

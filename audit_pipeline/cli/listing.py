@@ -1,35 +1,45 @@
-"""Commands that list what is there: detectors, models, benchmarks."""
+"""Commands that show what there is: detectors, models, benchmarks, report, sql, export."""
 
 from __future__ import annotations
 
+import csv
+import itertools
+import json
+import sys
 import textwrap
 import uuid
+import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.options import json_option
+from audit_pipeline.catalogue.paths import DataPaths, is_writable, require_writable, texts_are_quoted
+from audit_pipeline.cli.audit_output import tell_damaged_files
+from audit_pipeline.cli.options import argument, command, option
+from audit_pipeline.cli.output import LAYOUTS
 from audit_pipeline.cli.shared import (
+    build_benchmarks,
     get_writable_paths,
-    load_dagster_definitions,
     load_whole_configuration,
+    publish,
     tell_problems,
 )
-from audit_pipeline.errors import DataError
+from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.operate.console import (
     Columns,
     Row,
     format_cell,
     format_cell_value,
+    is_json_output,
     say,
     show_table,
     tell,
     tell_step,
+    to_json_value,
 )
-from audit_pipeline.operate.options import PATH
+from audit_pipeline.operate.options import FILE
 from audit_pipeline.report.number_format import yes_or_no
 
 if TYPE_CHECKING:
@@ -38,18 +48,59 @@ if TYPE_CHECKING:
 
 _WIDTH, _LEAST = 100, 30
 """Columns that a list takes at most, and those of its last column at least."""
+LONG = option("List all that is known of each, in wide columns.", flag="--long")
 
 
 def _or(empty_text: str) -> Callable[[object], str]:
-    """A function that writes a cell, and ``empty_text`` in the place of an empty one."""
+    """Return a function that writes a cell, and ``empty_text`` in the place of an empty one."""
     return lambda value: format_cell_value(value) or empty_text
 
 
-LONG = click.option("--long", "is_long", is_flag=True, help="List all that is known of each, in wide columns.")
+_DETECTORS: Columns = (
+    ("detector", "detector"),
+    ("score", lambda row: ("on request: " if row["on_request"] else "") + row["score"]),
+)
+_DETECTORS_LONG: Columns = (
+    ("detector", lambda row: row["detector"] + (" (on request)" if row["on_request"] else "")),
+    ("paper", lambda row: row["paper"] + (f" ({row['package']})" if row["package"] else "")),
+    ("needs", "needs", ", ".join),
+    ("passes per text", "forward_tokens"),
+    ("own log-probabilities suffice", "own_logprobs_suffice", yes_or_no),
+    (
+        "parameters",
+        lambda row: ", ".join(f"{name} ({default})" for name, default in row["parameters"].items()) or "-",
+    ),
+    ("score", "score"),
+)
+_MODELS: Columns = (("model", "model"), ("from", "from"))
+_MODELS_LONG: Columns = (
+    *_MODELS,
+    ("dtype", "dtype", _or("the server's")),
+    ("start token", lambda row: f"{row['start_token'] or 'default'} ({row['start_token_policy']})"),
+    ("released", "released", _or("unknown")),
+    ("training cutoff", "training_cutoff", _or("unknown")),
+    ("licence", "licence", _or("unknown")),
+)
+_BENCHMARKS: Columns = (
+    ("benchmark", "benchmark"),
+    ("built", "built", yes_or_no),
+    ("what it is", lambda row: row["title"] or row["description"]),
+)
+_BENCHMARKS_LONG: Columns = (
+    ("benchmark", "benchmark"),
+    ("words", "words", _or("any")),
+    ("design", "design"),
+    ("label source", "label_source"),
+    ("built", "built", yes_or_no),
+    ("members", "members", _or("-")),
+    ("non-members", "nonmembers", _or("-")),
+    ("description", "description"),
+)
+_EXPORTED: Columns = (("benchmark", "benchmark"), ("content digest", "content_digest"))
 
 
 def _show_list(name: str, rows: Sequence[Row], short_columns: Columns, long_columns: Columns, *, is_long: bool) -> None:
-    """``rows`` in ``long_columns``, or in ``short_columns``, whose last is cut so that each row is one line."""
+    """Show ``rows`` in ``long_columns``, or in ``short_columns``, whose last is cut so that each row is one line."""
     *first, last = short_columns
     if not is_long:
         cells = [[head, *(format_cell(row, *cell) for row in rows)] for head, *cell in first]
@@ -61,11 +112,8 @@ def _show_list(name: str, rows: Sequence[Row], short_columns: Columns, long_colu
     show_table(name, rows, long_columns)
 
 
-@click.command()
-@click.argument("name", required=False)
-@LONG
-@json_option
-def detectors(name: str | None, is_long: bool) -> None:
+@command()
+def detectors(name: str | None = argument(required=False), is_long: bool = LONG) -> None:
     """List the detectors, or say all about one of them.
 
     With --long, the list has what each needs and costs; with NAME, its page is printed. docs/detectors.md has the same
@@ -79,22 +127,7 @@ def detectors(name: str | None, is_long: bool) -> None:
         say(format_as_text(chosen), detector=_build_detector_row(chosen))
         return
     _show_list(
-        "detectors",
-        list(map(_build_detector_row, REGISTRY.values())),
-        (("detector", "detector"), ("score", lambda row: ("on request: " if row["on_request"] else "") + row["score"])),
-        (
-            ("detector", lambda row: row["detector"] + (" (on request)" if row["on_request"] else "")),
-            ("paper", lambda row: row["paper"] + (f" ({row['package']})" if row["package"] else "")),
-            ("needs", "needs", ", ".join),
-            ("passes per text", "forward_tokens"),
-            ("own log-probabilities suffice", "own_logprobs_suffice", yes_or_no),
-            (
-                "parameters",
-                lambda row: ", ".join(f"{name} ({default})" for name, default in row["parameters"].items()) or "-",
-            ),
-            ("score", "score"),
-        ),
-        is_long=is_long,
+        "detectors", [*map(_build_detector_row, REGISTRY.values())], _DETECTORS, _DETECTORS_LONG, is_long=is_long
     )
 
 
@@ -118,13 +151,11 @@ def _build_detector_row(detector: Detector) -> Row:
     }
 
 
-@click.command()
-@LONG
-@json_option
-def models(is_long: bool) -> None:
+@command()
+def models(is_long: bool = LONG) -> None:
     """List the configured models, and any problems.
 
-    They stand in config/models.yaml.
+    They are in config/models.yaml.
     """
     from audit_pipeline.models.config import FILE_NAME
     from audit_pipeline.warehouse.given_rows import format_model_origin
@@ -144,95 +175,49 @@ def models(is_long: bool) -> None:
         }
         for entry in config.models.values()
     ]
-    _show_list(
-        "models",
-        rows,
-        (("model", "model"), ("from", "from")),
-        (
-            ("model", "model"),
-            ("from", "from"),
-            ("dtype", "dtype", _or("the server's")),
-            ("start token", lambda row: f"{row['start_token'] or 'default'} ({row['start_token_policy']})"),
-            ("released", "released", _or("unknown")),
-            ("training cutoff", "training_cutoff", _or("unknown")),
-            ("licence", "licence", _or("unknown")),
-        ),
-        is_long=is_long,
-    )
+    _show_list("models", rows, _MODELS, _MODELS_LONG, is_long=is_long)
 
 
-@click.command()
-@click.option(
-    "--build", "build_name", metavar="NAME", help="Fetch the sources of a benchmark or a family, and build it."
-)
-@click.option(
-    "--export",
-    "export_name",
-    metavar="NAME",
-    help="Write a built benchmark or family as a data set for others: Parquet files and a card.",
-)
-@click.option("--out", type=PATH, help="The folder for --export: new or empty.")
-@click.option(
-    "--push", metavar="OWNER/NAME", help="Send what --export wrote to the hub as this data set, which is made private."
-)
-@click.option(
-    "--with-text",
-    is_flag=True,
-    help="Say that you may hand on the texts although their licence is unknown or not plainly free.",
-)
-@LONG
-@json_option
+@command()
 def benchmarks(
-    build_name: str | None, export_name: str | None, out: Path | None, push: str | None, with_text: bool, is_long: bool
+    build: str | None = option("Fetch the sources of a benchmark or a family, and build it.", metavar="NAME"),
+    export: str | None = option(
+        "Write a built benchmark or family as a data set for others: Parquet files and a card.", metavar="NAME"
+    ),
+    out: Path | None = option("The folder for --export: new or empty."),
+    push: str | None = option(
+        "Send what --export wrote to the hub as this data set, which is made private.", metavar="OWNER/NAME"
+    ),
+    with_text: bool = option(
+        "Say that you may hand on the texts although their licence is unknown or not plainly free."
+    ),
+    is_long: bool = LONG,
 ) -> None:
     """List the configured benchmarks, and any problems.
 
-    They stand in config/benchmarks.yaml; the list says which of them are built. With --export, write one for others to
+    They are in config/benchmarks.yaml; the list says which of them are built. With --export, write one for others to
     load (docs/benchmarks/handing-on.md).
     """
-    if export_name is not None:
+    if export is not None:
         if out is None:
             raise click.UsageError("--export needs --out FOLDER")
-        if build_name is not None:
+        if build is not None:
             raise click.UsageError("give either --build or --export: build first, then look at the list, then export")
-        _export_benchmarks(export_name, out, push, with_text=with_text)
+        _export_benchmarks(export, out, push, with_text=with_text)
         return
     if out is not None or push is not None or with_text:
         raise click.UsageError("--out, --push and --with-text go with --export NAME")
     from audit_pipeline.benchmarks.config import FILE_NAME
 
-    paths = DataPaths.from_environment() if build_name is None else get_writable_paths()
+    paths = DataPaths.from_environment() if build is None else get_writable_paths()
     config = load_whole_configuration()
-    if build_name is not None:
-        specs = config.benchmarks_named(build_name)
+    if build is not None:
+        specs = config.benchmarks_named(build)
         tell_problems(config.problems)
-
-        definitions = load_dagster_definitions()
-        from audit_pipeline.operate.dagster.audit import prepare
-
-        prepare(specs, definitions, paths, tell_step)
+        build_benchmarks(specs, paths)
     tell_problems(config.problems_except_unreadable(FILE_NAME))
     rows = [_build_benchmark_row(spec, paths) for spec in config.benchmarks.values()]
-    _show_list(
-        "benchmarks",
-        rows,
-        (
-            ("benchmark", "benchmark"),
-            ("built", "built", yes_or_no),
-            ("what it is", lambda row: row["title"] or row["description"]),
-        ),
-        (
-            ("benchmark", "benchmark"),
-            ("words", "words", _or("any")),
-            ("design", "design"),
-            ("label source", "label_source"),
-            ("built", "built", yes_or_no),
-            ("members", "members", _or("-")),
-            ("non-members", "nonmembers", _or("-")),
-            ("description", "description"),
-        ),
-        is_long=is_long,
-    )
+    _show_list("benchmarks", rows, _BENCHMARKS, _BENCHMARKS_LONG, is_long=is_long)
 
 
 def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
@@ -280,14 +265,119 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
     qualities = {benchmark: read_or_assess_quality(benchmark, paths, run_id) for benchmark in built}
     tell_step(f"writing {folder}, and reading it back")
     digests = export(qualities, folder, paths, hub=hub)
-    show_table(
-        "exported",
-        [{"benchmark": name, "content_digest": digest} for name, digest in digests.items()],
-        (("benchmark", "benchmark"), ("content digest", "content_digest")),
-    )
+    rows = [{"benchmark": benchmark, "content_digest": digest} for benchmark, digest in digests.items()]
+    show_table("exported", rows, _EXPORTED)
     texts = sum(benchmark.examples.num_rows for benchmark in built)
     say(f"{texts:,} texts in {folder}", folder=str(folder), texts=texts)
     if hub is not None:
         tell_step(f"sending it to the hub as {hub}")
         address = push(folder, hub)
         say(f"On the hub: {address}", address=address)
+
+
+@command(prints="words")
+def report(
+    open_it: bool = option("Open the report in a browser.", flag="--open"),
+    no_text: bool = option(
+        "Quote no audited text in report and warehouse; set CORPUS_AUDIT_NO_TEXT to make that the default."
+    ),
+) -> None:
+    """Bring the warehouse and the report up to date."""
+    paths = DataPaths.from_environment()
+    if open_it and paths.report.exists() and not is_writable(paths.root):
+        tell(f"{paths.root} cannot be written: the report shown is the last one built")
+        open_report_in_browser(paths)
+        return
+    require_writable(paths.root)
+    publish(paths, include_text=not no_text and texts_are_quoted())
+    tell_damaged_files(paths)
+    say(f"Report: {paths.report}")
+    if open_it:
+        open_report_in_browser(paths)
+
+
+def _find_warehouse() -> Path:
+    """Find the warehouse, built first where something was audited and there is none."""
+    paths = DataPaths.from_environment()
+    if not paths.warehouse.exists():
+        # Here and not above: it imports all that a planner reads.
+        from audit_pipeline.operate.stages.warehouse import ensure_warehouse
+
+        return ensure_warehouse(paths)
+    return paths.warehouse
+
+
+def open_report_in_browser(paths: DataPaths) -> None:
+    """Open the report in the user's browser."""
+    webbrowser.open(paths.report.as_uri())
+
+
+@command()
+def sql(
+    statement: str = argument(),
+    layout: str = option(
+        "How rows are printed: for a terminal, to be pasted, or for programs.",
+        click.Choice(["table", *LAYOUTS, "csv", "json"]),
+        "table",
+        flag="--format",
+    ),
+) -> None:
+    """Run one read-only SQL statement on the warehouse.
+
+    --format json prints one object per line, --json one document with all rows. In both, infinity and what is no
+    number are the texts "Infinity", "-Infinity" and "NaN".
+    """
+    from audit_pipeline.warehouse.query import query_warehouse
+
+    if is_json_output() and layout == "csv":
+        raise click.UsageError("give either --json or --format csv")
+    table = query_warehouse(_find_warehouse(), statement)
+    try:
+        # By position: a join can yield two columns of one name.
+        rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    except (OverflowError, ValueError) as error:
+        raise AuditError(f"a value of the result cannot be shown ({error}): cast it to VARCHAR") from error
+    if layout == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(table.column_names)
+        writer.writerows(map(_format_csv_cell, row) for row in rows)
+        return
+    names = _number_repeated_names(table.column_names)
+    by_name = [dict(zip(names, row, strict=True)) for row in rows]
+    if layout == "json" and not is_json_output():
+        for row in by_name:
+            click.echo(_to_json(row))
+        return
+    show_table("rows", by_name, list(zip(table.column_names, names, strict=True)))
+    say(f"{len(rows):,} row(s)", row_count=len(rows))
+
+
+def _number_repeated_names(names: Sequence[str]) -> list[str]:
+    """Return the names, repeated ones with a number (a, a_1)."""
+    unique: list[str] = []
+    for name in names:
+        numbered = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
+        unique.append(next(candidate for candidate in numbered if candidate not in unique))
+    return unique
+
+
+def _format_csv_cell(value: object) -> object:
+    """Lists and structs as JSON, true and false as SQL spells them, bytes in hexadecimal; the rest as it is."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, bytes):
+        return value.hex()
+    return _to_json(value) if isinstance(value, list | dict) else value
+
+
+def _to_json(value: object) -> str:
+    return json.dumps(to_json_value(value), ensure_ascii=False, allow_nan=False)
+
+
+@command(prints="words")
+def export(name: str = argument(), out: Path = option("The .parquet or .csv file to write.", FILE)) -> None:
+    """Write a table or view of the warehouse to a file."""
+    from audit_pipeline.warehouse.export import export as export_rows
+
+    rows = export_rows(_find_warehouse(), name, out)
+    say(f"{rows:,} rows of {name} in {out}")

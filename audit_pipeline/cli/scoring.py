@@ -1,24 +1,18 @@
-"""Commands without Dagster: score, count."""
+"""Commands on files of a user's own, without Dagster: score, count."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import click
+from typing import TYPE_CHECKING
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli import options as option
-from audit_pipeline.cli.shared import (
-    build_estimate_formatter,
-    format_detector_setting,
-    format_side_counts,
-    get_writable_paths,
-    resolve_model_option,
-)
+from audit_pipeline.cli.options import PASSES_KEPT, SHARDS_KEPT, TEXT_COLUMN, command, fields, option
+from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, format_side_counts
+from audit_pipeline.cli.shared import get_writable_paths, resolve_model_option
 from audit_pipeline.operate.console import (
+    Columns,
     is_json_output,
     say,
     show_table,
@@ -28,39 +22,28 @@ from audit_pipeline.operate.console import (
     tell_step,
     tell_unless_quiet,
 )
-from audit_pipeline.operate.options import FILE, PATH, ScoreOptions
+from audit_pipeline.operate.options import FILE, ScoreOptions
 
 if TYPE_CHECKING:
     from audit_pipeline.fetch.stream import TextStream
     from audit_pipeline.scoring.file import FileScores
 
+_SEPARATION: Columns = (
+    ("detector", format_detector_setting),
+    ("AUROC [95% interval]", build_estimate_formatter("auroc")),
+    ("texts", format_side_counts),
+)
 
-@option.keeps(option.PASSES_KEPT)
-@click.command()
-@option.MODEL
-@click.option(
-    "--texts",
-    "file",
-    required=True,
-    type=PATH,
-    help="A file of rows or lines, a folder that datasets saved, or - for standard input.",
-)
-@click.option("--out", required=True, type=FILE, help="The Parquet file to write.")
-@option.options_of(ScoreOptions, "detectors", "grid")
-@click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="DETECTOR.PARAMETER=VALUE",
-    help="Set a parameter of a detector; repeatable.",
-)
-@option.options_of(ScoreOptions, "text_column", "label_column", "start_token", "dtype")
-@option.DEVICE
-@option.options_of(ScoreOptions, "reference_model", "frequencies", "prefix_texts", "prefix_members", "proposer", "seed")
-@option.LIMITS
-@option.json_option
-@option.ENGINE
-def score(file: Path, out: Path, assignments: tuple[str, ...], **given: Any) -> None:
+
+@command(keeps=PASSES_KEPT)
+def score(
+    texts: Path = option("A file of rows or lines, a folder that datasets saved, or - for standard input."),
+    out: Path = option("The Parquet file to write.", FILE),
+    options: ScoreOptions = fields(),
+    set_parameters: tuple[str, ...] = option(
+        "Set a parameter of a detector; repeatable.", flag="--set", metavar="DETECTOR.PARAMETER=VALUE"
+    ),
+) -> None:
     """Score the texts of a file, without Dagster.
 
     The result has one row per text, detector and setting. Labels, the column group and each text's sha256 are kept in
@@ -68,16 +51,18 @@ def score(file: Path, out: Path, assignments: tuple[str, ...], **given: Any) -> 
     kept: after an interruption, the same command continues.
     docs/input-files.md lists the formats that are read.
     """
+    from dataclasses import replace
+
     from audit_pipeline.catalogue.files import require_output
     from audit_pipeline.detectors.registry import parse_set
     from audit_pipeline.operate.requests import score_texts, scoring_request
 
     paths = get_writable_paths()
-    options = ScoreOptions(parameters=parse_set(assignments), **given)
+    options = replace(options, parameters=parse_set(set_parameters))
     model = resolve_model_option(str(options.model))
-    require_output(out, file)
-    request = scoring_request(options, file)
-    texts = _open_file_texts(file, options.text_column)
+    require_output(out, texts)
+    request = scoring_request(options, texts)
+    stream = _open_file_texts(texts, options.text_column)
 
     # Not before the file has been looked at: importing what works on scores takes a second.
     from audit_pipeline.operate.progress import progress_bar
@@ -85,12 +70,28 @@ def score(file: Path, out: Path, assignments: tuple[str, ...], **given: Any) -> 
 
     with progress_bar(model.name) as on_progress:
         listener = ProgressListener(tell_step, tell_progress, on_progress)
-        scores = score_texts(request, model, texts, out, paths, listener)
-    _show_scores(scores, options, file, out)
+        scores = score_texts(request, model, stream, out, paths, listener)
+    _show_scores(scores, options, texts, out)
+
+
+def _open_file_texts(file: Path, text_column: str | None) -> TextStream:
+    """Open the texts of the file, of which something is said at once: how it was read, and about how much there is."""
+    from audit_pipeline.fetch.file_bytes import STANDARD_INPUT
+    from audit_pipeline.fetch.formats import open_texts
+    from audit_pipeline.scoring.file import GROUP
+
+    if file == STANDARD_INPUT:
+        tell_step("reading lines of JSON from standard input")
+    texts = open_texts(file, text_column, [GROUP])
+    if texts.rows.note is not None:
+        tell_step(texts.rows.note)
+    counted = texts.estimate_rows()
+    tell_step(f"{texts.rows.file.name}: {'about ' if counted.estimated else ''}{counted.rows:,} row(s)")
+    return texts
 
 
 def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Path) -> None:
-    """What was scored, what was not, and how well it separates the sides where there are labels."""
+    """Show what was scored, what was not, and how well it separates the sides where there are labels."""
     tell_skipped(scores.skipped.first, scores.skipped.count)
     own = scores.summary.own
     rate = f" at {own.tokens_per_second:,.0f} tokens/s" if own.texts_computed else ""
@@ -111,39 +112,6 @@ def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Pat
     )
 
 
-def _open_file_texts(file: Path, text_column: str | None) -> TextStream:
-    """The texts of the file, of which something is said at once: how it was read, and about how much there is."""
-    from audit_pipeline.fetch.file_bytes import STANDARD_INPUT
-    from audit_pipeline.fetch.formats import open_texts
-    from audit_pipeline.scoring.file import GROUP
-
-    if file == STANDARD_INPUT:
-        tell_step("reading lines of JSON from standard input")
-    texts = open_texts(file, text_column, [GROUP])
-    if texts.rows.note is not None:
-        tell_step(texts.rows.note)
-    counted = texts.estimate_rows()
-    tell_step(f"{texts.rows.file.name}: {'about ' if counted.estimated else ''}{counted.rows:,} row(s)")
-    return texts
-
-
-def _say_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: Path) -> None:
-    """That no control was run, and the command that runs the blind control on these texts."""
-    from audit_pipeline.fetch.file_bytes import STANDARD_INPUT
-    from audit_pipeline.separability.blind_controls import MIN_EXAMPLES
-
-    words, level = "screening only: the blind control, which never sees the model, was not run", "screening only"
-    if n_labelled < MIN_EXAMPLES:
-        say(f"{words}: it needs {MIN_EXAMPLES} labelled texts", claim_level=level)
-        return
-    line = ["corpus-audit", "evaluate", "--scores", str(out)]
-    line += ["--texts", "FILE" if file == STANDARD_INPUT else str(file)]
-    line += [] if options.text_column is None else ["--text-column", options.text_column]
-    # Half of the texts would calibrate.
-    line += ["--calibration", "0"] if n_labelled < 2 * MIN_EXAMPLES else []
-    say(f"{words}. To run it:\n  {shlex.join(line)}", claim_level=level, evaluate=shlex.join(line))
-
-
 def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out: Path) -> None:
     """AUROC of each detector's default setting, where the file labels both sides."""
     labelled = scores.labelled
@@ -162,9 +130,8 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
         }
         for separation in labelled.compute_separations()
     ]
-    interval = ("AUROC [95% interval]", build_estimate_formatter("auroc"))
     if rows or is_json_output():
-        show_table("separation", rows, (("detector", format_detector_setting), interval, ("texts", format_side_counts)))
+        show_table("separation", rows, _SEPARATION)
     if not rows:
         return
     if len(rows) > 1:
@@ -174,25 +141,32 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
     _say_no_control(sum(labelled.labels.known.values()), options, file, out)
 
 
-@option.keeps(option.SHARDS_KEPT)
-@click.command()
-@click.option(
-    "--corpus", required=True, type=click.Path(path_type=Path), help="The corpus: a file, or a folder of files."
-)
-@click.option(
-    "--tokenizer",
-    required=True,
-    help="The model whose tokenizer is used: a name in config/models.yaml, a hub id, or a path.",
-)
-@click.option("--out", required=True, type=FILE, help="The Parquet file to write.")
-@option.TEXT_COLUMN
-@click.option(
-    "--max-tokens-per-document",
-    type=click.IntRange(min=1),
-    help="How much of each document is counted. Default: all; the published code of DC-PDD counts 1024.",
-)
+def _say_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: Path) -> None:
+    """Say that no control was run, and the command that runs the blind control on these texts."""
+    from audit_pipeline.fetch.file_bytes import STANDARD_INPUT
+    from audit_pipeline.separability.blind_controls import MIN_EXAMPLES
+
+    words, level = "screening only: the blind control, which never sees the model, was not run", "screening only"
+    if n_labelled < MIN_EXAMPLES:
+        say(f"{words}: it needs {MIN_EXAMPLES} labelled texts", claim_level=level)
+        return
+    line = ["corpus-audit", "evaluate", "--scores", str(out)]
+    line += ["--texts", "FILE" if file == STANDARD_INPUT else str(file)]
+    line += [] if options.text_column is None else ["--text-column", options.text_column]
+    # Half of the texts would calibrate.
+    line += ["--calibration", "0"] if n_labelled < 2 * MIN_EXAMPLES else []
+    say(f"{words}. To run it:\n  {shlex.join(line)}", claim_level=level, evaluate=shlex.join(line))
+
+
+@command(keeps=SHARDS_KEPT, prints="words")
 def count(
-    corpus: Path, tokenizer: str, out: Path, text_column: str | None, max_tokens_per_document: int | None
+    corpus: Path = option("The corpus: a file, or a folder of files."),
+    tokenizer: str = option("The model whose tokenizer is used: a name in config/models.yaml, a hub id, or a path."),
+    out: Path = option("The Parquet file to write.", FILE),
+    text_column: str | None = TEXT_COLUMN,
+    max_tokens_per_document: int | None = option(
+        "How much of each document is counted. Default: all; the published code of DC-PDD counts 1024.", least=1
+    ),
 ) -> None:
     """Count how often each token occurs in a reference corpus.
 

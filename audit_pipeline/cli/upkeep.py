@@ -10,21 +10,33 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.options import GO_ON, json_option, keeps
-from audit_pipeline.cli.shared import (
-    get_writable_paths,
-    load_dagster_definitions,
+from audit_pipeline.cli.options import FOLDER, GO_ON, argument, command, option
+from audit_pipeline.cli.shared import get_writable_paths, load_dagster_definitions
+from audit_pipeline.operate.console import (
+    Columns,
+    escape_control_characters,
+    report_slow_work,
+    say,
+    show_table,
+    tell,
+    tell_step,
 )
-from audit_pipeline.operate.console import escape_control_characters, report_slow_work, say, show_table, tell, tell_step
 from audit_pipeline.report.number_format import format_thousands
 
 if TYPE_CHECKING:
     from audit_pipeline.operate.dagster.forgetting import Forgotten
 
 
-@click.command()
-@click.argument("folder", default=".", type=click.Path(path_type=Path, file_okay=False))
-def init(folder: Path) -> None:
+_REMOVED: Columns = (
+    ("removed", "what"),
+    ("files", "files", format_thousands),
+    ("bytes", "bytes", format_thousands),
+)
+_FINDINGS: Columns = (("", "ok", lambda ok: "ok" if ok else "!!"), ("what", "what"), ("finding", "finding"))
+
+
+@command(prints="words")
+def init(folder: Path = argument(default=".", type=FOLDER)) -> None:
     """Make a workspace of your own: configuration and data.
 
     FOLDER (default: the current folder) gets config/, workspace.yaml and data/, which are yours to edit.
@@ -42,16 +54,12 @@ def init(folder: Path) -> None:
     )
 
 
-@click.command()
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to listen on; anything but loopback opens the UI to the network.",
-)
-@click.option("--weekly", is_flag=True, help="Switch the schedule of the weekly audit on, as long as this runs.")
-@click.option("--port", default=3000, show_default=True, type=click.IntRange(1, 65535), help="Port of the UI.")
-def dev(host: str, port: int, weekly: bool) -> None:
+@command(prints="words")
+def dev(
+    host: str = option("Address to listen on; anything but loopback opens the UI to the network.", default="127.0.0.1"),
+    weekly: bool = option("Switch the schedule of the weekly audit on, as long as this runs."),
+    port: int = option("Port of the UI.", click.IntRange(1, 65535), 3000),
+) -> None:
     """Start the Dagster UI and its daemon on this machine."""
     paths = get_writable_paths()
     from audit_pipeline.catalogue.paths import config_dir, workspace_file
@@ -71,13 +79,12 @@ def dev(host: str, port: int, weekly: bool) -> None:
     os.execv(sys.executable, [*services, "-h", host, "-p", str(port)])  # noqa: S606
 
 
-@keeps(f"What was removed stays removed. {GO_ON}")
-@click.command()
-@click.option("--model", help="The model to remove: a name in config/models.yaml, a hub id, or a path.")
-@click.option("--benchmark", help="The benchmark to remove, such as release_notes_64.")
-@click.option("--dry-run", is_flag=True, help="Show the files and bytes that would be removed, and remove nothing.")
-@json_option
-def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
+@command(keeps=f"What was removed stays removed. {GO_ON}")
+def forget(
+    model: str | None = option("The model to remove: a name in config/models.yaml, a hub id, or a path."),
+    benchmark: str | None = option("The benchmark to remove, such as release_notes_64."),
+    dry_run: bool = option("Show the files and bytes that would be removed, and remove nothing."),
+) -> None:
     """Remove a model or a benchmark and all derived from it.
 
     This removes scores, evaluations, cached token statistics, examples, the partition in Dagster and what the ledger
@@ -106,8 +113,7 @@ def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
         rows.append({"what": "partition in Dagster", "files": None, "bytes": None})
     name = "would_go" if dry_run else "went"
     if rows:
-        numbers = [(what, what, format_thousands) for what in ("files", "bytes")]
-        show_table(name, rows, [("would be removed" if dry_run else "removed", "what"), *numbers])
+        show_table(name, rows, [("would be removed", "what"), *_REMOVED[1:]] if dry_run else _REMOVED)
     else:
         say(f"There is nothing to remove of {target}.", **{name: rows})
     lines = [f"Kept: {name}" for name in removal.kept]
@@ -127,11 +133,11 @@ def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
         say(escape_control_characters(line))
 
 
-@click.command()
-@click.option("--deep", is_flag=True, help="Also compare every stored file with its digest.")
-@click.option("--all", "names_all", is_flag=True, help="Name every file that a finding is of, not the first five.")
-@json_option
-def doctor(deep: bool, names_all: bool) -> None:
+@command()
+def doctor(
+    deep: bool = option("Also compare every stored file with its digest."),
+    names_all: bool = option("Name every file that a finding is of, not the first five.", flag="--all"),
+) -> None:
     """Check installation, models, data folder and warehouse.
 
     The exit code is 1 if anything is wrong. As in every audit, damaged part files of the cache are set aside and
@@ -150,8 +156,6 @@ def doctor(deep: bool, names_all: bool) -> None:
         {"ok": finding.ok, "what": finding.what, "finding": finding.describe(names_all=names_all)}
         for finding in findings
     ]
-    show_table(
-        "findings", rows, (("", "ok", lambda ok: "ok" if ok else "!!"), ("what", "what"), ("finding", "finding"))
-    )
+    show_table("findings", rows, _FINDINGS)
     if not all(finding.ok for finding in findings):
         sys.exit(1)

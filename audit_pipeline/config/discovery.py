@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 def collect_by_name(
     modules: Iterable[ModuleType], *, label: str, is_wanted: Callable[[object], bool], name_of: Callable[[T], str]
 ) -> dict[str, T]:
-    """Every value of the modules that ``is_wanted``, by its name, in the modules' order; messages call it ``label``.
+    """Collect every value of the modules that ``is_wanted``, by name, in the modules' order; messages say ``label``.
 
     What a module imports from another counts once. Raises ConfigError, naming both modules, where two have one name.
     """
@@ -52,7 +52,7 @@ class PluginRegistry(Generic[T]):
 
     @property
     def packages_with_versions(self) -> tuple[str, ...]:
-        """Every package that brings something, with its version, once."""
+        """Return every package that brings something, with its version, once."""
         return tuple(sorted(set(self.origins.values())))
 
 
@@ -63,7 +63,7 @@ def merge_entry_points(
     name_of: Callable[[T], str],
     adopt: Callable[[T, str], T],
 ) -> PluginRegistry[T]:
-    """``own_values`` and those that entry points of ``group`` name, each a ``kind``, in the order of the names.
+    """Return ``own_values`` and those that entry points of ``group`` name, each a ``kind``, in the order of the names.
 
     ``adopt`` gets a value and its package, raises where it cannot be used, and returns it as it is used. What cannot be
     loaded or used, is no ``kind`` or has a name that is taken is left out with a LeftOutWarning; others go on.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import yaml
 from dagster_shared.yaml_utils import parse_yamls_with_source_position
@@ -23,8 +23,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 Repeated = tuple[tuple[str, ...], Fault]
 
 
-@dataclass(frozen=True)
-class YamlFile:
+class YamlFile(NamedTuple):
     """The value of a file, dates as texts; the lines of all its keys; and the keys that occur twice, by their path."""
 
     value: Any
@@ -48,7 +47,7 @@ def read_yaml(path: Path, purpose: str) -> YamlFile:
         raise BrokenFileError(Problem(path, line, f"cannot be read: it is not readable YAML: {words}")) from error
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise BrokenFileError(Problem(path, None, f"cannot be read: {to_one_line(error)}")) from error
-    return replace(file, value=deepcopy(file.value))
+    return file._replace(value=deepcopy(file.value))
 
 
 @lru_cache(maxsize=64)
@@ -81,60 +80,52 @@ def _iterate_repeated_keys(node: yaml.Node | None, path: tuple[str, ...] = ()) -
 E = TypeVar("E")
 
 
+@dataclass(eq=False)
 class Entries(Mapping[str, E]):
     """The entries of a file that can be used, by name and in the file's order; the others are ``broken``.
 
-    A broken entry is still one of the file's ``names``: it was not taken out.
+    A broken entry is still one of the file's ``names``: it was not taken out. ``given`` are the plain values of every
+    entry that has any, broken ones too.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        what: str,
-        good: Mapping[str, E],
-        problems: Mapping[str, Sequence[Problem]] | None = None,
-        positions: SourcePositionTree | None = None,
-        given: Mapping[str, object] | None = None,
-    ) -> None:
-        self.path = path
-        self.what = what
-        self.given = dict(given or {})
-        """The plain values of every entry that has any, broken ones too."""
-        self._good = dict(good)
-        self._problems = {name: tuple(found) for name, found in (problems or {}).items()}
-        self._positions = positions
+    path: Path
+    what: str
+    good: Mapping[str, E]
+    broken: Mapping[str, Sequence[Problem]] = field(default_factory=dict)
+    positions: SourcePositionTree | None = None
+    given: Mapping[str, object] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> E:
-        return self._good[name]
+        return self.good[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._good)
+        return iter(self.good)
 
     def __len__(self) -> int:
-        return len(self._good)
+        return len(self.good)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name in the file, those of broken entries among them."""
-        in_file = () if self._positions is None else map(str, self._positions.children)
-        return tuple(dict.fromkeys([*in_file, *self._good, *self._problems]))
+        """Return every name in the file, those of broken entries among them."""
+        in_file = () if self.positions is None else map(str, self.positions.children)
+        return tuple(dict.fromkeys([*in_file, *self.good, *self.broken]))
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """All that is wrong with the broken entries, in the file's order."""
-        return tuple(problem for name in self.names for problem in self._problems.get(name, ()))
+        """Return all that is wrong with the broken entries, in the file's order."""
+        return tuple(problem for name in self.names for problem in self.broken.get(name, ()))
 
     def is_broken(self, name: str) -> bool:
-        """Whether the file has an entry of that name that cannot be used."""
-        return name in self._problems
+        """Return whether the file has an entry of that name that cannot be used."""
+        return name in self.broken
 
     def require_not_broken(self, name: str) -> None:
         """Raise ConfigError, with all that is wrong with it, where the entry of that name cannot be used."""
         if self.is_broken(name):
-            raise ConfigError(format_problems(self._problems[name]))
+            raise ConfigError(format_problems(self.broken[name]))
 
     def named(self, name: str) -> E:
-        """The entry of that name; raises ConfigError where it is broken, or where there is none, with the nearest."""
+        """Return the entry of that name; raises ConfigError where it is broken or missing, with the nearest names."""
         self.require_not_broken(name)
         if name not in self:
             hint = did_you_mean(name, self.names, "configured")
@@ -142,19 +133,18 @@ class Entries(Mapping[str, E]):
         return self[name]
 
     def problem(self, name: str, fault: Fault) -> Problem:
-        """A fault of the entry of that name, with its line."""
+        """Return a fault of the entry of that name, with its line."""
         line = fault.line
-        if line is None and self._positions is not None:
-            line = self._positions.lookup_closest_and_path([name, *fault.keys], None)[0].start.line
+        if line is None and self.positions is not None:
+            line = self.positions.lookup_closest_and_path([name, *fault.keys], None)[0].start.line
         return Problem(self.path, line, fault.words, f"{self.what} {name}")
 
     def without(self, faults: Mapping[str, Sequence[Fault]]) -> Entries[E]:
-        """The entries with those broken that have ``faults``, by name."""
-        problems = {**self._problems}
-        for name, found in faults.items():
-            problems[name] = (*problems.get(name, ()), *(self.problem(name, fault) for fault in found))
-        good = {name: entry for name, entry in self._good.items() if name not in problems}
-        return Entries(self.path, self.what, good, problems, self._positions, self.given)
+        """Return the entries with those broken that have ``faults``, by name."""
+        found = {name: [self.problem(name, fault) for fault in of_entry] for name, of_entry in faults.items()}
+        broken = {**self.broken, **{name: [*self.broken.get(name, ()), *problems] for name, problems in found.items()}}
+        good = {name: entry for name, entry in self.good.items() if name not in broken}
+        return Entries(self.path, self.what, good, broken, self.positions, self.given)
 
 
 @dataclass(frozen=True)
@@ -170,7 +160,7 @@ class EntryReference:
 
     @property
     def key(self) -> str:
-        """The key as messages write it."""
+        """Return the key as messages write it."""
         return ".".join(self.keys)
 
 
@@ -195,7 +185,7 @@ class EntryFile(Generic[E]):
     may_be_paths: bool = False
 
     def load(self, folder: Path | None = None) -> Entries[E]:
-        """The entries of the file in ``folder``, by default the configuration's; none where an optional one is missing.
+        """Load the file in ``folder``, by default the configuration's; no entries where an optional file is missing.
 
         Raises BrokenFileError, naming the file, if no entry of it can be read.
         """
@@ -205,7 +195,7 @@ class EntryFile(Generic[E]):
         return self.read_file(path)
 
     def read_file(self, path: Path) -> Entries[E]:
-        """The entries of one file of this form, whatever its name."""
+        """Read the entries of one file of this form, whatever its name."""
         file = read_yaml(path, self.purpose)
         content, positions = self._find_entries(path, file)
         repeated: dict[str, list[Fault]] = defaultdict(list)
@@ -230,7 +220,7 @@ class EntryFile(Generic[E]):
         return Entries(path, self.what, {**good}, {}, positions, given).without(faults)
 
     def _find_entries(self, path: Path, file: YamlFile) -> tuple[dict[str, Any], SourcePositionTree | None]:
-        """The values of the entries by name, and their positions."""
+        """Find the values of the entries by name, and their positions."""
         content, positions = file.value, file.positions
         if self.key is not None:
             if not isinstance(content, dict) or list(content) != [self.key] or not isinstance(content[self.key], dict):

@@ -14,7 +14,7 @@ _LISTED = 20
 
 
 def find_nearest_names(word: str, candidates: Iterable[str]) -> list[str]:
-    """The ``candidates`` that ``word`` may be a misspelling of, the nearest first; capitals make no difference."""
+    """Find the ``candidates`` that ``word`` may be a misspelling of, the nearest first; capitals make no difference."""
     by_spelling = {name.casefold(): name for name in candidates}
     spelt = word.casefold()
     close = difflib.get_close_matches(spelt, by_spelling, n=_NEAREST)
@@ -36,13 +36,13 @@ def did_you_mean(word: str, candidates: Iterable[str], otherwise: str = "there a
 
 
 def format_names(names: Sequence[str]) -> str:
-    """The names, of many the first; 'none' where there is none."""
+    """Format the names, of many the first; 'none' where there is none."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return (", ".join(names[:_LISTED]) or "none") + more
 
 
 def resolve_partition(name: str, candidates: Sequence[str]) -> str:
-    """The one of the ``candidates`` that ``name`` means: by its own name, or as the only one of its family.
+    """Resolve the one of the ``candidates`` that ``name`` means: by its own name, or as the only one of its family.
 
     Raises ConfigError, naming them, where the family has several, and with the nearest names where there is none.
     """
@@ -57,6 +57,6 @@ def resolve_partition(name: str, candidates: Sequence[str]) -> str:
 
 
 def list_family_partitions(family: str, candidates: Iterable[str]) -> list[str]:
-    """The ``candidates`` that the ``family`` of that name expands to: itself, or its name and a length."""
+    """List the ``candidates`` that the ``family`` of that name expands to: itself, or its name and a length."""
     pattern = re.compile(rf"{re.escape(family)}(_[0-9]+)?")
     return [name for name in candidates if pattern.fullmatch(name)]

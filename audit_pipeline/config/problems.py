@@ -30,7 +30,7 @@ class Problem:
 
 
 def format_problems(problems: Iterable[Problem]) -> str:
-    """Several problems in one line; those of one entry name it once."""
+    """Format several problems in one line; those of one entry name it once."""
     parts: list[str] = []
     before: Problem | None = None
     for problem in problems:

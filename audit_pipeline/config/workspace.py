@@ -20,7 +20,7 @@ _NOT_TO_BE_COMMITTED = "*\n!.gitignore\n!README.md\n"
 
 
 def read_default_header(name: str, key: str) -> str:
-    """What a file of the default configuration says of its keys: the comments before its one ``key``."""
+    """Read what a file of the default configuration says of its keys: the comments before its one ``key``."""
     text = (DEFAULTS / _CONFIG / name).read_text(encoding="utf-8")
     return text[: text.index(f"\n{key}:") + 1]
 

@@ -34,22 +34,31 @@ _NAMED_SKIPS = 5
 Row = Mapping[str, Any]
 Cell = str | Callable[[Row], object]
 Columns = Sequence[tuple[str, Cell] | tuple[str, Cell, Callable[[Any], str]]]
+Layout = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
+"""What writes a table out of its heads and the cells of its rows."""
 
 _document: ContextVar[dict[str, Any] | None] = ContextVar("document", default=None)
 """What a command that was asked for JSON has said so far."""
+_layout: ContextVar[Layout | None] = ContextVar("layout", default=None)
+"""How tables are printed, where the command was asked for tables alone."""
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 """Whether the command was asked to tell no steps and no progress."""
 
 
 @contextmanager
-def collect_output(*, as_json: bool) -> Iterator[None]:
-    """What a command says on standard output within the block; ``as_json``: as one JSON document, at its end.
+def collect_output(*, as_json: bool, layout: Layout | None = None) -> Iterator[None]:
+    """What a command says on standard output within the block; ``as_json``: as one JSON document, at its end;
+    ``layout``: its tables alone, as it writes them.
 
     Nothing else reaches standard output then: words that are no fact of the document go to standard error. Where an
     error ends the block, the document holds what was said before it, and is left out where that is nothing.
     """
     if not as_json:
-        yield
+        layout_token = _layout.set(layout)
+        try:
+            yield
+        finally:
+            _layout.reset(layout_token)
         return
     document: dict[str, Any] = {}
     token = _document.set(document)
@@ -94,10 +103,10 @@ def is_json_output() -> bool:
 def say(words: str, **facts: object) -> None:
     """Words on standard output, as they are; or ``facts``, which hold the same, in the JSON document."""
     document = _document.get()
-    if document is None:
+    if document is None and _layout.get() is None:
         end_step()
         STDOUT.print(words, markup=False, highlight=False, soft_wrap=True)
-    elif facts:
+    elif document is not None and facts:
         _add(document, facts)
     elif words.strip():
         tell_unless_quiet(words.strip())
@@ -115,6 +124,10 @@ def show_table(name: str, rows: Iterable[Row], columns: Columns) -> None:
         _add(document, {name: rows})
         return
     end_step()
+    if (layout := _layout.get()) is not None:
+        heads = [column[0] for column in columns]
+        click.echo(layout(heads, [[format_cell(row, *column[1:]) for column in columns] for row in rows]) + "\n")
+        return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column[0], overflow="fold")

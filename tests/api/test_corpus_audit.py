@@ -135,7 +135,7 @@ def test_a_table_of_scores_is_evaluated_with_its_texts(tmp_path: Path) -> None:
     [row] = found.findings.to_pylist()
     assert 0 < row["blind_auroc"] < 1
     assert str(found).startswith("mine: ")
-    options = {option.name for option in main.commands["evaluate"].params} - {"as_json", "is_quiet", "quiet"}
+    options = {option.name for option in main.commands["evaluate"].params} - {"json", "format", "quiet"}
     assert set(inspect.signature(ca.evaluate).parameters) == options
 
 

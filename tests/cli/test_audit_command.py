@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_results import LABELLED, answered, error_of, tables_of_findings, texts_file, told
+from cli_results import LABELLED, answered, error_of, tables_of_findings, told
 from click.testing import Result
 from made_workspace import (
     OLD,
@@ -47,17 +47,6 @@ CANNOT_BE_HAD = {
     "cut.gguf": "fetch it again",
     "without": "holds no weights",
 }
-
-
-def test_models_that_cannot_be_had_score_nothing(
-    workspace: Workspace, tmp_path: Path, tiny_folder: Callable[[str], Path]
-) -> None:
-    broken, texts = broken_models(tmp_path, tiny_folder("llama")), texts_file(tmp_path, "a text")
-    out = tmp_path / "out.parquet"
-    for model, message in CANNOT_BE_HAD.items():
-        result = workspace.run("score", "--model", broken.get(model, model), "--texts", texts, "--out", out)
-        assert message in error_of(result)
-        assert not out.exists()
 
 
 def test_models_that_cannot_be_had_are_not_audited(
@@ -127,14 +116,6 @@ def test_what_a_source_lacks_and_which_rows_are_skipped_is_told(workspace: Works
     told(result)
     [line] = [line for line in result.stderr.splitlines() if "skipped" in line]
     assert line.startswith("• skipped in rows_8: 2 row(s), the first Rows.jsonl:5: broken JSON")
-
-
-@pytest.mark.parametrize("dry_run", [True, False])
-def test_unknown_benchmarks(workspace: Workspace, dry_run: bool) -> None:
-    option = ("--dry-run",) if dry_run else ()
-    error = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "maed", *option))
-    assert "there is no benchmark 'maed'" in error
-    assert "did you mean made" in error
 
 
 def test_a_dry_run_runs_nothing_and_says_what_it_would_cost(audited: Workspace) -> None:

@@ -139,6 +139,7 @@ def test_from_a_folder_to_the_report_and_again_with_more(
     assert "everything is up to date, nothing is run" in again.stderr
     assert "own_files_64: Nothing found word for word in 3 documents." in again.stdout
     assert "The search would have found a passage that the model gives" in again.stdout
+    assert check("books", "--model", "tiny", "--dry-run", "--fail-on", "stale").exit_code == 0, "it is up to date"
 
     more = said(check("books", "--model", "tiny", "--held-out", "new", "--members", "old", "--json"))
     assert more["written"] == ["sources.yaml", "benchmarks.yaml"]
@@ -180,24 +181,15 @@ def test_a_dry_run_makes_no_workspace_and_offers_the_instrument_check(
     assert "  0 (0.txt)" in result.stdout
     assert "To run: " in result.stdout
     assert "time about" in result.stdout
+    asked = ("books", "--model", "tiny", "--dry-run", "--fail-on", "stale")
+    assert check(*asked).exit_code == 1, "nothing of it was audited"
 
 
 def test_short_rows_are_not_said_to_be_searched(folder: Path, check: Check) -> None:
     (folder / "rows.csv").write_text("text\n" + "".join(f"{made_text(str(number), 12)}\n" for number in range(12)))
-    given = said(check("rows.csv", "--model", "tiny", "--dry-run", "--json"))
-    assert given["conclusions"][0].startswith("12 of 12 documents are too short for extraction")
-    assert given["search"]["too_short"] == 12
-    assert given["work"]["windows_of_search"] == 0
-    assert len(given["documents"]) == 12
-    assert "none to search for passages" in check("rows.csv", "--model", "tiny", "--dry-run").stdout
-
-
-def test_a_side_takes_every_file_up_to_the_next_option(folder: Path, check: Check) -> None:
-    for name in ("books", "new", "old"):
-        shelf(folder, name, 2)
-    sides = ("--held-out", "new/0.txt", "new/1.txt", "--members", "old/0.txt", "old/1.txt")
-    given = said(check("books", *sides, "--model", "tiny", "--dry-run", "--json"))
-    assert {side["side"]: side["documents"] for side in given["sides"]} == {"audited": 2, "held_out": 2, "members": 2}
+    shown = check("rows.csv", "--model", "tiny", "--dry-run").stdout
+    assert "12 of 12 documents are too short for extraction" in shown
+    assert "none to search for passages" in shown
 
 
 def test_documents_newer_than_the_model_are_proposed_to_be_held_out(folder: Path, check: Check) -> None:
@@ -213,12 +205,8 @@ def test_documents_newer_than_the_model_are_proposed_to_be_held_out(folder: Path
         (["nowhere"], "'nowhere' does not exist"),
         (["--held-out", "books"], "Missing argument 'FILES...'"),
         (["books", "--held-out"], "--held-out needs a file or a folder"),
-        (["books", "--members", "--dry-run"], "--members needs a file or a folder"),
         (["books", "--exchangeable"], "name some"),
-        (["empty"], "no document can be read of the audited files"),
         (["books", "--held-out", "books/0.txt"], "the same text is audited and held-out at once"),
-        (["books", "--workspace", "."], "did not make"),
-        (["rows.csv"], "say which column holds the text; the columns are: a, b"),
         (["rows.csv", "--text-column", "tekst"], "tekst"),
     ],
 )
@@ -226,7 +214,6 @@ def test_what_cannot_be_checked_is_one_line_and_nothing_is_made(
     folder: Path, check: Check, arguments: list[str], problem: str
 ) -> None:
     shelf(folder, "books", 2)
-    (folder / "empty").mkdir()
     (folder / "rows.csv").write_text("a,b\none,two\nthree,four\n")
     result = check(*arguments, "--model", "tiny")
     assert result.exit_code == 2, result.output

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import random
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cli_results import answered, error_of, length_of, run_in_a_new_process, scores_of, texts_file, told
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from made_files import save_dataset, write_rows
-from made_workspace import (
-    Workspace,
-    made_text,
-)
+from made_workspace import Workspace, made_text
 from tiny_models import save_model
 
 from audit_pipeline.cli import main
@@ -25,109 +23,92 @@ from audit_pipeline.detectors.registry import REGISTRY
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 
+Score = Callable[..., Result]
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """The table that the command writes."""
+    return tmp_path / "scores" / "s.parquet"
+
+
+@pytest.fixture
+def score(workspace: Workspace, out: Path) -> Score:
+    """The command on texts, with options."""
+
+    def run(texts: Path | str, *options: str | Path) -> Result:
+        return workspace.run("score", "--model", "tiny", "--texts", texts, "--out", out, *options)
+
+    return run
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("missing.jsonl", None, "no such file"),
-        ("empty.jsonl", b"", "holds no rows"),
-        ("empty.txt", b"\n\n", "holds no rows"),
         ("bad.jsonl", b'{"input": \n[1]\n', "none of its 2 rows can be used; the first, bad.jsonl:1: broken JSON"),
-        ("bytes.jsonl", b'{"input": "caf\xe9"}\n', "invalid UTF-8 at byte"),
-        (
-            "other.jsonl",
-            b'{"body": "x", "title": "y"}',
-            "which column holds the text; the columns are: body, title",
-        ),
-        ("texts.docx", b"PK", "cannot tell its format from its name"),
-        ("utf16.csv", "text\nx\n".encode("utf-16"), "is in UTF-16; save it as UTF-8"),
         ("torn.parquet", b"PAR1 torn", "not a readable Parquet file"),
     ],
 )
 def test_files_that_cannot_be_scored(
-    workspace: Workspace, tmp_path: Path, name: str, content: bytes | None, message: str
+    workspace: Workspace, score: Score, out: Path, tmp_path: Path, name: str, content: bytes | None, message: str
 ) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    out = tmp_path / "out.parquet"
-    result = workspace.run("score", "--model", "tiny", "--texts", tmp_path / name, "--out", out)
-    assert message in error_of(result)
+    assert message in error_of(score(tmp_path / name))
     assert not out.exists()
     assert not workspace.parts()
 
 
-def test_the_prefix_options_meet_the_need_or_are_refused(workspace: Workspace, tmp_path: Path) -> None:
+def test_the_prefix_options_meet_the_need_or_are_refused(score: Score, out: Path, tmp_path: Path) -> None:
     texts = texts_file(tmp_path, "a text", "another")
     known = texts_file(tmp_path, "QA", "QB", "QC", name="known.jsonl")
-    base = ("score", "--model", "tiny", "--texts", texts, "--out", tmp_path / "s.parquet")
-    of_recall = ("--detectors", "recall")
-    assert "--prefix-texts has no effect" in error_of(
-        workspace.run(*base, "--detectors", "loss", "--prefix-texts", known)
-    )
-    assert "name a file of texts known to be non-members" in error_of(workspace.run(*base, *of_recall))
-    assert "name a file of texts" in error_of(workspace.run(*base, "--set", "recall.shots=2"))
-    assert "takes the texts of 7 known non-members" in error_of(workspace.run(*base, "--prefix-texts", known))
-    assert not (tmp_path / "s.parquet").exists()
-    told(workspace.run(*base, *of_recall, "--prefix-texts", known, "--set", "recall.shots=2"))
-    assert {row["status"] for row in scores_of(tmp_path / "s.parquet").values()} == {"ok"}
+    recall = ("--detectors", "recall")
+    for options, message in (
+        (("--detectors", "loss", "--prefix-texts", known), "--prefix-texts has no effect"),
+        (recall, "name a file of texts known to be non-members"),
+        (("--set", "recall.shots=2"), "name a file of texts"),
+        (("--prefix-texts", known), "takes the texts of 7 known non-members"),
+    ):
+        assert message in error_of(score(texts, *options))
+    assert not out.exists()
+    told(score(texts, *recall, "--prefix-texts", known, "--set", "recall.shots=2"))
+    assert {row["status"] for row in scores_of(out).values()} == {"ok"}
     # Whoever gives none and names none of these detectors is told in the table.
-    told(workspace.run(*base))
-    assert "--prefix-texts" in scores_of(tmp_path / "s.parquet")[0, "recall", '{"shots":7}']["reason"]
+    told(score(texts))
+    assert "--prefix-texts" in scores_of(out)[0, "recall", '{"shots":7}']["reason"]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--detectors", "loss,min_kk"), "there is no detector 'min_kk'; did you mean min_k"),
-        (("--detectors", ","), "no detector is chosen"),
-        (("--detectors", "recall"), "name a file of texts known to be non-members with --prefix-texts"),
         (("--set", "min_k=0.3"), "is not of the form DETECTOR.PARAMETER=VALUE"),
-        (("--set", "min_k.q=0.3"), "has no parameter 'q'"),
-        (("--set", "min_k.k=zero"), "min_k.k: 'zero' is not a number"),
-        (("--set", "min_k.k=1.5"), "is not a number above 0 and at most 1"),
-        (("--set", "loss.k=1"), "detector 'loss' has no parameters"),
         (("--set", "min_k.k=.1", "--set", "min_k.k=.2"), "set twice"),
-        (("--detectors", "loss", "--set", "min_k.k=.1"), "not among those chosen"),
         (("--text-column", "body"), "no column 'body'; the columns are: input"),
+        (("--label-column", "side"), "no column 'side'; the columns are: input"),
     ],
 )
-def test_options_that_mean_nothing(
-    workspace: Workspace, tmp_path: Path, options: tuple[str, ...], message: str
-) -> None:
-    texts = texts_file(tmp_path, "a text")
-    result = workspace.run("score", "--model", "tiny", "--texts", texts, "--out", tmp_path / "o.parquet", *options)
-    assert message in error_of(result)
+def test_options_that_mean_nothing(score: Score, tmp_path: Path, options: tuple[str, ...], message: str) -> None:
+    assert message in error_of(score(texts_file(tmp_path, "a text"), *options))
 
 
-def test_rows_good_and_bad_and_odd(workspace: Workspace, tmp_path: Path) -> None:
-    model = workspace.model("tiny")
-    [one_token] = [text for text in ("!",) if length_of(model, text) == 1]
+def test_rows_good_and_bad_and_odd(workspace: Workspace, score: Score, out: Path, tmp_path: Path) -> None:
+    assert length_of(workspace.model("tiny"), "!") == 1
     lines = [
         json.dumps({"input": "a plain text of some words", "label": 1}).encode(),
         b'{"input": "broken',
         b'{"input": "caf\xe9"}',
         b'{"input": "lone \\ud800 surrogate"}',
-        json.dumps({"input": one_token, "label": 0}).encode(),
+        json.dumps({"input": "!", "label": 0}).encode(),
         json.dumps({"input": "😀🎉👩‍👩‍👧"}).encode(),
         json.dumps({"input": "a plain text of some words"}).encode(),
         json.dumps({"input": "<script>alert(1)</script> [bold]x[/bold]"}).encode(),
         b"{}",
     ]
     (tmp_path / "t.jsonl").write_bytes(b"\n".join(lines))
-    out = tmp_path / "new folder" / "s.parquet"
-    arguments = (
-        "score",
-        "--model",
-        "tiny",
-        "--texts",
-        tmp_path / "t.jsonl",
-        "--out",
-        out,
-        "--detectors",
-        "loss,zlib,min_k,min_k_plus_plus",
-        "--start-token",
-        "tokenizer",
-    )
-    result = workspace.run(*arguments)
+    chosen = ("--detectors", "loss,zlib,min_k,min_k_plus_plus")
+    result = score(tmp_path / "t.jsonl", *chosen, "--start-token", "tokenizer")
     assert told(result).startswith("20 scores in ")
     skips = result.stderr[result.stderr.index("4 row(s) skipped:") :].splitlines()
     assert [line.split(": ")[0].strip() for line in skips[1:5]] == [f"t.jsonl:{number}" for number in (2, 3, 4, 9)]
@@ -135,26 +116,21 @@ def test_rows_good_and_bad_and_odd(workspace: Workspace, tmp_path: Path) -> None
 
     rows = scores_of(out)
     assert {index for index, _, _ in rows} == {0, 4, 5, 6, 7}, "places in the file, bad rows counted"
-    for (index, _, _), row in rows.items():
-        if index == 4:
-            assert (row["status"], row["reason"]) == ("not_applicable", "the text has no scored token")
-            assert row["score"] is None
-        else:
-            assert (row["status"], row["reason"]) == ("ok", None)
-    for (_, detector, parameters), row in rows.items():
+    for (index, detector, parameters), row in rows.items():
+        expected = ("not_applicable", "the text has no scored token") if index == 4 else ("ok", None)
+        assert (row["status"], row["reason"]) == expected
+        assert (row["score"] is None) == (index == 4)
         assert rows[0, detector, parameters]["score"] == rows[6, detector, parameters]["score"], "the same text"
-        assert row["detector"] in REGISTRY
+        assert detector in REGISTRY
 
     # With a start token in front the one token is scored.
-    workspace.run(*arguments[:-2])
+    score(tmp_path / "t.jsonl", *chosen)
     assert scores_of(out)[4, "loss", "{}"]["status"] == "ok"
 
 
-def test_a_spreadsheets_csv_and_what_was_taken_of_it(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_spreadsheets_csv_and_what_was_taken_of_it(score: Score, out: Path, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('text;label\n"one, two; three";1\nfour five;0\n')
-    out = tmp_path / "s.parquet"
-    arguments = ("score", "--model", "tiny", "--texts", tmp_path / "t.csv", "--out", out, "--detectors", "loss")
-    result = workspace.run(*arguments)
+    result = score(tmp_path / "t.csv", "--detectors", "loss")
     assert "2 texts: 0 from the cache, 2 computed" in result.stderr
     first, second, *_ = result.stderr.splitlines()
     said = f"• {tmp_path / 't.csv'}: read as CSV with ';' between fields and '\"' as quote; columns: text, label"
@@ -163,97 +139,82 @@ def test_a_spreadsheets_csv_and_what_was_taken_of_it(workspace: Workspace, tmp_p
     assert {row["status"] for row in scores_of(out).values()} == {"ok"}
 
 
-def test_standard_input_and_a_data_set_on_disk(workspace: Workspace, tmp_path: Path) -> None:
+def test_standard_input_and_a_data_set_on_disk(score: Score, out: Path, tmp_path: Path) -> None:
     texts = ["one text", "another text"]
     save_dataset(tmp_path / "saved", [{"text": text} for text in texts])
-    base = ("score", "--model", "tiny", "--detectors", "loss", "--out", str(tmp_path / "s.parquet"), "--texts")
-    told(workspace.run(*base, tmp_path / "saved"))
-    saved = scores_of(tmp_path / "s.parquet")
+    told(score(tmp_path / "saved", "--detectors", "loss"))
+    saved = scores_of(out)
+    base = ("score", "--model", "tiny", "--detectors", "loss", "--out", str(out), "--texts", "-")
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-    result = CliRunner().invoke(main, [*base, "-"], input=lines)
+    result = CliRunner().invoke(main, base, input=lines)
     assert result.stderr.splitlines()[:2] == [
         "• reading lines of JSON from standard input",
         "• standard input: 2 row(s)",
     ]
     assert "2 texts: 2 from the cache, 0 computed" in result.stderr
-    assert scores_of(tmp_path / "s.parquet") == saved
-    refused = CliRunner().invoke(main, [*base, "-"], input=bytes(range(256)))
+    assert scores_of(out) == saved
+    refused = CliRunner().invoke(main, base, input=bytes(range(256)))
     assert "standard input: is read as lines of JSON, and this is no text" in error_of(refused)
 
 
-def test_scores_from_the_cache_and_given_ones_need_no_heavy_package(workspace: Workspace, tmp_path: Path) -> None:
-    texts, out = texts_file(tmp_path, "one text", "another text"), tmp_path / "s.parquet"
-    score = ["score", "--model", "tiny", "--texts", str(texts), "--out", str(out)]
-    told(workspace.run(*score))
-    rows = "".join(f"{number % 17},{number % 2}\n" for number in range(100))
-    (tmp_path / "given.csv").write_text(f"score,label\n{rows}", encoding="utf-8")
-    done = run_in_a_new_process(score, ["evaluate", "--scores", str(tmp_path / "given.csv")])
-    assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_a_label_column_that_is_named_has_to_be_there(workspace: Workspace, tmp_path: Path) -> None:
-    base = ("score", "--model", "tiny", "--texts", texts_file(tmp_path, "a text"), "--out", tmp_path / "s.parquet")
-    named = workspace.run(*base, "--label-column", "side")
-    assert (named.exit_code, "no column 'side'; the columns are: input" in named.stderr) == (2, True)
-
-
-@pytest.mark.parametrize("header", ["text, label", "Text,Label", "sep=,\ntext,label"])
-def test_labels_are_found_whatever_a_spreadsheet_makes_of_the_header(
-    workspace: Workspace, tmp_path: Path, header: str
+def test_a_second_call_loads_no_model_and_no_heavy_package(
+    workspace: Workspace, score: Score, out: Path, tmp_path: Path
 ) -> None:
-    rows = "".join(f"{made_text(str(number), 9)},{number % 2}\n" for number in range(4))
-    (tmp_path / "t.csv").write_text(f"{header}\n{rows}")
-    base = ("score", "--model", "tiny", "--texts", tmp_path / "t.csv", "--detectors", "loss")
-    said = told(workspace.run(*base, "--out", tmp_path / "s.parquet"))
-    assert "2 + 2" in said
-
-
-def test_the_second_call_loads_no_model(workspace: Workspace, tmp_path: Path) -> None:
-    texts, out = texts_file(tmp_path, "one text", "another text"), tmp_path / "s.parquet"
-    first = workspace.run("score", "--model", "tiny", "--texts", texts, "--out", out)
+    texts = texts_file(tmp_path, "one text", "another text")
+    first = score(texts)
     assert "• loading tiny" in first.stderr
     assert "2 texts: 0 from the cache, 2 computed" in first.stderr
     before = scores_of(out)
     out.unlink()
-    second = workspace.run("score", "--model", "tiny", "--texts", texts, "--out", out)
-    assert "loading" not in second.stderr
-    assert "2 texts: 2 from the cache, 0 computed" in second.stderr
+    rows = "".join(f"{number % 17},{number % 2}\n" for number in range(100))
+    (tmp_path / "given.csv").write_text(f"score,label\n{rows}", encoding="utf-8")
+    again = ["score", "--model", "tiny", "--texts", str(texts), "--out", str(out)]
+    done = run_in_a_new_process(again, ["evaluate", "--scores", str(tmp_path / "given.csv")])
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "loading" not in done.stderr
+    assert "2 texts: 2 from the cache, 0 computed" in done.stderr
     assert scores_of(out) == before
     assert not workspace.runs(), "no Dagster in it"
 
 
-def test_what_scored_no_text_and_that_one_of_several_is_chosen_beforehand(workspace: Workspace, tmp_path: Path) -> None:
+@pytest.mark.parametrize("header", ["text, label", "Text,Label", "sep=,\ntext,label"])
+def test_labels_are_found_whatever_a_spreadsheet_makes_of_the_header(score: Score, tmp_path: Path, header: str) -> None:
+    rows = "".join(f"{made_text(str(number), 9)},{number % 2}\n" for number in range(4))
+    (tmp_path / "t.csv").write_text(f"{header}\n{rows}")
+    assert "2 + 2" in told(score(tmp_path / "t.csv", "--detectors", "loss"))
+
+
+def test_what_scored_no_text_and_that_one_of_several_is_chosen_beforehand(score: Score, tmp_path: Path) -> None:
     rows = [{"text": made_text(str(number), 9), "label": number % 2} for number in range(8)]
     file = write_rows(tmp_path / "t.jsonl", rows)
-    base = ("score", "--model", "tiny", "--texts", file, "--out", tmp_path / "s.parquet", "--detectors")
-    one = workspace.run(*base, "loss,combined")
+    one = score(file, "--detectors", "loss,combined")
     assert "best of several" not in told(one)
     assert [line for line in one.stderr.splitlines() if "scored no text" in line] == [
         "combined scored no text: a text is ranked among all texts of a benchmark, and a file is scored in parts:"
         " make the texts a benchmark (config/benchmarks.yaml) and audit that"
     ]
-    several = workspace.run(*base, "loss,zlib")
+    several = score(file, "--detectors", "loss,zlib")
     assert "The best of several looks better than it is. Choose the one to quote beforehand." in told(several)
     assert "scored no text" not in several.stderr
 
 
-def test_the_blind_control_is_run_by_the_line_that_is_printed(workspace: Workspace, tmp_path: Path) -> None:
+def test_the_blind_control_is_run_by_the_line_that_is_printed(
+    workspace: Workspace, score: Score, out: Path, tmp_path: Path
+) -> None:
     rows = [{"words": made_text(str(number), 9), "label": number % 2} for number in range(200)]
-    file, out = write_rows(tmp_path / "t.jsonl", rows), tmp_path / "s.parquet"
-    base = ("score", "--model", "tiny", "--out", out, "--detectors", "loss", "--text-column", "words", "--texts")
-    line = answered(workspace.run(*base, file, "--json"))["evaluate"]
+    file, options = write_rows(tmp_path / "t.jsonl", rows), ("--detectors", "loss", "--text-column", "words")
+    line = answered(score(file, *options, "--json"))["evaluate"]
     assert shlex.split(line)[:6] == ["corpus-audit", "evaluate", "--scores", str(out), "--texts", str(file)]
     assert "blind control, which never sees the model: AUROC 0." in told(workspace.run(*shlex.split(line)[1:]))
     few = write_rows(tmp_path / "few.jsonl", rows[:199])
-    assert "was not run: it needs 200 labelled texts" in told(workspace.run(*base, few))
+    assert "was not run: it needs 200 labelled texts" in told(score(few, *options))
 
 
-def test_the_grid_and_what_is_set(workspace: Workspace, tmp_path: Path) -> None:
-    texts, out = texts_file(tmp_path, "one text", "another text"), tmp_path / "s.parquet"
-    base = ("score", "--model", "tiny", "--texts", texts, "--out", out)
+def test_the_grid_and_what_is_set(score: Score, out: Path, tmp_path: Path) -> None:
+    texts = texts_file(tmp_path, "one text", "another text")
 
     def settings(*options: str) -> list[tuple[str, str]]:
-        told(workspace.run(*base, *options))
+        told(score(texts, *options))
         rows = scores_of(out)
         labels = [(detector, parameters) for index, detector, parameters in rows if index == 0]
         assert [(detector, parameters) for index, detector, parameters in rows if index == 1] == labels
@@ -275,8 +236,7 @@ def test_the_grid_and_what_is_set(workspace: Workspace, tmp_path: Path) -> None:
     assert len([name for name, _ in fixed if name == "min_k_plus_plus"]) == 2 * len(ks)
 
 
-def test_other_files_columns_and_a_dtype(workspace: Workspace, tmp_path: Path) -> None:
-    out = tmp_path / "s.parquet"
+def test_other_files_columns_and_a_dtype(workspace: Workspace, score: Score, out: Path, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('body,side\n"a text, with a comma",1\nanother,0\n')
     pq.write_table(pa.table({"text": ["a text", None, "b text"]}), tmp_path / "t.parquet")
     (tmp_path / "t.txt").write_text("one line\n\nanother line\n")
@@ -285,7 +245,7 @@ def test_other_files_columns_and_a_dtype(workspace: Workspace, tmp_path: Path) -
         ("t.parquet", (), {0, 2}),
         ("t.txt", ("--dtype", "bfloat16", "--device", "cpu"), {0, 1}),
     ):
-        told(workspace.run("score", "--model", "tiny", "--texts", tmp_path / name, "--out", out, *options))
+        told(score(tmp_path / name, *options))
         assert {index for index, _, _ in scores_of(out)} == places, name
     assert len(workspace.parts()) == 2, "another dtype is another model to the cache"
 
@@ -306,11 +266,10 @@ def test_a_text_of_a_hundred_thousand_words(workspace: Workspace, tmp_path: Path
     assert sorted(tokens)[-1] == length_of(workspace.model("long"), text) >= 100_000
 
 
-def test_scores_of_a_file_as_json(workspace: Workspace, tmp_path: Path) -> None:
+def test_scores_of_a_file_as_json(score: Score, out: Path, tmp_path: Path) -> None:
     rows = [{"text": made_text(str(n), 9), "label": "maybe" if n == 0 else n % 2} for n in range(9)]
     file = write_rows(tmp_path / "t.csv", rows)
-    arguments = ("score", "--model", "tiny", "--texts", file, "--out", tmp_path / "s.parquet", "--detectors", "loss")
-    result = workspace.run(*arguments, "--json")
+    result = score(file, "--detectors", "loss", "--json")
     document = answered(result)
     [row] = document.pop("separation")
     assert (row["detector"], row["parameters"], row["n_members"], row["n_nonmembers"]) == ("loss", {}, 4, 4)
@@ -318,13 +277,13 @@ def test_scores_of_a_file_as_json(workspace: Workspace, tmp_path: Path) -> None:
     assert document == {
         "claim_level": "screening only",
         "scores": 9,
-        "out": str(tmp_path / "s.parquet"),
+        "out": str(out),
         "texts": {"all": 9, "from_cache": 0, "computed": 9},
         "skipped_rows": 0,
         "labels_not_understood": 1,
         "no_auroc": None,
     }
-    unlabelled = answered(workspace.run(*arguments, "--label-column", "text", "--json"))
+    unlabelled = answered(score(file, "--detectors", "loss", "--label-column", "text", "--json"))
     assert (unlabelled["separation"], unlabelled["labels_not_understood"]) == ([], 9)
     assert unlabelled["no_auroc"] == "no AUROC: it takes texts of both sides, and the labels name neither side"
     assert "1 label(s) not understood, taken as unknown: 'maybe' (1); a label is" in result.stderr

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli_results import answered, error_of, told
-from made_workspace import (
-    Workspace,
-)
+from made_workspace import Workspace
 
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION
@@ -34,11 +32,7 @@ def test_sql_builds_a_warehouse_that_is_not_there(audited_copy: Workspace) -> No
     ("statement", "message"),
     [
         ("SELEC 1", "the SQL is wrong"),
-        ("SELECT * FROM nothing", "the SQL cannot be run"),
-        ("SELECT 1; SELECT 2", "one statement at a time"),
-        ("", "one statement at a time"),
         ("INSERT INTO lineage SELECT * FROM lineage", "INSERT is refused"),
-        ("DELETE FROM scores", "DELETE is refused"),
         ("COPY scores TO '{folder}/out.csv'", "COPY is refused"),
         ("ATTACH '{folder}/other.duckdb'", "ATTACH is refused"),
         ("SELECT * FROM read_csv('{folder}/secret.csv')", "refused"),
@@ -56,40 +50,32 @@ def test_sql_reads_and_does_nothing_else(audited: Workspace, tmp_path: Path, sta
     assert audited.paths.warehouse.read_bytes() == before
 
 
-def test_sql_in_three_layouts(audited: Workspace) -> None:
-    statement = (
-        "SELECT 'a|b, \"c\"' AS words, 1.5 AS number, NULL AS nothing, "
-        "[1, 2] AS list, {'x': true} AS struct, true AS yes"
-    )
-    shown = told(audited.run("sql", statement)).splitlines()
-    assert shown[0].split() == ["words", "number", "nothing", "list", "struct", "yes"]
-    assert shown[-1] == "1 row(s)"
-    [header, row] = csv.reader(io.StringIO(told(audited.run("sql", statement, "--format", "csv"))))
-    assert header == ["words", "number", "nothing", "list", "struct", "yes"]
-    assert row == ['a|b, "c"', "1.5", "", "[1, 2]", '{"x": true}', "true"]
-    assert json.loads(told(audited.run("sql", statement, "--format", "json"))) == {
-        "words": 'a|b, "c"',
-        "number": 1.5,
-        "nothing": None,
-        "list": [1, 2],
-        "struct": {"x": True},
-        "yes": True,
-    }
+STATEMENT = (
+    "SELECT 'a|b, \"c\"' AS words, 1.5 AS number, NULL AS nothing, [1, 2] AS list, {'x': true} AS struct, true AS yes, "
+    "'inf'::DOUBLE AS high, ['-inf'::DOUBLE, 'nan'] AS both, sum(9007199254740993)::HUGEINT AS whole, "
+    "12345678901234567890.125::DECIMAL(38, 3) AS long, '\\xAA'::BLOB AS bytes, DATE '2024-05-31' AS day, 7 AS day"
+)
+ROW = {
+    **{"words": 'a|b, "c"', "number": 1.5, "nothing": None, "list": [1, 2], "struct": {"x": True}, "yes": True},
+    **{"high": "Infinity", "both": ["-Infinity", "NaN"], "whole": 2**53 + 1, "long": "12345678901234567890.125"},
+    **{"bytes": "aa", "day": "2024-05-31", "day_1": 7},
+}
+CELLS = ['a|b, "c"', "1.5", "", "[1, 2]", '{"x": true}', "true", "inf", '["-Infinity", "NaN"]', str(2**53 + 1)]
+CELLS += ["12345678901234567890.125", "aa", "2024-05-31", "7"]
 
 
-def test_every_layout_says_infinity_and_whole_numbers_alike(audited: Workspace) -> None:
-    statement = (
-        "SELECT 'inf'::DOUBLE AS high, ['-inf'::DOUBLE, 'nan'] AS list, sum(9007199254740993)::HUGEINT AS whole, "
-        "12345678901234567890.125::DECIMAL(38, 3) AS long, '\\xAA'::BLOB AS bytes, {'x': 'inf'::FLOAT} AS struct"
-    )
-    expected = {
-        **{"high": "Infinity", "list": ["-Infinity", "NaN"], "whole": 2**53 + 1},
-        **{"long": "12345678901234567890.125", "bytes": "aa", "struct": {"x": "Infinity"}},
-    }
-    assert json.loads(told(audited.run("sql", statement, "--format", "json"))) == expected
-    assert json.loads(told(audited.run("sql", statement, "--json")))["rows"] == [expected]
-    [_, row] = csv.reader(io.StringIO(told(audited.run("sql", statement, "--format", "csv"))))
-    assert row == ["inf", '["-Infinity", "NaN"]', str(2**53 + 1), expected["long"], "aa", '{"x": "Infinity"}']
+def test_every_layout_holds_the_same_values(audited: Workspace) -> None:
+    heads = [*list(ROW)[:-1], "day"]
+    shown = told(audited.run("sql", STATEMENT)).splitlines()
+    assert (shown[0].split(), shown[-1]) == (heads, "1 row(s)")
+    assert json.loads(told(audited.run("sql", STATEMENT, "--format", "json"))) == ROW
+    for layout in ((), ("--format", "json")):
+        assert answered(audited.run("sql", STATEMENT, "--json", *layout)) == {"rows": [ROW], "row_count": 1}
+    written = told(audited.run("sql", STATEMENT, "--format", "csv"))
+    assert list(csv.reader(io.StringIO(written))) == [heads, CELLS]
+    refused = audited.run("sql", STATEMENT, "--json", "--format", "csv")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "give either --json or --format csv" in refused.stderr
 
 
 def test_sql_shows_text_as_it_is_and_obeys_none_of_it(audited: Workspace) -> None:
@@ -118,13 +104,3 @@ def test_a_finding_joins_to_run_fingerprint_digest_and_code_version(audited: Wor
     assert {row["run_id"] for row in rows} <= runs
     assert {row["code_version"] for row in rows} == {EVALUATIONS_VERSION}
     assert "0 row(s)" in told(audited.run("sql", "SELECT * FROM lineage_gaps"))
-
-
-def test_sql_as_one_document(audited: Workspace) -> None:
-    statement = "SELECT 1 AS a, 2.5 AS a, NULL AS b, 'nan'::DOUBLE AS c, DATE '2024-05-31' AS d"
-    row = {"a": 1, "a_1": 2.5, "b": None, "c": "NaN", "d": "2024-05-31"}
-    for layout in ((), ("--format", "json")):
-        assert answered(audited.run("sql", statement, "--json", *layout)) == {"rows": [row], "row_count": 1}
-    refused = audited.run("sql", statement, "--json", "--format", "csv")
-    assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "give either --json or --format csv" in refused.stderr

@@ -28,11 +28,11 @@ def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
-def scores_file(folder: Path, **changes: Any) -> Path:
-    """Scores of a researcher's own: 40 known groups per side, 10 unknown ones of which half score like members."""
+def scores_file(folder: Path, members: int = 40, nonmembers: int = 200, **changes: Any) -> Path:
+    """Scores of a researcher's own: groups of known label, and 10 unknown ones of which half score like members."""
     generator = np.random.default_rng(5)
     rows = []
-    for label, groups, mean in ((1, 40, 2.0), (0, 200, 0.0), (None, 10, 1.0)):
+    for label, groups, mean in ((1, members, 2.0), (0, nonmembers, 0.0), (None, 10, 1.0)):
         for group in range(groups):
             shift = mean if label is not None else (2.0 if group < 5 else 0.0)
             rows += [
@@ -132,24 +132,25 @@ def test_with_texts_the_two_sides_are_assessed_too(tmp_path: Path) -> None:
 
 
 def test_another_models_scores_on_other_texts_of_that_name_are_refused(tmp_path: Path) -> None:
-    file, out = scores_file(tmp_path), tmp_path / "out"
+    file, out = scores_file(tmp_path, 12, 12), tmp_path / "out"
     assert run("evaluate", "--scores", file, "--out", out, "--model", "one").exit_code == 0
     assert run("evaluate", "--scores", file, "--out", out, "--model", "two").exit_code == 0
     other = tmp_path / "other"
     other.mkdir()
-    turned = scores_file(other, group="one book")
+    turned = scores_file(other, 12, 12, group="one book")
     refused = run("evaluate", "--scores", turned, "--out", out, "--model", "two")
     assert refused.exit_code == 2
     assert "holds scores of one on other texts" in " ".join(refused.stderr.split())
 
 
 def test_what_cannot_be_evaluated_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
-    file = scores_file(tmp_path)
+    file = scores_file(tmp_path, 12, 12)
     other = tmp_path / "full"
     other.mkdir()
     (other / "letter.txt").write_text("mine")
     for arguments, problem in (
         (("--scores", tmp_path / "none.parquet"), "none.parquet"),
+        (("--scores", tmp_path), "is a directory"),
         (("--scores", file, "--out", other), "holds something else already"),
         (("--scores", file, "--model", "a|b"), "holds a bar"),
         (("--scores", file, "--calibration", "1.5"), "share for calibration"),

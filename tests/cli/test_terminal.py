@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
@@ -232,20 +231,6 @@ def test_alone_it_names_results_that_cannot_be_read(alone: Callable[..., str], t
     shown = alone(tmp_path / "data")
     assert "cannot be read" in shown
     assert "corpus-audit doctor --deep" in shown
-
-
-def commands(group: click.Group = main) -> Iterator[tuple[str, click.Command]]:
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            yield from commands(command)
-        else:
-            yield name, command
-
-
-def test_every_command_takes_quiet() -> None:
-    found = dict(commands())
-    assert len(found) > 20
-    assert [name for name, one in found.items() if not any("--quiet" in option.opts for option in one.params)] == []
 
 
 def test_help_lists_every_command_once_and_the_exit_codes() -> None:

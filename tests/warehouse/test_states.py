@@ -14,7 +14,7 @@ import yaml
 
 from audit_pipeline.catalogue.contracts import PAIR_STATES, Pair
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli import first_steps
+from audit_pipeline.cli.command_group import COUNTS
 from audit_pipeline.operate.stages.warehouse import build_warehouse, summarise_warehouse
 from audit_pipeline.report.files import ReportSummary, build_reports, json_copy_path
 from audit_pipeline.warehouse.query import query_warehouse
@@ -100,7 +100,7 @@ def test_all_count_alike(said: Said) -> None:
     [first] = said.report["first_screen"]
     assert {name: first[name] for name in counted} == counted
     assert {name: getattr(said.summary, name) for name in counted} == counted
-    [counted_alone] = said.rows(first_steps._COUNTS)
+    [counted_alone] = said.rows(COUNTS)
     assert counted_alone == {"models": 2, "benchmarks": 3}
 
     states = Counter(row["status"] for row in said.rows("FROM coverage"))

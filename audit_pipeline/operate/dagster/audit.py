@@ -56,6 +56,11 @@ class DryRun:
     not_built: Sequence[str]
     cannot: Mapping[str, str]
 
+    @property
+    def has_work(self) -> bool:
+        """Whether anything is to be fetched, built or run."""
+        return bool(self.first or self.not_built or any(because for _, because in self.plans.values()))
+
 
 def audit(
     request: AuditRequest,

@@ -1,0 +1,431 @@
+"""Commands on whole corpora and test sets: overlap, items, canaries, test canaries, test ordered."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
+from audit_pipeline.cli.audit_output import say_conclusions
+from audit_pipeline.cli.options import (
+    BETWEEN_0_AND_1,
+    DEVICE,
+    LIMITS,
+    MODEL,
+    PASSES_KEPT,
+    SHARDS_KEPT,
+    TEXT_COLUMN,
+    command,
+    fields,
+    note_state,
+    option,
+)
+from audit_pipeline.cli.shared import (
+    get_writable_paths,
+    prepare_model,
+    publish,
+    resolve_built_benchmark,
+    resolve_model_option,
+)
+from audit_pipeline.evidence.shards import PERMUTATIONS, count_items_needed
+from audit_pipeline.operate.console import (
+    Columns,
+    Row,
+    is_json_output,
+    say,
+    show_table,
+    tell,
+    tell_progress,
+    tell_skipped,
+)
+from audit_pipeline.operate.options import FILE, RunOptions
+from audit_pipeline.report.number_format import estimate, format_thousands, percent, probability
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from audit_pipeline.fetch.stream import TextStream
+    from audit_pipeline.models.tokenized_model import TokenizedModel
+    from audit_pipeline.overlap.items import CorpusFindings, Item
+    from audit_pipeline.overlap.results import MatchedResults
+    from audit_pipeline.overlap.search import SearchProgress, SearchResult
+    from audit_pipeline.scoring.corpus_tests import CorpusTest
+
+_SHOWN_PASSAGES, _SHOWN_ITEMS = 10, 20
+
+
+def _format_place(row: Row) -> str:
+    if not row["found_in"]:
+        return ""
+    url, shard = row["urls"][0], row["shards"][0]
+    return f"{row['found_in'][0]}{f' ({url})' if url else ''} in {shard}, character {row['starts'][0]:,}"
+
+
+_PASSAGES: Columns = (
+    ("text", "example_id"),
+    ("words", "words"),
+    ("documents", "documents"),
+    ("first found in", _format_place),
+)
+_QUOTED_PASSAGES: Columns = (*_PASSAGES, ("begins", lambda row: " ".join(str(row["excerpt"]).split())[:60]))
+_ITEMS: Columns = (
+    ("item", "document_id"),
+    ("verdict", "verdict"),
+    ("covered", "covered", percent),
+    ("first place", "first_place"),
+    ("reason", "reason"),
+)
+_ACCURACY: Columns = (
+    ("items", "items"),
+    ("with a result", "n", format_thousands),
+    ("groups", "n_groups", format_thousands),
+    ("accuracy", lambda row: estimate(row["value"], row["low"], row["high"], "z.1%")),
+)
+
+
+@command(keeps=SHARDS_KEPT, fail_on=("contaminated",))
+def overlap(
+    corpus: str = option(
+        "A corpus of config/references.yaml by its name, or a file or folder: .jsonl, .parquet, .txt, .csv …, .gz and "
+        ".zst too. A .txt file is one document."
+    ),
+    benchmark: str | None = option("The texts of a built benchmark. What is found is kept, for warehouse and report."),
+    texts: Path | None = option("The texts of a file, one a row, or of standard input (-)."),
+    text_column: str | None = TEXT_COLUMN,
+    rule: str = option(
+        "When a text counts as contaminated: gpt-3, palm, llama-2 or tulu-3 (docs/overlap.md).", default="gpt-3"
+    ),
+    words: int | None = option("Words on end that are looked for. Default: as the rule says.", least=1),
+    only: str | None = option("Read only shards (files) whose names match, as in 'part-00*'.", metavar="PATTERN"),
+    corpus_column: str | None = option("The column of the corpus that holds the text."),
+    processes: int | None = option("Processes that read shards. Default: one a core.", least=1),
+    out: Path | None = option("A folder for corpus_overlap.parquet and overlap_spans.parquet, with --texts."),
+    no_text: bool = option("Name places only, quote no text."),
+) -> None:
+    """Find the passages of texts that are in a corpus, and where.
+
+    Every passage is found word for word, however long it is. The search goes through the corpus shard by shard and
+    builds nothing for it. A search that was stopped goes on at the next shard. docs/overlap.md explains the rules, and
+    what it means that a passage was found.
+    """
+    if (benchmark is None) == (texts is None):
+        raise click.UsageError("say which texts: --benchmark NAME or --texts FILE, one of them")
+    if out is not None and texts is None:
+        raise click.UsageError("--out goes with --texts: what is found of a benchmark is kept in the data folder")
+    import joblib
+
+    from audit_pipeline.catalogue.contracts import OVERLAP_SPANS
+    from audit_pipeline.catalogue.store import read
+    from audit_pipeline.operate.stages.overlap import search_benchmark
+    from audit_pipeline.overlap.rules import choose_rule
+    from audit_pipeline.overlap.shards import open_sharded_corpus
+
+    chosen = choose_rule(rule, words)
+    opened = open_sharded_corpus(corpus, corpus_column, only)
+    quoted = texts_are_quoted() and not no_text
+
+    def show_progress(progress: SearchProgress) -> None:
+        tell_progress(f"{opened.name}: {progress.in_words}")
+
+    work: dict[str, Any] = {"processes": processes or int(joblib.cpu_count()), "on_progress": show_progress}
+    if texts is not None:
+        _search_file(texts, text_column, out, (opened, chosen), work, quoted=quoted)
+        return
+    paths = get_writable_paths()
+    name = resolve_built_benchmark(str(benchmark), paths)
+    report = search_benchmark(name, opened, paths, f"overlap-{uuid.uuid4()}", chosen, **work)
+    spans = read(paths, OVERLAP_SPANS, f"{name}|{opened.name}", label="the passages that were found")
+    _show_overlap(report.result, report.texts, spans, quoted=quoted)
+    publish(paths, include_text=quoted)
+    say(f"Report: {paths.report}", report=paths.report)
+
+
+def _search_file(
+    file: Path, text_column: str | None, out: Path | None, search: Any, work: Mapping[str, Any], *, quoted: bool
+) -> None:
+    """Search the texts of a file; ``search`` are corpus and rule, ``work`` says how search_corpus works."""
+    from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP, OVERLAP_SPANS
+    from audit_pipeline.catalogue.files import write_table
+    from audit_pipeline.overlap.search import search_corpus
+    from audit_pipeline.overlap.tables import build_overlap_tables
+
+    stream = _open_texts(file, text_column)
+    rows = list(stream)
+    tell_skipped(stream.skipped.first, stream.skipped.count)
+    texts = [row.text for row in rows]
+    checkpoint = None
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        checkpoint = out / ".search.partial"
+    result = search_corpus(texts, *search, checkpoint=checkpoint, **work)
+    tables = build_overlap_tables(result, file.stem, [row.location for row in rows], texts, run_id="overlap")
+    if out is not None and checkpoint is not None:
+        for table, found in tables.items():
+            hidden = [] if quoted else [column.name for column in table.columns if column.quotes_text]
+            write_table(out / f"{table.name}.parquet", found.drop_columns(hidden))
+        checkpoint.unlink(missing_ok=True)
+    _show_overlap(result, tables[CORPUS_OVERLAP], tables[OVERLAP_SPANS], quoted=quoted)
+    if out is not None:
+        say(f"Every text and every passage: {out}", out=out)
+
+
+def _open_texts(file: Path, text_column: str | None) -> TextStream:
+    from audit_pipeline.fetch.formats import open_texts
+
+    stream = open_texts(file, text_column)
+    if stream.rows.note is not None:
+        tell(stream.rows.note)
+    return stream
+
+
+def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quoted: bool) -> None:
+    from audit_pipeline.catalogue.contracts import OVERLAP_SPANS
+    from audit_pipeline.operate.stages.overlap import describe_overlap
+
+    rows = texts.to_pylist()
+    hidden = set() if quoted else {column.name for column in OVERLAP_SPANS.columns if column.quotes_text}
+    longest = sorted(spans.to_pylist(), key=lambda row: (row["is_common"], -row["words"]))[:_SHOWN_PASSAGES]
+    passages = [{name: value for name, value in row.items() if name not in hidden} for row in longest]
+    show_table("passages", passages, _QUOTED_PASSAGES if quoted else _PASSAGES)
+    if contaminated := sum(bool(row["contaminated"]) for row in rows):
+        note_state("contaminated")
+    verdicts = Counter(row["verdict"] for row in rows)
+    say(
+        describe_overlap(result, verdicts, len(rows)) + ".",
+        texts=len(rows),
+        verdicts=dict(verdicts),
+        documents_read=result.documents,
+        shards_read=result.whole_shards,
+        shards=len(result.corpus.shards),
+        is_complete=result.is_complete,
+    )
+    say(
+        f"Contaminated by the rule {result.rule.name} ({result.rule.source}): {contaminated:,} of {len(rows):,}.",
+        contaminated=contaminated,
+        rule=result.rule.name,
+    )
+    if ignored := result.corpus.ignored:
+        tell(f"not read, of another kind: {len(ignored):,} file(s) in {result.corpus.name}, the first {ignored[0]}")
+    for report in result.reports.values():
+        if report.problem is not None:
+            tell(f"not read to its end: {report.problem}")
+        elif report.skipped:
+            tell(f"{report.name}: {report.skipped:,} row(s) could not be used; the first: {report.first_skipped}")
+
+
+@command(fail_on=("contaminated",))
+def items(
+    benchmark: str = option("The test set: a benchmark that is built."),
+    corpus: str | None = option("A corpus that `overlap` searched for it. Default: the only one."),
+    model: str | None = option("A model that was audited on the benchmark, for its evidence."),
+    results: Path | None = option(
+        "A model's answers: samples_*.jsonl of lm-evaluation-harness, or rows with item and correct.", FILE
+    ),
+    clean: Path | None = option(
+        "Write the clean items to this .json file, as --samples of lm-evaluation-harness takes it.", FILE
+    ),
+) -> None:
+    """Say of every item of a test set whether it is in a corpus.
+
+    One word for each item, with its reason; with --results the accuracy on contaminated and on clean items. Nothing is
+    searched and no model is run: `overlap` and `audit` do that before. docs/overlap.md explains the words.
+    """
+    from audit_pipeline.benchmarks.built_benchmark import read_built
+    from audit_pipeline.catalogue.contracts import Pair
+    from audit_pipeline.catalogue.files import write_atomically
+    from audit_pipeline.overlap.items import choose_corpus, judge_items, read_corpus_findings, read_model_evidence
+    from audit_pipeline.overlap.results import list_clean_positions
+
+    paths = DataPaths.from_environment()
+    name = resolve_built_benchmark(benchmark, paths)
+    built = read_built(paths, name)
+    evidence = None if model is None else read_model_evidence(paths, Pair(name, resolve_model_option(model).name))
+    chosen = choose_corpus(paths, name, corpus, required=evidence is None)
+    found = None if chosen is None else read_corpus_findings(paths, name, chosen)
+    task, matched = str(built.manifest["family"]), None
+    if results is not None:
+        task, matched = _match_results_file(results, built.examples, built.manifest)
+    judged = judge_items(built.examples, found, evidence, None if matched is None else matched.correct)
+    if found is not None:
+        _say_how_much_was_read(found)
+    _show_items(judged)
+    if matched is not None:
+        _show_accuracy(judged)
+    if clean is not None:
+        positions, unknown = list_clean_positions(judged, built.manifest, matched)
+        # No digest within: the harness takes every key for a task.
+        with write_atomically(clean) as temporary:
+            temporary.write_text(json.dumps({task: positions}), encoding="utf-8")
+        if unknown:
+            tell(f"{unknown:,} clean item(s) are not among the results and so not in {clean}")
+        say(f"{len(positions):,} clean items of the task {task} in {clean}", clean={"file": clean, "task": task})
+
+
+def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, Any]) -> tuple[str, MatchedResults]:
+    """Return the task's name and the results by item; what was taken, and what is left out, is reported."""
+    from audit_pipeline.overlap.results import match_results, read_results
+
+    file = read_results(path)
+    tell_skipped(file.skipped.first, file.skipped.count)
+    matched = match_results(file, examples, manifest)
+    others = f"; not taken: {', '.join(file.other_measures)}" if file.other_measures else ""
+    means = f"; of {matched.averaged:,} the mean of several answers is taken" if matched.averaged else ""
+    say(
+        f"Results: {file.kind}, {file.measure}{others}. {len(matched.correct):,} of {len(examples):,} items have one; "
+        f"{matched.unmatched:,} result(s) belong to no item{means}.",
+        results={
+            "kind": file.kind,
+            "measure": file.measure,
+            "items": len(matched.correct),
+            "unmatched": matched.unmatched,
+            "averaged": matched.averaged,
+            "skipped": file.skipped.count,
+        },
+    )
+    return file.task or str(manifest["family"]), matched
+
+
+def _say_how_much_was_read(found: CorpusFindings) -> None:
+    read = found.overlap.slice(0, 1).to_pylist()[0]
+    words = (
+        "all of it was read" if read["is_complete"] else f"{read['shards_read']} of {read['shards']} shards were read"
+    )
+    facts = {name: read[name] for name in ("rule", "n", "shards_read", "shards", "is_complete")}
+    say(f"Corpus {found.corpus}: {words}; rule {read['rule']}", corpus={"name": found.corpus, **facts})
+
+
+def _show_items(judged: Sequence[Item]) -> None:
+    """Show the items that are not clean (the first of them), worst first, and the counts."""
+    from audit_pipeline.overlap.items import VERDICTS
+
+    counts = Counter(item.verdict for item in judged)
+    shown = sorted(
+        (item for item in judged if item.verdict != "clean"),
+        key=lambda item: (VERDICTS.index(item.verdict), -(item.covered or 0), item.document_id, item.example_id),
+    )
+    show_table("items", [asdict(item) for item in (judged if is_json_output() else shown[:_SHOWN_ITEMS])], _ITEMS)
+    if len(shown) > _SHOWN_ITEMS:
+        say(f"and {len(shown) - _SHOWN_ITEMS:,} more that are not clean (--json lists all)")
+    if counts["contaminated"]:
+        note_state("contaminated")
+    listed = ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in VERDICTS if counts[verdict])
+    say(f"{len(judged):,} items: {listed}", counts={verdict: counts[verdict] for verdict in VERDICTS})
+
+
+def _show_accuracy(judged: Sequence[Item]) -> None:
+    from audit_pipeline.overlap.items import VERDICTS
+    from audit_pipeline.overlap.results import DIFFERENCE_CAVEAT, compare_accuracy, measure_accuracy
+
+    kinds = [("all", VERDICTS), *((verdict, (verdict,)) for verdict in VERDICTS)]
+    rates = [{"items": name, **asdict(measure_accuracy(judged, *verdicts))} for name, verdicts in kinds]
+    show_table("accuracy", [rate for rate in rates if rate["n"]], _ACCURACY)
+    compared = compare_accuracy(judged)
+    shown = estimate(compared.difference, compared.interval.low, compared.interval.high, "+z.1%", "not known")
+    say(
+        f"Contaminated less clean: {shown}, p = {probability(compared.p_value)} ({compared.method}).\n"
+        f"{DIFFERENCE_CAVEAT}",
+        comparison={**asdict(compared), "caveat": DIFFERENCE_CAVEAT},
+    )
+
+
+@command(prints="words")
+def canaries(
+    sets: int = option("Number of canaries to publish.", least=1),
+    alternatives: int = option("Unpublished alternatives per canary.", default=99),
+    words: int = option("Random words, or blocks of digits, per canary.", default=12),
+    style: Literal["words", "hex", "digits"] = option("What the random part consists of.", default="words"),
+    template: str = option("The text around the random part, which replaces {canary}.", default="{canary}"),
+    out: Path = option("The .jsonl file to write. Keep it, and keep it secret.", FILE),
+) -> None:
+    """Draw random canaries to plant in texts before publication.
+
+    `corpus-audit test canaries` tests later whether a model was trained on them.
+    """
+    from audit_pipeline.evidence.canaries import make_canaries, seal_path, write_canaries
+
+    drawn = make_canaries(sets, alternatives, words=words, style=style, template=template)
+    seal = write_canaries(out, drawn)
+    say("Publish these, each in a place of its own:")
+    for text in drawn.to_publish:
+        say(f"  {text}")
+    say(f"\nAll of them, with the alternatives: {out} (secret); its seal: {seal_path(out)} (sha256 {seal.sha256})")
+
+
+@command("canaries", keeps=PASSES_KEPT, prints="words")
+def canary_test(
+    model: str = MODEL,
+    run: RunOptions = fields(*DEVICE, *LIMITS),
+    canaries: Path = option("The file that `corpus-audit canaries` wrote.", FILE),
+    detector: str = option("A detector that needs only the pass over the text itself.", default="loss"),
+    alpha: float = option("Significance level.", BETWEEN_0_AND_1, 0.05),
+) -> None:
+    """Test whether a model ranks published canaries highest.
+
+    They are compared with the alternatives that were drawn in the same way and never published.
+    """
+    from audit_pipeline.scoring.corpus_tests import run_canary_test
+
+    _run_corpus_test(run_canary_test, model, run, canaries, detector=detector, alpha=alpha)
+
+
+@command("ordered", keeps=PASSES_KEPT, prints="words")
+def order_test(
+    model: str = MODEL,
+    run: RunOptions = fields(*DEVICE, *LIMITS),
+    items: Path = option(
+        f"The test set in its published order, one item per row: at least {count_items_needed()} items, and more where "
+        "they are so long that the model's context calls for more shards."
+    ),
+    text_column: str | None = TEXT_COLUMN,
+    shards: int | None = option(
+        "Number of shards. Default: a tenth of the items, from 10 to 50, and more where these do not fit the model's "
+        "context.",
+        least=2,
+    ),
+    permutations: int = option("Random orders per shard, or all that it has.", click.IntRange(1, 10_000), PERMUTATIONS),
+    rule: Literal["exact", "t_test"] = option("How the p-value is computed.", default="exact"),
+    order_by_chance: bool = option("The published order was drawn at random, which makes this a sound test."),
+) -> None:
+    """Test whether a model prefers a test set's published order.
+
+    It is compared with random orders of the same items.
+    """
+    from audit_pipeline.scoring.corpus_tests import run_order_test
+
+    stream = _open_texts(items, text_column)
+    texts = [item.text for item in stream]
+    tell_skipped(stream.skipped.first, stream.skipped.count)
+    chosen = {"shards": shards, "permutations": permutations, "rule": rule, "order_by_chance": order_by_chance}
+    _run_corpus_test(run_order_test, model, run, texts, name=items.stem, **chosen)
+
+
+test = click.Group(
+    "test", commands=[canary_test, order_test], help="Test a whole corpus: planted canaries, or a test set's order."
+)
+
+
+def _run_corpus_test(
+    run_test: Callable[..., CorpusTest], model: str, options: RunOptions, tested: object, **settings: Any
+) -> None:
+    """Run a test, write the result with its lineage, rebuild warehouse and report, and say it."""
+    from audit_pipeline.operate.progress import progress_bar
+    from audit_pipeline.scoring.corpus_tests import write_corpus_test
+
+    paths = get_writable_paths()
+    tokenized: TokenizedModel
+    tokenized, backend_of = prepare_model(resolve_model_option(model), paths, options)
+    with progress_bar(model) as on_progress:
+        result = run_test(tokenized, tested, paths, backend_of, on_progress=on_progress, **settings)
+    write_corpus_test(result, tokenized, paths, run_id=f"test-{uuid.uuid4()}")
+    publish(paths)
+    say_conclusions(paths, result.model, result.benchmark)
+    if result.p_value is not None:
+        say(f"{result.test} of {result.model} on {result.benchmark}: p = {result.p_value:.4g}; {result.claim_level}")
+    say(f"{result.method}\nHolds if: {result.assumption}\nReport: {paths.report}")

@@ -1,0 +1,129 @@
+"""How commands are declared, and tables that are pasted: markdown and LaTeX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from click.testing import CliRunner, Result
+from made_workspace import Workspace
+
+from audit_pipeline.cli.options import argument, command, fields, note_state, option
+from audit_pipeline.cli.output import format_latex, format_markdown
+from audit_pipeline.operate.console import say, show_table, tell
+from audit_pipeline.operate.options import Option
+
+HEADS = ["detector", "AUROC [95% interval]", "p", "what"]
+ROWS = [
+    ["min_k k=0.2", "0.512 [0.41, 0.62]", "1.2×10⁻⁵", "50% & more_\nof [it] | a"],
+    ["_loss_ *x*", "not defined", "<0.001", "≥ 3\\"],
+]
+MARKDOWN = """\
+| detector | AUROC [95% interval] | p | what |
+| --- | ---: | ---: | --- |
+| min_k k=0.2 | 0.512 [0.41, 0.62] | 1.2×10⁻⁵ | 50% & more\\_ of [it] \\| a |
+| \\_loss\\_ \\*x\\* | not defined | \\<0.001 | ≥ 3\\\\ |"""
+LATEX = r"""\begin{tabular}{lrrl}
+\toprule
+detector & AUROC {[}95\% interval] & p & what \\
+\midrule
+min\_k k=0.2 & 0.512 {[}0.41, 0.62] & 1.2$\times$10$^{-5}$ & 50\% \& more\_ of {[}it] \textbar{} a \\
+\_loss\_ {*}x{*} & not defined & $<$0.001 & $\geq$ 3\textbackslash{} \\
+\bottomrule
+\end{tabular}"""
+
+
+def test_a_table_to_be_pasted_is_escaped_and_its_numbers_are_aligned_right() -> None:
+    assert format_markdown(HEADS, ROWS) == MARKDOWN
+    assert format_latex(HEADS, ROWS) == LATEX
+    assert format_markdown(["n"], []) == "| n |\n| --- |"
+
+
+@pytest.mark.parametrize(
+    ("cell", "is_number"),
+    [
+        *(
+            (number, True)
+            for number in ("1,200", "1\u202f020", "−0.12", "1e-05", "5%", "10^-7", "10⁸", "3 of 20", "1 + 1")
+        ),
+        *((words, False) for words in ("2024-05-31", "16 tokens", "release_64", "", "–")),
+    ],
+)
+def test_which_columns_hold_numbers(cell: str, is_number: bool) -> None:
+    assert ("---:" in format_markdown(["x"], [[cell], ["–"]])) == is_number
+
+
+@dataclass(frozen=True)
+class Group:
+    size: Annotated[int, Option("How large.", shows_default=True)] = 3
+    wish: Annotated[str | None, Option("A wish.")] = None
+    silent: bool = True
+
+
+@command(keeps="Nothing.", fail_on=("found",))
+def work(
+    name: str = argument(),
+    style: Literal["a", "b"] = option("A style."),
+    group: Group = fields(silent=False),  # noqa: B008
+    files: tuple[Path, ...] = option("Files.", metavar="FILES…"),
+    least: int | None = option("A number.", least=2),
+    again: bool = option("Once more."),
+    word: str = option("A word.", default="w", flag="--renamed"),
+) -> None:
+    """Do it."""
+    tell("working")
+    show_table("rows", [{"n": 1}], [("n", "n")])
+    say(f"{name} {style} {group} {len(files)} {least} {again} {word}", style=style)
+    if again:
+        note_state("found")
+
+
+def run(*words: str, **environment: str) -> Result:
+    return CliRunner().invoke(work, words, env=environment, auto_envvar_prefix="APP_WORK")
+
+
+def test_a_command_is_what_its_parameters_declare() -> None:
+    shown = run("--help").stdout
+    for words in (
+        "--style [a|b]",
+        "[required]",
+        "[default: 3]",
+        "[x>=2]",
+        "--renamed TEXT",
+        "[default: w]",
+        "FILES…",
+        "--quiet",
+    ):
+        assert words in shown
+    assert "--silent" not in shown
+    assert "If it is stopped: Nothing." in shown
+    done = run(
+        "x", "--style", "a", "--files", "one", "two", "--size", "5", APP_WORK_WISH="of mine", APP_WORK_RENAMED="v"
+    )
+    assert "x a Group(size=5, wish='of mine', silent=False) 2 None False v" in done.stdout
+    for words, problem in ((("x",), "Missing option '--style'"), (("--style", "a"), "Missing argument")):
+        assert (run(*words).exit_code, problem in run(*words).stderr) == (2, True)
+    assert "2" in run("x", "--style", "a", "--least", "1").stderr
+    assert run("x", "--style", "a", "--fail-on", "found").exit_code == 0
+
+
+def test_tables_alone_are_on_standard_output_and_all_else_on_standard_error() -> None:
+    done = run("x", "--style", "a", "--format", "markdown")
+    assert done.stdout == "| n |\n| ---: |\n| 1 |\n\n"
+    assert done.stderr.startswith("working\nx a Group")
+    assert "\\begin{tabular}{r}" in run("x", "--style", "a", "--format", "latex").stdout
+    assert run("x", "--style", "a", APP_WORK_JSON="1").stdout.startswith("{")
+    assert "give either --json or --format" in run("x", "--style", "a", "--format", "latex", "--json").stderr
+
+
+def test_findings_and_rows_are_pasted(audited: Workspace) -> None:
+    done = audited.run("audit", "--model", "tiny", "--benchmark", "made_8", "--format", "markdown")
+    first, rule, *rows = done.stdout.strip().splitlines()
+    assert first.startswith("| detector | AUROC [95% interval] | TPR at 5% FPR |")
+    assert rule.startswith("| --- | ---: |")
+    assert any(row.startswith("| min_k_plus_plus k=0.2 | 0.") for row in rows)
+    assert "Report: " in done.stderr
+    done = audited.run("sql", "SELECT 'a_b' AS name, 0.5 AS x", "--format", "latex")
+    assert "name & x \\\\\n\\midrule\na\\_b & 0.5 \\\\" in done.stdout
