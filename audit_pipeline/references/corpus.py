@@ -28,6 +28,7 @@ from audit_pipeline.fetch.formats import SUFFIXES, digest_of, has_row_format, op
 from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, fault_of, hub_faults_as_errors
 from audit_pipeline.fetch.row_formats.json_lines import json_row
 from audit_pipeline.fetch.rows import Row, Skipped, TextRow, UnreadableFileError, text_row
+from audit_pipeline.sources.base import Document
 from audit_pipeline.sources.config import require_source
 
 State = Mapping[str, Any]
@@ -137,8 +138,8 @@ def corpus_from_source(source: str, paths: DataPaths) -> Corpus:
             upstream = {f"documents/{source}": str(read_json(manifest)["data_version"])}
     else:
         known = require_source(source)
-        harvest = known.fetch(known.settings(), paths.downloads)
-        texts = [document.text for document in harvest.documents]
+        items = known.fetch(known.settings(), paths.downloads)
+        texts = [item.text for item in items if isinstance(item, Document)]
     by_digest = sorted((text_sha256(text), text) for text in texts)
     version = digest([sha256 for sha256, _ in by_digest])
     return Corpus(version[:16], lambda state: TextsInMemory([text for _, text in by_digest], state), upstream)

@@ -157,11 +157,6 @@ def collect(items: Iterable[HarvestItem]) -> Harvest:
     )
 
 
-def merge_harvests(harvests: Iterable[Harvest]) -> Harvest:
-    """Return several harvests as one, in their order."""
-    return collect(item for harvest in harvests for item in harvest)
-
-
 def document_id(source: str, document: Document) -> str:
     """Return the identity of a document: source:collection:name."""
     return f"{source}:{document.collection}:{document.name}"

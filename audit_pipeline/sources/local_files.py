@@ -31,7 +31,7 @@ from audit_pipeline.sources.base import (
     MissingPart,
     Source,
     SourceSection,
-    merge_harvests,
+    collect,
 )
 from audit_pipeline.sources.folders import walk_files
 from audit_pipeline.whole_files.document import WHOLE_FILES, NoTextError, is_whole_file, read_whole
@@ -111,10 +111,11 @@ def harvest_local_files(settings: LocalFilesSettings) -> Harvest:
     """
     if not settings.sets:
         raise SourceError(f"{NAME} has no path: {settings.to_be_set}")
-    return merge_harvests(
-        _harvest_root(collection, root, within, settings)
+    return collect(
+        item
         for collection, roots in settings.sets.items()
         for root, within in _iterate_name_prefixes(roots)
+        for item in _harvest_root(collection, root, within, settings)
     )
 
 
