@@ -5,10 +5,10 @@ import dagster as dg
 from assets import stages
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.watch import load_watched
-from audit_pipeline.operate.dagster.jobs import JOBS, publish_sensor
-from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter
-from audit_pipeline.operate.dagster.sensors import ALERT_SENSORS, SENSORS, hub_watcher
-from audit_pipeline.operate.dagster.weekly import build_weekly_schedule
+from audit_pipeline.pipeline.dagster.jobs import JOBS, publish_sensor
+from audit_pipeline.pipeline.dagster.resources import AuditData, Models, ProgressReporter
+from audit_pipeline.pipeline.dagster.sensors import ALERT_SENSORS, SENSORS, hub_watcher
+from audit_pipeline.pipeline.dagster.weekly import build_weekly_schedule
 
 
 @dg.definitions

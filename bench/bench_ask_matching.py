@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 
-from audit_pipeline.asking.matching import DocumentMatcher
+from audit_pipeline.extras.chat.matching import DocumentMatcher
 
 _ANSWER, _PROMPT, _REPLACED = 300, 50, 15
 _SENTENCE = ["the", "miller", "rose", "at", "four", "and", "lit", "the", "old", "lamp"]

@@ -22,9 +22,9 @@ from pathlib import Path
 import httpx2
 import pyarrow as pa
 
-from audit_pipeline.catalogue.bucket_folder import refresh, resolve_data_root
-from audit_pipeline.catalogue.files import write_table
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.store.bucket_folder import refresh, resolve_data_root
+from audit_pipeline.store.files import write_table
+from audit_pipeline.store.paths import DataPaths
 
 
 def main() -> None:

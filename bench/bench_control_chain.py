@@ -24,17 +24,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.controls.config import load_controls
-from audit_pipeline.controls.draw import draw_texts
-from audit_pipeline.controls.study import train_and_measure
-from audit_pipeline.controls.versions import read_control_documents
-from audit_pipeline.evidence.contamination_rate import compute_unit_rates, measure_instrument
-from audit_pipeline.evidence.sides import ScoreColumn
-from audit_pipeline.evidence.thresholds import ScoredTexts, certified_threshold, draw_keys, marginal_threshold
+from audit_pipeline.extras.controls.config import load_controls
+from audit_pipeline.extras.controls.draw import draw_texts
+from audit_pipeline.extras.controls.study import train_and_measure
+from audit_pipeline.extras.controls.versions import read_control_documents
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import read_settings_digest, refresh
+from audit_pipeline.statistics.contamination_rate import compute_unit_rates, measure_instrument
+from audit_pipeline.statistics.sides import ScoreColumn
+from audit_pipeline.statistics.thresholds import ScoredTexts, certified_threshold, draw_keys, marginal_threshold
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import MEMBER, NON_MEMBER
 
 DETECTORS = ("loss", "min_k", "min_k_plus_plus", "infilling")
 ALPHAS = (0.05, 0.01)

@@ -10,7 +10,7 @@ also lie within 3 standard errors of the exact level that its ranks allow, at 1%
 counted where the likelihoods are symmetric, and told where they are skewed. Fisher's rule, which is not used, is
 told beside the other. Power is told, not judged.
 
-What belongs here: simulations. What does not: cases worked out by hand (tests/metrics/, tests/evidence/).
+What belongs here: simulations. What does not: cases worked out by hand (tests/statistics/, tests/statistics/).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from audit_pipeline.evidence.canary_rank import canary_rank_test, rank_sum_p
-from audit_pipeline.evidence.dataset_inference import ComparedTexts, combine_p_values, dataset_inference
-from audit_pipeline.evidence.sharded_permutation import Rule, sharded_permutation_test
+from audit_pipeline.statistics.canary_rank import canary_rank_test, rank_sum_p
+from audit_pipeline.statistics.dataset_inference import ComparedTexts, combine_p_values, dataset_inference
+from audit_pipeline.statistics.sharded_permutation import Rule, sharded_permutation_test
 
 ALPHA = 0.05
 FEATURES = 20

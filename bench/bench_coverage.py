@@ -13,8 +13,8 @@ PASS is said where
 - comparisons: equal detectors are called different at 5% in no more than 8 of 100 data sets;
 each with three standard errors of the figure to spare.
 
-What belongs here: measured coverage and size. What does not: correctness by hand and by brute force (tests/metrics/,
-tests/evidence/).
+What belongs here: measured coverage and size. What does not: correctness by hand and by brute force (tests/statistics/,
+tests/statistics/).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ import numpy.typing as npt
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-from audit_pipeline.evidence.evaluation import compare_aurocs
-from audit_pipeline.metrics.intervals import GroupedSides, Interval, measure_auroc
-from audit_pipeline.metrics.rates import grouped_rate
-from audit_pipeline.metrics.roc import roc_points
+from audit_pipeline.statistics.evaluation import compare_aurocs
+from audit_pipeline.statistics.intervals import GroupedSides, Interval, measure_auroc
+from audit_pipeline.statistics.rates import grouped_rate
+from audit_pipeline.statistics.roc import roc_points
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]

@@ -33,17 +33,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
 
-from audit_pipeline.evidence.conformal import conformal_p_values, q_values, run_group_tests
-from audit_pipeline.evidence.contamination_rate import compute_unit_rates, measure_instrument
-from audit_pipeline.evidence.thresholds import (
+from audit_pipeline.scoring.needs.ranks import mid_ranks
+from audit_pipeline.statistics.conformal import conformal_p_values, q_values, run_group_tests
+from audit_pipeline.statistics.contamination_rate import compute_unit_rates, measure_instrument
+from audit_pipeline.statistics.rates import grouped_rate
+from audit_pipeline.statistics.thresholds import (
     ScoredTexts,
     Threshold,
     certified_threshold,
     largest_accuracy_threshold,
     marginal_threshold,
 )
-from audit_pipeline.metrics.rates import grouped_rate
-from audit_pipeline.scoring.needs.ranks import mid_ranks
 
 SHIFT = float(norm.ppf(0.95) + norm.ppf(0.6))  # TPR .6 at FPR .05
 Verdict = tuple[str, bool]

@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 from bench_token_statistics import texts_from_addresses
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.min_k import z_scores
 from audit_pipeline.detectors.registry import REGISTRY, select
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.scoring.session import Session
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 DTYPES = ("float32", "bfloat16", "float16")

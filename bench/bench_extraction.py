@@ -9,7 +9,7 @@ The control has to be trained (``corpus-audit control memorisation_check``); of 
 
 The bare model runs the same batches of equal windows and takes the softmax of nothing but the suffix. Ratios are taken
 within a repeat, and the median is told.
-What belongs here: measuring. What does not: correctness (tests/extraction/, tests/golden).
+What belongs here: measuring. What does not: correctness (tests/extras/extraction/, tests/golden).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ import numpy as np
 import torch
 from bench_token_statistics import seconds_of
 
-from audit_pipeline.catalogue.contracts import KINDS
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.store import read_documents
-from audit_pipeline.extraction.defaults import PREFIX, SUFFIX
-from audit_pipeline.extraction.documents import SearchedDocument
-from audit_pipeline.extraction.search import Search, parse_search
-from audit_pipeline.extraction.windows import WindowLengths, encode_windows_at
+from audit_pipeline.extras.extraction.defaults import PREFIX, SUFFIX
+from audit_pipeline.extras.extraction.documents import SearchedDocument
+from audit_pipeline.extras.extraction.search import Search, parse_search
+from audit_pipeline.extras.extraction.stage import documents_of
+from audit_pipeline.extras.extraction.windows import WindowLengths, encode_windows_at
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import default_device
-from audit_pipeline.operate.stages.extraction import documents_of
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.store import read_documents
+from audit_pipeline.tables import KINDS
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.loading import load_forward_pass

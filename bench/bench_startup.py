@@ -28,7 +28,7 @@ _IN_MEMORY = f"""
 import sys, time
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenizer
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.store.paths import DataPaths
 paths = DataPaths.from_environment()
 model = load_tokenizer(load_models()["{MODEL}"], paths)
 from audit_pipeline.models.weights import load_weights

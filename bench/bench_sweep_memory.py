@@ -19,7 +19,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from audit_pipeline.catalogue.contracts import Kind
+    from audit_pipeline.tables import Kind
 
 WIDTH = 576
 
@@ -28,7 +28,7 @@ def measure(vocabulary: int, positions: int, kinds: list[Kind]) -> None:
     """Print by how many MB the peak of this process grows in one sweep."""
     import torch
 
-    from audit_pipeline.catalogue.contracts import KINDS
+    from audit_pipeline.tables import KINDS
     from audit_pipeline.token_statistics.blocks import Head, HeadLogits, Scratch
     from audit_pipeline.token_statistics.layers import choose_linear_function, is_faster_with_onednn
     from audit_pipeline.token_statistics.reductions import sweep

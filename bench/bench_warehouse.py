@@ -38,7 +38,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from audit_pipeline.catalogue.contracts import (
+from audit_pipeline.detectors.registry import is_default
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.store.files import write_json, write_parquet
+from audit_pipeline.store.integrity import file_sha256
+from audit_pipeline.store.ledger import format_line, parse_lines, read_ledger
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.versions import package_versions
+from audit_pipeline.tables import (
     DOCUMENTS,
     EXAMPLES,
     TABLES,
@@ -49,13 +56,6 @@ from audit_pipeline.catalogue.contracts import (
     example_id,
     text_sha256,
 )
-from audit_pipeline.catalogue.files import write_json, write_parquet
-from audit_pipeline.catalogue.integrity import file_sha256
-from audit_pipeline.catalogue.ledger import format_line, parse_lines, read_ledger
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.versions import package_versions
-from audit_pipeline.detectors.registry import is_default
-from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.build import WarehouseReport
 from audit_pipeline.warehouse.query import open_read_only
 from audit_pipeline.warehouse.schema import VIEWS, list_tables

@@ -28,10 +28,10 @@ import torch
 from bench_token_statistics import Variant, seconds_of, texts_from_addresses
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.blocks import ComputedLogits, Logits, Reduced, Scratch
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET

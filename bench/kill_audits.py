@@ -39,10 +39,10 @@ from live_workspace import end, family, graphql, make, start_services
 from tiny_models import save_model
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.dagster import partitions
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.dagster import partitions
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import Pair
 from audit_pipeline.warehouse.query import query_warehouse
 
 BENCHMARK = "kills_8"

@@ -39,23 +39,23 @@ from live_workspace import LiveWorkspace, family, graphql, make
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import EVALUATIONS, SCORES, TOKEN_STATISTICS, Pair, canonical_json, digest
-from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.ledger import LineageStep, RowOrigin, record_entry, record_outcome
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.definitions import defs
 from audit_pipeline.detectors.registry import is_default, select
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenizer, write_card
-from audit_pipeline.operate.dagster import partitions
-from audit_pipeline.operate.dagster.instance import ensure_dagster_home
-from audit_pipeline.operate.dagster.resources import AuditData
-from audit_pipeline.operate.dagster.sensors import changed_benchmarks, new_models
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.dagster import partitions
+from audit_pipeline.pipeline.dagster.instance import ensure_dagster_home
+from audit_pipeline.pipeline.dagster.resources import AuditData
+from audit_pipeline.pipeline.dagster.sensors import changed_benchmarks, new_models
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import refresh
+from audit_pipeline.store import store
+from audit_pipeline.store.files import table_from_rows
+from audit_pipeline.store.ledger import LineageStep, RowOrigin, record_entry, record_outcome
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import EVALUATIONS, SCORES, TOKEN_STATISTICS, Pair, canonical_json, digest
 from audit_pipeline.warehouse.query import query_warehouse
 
 TICK_SECONDS, REPORT_SECONDS, REPORT_BYTES = 10.0, 60.0, 20e6

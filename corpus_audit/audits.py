@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from audit_pipeline.operate.options import BENCHMARK, MODEL, AuditOptions
+from audit_pipeline.pipeline.options import BENCHMARK, MODEL, AuditOptions
 from corpus_audit.calls import VERBOSE, progress_on_stderr, takes, warn
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ def audit(asked: Audit) -> AuditFindings:
         For pairs that could not be run, benchmarks that are left out, and wrong entries of the configuration.
     """
     # Here and below: `import corpus_audit` answers at once.
-    from audit_pipeline.catalogue.paths import DataPaths  # noqa: PLC0415
-    from audit_pipeline.operate.console import tell_step  # noqa: PLC0415
-    from audit_pipeline.operate.requests import audit_request, run_audit  # noqa: PLC0415
+    from audit_pipeline.pipeline.console import tell_step  # noqa: PLC0415
+    from audit_pipeline.pipeline.requests import audit_request, run_audit  # noqa: PLC0415
     from audit_pipeline.report.page import read_conclusions  # noqa: PLC0415
+    from audit_pipeline.store.paths import DataPaths  # noqa: PLC0415
     from audit_pipeline.warehouse.query import read_latest_findings  # noqa: PLC0415
 
     request = audit_request(asked.model, asked.benchmark, asked)
@@ -128,7 +128,7 @@ def warehouse() -> duckdb.DuckDBPyConnection:
     --------
     >>> warehouse().sql("SELECT model, benchmark, detector, auroc FROM leaderboard").df()
     """
-    from audit_pipeline.catalogue.paths import DataPaths  # noqa: PLC0415
+    from audit_pipeline.store.paths import DataPaths  # noqa: PLC0415
     from audit_pipeline.warehouse.query import open_read_only  # noqa: PLC0415
 
     return open_read_only(DataPaths.from_environment().warehouse)
@@ -157,7 +157,7 @@ def report(*, show: bool = False, text: bool | None = None, verbose: bool = Fals
     AuditError
         Where the data folder cannot be written.
     """
-    from audit_pipeline.catalogue.paths import (  # noqa: PLC0415
+    from audit_pipeline.store.paths import (  # noqa: PLC0415
         DataPaths,
         require_writable,
         texts_are_quoted,
@@ -167,8 +167,8 @@ def report(*, show: bool = False, text: bool | None = None, verbose: bool = Fals
     require_writable(paths.root)
     with progress_on_stderr(verbose):
         definitions = _load_definitions()
-        from audit_pipeline.operate.console import tell_step  # noqa: PLC0415
-        from audit_pipeline.operate.dagster.audit import publish  # noqa: PLC0415
+        from audit_pipeline.pipeline.console import tell_step  # noqa: PLC0415
+        from audit_pipeline.pipeline.dagster.audit import publish  # noqa: PLC0415
 
         publish(definitions, paths, tell_step, include_text=texts_are_quoted() if text is None else text)
     if show:

@@ -16,8 +16,8 @@ from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 import click
 
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.operate.console import end_step, quietly
-from audit_pipeline.operate.options import Option
+from audit_pipeline.pipeline.console import end_step, quietly
+from audit_pipeline.pipeline.options import Option
 
 VERBOSE = "Tell steps and progress on standard error."
 P = ParamSpec("P")

@@ -9,15 +9,15 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from audit_pipeline.evidence.evaluate_options import EvaluateOptions
-from audit_pipeline.operate.options import ScoreOptions
+from audit_pipeline.pipeline.options import ScoreOptions
+from audit_pipeline.statistics.evaluate_options import EvaluateOptions
 from corpus_audit.audits import AuditFindings
 from corpus_audit.calls import VERBOSE, progress_on_stderr, takes, warn
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from audit_pipeline.fetch.stream import TextStream
+    from audit_pipeline.readers.stream import TextStream
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ def score(asked: Score) -> pa.Table:
     # Here and below: `import corpus_audit` answers at once.
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    from audit_pipeline.catalogue.paths import DataPaths, require_writable  # noqa: PLC0415
     from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
-    from audit_pipeline.operate.console import tell_progress, tell_step  # noqa: PLC0415
-    from audit_pipeline.operate.progress import progress_bar  # noqa: PLC0415
-    from audit_pipeline.operate.requests import score_texts, scoring_request  # noqa: PLC0415
+    from audit_pipeline.pipeline.console import tell_progress, tell_step  # noqa: PLC0415
+    from audit_pipeline.pipeline.progress import progress_bar  # noqa: PLC0415
+    from audit_pipeline.pipeline.requests import score_texts, scoring_request  # noqa: PLC0415
     from audit_pipeline.scoring.file import ProgressListener  # noqa: PLC0415
+    from audit_pipeline.store.paths import DataPaths, require_writable  # noqa: PLC0415
 
     paths, model = DataPaths.from_environment(), str(asked.model)
     require_writable(paths.root)
@@ -94,7 +94,7 @@ def score(asked: Score) -> pa.Table:
 
 
 def _open_score_texts(score_request: Score) -> TextStream:
-    from audit_pipeline.fetch.formats import open_texts, stream_from_texts  # noqa: PLC0415
+    from audit_pipeline.readers.formats import open_texts, stream_from_texts  # noqa: PLC0415
     from audit_pipeline.scoring.file import GROUP  # noqa: PLC0415
 
     if isinstance(score_request.texts, PathLike):
@@ -132,7 +132,7 @@ def evaluate(asked: EvaluateOptions) -> AuditFindings:
     >>> found = evaluate(table, texts=texts, headline="min_k_plus_plus")
     """
     # `import corpus_audit` answers at once.
-    from audit_pipeline.operate.evaluate_file import evaluate_file  # noqa: PLC0415
+    from audit_pipeline.pipeline.evaluate_file import evaluate_file  # noqa: PLC0415
     from audit_pipeline.report.page import read_conclusions  # noqa: PLC0415
     from audit_pipeline.warehouse.query import read_latest_findings  # noqa: PLC0415
 

@@ -21,10 +21,10 @@ from profiles import load_profile
 from quick import empty_pictures, few_detectors
 from tiny_models import forward_of, save_model, single_threaded, tokenized
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
-from audit_pipeline.operate.dagster.instance import DAGSTER_YAML
+from audit_pipeline.pipeline.dagster.instance import DAGSTER_YAML
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 ROOT = Path(__file__).parent.parent

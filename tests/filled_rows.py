@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import EXAMPLES, SCORES
-from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.table import Table
+from audit_pipeline.store.files import table_from_rows
+from audit_pipeline.tables import EXAMPLES, SCORES
+from audit_pipeline.tables.table import Table
 
 _EMPTY = {pa.string(): "", pa.int64(): 0, pa.int32(): 0, pa.int8(): 0, pa.float64(): 0.0, pa.bool_(): False}
 

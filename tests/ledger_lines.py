@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import DOCUMENTS, TABLES, Table
-from audit_pipeline.catalogue.files import read_parquet
-from audit_pipeline.catalogue.integrity import file_sha256
-from audit_pipeline.catalogue.ledger import START, LineageStep, format_line, list_segments, parse_lines, read_ledger
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.store import store
+from audit_pipeline.store.files import read_parquet
+from audit_pipeline.store.integrity import file_sha256
+from audit_pipeline.store.ledger import START, LineageStep, format_line, list_segments, parse_lines, read_ledger
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import DOCUMENTS, TABLES, Table
 from audit_pipeline.warehouse.given_rows import build_lineage_row
 
 Fields = Mapping[str, Any]

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from made_spreadsheets import write_sheets
 from pyarrow import feather
 
-from audit_pipeline.fetch.formats import suffix_of
+from audit_pipeline.readers.formats import suffix_of
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 

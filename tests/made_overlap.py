@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP
-from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.ledger import LineageStep
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.store import store
+from audit_pipeline.store.files import table_from_rows
+from audit_pipeline.store.ledger import LineageStep
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import CORPUS_OVERLAP
 
 FOUND: Mapping[str, Any] = {
     **{"verdict": "found", "covered": 1.0, "covered_by_copies": 1.0, "longest": 60, "found_runs": 48},

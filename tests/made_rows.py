@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import Table
-from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.table import Column
+from audit_pipeline.store.files import table_from_rows
+from audit_pipeline.tables import Table
+from audit_pipeline.tables.table import Column
 
 _MOMENT = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 

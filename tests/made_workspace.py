@@ -29,20 +29,20 @@ from assets import stages
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
-from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.ledger import LineageStep
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
-from audit_pipeline.operate.dagster import partitions
-from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split
-from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
-from audit_pipeline.operate.stages.scores import SCORES_VERSION, run_tokens, score_pair
+from audit_pipeline.pipeline.dagster import partitions
+from audit_pipeline.pipeline.stages.benchmarks import SPLIT_VERSION, assess_split
+from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
+from audit_pipeline.pipeline.stages.scores import SCORES_VERSION, run_tokens, score_pair
 from audit_pipeline.sources import release_notes
 from audit_pipeline.sources.base import Document, Harvest, MissingPart
 from audit_pipeline.sources.config import all_sources, load_source_settings
 from audit_pipeline.sources.store import refresh
+from audit_pipeline.store.ledger import LineageStep
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import Pair
 from audit_pipeline.token_statistics import loading
 
 SOURCE = release_notes.NAME

@@ -34,49 +34,38 @@ def only(*packages: str) -> set[str]:
     return {f"audit_pipeline.{name}" for name in packages}
 
 
-# Who stands behind the wall -> what it must not import.
+# Package -> what it must not import.
 WALLS = {
-    "asking": {
-        *only("operate", "warehouse", "report", "scoring", "token_statistics", "sources", "connectors"),
-        *TORCH,
-        "dagster",
-    },
-    "catalogue": {*ours_but("errors", "catalogue"), *TORCH, "dagster"},
-    "metrics": {*ours_but("errors", "catalogue", "metrics"), *TORCH, "dagster"},
+    "store": {*ours_but("errors", "store", "tables"), *TORCH, "dagster"},
+    "tables": {*ours_but("errors", "store", "tables"), *TORCH, "dagster"},
+    "readers": {*ours_but("errors", "store", "tables", "readers", "config"), *TORCH, "dagster"},
+    "readers.whole_files": {*ours_but("errors", "readers"), *TORCH, "dagster"},
+    "sources": {*only("warehouse", "report", "pipeline"), *TORCH, "dagster"},
+    "benchmarks": {*only("sources.books", "sources.patents", "sources.wikipedia", "pipeline"), "dagster"},
+    "splits": {*ours_but("errors", "store", "tables", "statistics", "splits"), *TORCH, "dagster"},
+    "models": {*only("token_statistics", "extras", "scoring", "pipeline", "warehouse", "report"), "dagster"},
+    "token_statistics": {*only("extras", "scoring", "pipeline", "warehouse", "report", "detectors"), "dagster"},
     "detectors": {
-        *only("sources", "connectors", "models", "scoring", "warehouse", "report", "operate"),
+        *only("sources", "models", "scoring", "warehouse", "report", "pipeline", "extras"),
         *TORCH,
         "dagster",
     },
-    "endpoints": {
-        *only("operate", "warehouse", "report", "scoring", "detectors", "sources", "connectors", "benchmarks"),
+    "scoring": {*only("pipeline", "warehouse", "report"), "dagster"},
+    "statistics": {*ours_but("errors", "store", "tables", "readers", "splits", "statistics"), *TORCH, "dagster"},
+    "warehouse": {*only("sources", "report", "pipeline", "extras"), *TORCH, "dagster"},
+    "report": {*only("sources", "pipeline"), *TORCH, "dagster"},
+    "extras.extraction": {*only("warehouse", "scoring"), "dagster"},
+    "extras.servers": {
+        *only("pipeline", "warehouse", "report", "scoring", "detectors", "sources", "benchmarks"),
         *TORCH,
         "dagster",
     },
-    "extraction": {*only("operate", "warehouse", "report", "scoring", "benchmarks"), "dagster"},
-    "cluster": {*ours_but("errors", "catalogue", "fetch", "models", "token_statistics", "cluster"), *TORCH, "dagster"},
-    "handing_on": {
-        *ours_but("errors", "catalogue", "fetch", "metrics", "benchmarks", "handing_on"),
+    "extras.ray": {
+        *ours_but("errors", "store", "tables", "readers", "models", "token_statistics", "extras"),
         *TORCH,
         "dagster",
     },
-    "models": {
-        *only("token_statistics", "endpoints", "cluster", "controls", "scoring", "operate", "warehouse", "report"),
-        "dagster",
-    },
-    "token_statistics": {
-        *only("endpoints", "cluster", "scoring", "extraction", "operate", "warehouse", "report", "detectors"),
-        "dagster",
-    },
-    "scoring": {"audit_pipeline.operate", "audit_pipeline.warehouse", "audit_pipeline.report", "dagster"},
-    "separability": {*ours_but("errors", "catalogue", "metrics", "separability"), *TORCH, "dagster"},
-    "evidence": {*ours_but("errors", "catalogue", "fetch", "metrics", "separability", "evidence"), *TORCH, "dagster"},
-    "benchmarks": {*only("sources", "connectors", "controls")},
-    "sources": {*only("connectors", "warehouse", "report", "operate")},
-    "unlearning": {*only("operate", "warehouse", "report", "scoring", "sources", "connectors"), *TORCH, "dagster"},
-    "whole_files": {*ours_but("errors", "whole_files"), *TORCH, "dagster"},
-    "warehouse": {*only("connectors", "report", "operate"), *TORCH, "dagster"},
-    "report": {*only("connectors", "sources", "operate"), *TORCH, "dagster"},
+    "extras.unlearning": {*only("pipeline", "warehouse", "report", "scoring", "sources"), *TORCH, "dagster"},
 }
 
 
@@ -120,30 +109,31 @@ def offences(modules: list[Path], forbidden: set[str]) -> set[tuple[str, str]]:
     }
 
 
-def behind(package: str) -> list[Path]:
-    return [path for path in MODULES if path.parts[:2] == ("audit_pipeline", package)]
+def modules_of(package: str) -> list[Path]:
+    within = ("audit_pipeline", *package.split("."))
+    return [path for path in MODULES if path.parts[: len(within)] == within]
 
 
 def test_the_rule_sees_every_form_of_import() -> None:
-    source = "import dagster as d\nfrom dagster.core import x\ndef f():\n    from ..operate import removal\n"
+    source = "import dagster as d\nfrom dagster.core import x\ndef f():\n    from ..pipeline import removal\n"
     names = set(imported(ast.parse(source), Path("audit_pipeline/detectors/loss.py")))
-    assert {"dagster", "dagster.core", "audit_pipeline.operate", "audit_pipeline.operate.removal"} <= names
+    assert {"dagster", "dagster.core", "audit_pipeline.pipeline", "audit_pipeline.pipeline.removal"} <= names
 
 
-def test_every_wall_stands_before_something() -> None:
-    assert all(behind(package) for package in WALLS)
+def test_every_package_with_a_wall_exists() -> None:
+    assert all(modules_of(package) for package in WALLS)
 
 
-def test_nobody_climbs_a_wall() -> None:
-    found = {offence for package, forbidden in WALLS.items() for offence in offences(behind(package), forbidden)}
+def test_no_package_imports_what_it_must_not() -> None:
+    found = {offence for package, forbidden in WALLS.items() for offence in offences(modules_of(package), forbidden)}
     assert sorted(found) == []
 
 
 def test_no_files_of_back_ends_import_each_other_in_a_circle() -> None:
     """Imports within functions and those for types alone count as well."""
     known = {module_name(path): path for path in MODULES}
-    rooms = ("models", "token_statistics", "endpoints", "cluster")
-    files = {module_name(path): path for room in rooms for path in behind(room)}
+    rooms = ("models", "token_statistics", "extras.servers", "extras.ray")
+    files = {module_name(path): path for room in rooms for path in modules_of(room)}
     graph = {
         name: {one for one in imported(parse(path), path) if one in known} - {name} for name, path in files.items()
     }
@@ -154,24 +144,24 @@ def test_only_what_operates_imports_dagster() -> None:
     elsewhere = [
         path
         for path in MODULES
-        if path.parts[0] not in {"assets", "corpus_audit"} and path.parts[1] not in {"operate", "cli"}
+        if path.parts[0] not in {"assets", "corpus_audit"} and path.parts[1] not in {"pipeline", "cli"}
     ]
     elsewhere.remove(Path("audit_pipeline/definitions.py"))
-    assert offences(elsewhere, {"dagster", "assets", "audit_pipeline.operate.dagster"}) == set()
+    assert offences(elsewhere, {"dagster", "assets", "audit_pipeline.pipeline.dagster"}) == set()
 
 
 def test_ray_is_imported_in_one_module() -> None:
-    assert {module for module, _ in offences(MODULES, {"ray"})} == {"cluster.ray_backend"}
+    assert {module for module, _ in offences(MODULES, {"ray"})} == {"extras.ray.ray_backend"}
 
 
 def test_one_client_asks_model_servers() -> None:
-    asking = [module for module in MODULES if module.parts[1] in {"asking", "endpoints"}]
-    assert {module for module, _ in offences(asking, {"httpx2", "requests"})} == {"endpoints.client"}
+    asking = [*modules_of("extras.chat"), *modules_of("extras.servers")]
+    assert {module for module, _ in offences(asking, {"httpx2", "requests"})} == {"extras.servers.client"}
 
 
 def test_where_a_model_is_run_is_asked_of_its_host_outside_the_rooms_of_back_ends() -> None:
-    """An entry's endpoint is a matter of models/ and endpoints/: others ask ``entry.host``, which each back end is."""
-    others = [module for module in MODULES if module.parts[1] not in {"models", "endpoints"}]
+    """An entry's endpoint is a matter of models/ and extras/servers/: others ask ``entry.host``."""
+    others = [module for module in MODULES if module not in {*modules_of("models"), *modules_of("extras.servers")}]
     asked = {
         f"{module}:{node.lineno}"
         for module in others
@@ -194,28 +184,41 @@ DECIDES = re.compile(
 )
 
 
-# What can wait until it is needed (docs/design.md) -> the modules that may import it.
+# Package of extras -> the modules of the core that import it by name; its stage is found by its place.
 DOORS = {
-    "asking": {
-        *("cli.ask", "operate.dagster.partitions", "operate.stages.asking", "operate.whole_configuration"),
+    "chat": {"cli.ask", "pipeline.dagster.partitions", "pipeline.whole_configuration"},
+    "controls": {
+        *("cli.audit", "pipeline.dagster.audit", "pipeline.dagster.partitions", "pipeline.situation"),
+        *("pipeline.stages.documents", "pipeline.whole_configuration"),
     },
-    "connectors": set(),
-    "handing_on": {"cli.listing"},
-    "cluster.ray_backend": {"scoring.backends"},
+    "corpora": {
+        *("cli.corpora", "cli.scoring", "pipeline.dagster.partitions", "pipeline.seen_models"),
+        *("pipeline.stages.frequencies", "pipeline.whole_configuration", "scoring.needs.frequencies"),
+    },
+    "evidence_packs": {"cli.exhibit"},
+    "extraction": {
+        *("benchmarks.settings", "cli.check", "cli.controls", "cli.extraction", "cli.extraction_output"),
+        *("pipeline.dagster.audit", "report.document_answers", "report.sections"),
+    },
+    "maintenance": {"cli.upkeep", "pipeline.dagster.forgetting", "pipeline.dagster.health", "pipeline.dagster.sensors"},
+    "ray": {"pipeline.dagster.resources", "pipeline.options", "scoring.backends"},
+    "servers": {
+        *("cli.ask", "cli.output", "cli.shared", "pipeline.dagster.audit", "pipeline.dagster.resources"),
+        *("pipeline.dagster.retries", "pipeline.dagster.run", "pipeline.dagster.tags", "pipeline.dagster.weekly"),
+        *("pipeline.options", "pipeline.requests", "pipeline.stages.scores", "scoring.backends"),
+    },
     "unlearning": {"cli.conclusions", "report.html", "report.page", "report.sections"},
-    "operate.alerts": {"operate.dagster.sensors"},
 }
 
 
-@pytest.mark.parametrize("package", DOORS)
-def test_what_can_wait_is_entered_through_its_doors_alone(package: str) -> None:
-    inside = f"audit_pipeline.{package}"
-    outside = [path for path in MODULES if not f"{module_name(path)}.".startswith(f"{inside}.")]
-    assert {module for module, _ in offences(outside, {inside})} == DOORS[package]
+@pytest.mark.parametrize("package", [path.name for path in sorted((PACKAGE / "extras").iterdir()) if path.is_dir()])
+def test_the_core_imports_extras_through_these_doors_alone(package: str) -> None:
+    core = [path for path in MODULES if path.parts[:2] != ("audit_pipeline", "extras")]
+    assert {module for module, _ in offences(core, {f"audit_pipeline.extras.{package}"})} == DOORS[package]
 
 
 def test_what_is_up_to_date_is_what_the_plan_says() -> None:
-    """Whoever tells it asks the one rule (operate/freshness.py) and compares nothing."""
+    """Whoever tells it asks the one rule (pipeline/freshness.py) and compares nothing."""
     by_themselves = {
         (module.as_posix(), node.name)
         for module in MODULES
@@ -231,9 +234,9 @@ def calls_in(node: ast.AST) -> Iterator[ast.Call]:
 
 
 def test_the_rule_of_freshness_reads_nothing() -> None:
-    path = Path("audit_pipeline/operate/freshness.py")
+    path = Path("audit_pipeline/pipeline/freshness.py")
     ours = {found for found in imported(parse(path), path) if found.startswith("audit_pipeline") and "." in found}
-    allowed = tuple(only("catalogue.contracts", "catalogue.ledger", "operate.stage"))
+    allowed = tuple(only("tables", "store.ledger", "pipeline.stage"))
     assert {found for found in ours if not found.startswith(allowed)} == set()
 
 
@@ -242,13 +245,13 @@ def test_the_root_holds_three_modules() -> None:
 
 
 def test_pure_packages_load_no_heavy_library_at_run_time() -> None:
-    pure = ("catalogue", "metrics", "detectors", "separability", "evidence")
-    names = sorted(module_name(path) for package in pure for path in behind(package))
+    pure = ("store", "statistics", "detectors", "splits", "statistics")
+    names = sorted(module_name(path) for package in pure for path in modules_of(package))
     assert loaded_by(f"import importlib\nfor name in {names!r}: importlib.import_module(name)") == "[]"
 
 
 def test_an_audit_loads_torch_only_where_a_model_is_run() -> None:
-    code = "import audit_pipeline.operate.dagster.audit\nfrom audit_pipeline.definitions import defs\ndefs()"
+    code = "import audit_pipeline.pipeline.dagster.audit\nfrom audit_pipeline.definitions import defs\ndefs()"
     assert loaded_by(code) == "['dagster']"
 
 
@@ -271,7 +274,7 @@ MOST_LINES_OF_AN_ASSET = 25
 
 
 def test_no_asset_computes_so_none_is_long() -> None:
-    """Assets are wiring: what they wire together is computed in operate/stages/ and the packages that it calls."""
+    """Assets are wiring: what they wire together is computed in pipeline/stages/ and the packages that it calls."""
     long = {
         (module.stem, node.name)
         for module in MODULES
@@ -295,7 +298,7 @@ DATA_FOLDERS = {
 
 
 def test_paths_under_data_are_built_in_one_module() -> None:
-    elsewhere = [module for module in MODULES if module != Path("audit_pipeline/catalogue/paths.py")]
+    elsewhere = [module for module in MODULES if module != Path("audit_pipeline/store/paths.py")]
     built = [
         f"{module}:{node.lineno}: {node.value!r}"
         for module in elsewhere

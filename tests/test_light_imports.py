@@ -17,7 +17,7 @@ PARSERS = (
 COUNTING = ("matplotlib", "pandas", "scipy.special", "scipy.stats", "sklearn", "torch", "transformers")
 EVERYTHING = """\
 import {module}
-from audit_pipeline.operate.whole_configuration import load_configuration
+from audit_pipeline.pipeline.whole_configuration import load_configuration
 from audit_pipeline.sources.config import all_sources
 assert load_configuration().problems == (), load_configuration().problems
 assert {{"books", "patents", "wikipedia"}} <= set(all_sources())
@@ -63,18 +63,18 @@ def test_definitions_with_every_source_load_no_parser_and_nothing_heavy() -> Non
 
 
 def test_the_warehouse_loads_no_parser_and_no_client() -> None:
-    code = EVERYTHING.format(module="audit_pipeline.operate.stages.warehouse")
+    code = EVERYTHING.format(module="audit_pipeline.pipeline.stages.warehouse")
     assert loaded(code, *PARSERS, "torch", "dagster") == []
 
 
 def test_torch_is_not_loaded_to_tell_a_fault_that_may_pass() -> None:
-    code = "from audit_pipeline.operate.dagster.retries import is_transient\nassert is_transient(TimeoutError())"
+    code = "from audit_pipeline.pipeline.dagster.retries import is_transient\nassert is_transient(TimeoutError())"
     assert loaded(code, "torch") == []
 
 
 def test_torch_is_not_loaded_to_ask_an_endpoint() -> None:
     code = (
-        "import audit_pipeline.endpoints.backend\nimport audit_pipeline.endpoints.probe\n"
+        "import audit_pipeline.extras.servers.backend\nimport audit_pipeline.extras.servers.probe\n"
         "import audit_pipeline.scoring.backends\nimport audit_pipeline.token_statistics.run"
     )
     assert loaded(code, "torch", "transformers") == []

@@ -16,11 +16,11 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from audit_pipeline.catalogue.contracts import KINDS
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import KINDS
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowResult
 from audit_pipeline.token_statistics.tokens import EncodedText, encode, iterate_batches, window_and_stride, windows_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.files import Columns, read_table
+from audit_pipeline.store.files import Columns, read_table
 
 
 def read_all(folder: Path, columns: Columns) -> pa.Table:

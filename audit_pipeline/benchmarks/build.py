@@ -18,14 +18,14 @@ from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.row_settings import RowsSettings
 from audit_pipeline.benchmarks.rows_origin import find_local_file, find_local_path
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
-from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, digest
-from audit_pipeline.catalogue.files import open_parquet, write_json
-from audit_pipeline.catalogue.integrity import FileIdentity, file_identity
-from audit_pipeline.catalogue.ledger import LineageStep, is_latest_file_whole
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.store import read_documents, read_documents_version
 from audit_pipeline.errors import DataError
+from audit_pipeline.store import store
+from audit_pipeline.store.files import open_parquet, write_json
+from audit_pipeline.store.integrity import FileIdentity, file_identity
+from audit_pipeline.store.ledger import LineageStep, is_latest_file_whole
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.store import read_documents, read_documents_version
+from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, digest
 
 MAX_NAMED = 20
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, FamilySettings
 from audit_pipeline.benchmarks.splits import Placed, split_groups
 from audit_pipeline.benchmarks.words import word_unit
-from audit_pipeline.catalogue.contracts import EXAMPLES, Split, example_id
-from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.store import compute_documents_version
-from audit_pipeline.fetch.rows import Skipped
+from audit_pipeline.readers.rows import Skipped
+from audit_pipeline.store.files import table_from_rows
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.store import compute_documents_version
+from audit_pipeline.tables import EXAMPLES, Split, example_id
 
 MATCHED = "matched"
 """The note, and so the key of the manifest, of sides that were chosen to be hard to tell apart without a model."""

@@ -12,7 +12,12 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.builder_interface import MATCHED
 from audit_pipeline.benchmarks.rows import parse_name
-from audit_pipeline.catalogue.contracts import (
+from audit_pipeline.detectors import combined, dc_pdd, infilling
+from audit_pipeline.errors import DataError, NotApplicableError
+from audit_pipeline.store.files import read_json
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.store import read
+from audit_pipeline.tables import (
     EXAMPLES,
     build_model_inputs,
     canonical_json,
@@ -20,11 +25,6 @@ from audit_pipeline.catalogue.contracts import (
     digest_of_items,
     text_sha256,
 )
-from audit_pipeline.catalogue.files import read_json
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.store import read
-from audit_pipeline.detectors import combined, dc_pdd, infilling
-from audit_pipeline.errors import DataError, NotApplicableError
 
 if TYPE_CHECKING:
     from audit_pipeline.detectors.detector import Settings
@@ -98,7 +98,7 @@ class BuiltBenchmark:
 
     @property
     def design(self) -> str:
-        """How members and non-members came about (metrics/claims.py)."""
+        """How members and non-members came about (statistics/claims.py)."""
         return str(self.manifest["design"])
 
     @property

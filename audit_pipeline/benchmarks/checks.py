@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.benchmarks.words import word_unit
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
-from audit_pipeline.separability.shared_text import SHINGLE_WORDS, find_near_pairs
+from audit_pipeline.splits.shared_text import SHINGLE_WORDS, find_near_pairs
+from audit_pipeline.tables import MEMBER, NON_MEMBER
 
 MAX_OFFENDERS = 20
 

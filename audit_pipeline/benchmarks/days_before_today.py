@@ -13,9 +13,9 @@ from datetime import UTC, date, datetime
 
 from dateutil.relativedelta import relativedelta
 
-from audit_pipeline.catalogue.files import read_json, write_json
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
+from audit_pipeline.store.files import read_json, write_json
+from audit_pipeline.store.paths import DataPaths
 
 ACCEPTED = "a date (2025-01-31), or words: today, 90 days before today, 1 week before today, 6 months before today"
 

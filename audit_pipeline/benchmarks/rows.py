@@ -17,12 +17,12 @@ from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSett
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, Split, digest, text_sha256
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.labels import shorten_spelling
-from audit_pipeline.fetch.rows import Row, RowFile, Skipped, UnusableRowError, column_names, day_of, text_problem
-from audit_pipeline.separability.shared_text import find_texts_on_both_sides
+from audit_pipeline.readers.labels import shorten_spelling
+from audit_pipeline.readers.rows import Row, RowFile, Skipped, UnusableRowError, column_names, day_of, text_problem
+from audit_pipeline.splits.shared_text import find_texts_on_both_sides
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import MEMBER, NON_MEMBER, Split, digest, text_sha256
 
 _LONGEST_NAME = 200
 

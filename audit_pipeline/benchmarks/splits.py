@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from audit_pipeline.catalogue.contracts import Split, digest
+from audit_pipeline.tables import Split, digest
 
 
 def even_quotas(sizes: Mapping[str, int], total: int) -> dict[str, int]:

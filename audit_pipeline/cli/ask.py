@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.asking.defaults import DRAWS, PASSAGES
-from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.options import EXISTING, GO_ON, TEXT_COLUMN, command, option
 from audit_pipeline.cli.shared import get_writable_paths, publish
-from audit_pipeline.operate.console import (
+from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
+from audit_pipeline.pipeline.console import (
     Columns,
     Row,
     report_slow_work,
@@ -24,15 +23,16 @@ from audit_pipeline.operate.console import (
     tell_progress,
     tell_skipped,
 )
-from audit_pipeline.operate.options import FILE, NAMES
+from audit_pipeline.pipeline.options import FILE, NAMES
 from audit_pipeline.report.number_format import format_thousands, percent, probability
+from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
 if TYPE_CHECKING:
-    from audit_pipeline.asking.config import ChatModel
-    from audit_pipeline.asking.ladder import AskRequest
-    from audit_pipeline.asking.outputs import HandedOutput
-    from audit_pipeline.endpoints.budget import Budget
-    from audit_pipeline.operate.stages.asking import AskedTexts, AskPlan, AskReport
+    from audit_pipeline.extras.chat.config import ChatModel
+    from audit_pipeline.extras.chat.ladder import AskRequest
+    from audit_pipeline.extras.chat.outputs import HandedOutput
+    from audit_pipeline.extras.chat.stage import AskedTexts, AskPlan, AskReport
+    from audit_pipeline.extras.servers.budget import Budget
 
 _OUTCOMES = ("requests", "answered", "refused", "filtered", "cut", "empty")
 _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
@@ -116,8 +116,8 @@ def ask(
         raise click.UsageError("a benchmark says itself which documents are held out: leave --held-out out")
     if outputs is not None and (dry_run or rungs or headline):
         raise click.UsageError("with --outputs nothing is asked: leave out what says how, and --dry-run")
-    from audit_pipeline.operate.stages.asking import ask_pair, find_missing_requests, plan_by_names
-    from audit_pipeline.operate.stages.asking import read_texts_of_benchmark as read_benchmark
+    from audit_pipeline.extras.chat.stage import ask_pair, find_missing_requests, plan_by_names
+    from audit_pipeline.extras.chat.stage import read_texts_of_benchmark as read_benchmark
 
     paths = DataPaths.from_environment() if dry_run else get_writable_paths()
     asked = _read_files(texts, held_out, name, text_column, paths) if texts else read_benchmark(str(benchmark), paths)
@@ -127,10 +127,10 @@ def ask(
         reports = _measure_outputs(outputs, asked, model, paths, run_id, keeps_text=keeps_text)
         _show_and_publish(reports, paths, keeps_text)
         return
-    from audit_pipeline.asking.chat_client import open_budget
-    from audit_pipeline.asking.config import load_chat_models
-    from audit_pipeline.asking.ladder import LADDER
-    from audit_pipeline.endpoints.budget import Limits
+    from audit_pipeline.extras.chat.chat_client import open_budget
+    from audit_pipeline.extras.chat.config import load_chat_models
+    from audit_pipeline.extras.chat.ladder import LADDER
+    from audit_pipeline.extras.servers.budget import Limits
 
     entry = load_chat_models().named(model)
     plan = plan_by_names(asked, entry, paths, rungs=rungs or LADDER, headline=headline, draws=draws, passages=passages)
@@ -159,8 +159,8 @@ def _measure_outputs(
     file: Path, texts: AskedTexts, model: str, paths: DataPaths, run_id: str, *, keeps_text: bool
 ) -> list[AskReport]:
     """Measure what others asked already, of each model that the rows name, else of ``model``."""
-    from audit_pipeline.asking.outputs import read_outputs
-    from audit_pipeline.operate.stages.asking import keep_outputs
+    from audit_pipeline.extras.chat.outputs import read_outputs
+    from audit_pipeline.extras.chat.stage import keep_outputs
 
     read = read_outputs(file, texts.documents)
     tell_skipped(read.skipped.first, read.skipped.count)
@@ -173,8 +173,8 @@ def _measure_outputs(
 def _read_files(
     texts: tuple[Path, ...], held_out: tuple[Path, ...], name: str, text_column: str | None, paths: DataPaths
 ) -> AskedTexts:
-    from audit_pipeline.operate.own_files import OwnFiles, explain_unused_parts, inspect_own_files
-    from audit_pipeline.operate.stages.asking import read_texts_of_files
+    from audit_pipeline.extras.chat.stage import read_texts_of_files
+    from audit_pipeline.pipeline.own_files import OwnFiles, explain_unused_parts, inspect_own_files
 
     with report_slow_work("reading") as report:
         report("the files")
@@ -186,8 +186,8 @@ def _read_files(
 
 def _say_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) -> None:
     """Say what would be sent, to whom, and what it would cost at most."""
-    from audit_pipeline.asking.chat_client import estimate
-    from audit_pipeline.asking.run import prepare
+    from audit_pipeline.extras.chat.chat_client import estimate
+    from audit_pipeline.extras.chat.run import prepare
 
     sides = Counter(document.side for document in plan.texts.documents)
     most = estimate(entry, (prepare(entry, request) for request in missing))

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audit_output import audit_pairs, show_audit_outcome
 from audit_pipeline.cli.options import DETAILS, MODEL, PASSES_KEPT, command, fields, note_state, option
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
 from audit_pipeline.cli.shared import tell_problems
 from audit_pipeline.errors import AuditError
-from audit_pipeline.operate.console import Columns, Row, is_json_output, say, show_table, tell
-from audit_pipeline.operate.options import BENCHMARK, AuditOptions
-from audit_pipeline.operate.requests import audit_request
+from audit_pipeline.pipeline.console import Columns, Row, is_json_output, say, show_table, tell
+from audit_pipeline.pipeline.options import BENCHMARK, AuditOptions
+from audit_pipeline.pipeline.requests import audit_request
 from audit_pipeline.report.number_format import format_thousands
+from audit_pipeline.store.paths import DataPaths
 
 if TYPE_CHECKING:
     from audit_pipeline.models.tokenized_model import TokenizedModel
-    from audit_pipeline.operate.freshness import Step
+    from audit_pipeline.pipeline.freshness import Step
     from audit_pipeline.token_statistics.cached_texts import Plan
 
 
@@ -76,9 +76,9 @@ def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
     entry, specs = request.model, request.benchmarks
     tell_problems(request.problems)
 
-    from audit_pipeline.controls.versions import read_trained_version
+    from audit_pipeline.extras.controls.versions import read_trained_version
     from audit_pipeline.models.tokenized_model import load_tokenizer
-    from audit_pipeline.operate.dagster.audit import plan_dry_run
+    from audit_pipeline.pipeline.dagster.audit import plan_dry_run
 
     paths = DataPaths.from_environment()
     is_untrained = entry.control is not None and read_trained_version(entry.control.name, paths) is None
@@ -155,8 +155,8 @@ def _build_step_row(step: Step, paths: DataPaths) -> Row:
     from audit_pipeline.benchmarks.config import load_benchmarks
     from audit_pipeline.benchmarks.row_settings import RowsSettings
     from audit_pipeline.benchmarks.rows_origin import format_origin
-    from audit_pipeline.operate.stages.benchmarks import BENCHMARK_STAGE
-    from audit_pipeline.operate.stages.documents import DOCUMENTS_STAGE
+    from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
+    from audit_pipeline.pipeline.stages.documents import DOCUMENTS_STAGE
     from audit_pipeline.sources.config import all_sources
 
     row = {"step": step.stage.name, "what": step.partition, "because": step.because}
@@ -174,7 +174,7 @@ def _build_step_row(step: Step, paths: DataPaths) -> Row:
 
 def _count_fetched_documents(source: str, paths: DataPaths) -> int | None:
     """Count the fetched documents of a source; None where none were fetched."""
-    from audit_pipeline.catalogue.files import read_json
+    from audit_pipeline.store.files import read_json
 
     manifest = paths.source_manifest(source)
     return read_json(manifest)["documents"] if manifest.exists() else None

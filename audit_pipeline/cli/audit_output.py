@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.options import note_state
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, format_side_counts
 from audit_pipeline.cli.shared import load_dagster_definitions, publish, tell_problems
-from audit_pipeline.operate.console import (
+from audit_pipeline.pipeline.console import (
     Columns,
     Row,
     escape_control_characters,
@@ -21,9 +20,10 @@ from audit_pipeline.operate.console import (
     tell_step,
     tell_unless_quiet,
 )
-from audit_pipeline.operate.options import AuditOptions
-from audit_pipeline.operate.requests import AuditOutcome, audit_request, run_audit
+from audit_pipeline.pipeline.options import AuditOptions
+from audit_pipeline.pipeline.requests import AuditOutcome, audit_request, run_audit
 from audit_pipeline.report.number_format import estimate, interval, probability, signed
+from audit_pipeline.store.paths import DataPaths
 
 _NAMED = 5
 
@@ -102,8 +102,8 @@ def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
 
 def _format_level_line(answer: Mapping[str, Any]) -> str:
     """The claim level, and what the blind control makes of the same texts."""
-    from audit_pipeline.metrics.claims import format_claim_level
     from audit_pipeline.report.number_format import percent
+    from audit_pipeline.statistics.claims import format_claim_level
 
     level = format_claim_level(answer["claim_level"], answer["claim_stated_by"]) if answer["claim_level"] else None
     blind, rate = answer["blind"], answer["blind_tpr_at_5_fpr"]
@@ -160,7 +160,7 @@ def _tell_outcome(outcome: AuditOutcome) -> None:
 
 def publish_outcomes(outcomes: Sequence[AuditOutcome]) -> None:
     """Rebuild warehouse and report once, where they do not show what these audits came to."""
-    from audit_pipeline.operate.publication import explain_unpublished
+    from audit_pipeline.pipeline.publication import explain_unpublished
 
     paths = DataPaths.from_environment()
     if explain_unpublished([outcome.model.name for outcome in outcomes], paths) is not None:

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES
-from audit_pipeline.catalogue.paths import DataPaths, use_workspace
 from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_audit_outcome
 from audit_pipeline.cli.controls import pairs_of_control
 from audit_pipeline.cli.exhibit import AUTHORITY, seal_plans
@@ -36,7 +34,7 @@ from audit_pipeline.cli.options import (
 )
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
 from audit_pipeline.cli.shared import build_benchmarks, get_writable_paths, load_whole_configuration, tell_problems
-from audit_pipeline.operate.console import (
+from audit_pipeline.pipeline.console import (
     Columns,
     Row,
     escape_control_characters,
@@ -45,16 +43,18 @@ from audit_pipeline.operate.console import (
     say,
     show_table,
 )
-from audit_pipeline.operate.options import AuditOptions, RunOptions
-from audit_pipeline.operate.requests import AuditRequest
+from audit_pipeline.pipeline.options import AuditOptions, RunOptions
+from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.report.number_format import format_thousands
+from audit_pipeline.store.control_roles import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES
+from audit_pipeline.store.paths import DataPaths, use_workspace
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
-    from audit_pipeline.evidence.possible_conclusions import PassageSearch
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import TokenizedModel
-    from audit_pipeline.operate.own_files import Inventory, OwnWorkspace
+    from audit_pipeline.pipeline.own_files import Inventory, OwnWorkspace
+    from audit_pipeline.statistics.possible_conclusions import PassageSearch
 
 _NAMED = 20
 _TITLES = 10
@@ -83,7 +83,7 @@ _SIDES: Columns = (
 
 def _show_file_facts(inventory: Inventory) -> None:
     """Show what the files are, and which make no document."""
-    from audit_pipeline.operate.own_files import explain_unused_parts
+    from audit_pipeline.pipeline.own_files import explain_unused_parts
 
     show_table("sides", [asdict(facts) for facts in inventory.sides.values()], _SIDES)
     documents = [
@@ -112,7 +112,7 @@ def _say_possible_conclusions(
 ) -> None:
     """Say what can be concluded with these files, and what would make it stronger; ``control``: the line that runs the
     instrument check."""
-    from audit_pipeline.evidence.possible_conclusions import list_possible_conclusions
+    from audit_pipeline.statistics.possible_conclusions import list_possible_conclusions
 
     reach = list_possible_conclusions(inventory.known_beforehand, search)
     stronger = list(reach.stronger)
@@ -180,7 +180,7 @@ def check(
     if authority is not None and not seal:
         raise click.UsageError("--authority stamps the plan that --seal seals: give both")
     from audit_pipeline.models.tokenized_model import load_tokenizer
-    from audit_pipeline.operate.own_files import (
+    from audit_pipeline.pipeline.own_files import (
         OwnFiles,
         ensure_workspace,
         find_own_workspace,
@@ -241,10 +241,10 @@ def _say_workspace(workspace: OwnWorkspace, folder: Path) -> None:
 
 def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> PassageSearch:
     """Assess which of the audited documents are long enough to be searched, by the model's own tokens."""
-    from audit_pipeline.evidence.possible_conclusions import PassageSearch
-    from audit_pipeline.extraction.windows import encode_windows_at, explain_window_too_long
-    from audit_pipeline.operate.own_files import AUDITED
-    from audit_pipeline.operate.stages.extraction import USUAL
+    from audit_pipeline.extras.extraction.stage import USUAL
+    from audit_pipeline.extras.extraction.windows import encode_windows_at, explain_window_too_long
+    from audit_pipeline.pipeline.own_files import AUDITED
+    from audit_pipeline.statistics.possible_conclusions import PassageSearch
 
     lengths, documents = USUAL.lengths, inventory.documents_of_side(AUDITED)
     if (problem := explain_window_too_long(model, lengths)) is not None:
@@ -255,8 +255,8 @@ def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> Passa
 
 def _is_instrument_checked() -> bool | None:
     """Return whether the instrument check was run with the data in use; None where the configuration has none."""
-    from audit_pipeline.operate.situation import Situation
-    from audit_pipeline.operate.stages.evaluations import EVALUATIONS_STAGE
+    from audit_pipeline.pipeline.situation import Situation
+    from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_STAGE
 
     pairs = pairs_of_control(load_whole_configuration(), INSTRUMENT_CHECK)
     situation = Situation(DataPaths.from_environment())
@@ -276,10 +276,10 @@ def _prepare_and_say_work(
     tell_problems(config.problems)
     build_benchmarks(specs, paths)
 
-    from audit_pipeline.extraction.search import Search
-    from audit_pipeline.extraction.windows import explain_window_too_long
-    from audit_pipeline.operate.dagster.audit import plan_dry_run
-    from audit_pipeline.operate.stages.extraction import USUAL, documents_of
+    from audit_pipeline.extras.extraction.search import Search
+    from audit_pipeline.extras.extraction.stage import USUAL, documents_of
+    from audit_pipeline.extras.extraction.windows import explain_window_too_long
+    from audit_pipeline.pipeline.dagster.audit import plan_dry_run
     from audit_pipeline.token_statistics.cached_texts import Caches
 
     dry = plan_dry_run(AuditRequest(entry, specs), tokenized, paths)

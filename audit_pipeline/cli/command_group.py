@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 
 import click
 
-from audit_pipeline.catalogue.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 from audit_pipeline.cli import (
     ask,
     audit,
@@ -41,8 +40,9 @@ from audit_pipeline.errors import (
     is_full_disk,
     to_one_line,
 )
-from audit_pipeline.operate.console import end_step, escape_control_characters, say, tell
+from audit_pipeline.pipeline.console import end_step, escape_control_characters, say, tell
 from audit_pipeline.report.number_format import things
+from audit_pipeline.store.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 
 _NO_ROOM_BYTES = 1 << 20
 _STOPPING = frozenset({signal.SIGINT, signal.SIGTERM})

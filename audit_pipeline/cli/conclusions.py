@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.audit_output import say_conclusions, show_comparisons, tell_damaged_files
 from audit_pipeline.cli.options import BETWEEN_0_AND_1, FOLDER, PASSES_KEPT, command, fields, option
 from audit_pipeline.cli.shared import get_writable_paths, publish, resolve_built_benchmark, resolve_model_option
 from audit_pipeline.errors import DataError
-from audit_pipeline.evidence.evaluate_options import EvaluateOptions
-from audit_pipeline.operate.console import Columns, Row, escape_control_characters, say, show_table, tell, tell_skipped
-from audit_pipeline.operate.options import FILE
+from audit_pipeline.pipeline.console import Columns, Row, escape_control_characters, say, show_table, tell, tell_skipped
+from audit_pipeline.pipeline.options import FILE
 from audit_pipeline.report.number_format import DASH, estimate, format_thousands, interval, number
+from audit_pipeline.statistics.evaluate_options import EvaluateOptions
+from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
 if TYPE_CHECKING:
-    from audit_pipeline.evidence.power import PowerReport
-    from audit_pipeline.unlearning.measures import Finding
+    from audit_pipeline.extras.unlearning.measures import Finding
+    from audit_pipeline.statistics.power import PowerReport
 
 
 def _format_metric(name: str) -> str:
-    from audit_pipeline.metrics.roc import METRICS
+    from audit_pipeline.statistics.roc import METRICS
 
     return METRICS[name].label
 
@@ -47,7 +47,7 @@ def evaluate(
 
     No model is run: --scores names a table of scores, one row per text and detector.
     """
-    from audit_pipeline.operate.evaluate_file import evaluate_file
+    from audit_pipeline.pipeline.evaluate_file import evaluate_file
 
     done = evaluate_file(replace(options, no_text=options.no_text or not texts_are_quoted()))
     tell_skipped(done.given.skipped)
@@ -101,7 +101,7 @@ def power(
 
     It is computed from the scores of an audited model and benchmark, or for a given AUROC.
     """
-    from audit_pipeline.evidence.power import PowerGoal, power_report_from_auroc, power_report_from_scores
+    from audit_pipeline.statistics.power import PowerGoal, power_report_from_auroc, power_report_from_scores
 
     goal = PowerGoal(fpr, power, effect, held_out)
     if auroc is not None:
@@ -120,8 +120,8 @@ def power(
 def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tuple[str, str, list[float], list[float]]:
     """Read from the warehouse: benchmark, detector, and its mean scores by group of members and of non-members."""
     from audit_pipeline.config.hints import did_you_mean, resolve_partition
-    from audit_pipeline.evidence.evaluate_options import choose_headline_detector
     from audit_pipeline.report.page import read_named_headline
+    from audit_pipeline.statistics.evaluate_options import choose_headline_detector
     from audit_pipeline.warehouse.query import open_read_only
 
     with open_read_only(DataPaths.from_environment().warehouse) as connection:
@@ -162,7 +162,7 @@ def _show_power(report: PowerReport) -> None:
 
 
 def _format_unlearning_metric(metric: str) -> str:
-    from audit_pipeline.unlearning.measures import METRIC_IN_WORDS
+    from audit_pipeline.extras.unlearning.measures import METRIC_IN_WORDS
 
     return METRIC_IN_WORDS[metric]
 
@@ -199,9 +199,9 @@ def compare(
     run: audit every model on the texts first (corpus-audit audit). docs/unlearning.md explains the numbers.
     """
     from audit_pipeline.benchmarks.built_benchmark import read_built
+    from audit_pipeline.extras.unlearning import comparison as unlearning
+    from audit_pipeline.extras.unlearning.conclusion import conclude_unlearning
     from audit_pipeline.models.tokenized_model import load_tokenizer
-    from audit_pipeline.unlearning import comparison as unlearning
-    from audit_pipeline.unlearning.conclusion import conclude_unlearning
 
     paths = get_writable_paths()
     entries = [resolve_model_option(name) for name in (before, after, retrained) if name is not None]

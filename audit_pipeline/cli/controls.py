@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import distributions
 from typing import TYPE_CHECKING, Any
 
-from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audit_output import (
     audit_pairs,
     parse_row_parameters,
@@ -25,14 +23,16 @@ from audit_pipeline.cli.shared import (
     tell_problems,
 )
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.operate.console import Columns, say, show_table, tell, tell_step
-from audit_pipeline.operate.options import AuditOptions, DeviceOptions
-from audit_pipeline.operate.requests import AuditOutcome, AuditRequest
+from audit_pipeline.pipeline.console import Columns, say, show_table, tell, tell_step
+from audit_pipeline.pipeline.options import AuditOptions, DeviceOptions
+from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest
 from audit_pipeline.report.number_format import DASH, format_thousands, probability, yes_or_no
+from audit_pipeline.store.control_roles import INSTRUMENT_CHECK
+from audit_pipeline.store.paths import DataPaths
 
 if TYPE_CHECKING:
-    from audit_pipeline.catalogue.contracts import Pair
-    from audit_pipeline.operate.whole_configuration import Configuration
+    from audit_pipeline.pipeline.whole_configuration import Configuration
+    from audit_pipeline.tables import Pair
 
 MEMORISATION_CHECK = "memorisation_check"
 _BY_OCCURRENCES = """
@@ -82,7 +82,7 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
 
 def pairs_of_control(config: Configuration, name: str) -> list[Pair]:
     """Return each model of a control on each benchmark of it, as the configuration has them."""
-    from audit_pipeline.catalogue.contracts import Pair
+    from audit_pipeline.tables import Pair
 
     models = [model.name for model in config.models.values() if model.control and model.control.name == name]
     benchmarks = [spec.name for spec in config.benchmarks.values() if spec.control == name]
@@ -101,7 +101,7 @@ def study(name: str = argument()) -> None:
     paths = get_writable_paths()
 
     definitions = load_dagster_definitions()
-    from audit_pipeline.operate.dagster.audit import run_study_job as run_study
+    from audit_pipeline.pipeline.dagster.audit import run_study_job as run_study
 
     run_study(name, definitions, paths, tell_step)
     rows_shown = [
@@ -139,7 +139,7 @@ def show_instrument_checks(outcomes: Sequence[AuditOutcome]) -> None:
 
 def show_memorisation(outcomes: Sequence[AuditOutcome]) -> None:
     """Say how often a text is trained on until the model gives it word for word, where documents were searched."""
-    from audit_pipeline.metrics.claims import REPRODUCED_FROM
+    from audit_pipeline.statistics.claims import REPRODUCED_FROM
 
     for benchmark, models in _find_benchmarks(outcomes):
         found: dict[str, dict[int, float]] = {"exposed": {}, "twin": {}}
@@ -197,11 +197,11 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
     if not specs:
         tell(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}': it is left out")
     from audit_pipeline.benchmarks.settings import ExtractionSettings
+    from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE, search_options_from_settings
     from audit_pipeline.models.config import resolve_model
-    from audit_pipeline.operate.requests import plan_quickly
-    from audit_pipeline.operate.stages.benchmarks import BENCHMARK_STAGE
-    from audit_pipeline.operate.stages.documents import DOCUMENTS_STAGE
-    from audit_pipeline.operate.stages.extraction import EXTRACTION_STAGE, search_options_from_settings
+    from audit_pipeline.pipeline.requests import plan_quickly
+    from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
+    from audit_pipeline.pipeline.stages.documents import DOCUMENTS_STAGE
 
     stages = (DOCUMENTS_STAGE.name, BENCHMARK_STAGE.name, EXTRACTION_STAGE.name)
     entry, paths = resolve_model(model, config.models), DataPaths.from_environment()
@@ -212,7 +212,7 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
             tell_step(request.done_in_words)
             continue
         definitions = load_dagster_definitions()
-        from audit_pipeline.operate.dagster.audit import extract
+        from audit_pipeline.pipeline.dagster.audit import extract
 
         options = search_options_from_settings(spec.settings.extraction or ExtractionSettings())
         extract(request, options, definitions, paths, tell_step)
@@ -221,7 +221,7 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
 
 def show_famous_texts(outcome: AuditOutcome) -> None:
     """Show the answer, each text with its p-value, and how often its passage is in what is installed."""
-    from audit_pipeline.catalogue.store import read_documents
+    from audit_pipeline.store.store import read_documents
 
     [spec], paths = outcome.benchmarks, DataPaths.from_environment()
     differing = (spec.settings.extraction and spec.settings.extraction.near_verbatim) or 0
@@ -256,7 +256,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
 
 def count_installed_copies(passages: Sequence[str]) -> list[int]:
     """Count the licence files of installed packages that hold each passage, case and white space levelled."""
-    from audit_pipeline.separability.shared_text import normalise_text
+    from audit_pipeline.splits.shared_text import normalise_text
 
     files = [normalise_text(text) for text in _iterate_installed_licences()]
     return [sum(normalise_text(passage) in text for text in files) for passage in passages]

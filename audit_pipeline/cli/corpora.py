@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.audit_output import say_conclusions
 from audit_pipeline.cli.options import (
     BETWEEN_0_AND_1,
@@ -34,8 +33,7 @@ from audit_pipeline.cli.shared import (
     resolve_built_benchmark,
     resolve_model_option,
 )
-from audit_pipeline.evidence.shards import PERMUTATIONS, count_items_needed
-from audit_pipeline.operate.console import (
+from audit_pipeline.pipeline.console import (
     Columns,
     Row,
     is_json_output,
@@ -45,17 +43,19 @@ from audit_pipeline.operate.console import (
     tell_progress,
     tell_skipped,
 )
-from audit_pipeline.operate.options import FILE, RunOptions
+from audit_pipeline.pipeline.options import FILE, RunOptions
 from audit_pipeline.report.number_format import estimate, format_thousands, percent, probability
+from audit_pipeline.statistics.shards import PERMUTATIONS, count_items_needed
+from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from audit_pipeline.fetch.stream import TextStream
+    from audit_pipeline.extras.corpora.items import CorpusFindings, Item
+    from audit_pipeline.extras.corpora.results import MatchedResults
+    from audit_pipeline.extras.corpora.search import SearchProgress, SearchResult
     from audit_pipeline.models.tokenized_model import TokenizedModel
-    from audit_pipeline.overlap.items import CorpusFindings, Item
-    from audit_pipeline.overlap.results import MatchedResults
-    from audit_pipeline.overlap.search import SearchProgress, SearchResult
+    from audit_pipeline.readers.stream import TextStream
     from audit_pipeline.scoring.corpus_tests import CorpusTest
 
 _SHOWN_PASSAGES, _SHOWN_ITEMS = 10, 20
@@ -121,11 +121,11 @@ def overlap(
         raise click.UsageError("--out goes with --texts: what is found of a benchmark is kept in the data folder")
     import joblib
 
-    from audit_pipeline.catalogue.contracts import OVERLAP_SPANS
-    from audit_pipeline.catalogue.store import read
-    from audit_pipeline.operate.stages.overlap import search_benchmark
-    from audit_pipeline.overlap.rules import choose_rule
-    from audit_pipeline.overlap.shards import open_sharded_corpus
+    from audit_pipeline.extras.corpora.rules import choose_rule
+    from audit_pipeline.extras.corpora.shards import open_sharded_corpus
+    from audit_pipeline.extras.corpora.stage import search_benchmark
+    from audit_pipeline.store.store import read
+    from audit_pipeline.tables import OVERLAP_SPANS
 
     chosen = choose_rule(rule, words)
     opened = open_sharded_corpus(corpus, corpus_column, only)
@@ -151,10 +151,10 @@ def _search_file(
     file: Path, text_column: str | None, out: Path | None, search: Any, work: Mapping[str, Any], *, quoted: bool
 ) -> None:
     """Search the texts of a file; ``search`` are corpus and rule, ``work`` says how search_corpus works."""
-    from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP, OVERLAP_SPANS
-    from audit_pipeline.catalogue.files import write_table
-    from audit_pipeline.overlap.search import search_corpus
-    from audit_pipeline.overlap.tables import build_overlap_tables
+    from audit_pipeline.extras.corpora.search import search_corpus
+    from audit_pipeline.extras.corpora.tables import build_overlap_tables
+    from audit_pipeline.store.files import write_table
+    from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
 
     stream = _open_texts(file, text_column)
     rows = list(stream)
@@ -177,7 +177,7 @@ def _search_file(
 
 
 def _open_texts(file: Path, text_column: str | None) -> TextStream:
-    from audit_pipeline.fetch.formats import open_texts
+    from audit_pipeline.readers.formats import open_texts
 
     stream = open_texts(file, text_column)
     if stream.rows.note is not None:
@@ -186,8 +186,8 @@ def _open_texts(file: Path, text_column: str | None) -> TextStream:
 
 
 def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quoted: bool) -> None:
-    from audit_pipeline.catalogue.contracts import OVERLAP_SPANS
-    from audit_pipeline.operate.stages.overlap import describe_overlap
+    from audit_pipeline.extras.corpora.stage import describe_overlap
+    from audit_pipeline.tables import OVERLAP_SPANS
 
     rows = texts.to_pylist()
     hidden = set() if quoted else {column.name for column in OVERLAP_SPANS.columns if column.quotes_text}
@@ -238,10 +238,15 @@ def items(
     searched and no model is run: `overlap` and `audit` do that before. docs/overlap.md explains the words.
     """
     from audit_pipeline.benchmarks.built_benchmark import read_built
-    from audit_pipeline.catalogue.contracts import Pair
-    from audit_pipeline.catalogue.files import write_atomically
-    from audit_pipeline.overlap.items import choose_corpus, judge_items, read_corpus_findings, read_model_evidence
-    from audit_pipeline.overlap.results import list_clean_positions
+    from audit_pipeline.extras.corpora.items import (
+        choose_corpus,
+        judge_items,
+        read_corpus_findings,
+        read_model_evidence,
+    )
+    from audit_pipeline.extras.corpora.results import list_clean_positions
+    from audit_pipeline.store.files import write_atomically
+    from audit_pipeline.tables import Pair
 
     paths = DataPaths.from_environment()
     name = resolve_built_benchmark(benchmark, paths)
@@ -270,7 +275,7 @@ def items(
 
 def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, Any]) -> tuple[str, MatchedResults]:
     """Return the task's name and the results by item; what was taken, and what is left out, is reported."""
-    from audit_pipeline.overlap.results import match_results, read_results
+    from audit_pipeline.extras.corpora.results import match_results, read_results
 
     file = read_results(path)
     tell_skipped(file.skipped.first, file.skipped.count)
@@ -303,7 +308,7 @@ def _say_how_much_was_read(found: CorpusFindings) -> None:
 
 def _show_items(judged: Sequence[Item]) -> None:
     """Show the items that are not clean (the first of them), worst first, and the counts."""
-    from audit_pipeline.overlap.items import VERDICTS
+    from audit_pipeline.extras.corpora.items import VERDICTS
 
     counts = Counter(item.verdict for item in judged)
     shown = sorted(
@@ -320,8 +325,8 @@ def _show_items(judged: Sequence[Item]) -> None:
 
 
 def _show_accuracy(judged: Sequence[Item]) -> None:
-    from audit_pipeline.overlap.items import VERDICTS
-    from audit_pipeline.overlap.results import DIFFERENCE_CAVEAT, compare_accuracy, measure_accuracy
+    from audit_pipeline.extras.corpora.items import VERDICTS
+    from audit_pipeline.extras.corpora.results import DIFFERENCE_CAVEAT, compare_accuracy, measure_accuracy
 
     kinds = [("all", VERDICTS), *((verdict, (verdict,)) for verdict in VERDICTS)]
     rates = [{"items": name, **asdict(measure_accuracy(judged, *verdicts))} for name, verdicts in kinds]
@@ -348,7 +353,7 @@ def canaries(
 
     `corpus-audit test canaries` tests later whether a model was trained on them.
     """
-    from audit_pipeline.evidence.canaries import make_canaries, seal_path, write_canaries
+    from audit_pipeline.statistics.canaries import make_canaries, seal_path, write_canaries
 
     drawn = make_canaries(sets, alternatives, words=words, style=style, template=template)
     seal = write_canaries(out, drawn)
@@ -415,7 +420,7 @@ def _run_corpus_test(
     run_test: Callable[..., CorpusTest], model: str, options: RunOptions, tested: object, **settings: Any
 ) -> None:
     """Run a test, write the result with its lineage, rebuild warehouse and report, and say it."""
-    from audit_pipeline.operate.progress import progress_bar
+    from audit_pipeline.pipeline.progress import progress_bar
     from audit_pipeline.scoring.corpus_tests import write_corpus_test
 
     paths = get_writable_paths()

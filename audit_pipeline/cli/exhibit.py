@@ -18,14 +18,14 @@ from audit_pipeline.cli.shared import (
     resolve_model_option,
 )
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.console import Columns, report_slow_work, say, show_table, tell, tell_step
-from audit_pipeline.operate.options import BENCHMARK, FILE, RunOptions
+from audit_pipeline.pipeline.console import Columns, report_slow_work, say, show_table, tell, tell_step
+from audit_pipeline.pipeline.options import BENCHMARK, FILE, RunOptions
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
-    from audit_pipeline.catalogue.paths import DataPaths
-    from audit_pipeline.exhibit.plan import SealedPlan
+    from audit_pipeline.extras.evidence_packs.plan import SealedPlan
     from audit_pipeline.models.tokenized_model import TokenizedModel
+    from audit_pipeline.store.paths import DataPaths
 
 _READABLE = click.Path(exists=True, path_type=Path, dir_okay=False)
 AUTHORITY = option(
@@ -58,9 +58,9 @@ def seal(
 
 def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: DataPaths, authority: str | None) -> None:
     """Seal the plan of every benchmark that is fit, and say so; raises DataError where none is."""
-    from audit_pipeline.catalogue.contracts import Pair
-    from audit_pipeline.exhibit.plan import explain_late_plan
-    from audit_pipeline.exhibit.plan import seal as seal_plan
+    from audit_pipeline.extras.evidence_packs.plan import explain_late_plan
+    from audit_pipeline.extras.evidence_packs.plan import seal as seal_plan
+    from audit_pipeline.tables import Pair
 
     words: list[str] = []
     facts: dict[str, dict[str, object]] = {}
@@ -115,10 +115,10 @@ def pack(
     paths, configured = get_writable_paths(), resolve_model_option(model)
     configuration = load_whole_configuration()
     specs = configuration.benchmarks_named(benchmark)
-    from audit_pipeline.catalogue.contracts import Pair
-    from audit_pipeline.catalogue.integrity import file_sha256
-    from audit_pipeline.exhibit.pack import write_pack
+    from audit_pipeline.extras.evidence_packs.pack import write_pack
     from audit_pipeline.models.tokenized_model import load_tokenizer
+    from audit_pipeline.store.integrity import file_sha256
+    from audit_pipeline.tables import Pair
 
     pairs = [Pair(spec.name, configured.name) for spec in specs]
     files = write_pack(out, pairs, load_tokenizer(configured, paths), configuration, paths, on_step=tell_step)
@@ -156,7 +156,7 @@ def verify(
     weights = None if model is None else resolve_model_option(model)
     with report_slow_work("checking") as on_step:
         on_step("the pack")
-        from audit_pipeline.exhibit.verify import Rerun, verify_pack
+        from audit_pipeline.extras.evidence_packs.verify import Rerun, verify_pack
 
         again = None if weights is None else Rerun(rerun or 0, seed or 0, weights)
         checks = list(verify_pack(file, rerun=again, certificates=certificates, on_step=on_step))

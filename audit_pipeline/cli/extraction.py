@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.extraction_output import (
     GenerationOptions,
     select_strongest,
@@ -29,15 +28,16 @@ from audit_pipeline.cli.shared import (
     resolve_model_option,
 )
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
-from audit_pipeline.operate.console import say, tell, tell_skipped, tell_step
-from audit_pipeline.operate.options import FILE, AuditOptions, RunOptions
-from audit_pipeline.operate.requests import AuditRequest
+from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
+from audit_pipeline.pipeline.console import say, tell, tell_skipped, tell_step
+from audit_pipeline.pipeline.options import FILE, AuditOptions, RunOptions
+from audit_pipeline.pipeline.requests import AuditRequest
+from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
-    from audit_pipeline.extraction.documents import SearchedDocument
-    from audit_pipeline.extraction.search import Search, SearchOptions
+    from audit_pipeline.extras.extraction.documents import SearchedDocument
+    from audit_pipeline.extras.extraction.search import Search, SearchOptions
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.token_statistics.backend import BackendOf
@@ -128,7 +128,7 @@ def extract(
             "--held-out and --reference-model out"
         )
     from audit_pipeline.benchmarks.settings import ExtractionSettings
-    from audit_pipeline.catalogue.files import require_output
+    from audit_pipeline.store.files import require_output
 
     spec = None if benchmark is None else _resolve_benchmark(benchmark)
     settings = (None if spec is None else spec.settings.extraction) or ExtractionSettings()
@@ -139,10 +139,10 @@ def extract(
     audited = _read_file_documents(texts, text_column) if texts else []
     held_out_documents = _read_file_documents(held_out, text_column) if held_out else []
 
-    from audit_pipeline.extraction.documents import read_document_of_source
-    from audit_pipeline.extraction.search import Search
+    from audit_pipeline.extras.extraction.documents import read_document_of_source
+    from audit_pipeline.extras.extraction.search import Search
+    from audit_pipeline.extras.extraction.stage import search_options_from_settings
     from audit_pipeline.models.tokenized_model import load_reference_model, with_overrides
-    from audit_pipeline.operate.stages.extraction import search_options_from_settings
     from audit_pipeline.token_statistics.cached_texts import Caches
 
     asked = search_options_from_settings(settings, prefix, suffix, stride, grid=grid)
@@ -172,7 +172,7 @@ def _search_and_show(
     search: Search, backend_of: BackendOf, generation: GenerationOptions, out: Path | None, *, quoted: bool
 ) -> None:
     """Search the documents, and show what is found of the audited ones; ``out`` gets their windows, too."""
-    from audit_pipeline.operate.progress import progress_bar
+    from audit_pipeline.pipeline.progress import progress_bar
 
     with progress_bar(search.model.entry.name) as on_progress:
         found = search.run(backend_of, on_progress)
@@ -181,7 +181,7 @@ def _search_and_show(
         tell(f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again")
     audited = [result for result in found if result.document.side == "audited"]
     if out is not None:
-        from audit_pipeline.extraction.tables import write_windows
+        from audit_pipeline.extras.extraction.tables import write_windows
 
         write_windows(out, audited)
     show_documents(found)
@@ -220,11 +220,11 @@ def _extract_benchmark_documents(
 
     Everything that it found is in the cache then.
     """
-    from audit_pipeline.operate.stages.extraction import documents_of
+    from audit_pipeline.extras.extraction.stage import documents_of
 
     if not dry_run:
         definitions = load_dagster_definitions()
-        from audit_pipeline.operate.dagster.audit import extract as run_extraction
+        from audit_pipeline.pipeline.dagster.audit import extract as run_extraction
 
         run_extraction(AuditRequest(model, [spec], options), search_options, definitions, paths, tell_step)
     return documents_of(spec.name, model, paths)
@@ -242,7 +242,7 @@ def _merge_held_out_documents(
 
 
 def _read_file_documents(file: Path, text_column: str | None) -> list[SearchedDocument]:
-    from audit_pipeline.extraction.documents import read_documents
+    from audit_pipeline.extras.extraction.documents import read_documents
 
     documents, skipped = read_documents(file, text_column)
     tell_skipped(skipped.first, skipped.count, "file(s), part(s) or row(s)")

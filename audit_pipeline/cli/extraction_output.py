@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.metrics.claims import (
+from audit_pipeline.pipeline.console import Columns, Row, is_json_output, report_slow_work, say, show_table
+from audit_pipeline.report.number_format import DASH, amount, draws, format_thousands, percent, probability, share
+from audit_pipeline.statistics.claims import (
     CALIBRATED_IN_WORDS,
     EXTRACTION_IN_WORDS,
     FIRST_CHOICES_UNKNOWN_IN_WORDS,
@@ -18,13 +20,11 @@ from audit_pipeline.metrics.claims import (
     SET_APART_IN_WORDS,
     extraction_claim,
 )
-from audit_pipeline.operate.console import Columns, Row, is_json_output, report_slow_work, say, show_table
-from audit_pipeline.report.number_format import DASH, amount, draws, format_thousands, percent, probability, share
 
 if TYPE_CHECKING:
-    from audit_pipeline.extraction.grid import GridFindings
-    from audit_pipeline.extraction.search import Extraction, Search, SearchOptions
-    from audit_pipeline.extraction.tables import HeldOutTest
+    from audit_pipeline.extras.extraction.grid import GridFindings
+    from audit_pipeline.extras.extraction.search import Extraction, Search, SearchOptions
+    from audit_pipeline.extras.extraction.tables import HeldOutTest
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.token_statistics.backend import BackendOf
 
@@ -60,8 +60,8 @@ class GenerationOptions:
         self, search: Search, backend_of: BackendOf, result: Extraction, number: int, *, quoted: bool
     ) -> Row:
         """Return what came of a document's window ``number``, None where it was not asked for."""
-        from audit_pipeline.extraction.continuations import Nearness
-        from audit_pipeline.extraction.documents import cut_excerpt
+        from audit_pipeline.extras.extraction.continuations import Nearness
+        from audit_pipeline.extras.extraction.documents import cut_excerpt
 
         near, drawn = None, None
         if self.near_verbatim is not None:
@@ -94,7 +94,7 @@ class GenerationOptions:
 
 def format_draws_needed(log_p: float | None) -> str:
     """Format how many draws from the whole distribution give the passage at least once with an even chance."""
-    from audit_pipeline.extraction.conclusions import log_draws
+    from audit_pipeline.extras.extraction.conclusions import log_draws
 
     return DASH if log_p is None else draws(log_draws(log_p) / math.log(10))
 
@@ -154,7 +154,7 @@ _TESTS: Columns = (
 
 def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[Extraction], tokens: int) -> None:
     """Show a row for each of the ``extractions``: how much of its document the model gives from the beginning on."""
-    from audit_pipeline.extraction.continuations import BLOCK_WORDS
+    from audit_pipeline.extras.extraction.continuations import BLOCK_WORDS
 
     rows: list[Row] = []
     with report_slow_work("continuing from the beginning of") as tell_what:
@@ -185,7 +185,7 @@ def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[
 
 def _compute_log_cost(options: SearchOptions, log_p: float) -> float | None:
     """Compute the log of what the draws for an even chance of a passage cost; None where no price is named."""
-    from audit_pipeline.extraction.conclusions import log_cost_of_draws
+    from audit_pipeline.extras.extraction.conclusions import log_cost_of_draws
 
     price = options.price_per_million
     return log_cost_of_draws(log_p, options.lengths.window, price) if price else None
@@ -230,7 +230,7 @@ def show_passages(
 
 def show_grid(extractions: Sequence[Extraction], shown: Sequence[Extraction], findings: GridFindings) -> None:
     """Show what the grid shows of the documents that are ``shown``; as JSON, each setting of every document, too."""
-    from audit_pipeline.extraction.tables import build_grid_columns, build_grid_rows
+    from audit_pipeline.extras.extraction.tables import build_grid_columns, build_grid_rows
 
     rows = build_grid_rows(extractions, findings)
     if is_json_output():
@@ -277,7 +277,7 @@ def show_claims(extractions: Sequence[Extraction]) -> None:
     if any(result.found.greedy is None for result in audited):
         say(FIRST_CHOICES_UNKNOWN_IN_WORDS, first_choices_known=False)
     if held_out:
-        from audit_pipeline.evidence.conformal import MIN_COMPARED
+        from audit_pipeline.statistics.conformal import MIN_COMPARED
 
         _show_held_out_rates(held_out)
         if len(held_out) < MIN_COMPARED:
@@ -292,7 +292,7 @@ def _filter_by_side(extractions: Sequence[Extraction], side: str) -> list[Extrac
 
 
 def _show_held_out_rates(held_out: Sequence[Extraction]) -> None:
-    from audit_pipeline.extraction.tables import compute_extraction_rates
+    from audit_pipeline.extras.extraction.tables import compute_extraction_rates
 
     rows = [
         {
@@ -307,8 +307,8 @@ def _show_held_out_rates(held_out: Sequence[Extraction]) -> None:
 
 def show_documents(extractions: Sequence[Extraction]) -> None:
     """Show how much of each audited document the model gives, the strongest first."""
-    from audit_pipeline.extraction.conclusions import THRESHOLDS
-    from audit_pipeline.extraction.tables import compare_with_held_out
+    from audit_pipeline.extras.extraction.conclusions import THRESHOLDS
+    from audit_pipeline.extras.extraction.tables import compare_with_held_out
 
     tests = compare_with_held_out(extractions)
     rows = [
@@ -342,7 +342,7 @@ def _get_strongest_log_p(result: Extraction) -> float:
 
 
 def _build_document_row(result: Extraction, test: HeldOutTest | None) -> dict[str, Any]:
-    from audit_pipeline.extraction.conclusions import THRESHOLDS
+    from audit_pipeline.extras.extraction.conclusions import THRESHOLDS
 
     shares = {f"covered_{threshold}": share for threshold, share in zip(THRESHOLDS, result.found.covered, strict=True)}
     return {
@@ -363,8 +363,8 @@ def _build_document_row(result: Extraction, test: HeldOutTest | None) -> dict[st
 
 
 def _build_passage_row(result: Extraction, number: int, *, quoted: bool) -> Row:
-    from audit_pipeline.extraction.documents import cut_excerpt
-    from audit_pipeline.whole_files.places import describe_place
+    from audit_pipeline.extras.extraction.documents import cut_excerpt
+    from audit_pipeline.readers.whole_files.places import describe_place
 
     windows, text = result.windows, result.document.text
     start, begin, end = (int(places[number]) for places in (windows.start, windows.begin, windows.end))

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.catalogue.paths import DataPaths, is_writable, require_writable, texts_are_quoted
 from audit_pipeline.cli.audit_output import tell_damaged_files
 from audit_pipeline.cli.options import argument, command, option
 from audit_pipeline.cli.output import LAYOUTS
@@ -27,7 +26,7 @@ from audit_pipeline.cli.shared import (
     tell_problems,
 )
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.operate.console import (
+from audit_pipeline.pipeline.console import (
     Columns,
     Row,
     format_cell,
@@ -39,8 +38,9 @@ from audit_pipeline.operate.console import (
     tell_step,
     to_json_value,
 )
-from audit_pipeline.operate.options import FILE
+from audit_pipeline.pipeline.options import FILE
 from audit_pipeline.report.number_format import yes_or_no
+from audit_pipeline.store.paths import DataPaths, is_writable, require_writable, texts_are_quoted
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
@@ -248,9 +248,9 @@ def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
 def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool) -> None:
     """Write the benchmarks of that name as a data set, and send it to the hub where one is named."""
     from audit_pipeline.benchmarks.built_benchmark import read_built
-    from audit_pipeline.handing_on.export import export, require_licences, require_new_folder
-    from audit_pipeline.handing_on.push import push, require_hub_name_and_token
-    from audit_pipeline.operate.stages.benchmarks import read_or_assess_quality
+    from audit_pipeline.benchmarks.publish import export, require_licences, require_new_folder
+    from audit_pipeline.benchmarks.push import push, require_hub_name_and_token
+    from audit_pipeline.pipeline.stages.benchmarks import read_or_assess_quality
 
     folder, paths = out.expanduser().resolve(), DataPaths.from_environment()
     config = load_whole_configuration()
@@ -301,7 +301,7 @@ def _find_warehouse() -> Path:
     paths = DataPaths.from_environment()
     if not paths.warehouse.exists():
         # Here and not above: it imports all that a planner reads.
-        from audit_pipeline.operate.stages.warehouse import ensure_warehouse
+        from audit_pipeline.pipeline.stages.warehouse import ensure_warehouse
 
         return ensure_warehouse(paths)
     return paths.warehouse

@@ -4,7 +4,7 @@
     def score(options: ScoreOptions = fields(), out: Path = option("The file to write.", FILE)) -> None: ...
 
 The name of a parameter is the option's, its annotation the type. Options that several commands, or Python, take are
-fields of the dataclasses in operate/options.py.
+fields of the dataclasses in pipeline/options.py.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import click
 
 from audit_pipeline.cli.output import LAYOUTS
-from audit_pipeline.operate.console import collect_output, quietly
-from audit_pipeline.operate.options import PATH, DeviceOptions, LimitOptions, Option, RunOptions, ScoreOptions
+from audit_pipeline.pipeline.console import collect_output, quietly
+from audit_pipeline.pipeline.options import PATH, DeviceOptions, LimitOptions, Option, RunOptions, ScoreOptions
 
 BETWEEN_0_AND_1 = click.FloatRange(0, 1, min_open=True, max_open=True)
 EXISTING = click.Path(exists=True, path_type=Path)

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.endpoints.budget import Limits
-from audit_pipeline.operate.console import Layout, Row, say
+from audit_pipeline.extras.servers.budget import Limits
+from audit_pipeline.pipeline.console import Layout, Row, say
 from audit_pipeline.report.number_format import DASH, estimate, format_waiting_time
+from audit_pipeline.store.paths import DataPaths
 
 if TYPE_CHECKING:
     from audit_pipeline.models.tokenized_model import TokenizedModel
-    from audit_pipeline.operate.options import RunOptions
+    from audit_pipeline.pipeline.options import RunOptions
 
 _RAISED = dict(zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789", strict=True))
 _NUMBER = re.compile(
@@ -126,7 +126,7 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
     here. Asking each server which model it is comes on top, once for the command and once for its run. ``limits`` are
     the command's.
     """
-    from audit_pipeline.endpoints.used_endpoints import estimate_sending
+    from audit_pipeline.extras.servers.used_endpoints import estimate_sending
 
     sendings = [sending for model, tokens in to_send if (sending := estimate_sending(model, tokens)) is not None]
     if not sendings:

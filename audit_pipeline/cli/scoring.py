@@ -7,11 +7,10 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.options import PASSES_KEPT, SHARDS_KEPT, TEXT_COLUMN, command, fields, option
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, format_side_counts
 from audit_pipeline.cli.shared import get_writable_paths, resolve_model_option
-from audit_pipeline.operate.console import (
+from audit_pipeline.pipeline.console import (
     Columns,
     is_json_output,
     say,
@@ -22,10 +21,11 @@ from audit_pipeline.operate.console import (
     tell_step,
     tell_unless_quiet,
 )
-from audit_pipeline.operate.options import FILE, ScoreOptions
+from audit_pipeline.pipeline.options import FILE, ScoreOptions
+from audit_pipeline.store.paths import DataPaths
 
 if TYPE_CHECKING:
-    from audit_pipeline.fetch.stream import TextStream
+    from audit_pipeline.readers.stream import TextStream
     from audit_pipeline.scoring.file import FileScores
 
 _SEPARATION: Columns = (
@@ -53,9 +53,9 @@ def score(
     """
     from dataclasses import replace
 
-    from audit_pipeline.catalogue.files import require_output
     from audit_pipeline.detectors.registry import parse_set
-    from audit_pipeline.operate.requests import score_texts, scoring_request
+    from audit_pipeline.pipeline.requests import score_texts, scoring_request
+    from audit_pipeline.store.files import require_output
 
     paths = get_writable_paths()
     options = replace(options, parameters=parse_set(set_parameters))
@@ -65,7 +65,7 @@ def score(
     stream = _open_file_texts(texts, options.text_column)
 
     # Not before the file has been looked at: importing what works on scores takes a second.
-    from audit_pipeline.operate.progress import progress_bar
+    from audit_pipeline.pipeline.progress import progress_bar
     from audit_pipeline.scoring.file import ProgressListener
 
     with progress_bar(model.name) as on_progress:
@@ -76,8 +76,8 @@ def score(
 
 def _open_file_texts(file: Path, text_column: str | None) -> TextStream:
     """Open the texts of the file, of which something is said at once: how it was read, and about how much there is."""
-    from audit_pipeline.fetch.file_bytes import STANDARD_INPUT
-    from audit_pipeline.fetch.formats import open_texts
+    from audit_pipeline.readers.file_bytes import STANDARD_INPUT
+    from audit_pipeline.readers.formats import open_texts
     from audit_pipeline.scoring.file import GROUP
 
     if file == STANDARD_INPUT:
@@ -135,7 +135,7 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
     if not rows:
         return
     if len(rows) > 1:
-        from audit_pipeline.metrics.claims import BEST_OF_SEVERAL
+        from audit_pipeline.statistics.claims import BEST_OF_SEVERAL
 
         say(f"{BEST_OF_SEVERAL}. Choose the one to quote beforehand.")
     _say_no_control(sum(labelled.labels.known.values()), options, file, out)
@@ -143,8 +143,8 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
 
 def _say_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: Path) -> None:
     """Say that no control was run, and the command that runs the blind control on these texts."""
-    from audit_pipeline.fetch.file_bytes import STANDARD_INPUT
-    from audit_pipeline.separability.blind_controls import MIN_EXAMPLES
+    from audit_pipeline.readers.file_bytes import STANDARD_INPUT
+    from audit_pipeline.splits.blind_controls import MIN_EXAMPLES
 
     words, level = "screening only: the blind control, which never sees the model, was not run", "screening only"
     if n_labelled < MIN_EXAMPLES:
@@ -174,11 +174,11 @@ def count(
     """
     configured = resolve_model_option(tokenizer)
 
-    from audit_pipeline.catalogue.files import require_output
-    from audit_pipeline.fetch.formats import has_row_format, open_rows
+    from audit_pipeline.extras.corpora.corpus import list_ignored_files
+    from audit_pipeline.extras.corpora.count import CountLimits, count_to_file
     from audit_pipeline.models.tokenized_model import load_tokenizer
-    from audit_pipeline.references.corpus import list_ignored_files
-    from audit_pipeline.references.count import CountLimits, count_to_file
+    from audit_pipeline.readers.formats import has_row_format, open_rows
+    from audit_pipeline.store.files import require_output
 
     require_output(out, corpus)
     if has_row_format(corpus) and corpus.exists() and (note := open_rows(corpus).note) is not None:

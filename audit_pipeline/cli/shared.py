@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.catalogue.paths import DataPaths, require_writable, texts_are_quoted
 from audit_pipeline.config.problems import Problem
-from audit_pipeline.operate.console import report_slow_work, tell, tell_step
+from audit_pipeline.pipeline.console import report_slow_work, tell, tell_step
+from audit_pipeline.store.paths import DataPaths, require_writable, texts_are_quoted
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import TokenizedModel
-    from audit_pipeline.operate.options import RunOptions
-    from audit_pipeline.operate.whole_configuration import Configuration
+    from audit_pipeline.pipeline.options import RunOptions
+    from audit_pipeline.pipeline.whole_configuration import Configuration
     from audit_pipeline.token_statistics.backend import BackendOf
 
 _REPORTED = "audit_pipeline.reported_problems"
@@ -42,7 +42,7 @@ def load_dagster_definitions() -> dg.Definitions:
 def publish(paths: DataPaths, *, include_text: bool | None = None) -> None:
     """Build warehouse and report again; ``include_text`` None: with quoted texts where the environment allows it."""
     definitions = load_dagster_definitions()
-    from audit_pipeline.operate.dagster.audit import publish as publish_findings
+    from audit_pipeline.pipeline.dagster.audit import publish as publish_findings
 
     quoted = texts_are_quoted() if include_text is None else include_text
     publish_findings(definitions, paths, tell_step, include_text=quoted)
@@ -51,23 +51,23 @@ def publish(paths: DataPaths, *, include_text: bool | None = None) -> None:
 def build_benchmarks(specs: Sequence[BenchmarkSpec], paths: DataPaths) -> None:
     """Fetch and build what is missing of the benchmarks; no model is run."""
     definitions = load_dagster_definitions()
-    from audit_pipeline.operate.dagster.audit import prepare
+    from audit_pipeline.pipeline.dagster.audit import prepare
 
     prepare(specs, definitions, paths, tell_step)
 
 
 def resolve_built_benchmark(name: str, paths: DataPaths) -> str:
     """Return the built benchmark of that name, or the only one of that family; raises ConfigError with the nearest."""
-    from audit_pipeline.catalogue.contracts import EXAMPLES
-    from audit_pipeline.catalogue.store import iterate_partitions
     from audit_pipeline.config.hints import resolve_partition
+    from audit_pipeline.store.store import iterate_partitions
+    from audit_pipeline.tables import EXAMPLES
 
     return resolve_partition(name, [built for built, _ in iterate_partitions(paths, EXAMPLES)])
 
 
 def load_whole_configuration() -> Configuration:
     """Load every file of the configuration; the command reports its problems, after what it was asked for."""
-    from audit_pipeline.operate.whole_configuration import load_configuration
+    from audit_pipeline.pipeline.whole_configuration import load_configuration
 
     return load_configuration()
 
@@ -91,7 +91,7 @@ def prepare_model(
 
     Raises ConfigError where ``limits`` have no meaning for it.
     """
-    from audit_pipeline.endpoints.used_endpoints import Endpoints
+    from audit_pipeline.extras.servers.used_endpoints import Endpoints
     from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.scoring.backends import build_backend_loader
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.options import FOLDER, GO_ON, argument, command, option
 from audit_pipeline.cli.shared import get_writable_paths, load_dagster_definitions
-from audit_pipeline.operate.console import (
+from audit_pipeline.pipeline.console import (
     Columns,
     escape_control_characters,
     report_slow_work,
@@ -22,9 +21,10 @@ from audit_pipeline.operate.console import (
     tell_step,
 )
 from audit_pipeline.report.number_format import format_thousands
+from audit_pipeline.store.paths import DataPaths
 
 if TYPE_CHECKING:
-    from audit_pipeline.operate.dagster.forgetting import Forgotten
+    from audit_pipeline.pipeline.dagster.forgetting import Forgotten
 
 
 _REMOVED: Columns = (
@@ -62,9 +62,9 @@ def dev(
 ) -> None:
     """Start the Dagster UI and its daemon on this machine."""
     paths = get_writable_paths()
-    from audit_pipeline.catalogue.paths import config_dir, workspace_file
-    from audit_pipeline.operate.dagster.instance import dagster_home, mark_dead_runs_failed, open_instance
-    from audit_pipeline.operate.dagster.weekly import WEEKLY_IS_ON
+    from audit_pipeline.pipeline.dagster.instance import dagster_home, mark_dead_runs_failed, open_instance
+    from audit_pipeline.pipeline.dagster.weekly import WEEKLY_IS_ON
+    from audit_pipeline.store.paths import config_dir, workspace_file
 
     with open_instance(paths) as instance:
         for run_id in mark_dead_runs_failed(instance, paths):
@@ -75,7 +75,7 @@ def dev(
         tell("the weekly audit is on: Mondays at 06:00 UTC, while this runs")
     # Dagster starts processes of its own, in folders of its own.
     os.environ["CORPUS_AUDIT_CONFIG"], os.environ["CORPUS_AUDIT_DATA"] = str(config_dir()), paths.address
-    services = [sys.executable, "-m", "audit_pipeline.operate.dagster.dev", "-w", str(workspace_file())]
+    services = [sys.executable, "-m", "audit_pipeline.pipeline.dagster.dev", "-w", str(workspace_file())]
     os.execv(sys.executable, [*services, "-h", host, "-p", str(port)])  # noqa: S606
 
 
@@ -94,8 +94,8 @@ def forget(
     if (model is None) == (benchmark is None):
         raise click.UsageError("give either --model or --benchmark")
     paths = get_writable_paths()
-    from audit_pipeline.operate.dagster import forgetting
-    from audit_pipeline.operate.removal import RemovalTarget
+    from audit_pipeline.extras.maintenance.removal import RemovalTarget
+    from audit_pipeline.pipeline.dagster import forgetting
 
     target = RemovalTarget("benchmark", benchmark) if benchmark is not None else RemovalTarget("model", model or "")
     if dry_run:
@@ -145,8 +145,8 @@ def doctor(
     """
     with report_slow_work("looking at") as look:
         look("the installation")
-        from audit_pipeline.operate.dagster.health import examine_dagster
-        from audit_pipeline.operate.doctor import examine
+        from audit_pipeline.extras.maintenance.doctor import examine
+        from audit_pipeline.pipeline.dagster.health import examine_dagster
 
         paths = DataPaths.from_environment()
         findings = examine(paths, deep=deep, on_check=look)

@@ -14,10 +14,10 @@ import yaml
 from dagster_shared.yaml_utils import parse_yamls_with_source_position
 from dagster_shared.yaml_utils.source_position import SourcePositionTree
 
-from audit_pipeline.catalogue.paths import config_dir, explain_path
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Problem, format_problems
 from audit_pipeline.errors import ConfigError, to_one_line
+from audit_pipeline.store.paths import config_dir, explain_path
 
 _MERGE = "tag:yaml.org,2002:merge"
 Repeated = tuple[tuple[str, ...], Fault]
@@ -171,7 +171,7 @@ class EntryFile(Generic[E]):
     ``key`` is the one key that holds the entries; None if they are the file's own sections, each of which may be left
     out or empty. ``what`` is what an entry is called, ``purpose`` says what a missing file would be for,
     and ``read`` makes an entry of its name, its values and the file's folder; it raises InvalidEntryError. ``leads``
-    are the keys that name what must exist: operate/whole_configuration.py checks whether it does. ``may_be_paths``:
+    are the keys that name what must exist: pipeline/whole_configuration.py checks whether it does. ``may_be_paths``:
     names may be paths, because folders are named after their quoted form.
     """
 

@@ -1,7 +1,7 @@
 """Laying out a workspace: a configuration and a data folder of one's own.
 
 What belongs here: which files there are and where they are copied from. What does not: finding a workspace
-(catalogue/paths.py).
+(store/paths.py).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from audit_pipeline.catalogue.paths import DEFAULTS, WORKSPACE_FILE
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.store.paths import DEFAULTS, WORKSPACE_FILE
 
 _CONFIG, _DATA, _README = "config", "data", "README.md"
 _OWNER_ALONE = 0o700

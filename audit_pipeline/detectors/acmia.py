@@ -12,10 +12,10 @@ from functools import partial
 
 import numpy as np
 
-from audit_pipeline.catalogue.contracts import BETAS, SIGMA_FLOOR
 from audit_pipeline.detectors.dc_pdd import first_occurrences
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, outcomes, to_canonical_value
 from audit_pipeline.detectors.statistics import Float64s, Need, Temperatures, TextStatistics
+from audit_pipeline.tables import BETAS, SIGMA_FLOOR
 
 TEMPERATURES: Need[Temperatures] = Need(
     "temperatures", "other temperatures (in the same pass)", ("log_sum_p_beta", "mean_at_beta", "std_at_beta")

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from audit_pipeline.catalogue.contracts import RANKED_AMONG_ALL
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
 from audit_pipeline.detectors.statistics import Lacking, Need, TextStatistics
+from audit_pipeline.tables import RANKED_AMONG_ALL
 
 NAME = RANKED_AMONG_ALL
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import SCORES, ScoreStatus, canonical_json
 from audit_pipeline.detectors.statistics import Need, TextStatistics
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.tables import SCORES, ScoreStatus, canonical_json
 
 ParameterValue = bool | int | float | str
 Settings = Mapping[str, ParameterValue]

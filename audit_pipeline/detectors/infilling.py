@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.catalogue.contracts import SIGMA_FLOOR
 from audit_pipeline.detectors.detector import (
     Detector,
     Outcome,
@@ -19,6 +18,7 @@ from audit_pipeline.detectors.detector import (
 )
 from audit_pipeline.detectors.min_k import K, score_lowest_means, z_scores
 from audit_pipeline.detectors.statistics import BranchStatistics, Need, TextStatistics
+from audit_pipeline.tables import SIGMA_FLOOR
 
 Floats = npt.NDArray[np.float64]
 

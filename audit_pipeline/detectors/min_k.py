@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from audit_pipeline.catalogue.contracts import SIGMA_FLOOR
 from audit_pipeline.detectors.detector import (
     Detector,
     Outcome,
@@ -21,6 +20,7 @@ from audit_pipeline.detectors.detector import (
     switch,
 )
 from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.tables import SIGMA_FLOOR
 
 
 def count_selected(n: int, k: float) -> int:

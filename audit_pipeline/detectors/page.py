@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from audit_pipeline.catalogue.contracts import canonical_json
 from audit_pipeline.detectors.detector import Detector, ParameterValue
 from audit_pipeline.detectors.statistics import OWN_PASS, list_need_summaries
+from audit_pipeline.tables import canonical_json
 
 BEGIN = "<!-- From here to the end mark: `make docs` writes it from the detectors. Change their declarations. -->"
 END = "<!-- The end mark. -->"

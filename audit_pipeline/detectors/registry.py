@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline import detectors
-from audit_pipeline.catalogue.contracts import MEASURED, SCORES, canonical_json
 from audit_pipeline.config.discovery import collect_by_name, merge_entry_points, require_texts
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
 from audit_pipeline.detectors.statistics import Need, TextStatistics
 from audit_pipeline.errors import ConfigError, to_one_line
+from audit_pipeline.tables import MEASURED, SCORES, canonical_json
 
 _WORDS = 200
 

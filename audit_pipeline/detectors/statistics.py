@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import MEASURED, TOKEN_STATISTICS, text_sha256
-from audit_pipeline.catalogue.files import cast_to_columns
 from audit_pipeline.errors import DataError
+from audit_pipeline.store.files import cast_to_columns
+from audit_pipeline.tables import MEASURED, TOKEN_STATISTICS, text_sha256
 
 T = TypeVar("T")
 

@@ -12,14 +12,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from audit_pipeline.catalogue.control_roles import Role
-from audit_pipeline.catalogue.paths import explain_invalid_partition
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validation import StrictSettings, Text, resolve_against, validate_as
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.server_settings import ServerSettings
+from audit_pipeline.store.control_roles import Role
+from audit_pipeline.store.paths import explain_invalid_partition
 
 FILE_NAME = "models.yaml"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.errors import ModelError
+from audit_pipeline.store.files import read_json
 
 EXTRA = "quantised"
 

@@ -15,7 +15,6 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.gguf_files import read_gguf_tokenizer, require_whole_model
 from audit_pipeline.models.kept_files import KeptTokenizer, TextTokenizer, keep_folder, keep_tokenizer
@@ -27,6 +26,7 @@ from audit_pipeline.models.suitability import (
     silence_transformers,
 )
 from audit_pipeline.models.tokenizer_files import read_tokenizer_files
+from audit_pipeline.store.files import read_json
 
 READ_ERRORS = (
     *(OSError, ValueError, KeyError, IndexError, RuntimeError, TypeError, AttributeError, ArithmeticError),

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.catalogue.files import read_json, write_json
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.models.config import Endpoint
+from audit_pipeline.store.files import read_json, write_json
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import digest
 
 LENGTH = 24
 # Another where answers are read otherwise: the rows of before are then those of another model.

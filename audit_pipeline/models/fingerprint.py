@@ -8,14 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.catalogue.files import read_json_if_whole, write_json
-from audit_pipeline.catalogue.integrity import file_sha256
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.endpoint_history import LENGTH, fingerprint_of, read_history
 from audit_pipeline.models.locate import LocatedModel, locate, read_card
+from audit_pipeline.store.files import read_json_if_whole, write_json
+from audit_pipeline.store.integrity import file_sha256
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import digest
 
 _TOKENIZER_FILES = (
     "added_tokens.json",

@@ -14,12 +14,12 @@ from typing import Any
 
 from tokenizers import Encoding, Tokenizer
 
-from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.catalogue.files import read_json, write_json
-from audit_pipeline.catalogue.integrity import DamagedError, digests_of_folder, require_matching_digests
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import MadeAgainWarning
 from audit_pipeline.models.fingerprint import ModelIdentity
+from audit_pipeline.store.files import read_json, write_json
+from audit_pipeline.store.integrity import DamagedError, digests_of_folder, require_matching_digests
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import digest
 
 
 @dataclass(frozen=True)

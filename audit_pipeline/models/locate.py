@@ -9,12 +9,12 @@ from typing import Any
 
 from huggingface_hub import snapshot_download
 
-from audit_pipeline.catalogue.control_files import require_intact_control
-from audit_pipeline.catalogue.files import read_json
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError, TransientError
-from audit_pipeline.fetch.hub_faults import hub_faults_as_errors
 from audit_pipeline.models.config import InstalledFile, ModelEntry, TrainedHere
+from audit_pipeline.readers.hub_faults import hub_faults_as_errors
+from audit_pipeline.store.control_files import require_intact_control
+from audit_pipeline.store.files import read_json
+from audit_pipeline.store.paths import DataPaths
 
 _TOKENIZER_PATTERNS = ["*.json", "*.model", "*.txt", "*.jinja"]
 _HUB_PATTERNS = [*_TOKENIZER_PATTERNS, "*.safetensors"]

@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from audit_pipeline.catalogue.files import read_json_if_whole, write_json
-from audit_pipeline.catalogue.paths import DataPaths, is_writable
 from audit_pipeline.config.problems import InvalidEntryError
 from audit_pipeline.config.validation import validate_as
 from audit_pipeline.errors import ModelError
@@ -24,6 +22,8 @@ from audit_pipeline.models.kept_files import (
     read_tokenizer,
 )
 from audit_pipeline.models.locate import LocatedModel, locate
+from audit_pipeline.store.files import read_json_if_whole, write_json
+from audit_pipeline.store.paths import DataPaths, is_writable
 
 
 class KnownModel(Protocol):

@@ -20,14 +20,14 @@ from huggingface_hub import HfApi, ModelInfo, get_session
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import ExpandModelProperty_T
 
-from audit_pipeline.catalogue.files import write_atomically
-from audit_pipeline.catalogue.paths import config_dir
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validation import validate_as
 from audit_pipeline.errors import ModelError, TransientError
-from audit_pipeline.fetch.hub_faults import hub_faults_as_errors, is_missing
 from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.readers.hub_faults import hub_faults_as_errors, is_missing
+from audit_pipeline.store.files import write_atomically
+from audit_pipeline.store.paths import config_dir
 
 FILE_NAME = "watch.yaml"
 PROPOSALS_NAME = "models.proposed.yaml"

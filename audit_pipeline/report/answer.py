@@ -2,8 +2,8 @@
 
 What belongs here: from a claim level, AUROCs, and p- and q-values counted to a kind of answer, which never says more
 than the level allows, and to the facts of its sentences; how many documents have to be compared with for any to stand
-out. What does not: the sentences (answers.yaml), the levels themselves (metrics/claims.py), the p-values
-(evidence/conformal.py), reading tables (pair_answer.py).
+out. What does not: the sentences (answers.yaml), the levels themselves (statistics/claims.py), the p-values
+(statistics/conformal.py), reading tables (pair_answer.py).
 
 The rule, for the AUROC of the detector that was named beforehand, by its 95% interval:
 
@@ -16,9 +16,9 @@ The rule, for the AUROC of the detector that was named beforehand, by its 95% in
   alone, it is said.
 
 "Nothing found" is said where the comparison would have found an effect that matters (AUROC_OF_INTEREST in
-metrics/claims.py) and nothing differs: never of scores that point away from training, of documents that the words alone
-tell from those they are compared with, or where more is flagged, or scores higher, than chance allows, though no single
-document stands out. All of these are no conclusion.
+statistics/claims.py) and nothing differs: never of scores that point away from training, of documents that the words
+alone tell from those they are compared with, or where more is flagged, or scores higher, than chance allows,
+though no single document stands out. All of these are no conclusion.
 
 Where nobody named one of several detectors, nothing is concluded from any of them alone: the best of several looks
 better than it is. Of documents the q-values that allow for every detector are taken then.
@@ -37,9 +37,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from audit_pipeline.evidence.conformal import count_held_out_needed
-from audit_pipeline.metrics.claims import AUROC_OF_INTEREST, count_documents_of_interest, detectable_auroc
-from audit_pipeline.metrics.roc import ALL_EQUAL
 from audit_pipeline.report.findings import (
     CHANCE,
     OPPOSITE,
@@ -53,6 +50,9 @@ from audit_pipeline.report.findings import (
 )
 from audit_pipeline.report.number_format import things
 from audit_pipeline.report.sentences import P_LEVEL, Q_LEVEL, write, write_answer
+from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, count_documents_of_interest, detectable_auroc
+from audit_pipeline.statistics.conformal import count_held_out_needed
+from audit_pipeline.statistics.roc import ALL_EQUAL
 
 Conclusion = tuple[str, Mapping[str, Any]]
 """The kind of an answer, and what its sentences say beside the findings."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from audit_pipeline.evidence.evaluate_options import PREFERRED
 from audit_pipeline.report.sentences import kind_of
+from audit_pipeline.statistics.evaluate_options import PREFERRED
 
 MAX_ANSWERS = 300
 MAX_SECTIONS = 12

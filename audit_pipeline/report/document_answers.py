@@ -1,7 +1,7 @@
 """The answers about documents: what a model gives of them word for word, and what it said when it was asked in words.
 
 What belongs here: from documents counted to the kind of an answer and its sentences. What does not: the claims
-themselves (metrics/claims.py, asking/), the searches (extraction/, asking/), the sentences (answers.yaml).
+themselves (statistics/claims.py, asking/), the searches (extraction/, asking/), the sentences (answers.yaml).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
-from audit_pipeline.catalogue.contracts import AskClaim
-from audit_pipeline.evidence.conformal import count_held_out_needed
-from audit_pipeline.extraction.conclusions import log_draws
-from audit_pipeline.metrics.claims import (
+from audit_pipeline.extras.extraction.conclusions import log_draws
+from audit_pipeline.report.number_format import things
+from audit_pipeline.report.sentences import Q_LEVEL, write, write_answer
+from audit_pipeline.statistics.claims import (
     CALIBRATED_IN_WORDS,
     EXTRACTION_IN_WORDS,
     NOT_CALIBRATED_IN_WORDS,
     SET_APART_IN_WORDS,
     extraction_claim,
 )
-from audit_pipeline.report.number_format import things
-from audit_pipeline.report.sentences import Q_LEVEL, write, write_answer
+from audit_pipeline.statistics.conformal import count_held_out_needed
+from audit_pipeline.tables import AskClaim
 
 
 @dataclass(frozen=True)

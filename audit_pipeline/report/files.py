@@ -22,10 +22,6 @@ from typing import Any
 
 import duckdb
 
-from audit_pipeline.catalogue.bucket_folder import remove
-from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.catalogue.files import write_atomically
-from audit_pipeline.catalogue.paths import MODEL_PAGE, model_page_path
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.report.html import layout_digest, render, render_glossary
 from audit_pipeline.report.page import (
@@ -38,6 +34,10 @@ from audit_pipeline.report.page import (
     read_page_across_models,
     read_site,
 )
+from audit_pipeline.store.bucket_folder import remove
+from audit_pipeline.store.files import write_atomically
+from audit_pipeline.store.paths import MODEL_PAGE, model_page_path
+from audit_pipeline.tables import digest
 from audit_pipeline.warehouse.query import open_read_only
 
 SCHEMA_VERSION = "3"

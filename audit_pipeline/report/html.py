@@ -25,9 +25,7 @@ import jinja2
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from audit_pipeline.catalogue.paths import DEFAULTS
-from audit_pipeline.evidence.conformal import count_held_out_needed
-from audit_pipeline.metrics.claims import format_claim_level
+from audit_pipeline.extras.unlearning.measures import METRIC_IN_WORDS
 from audit_pipeline.report.notes import RULE_IN_WORDS, STEP_IN_WORDS, TEST_IN_WORDS, describe_text_counts
 from audit_pipeline.report.number_format import FILTERS, things
 from audit_pipeline.report.page import ReportPage, brought_sections, sections
@@ -45,7 +43,9 @@ from audit_pipeline.report.pictures import (
 )
 from audit_pipeline.report.sentences import Q_LEVEL, SIGNS, Sign
 from audit_pipeline.report.summary import group_by_subject
-from audit_pipeline.unlearning.measures import METRIC_IN_WORDS
+from audit_pipeline.statistics.claims import format_claim_level
+from audit_pipeline.statistics.conformal import count_held_out_needed
+from audit_pipeline.store.paths import DEFAULTS
 
 GLOSSARY = DEFAULTS / "docs" / "glossary.md"
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby, takewhile
 from typing import Any
 
-from audit_pipeline.catalogue.control_roles import EXPOSED, TWIN
-from audit_pipeline.metrics.claims import AS_STATED_IN_WORDS, CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.report.number_format import day
 from audit_pipeline.report.sentences import write, write_list
+from audit_pipeline.statistics.claims import AS_STATED_IN_WORDS, CLAIM_IN_WORDS, VERDICT_IN_WORDS
+from audit_pipeline.store.control_roles import EXPOSED, TWIN
 
 Row = Mapping[str, Any]
 
@@ -40,7 +40,7 @@ STEP_IN_WORDS: Mapping[str, str] = {
 def describe_claim_level(name: str, stated_by: str | None = None) -> str:
     """What a claim level allows to say, in plain sentences; the level itself where an older run wrote another one.
 
-    ``stated_by``: whose word the level rests on (metrics/claims.py).
+    ``stated_by``: whose word the level rests on (statistics/claims.py).
     """
     if name == "sound test" and stated_by is not None:
         return AS_STATED_IN_WORDS.format(who=stated_by)

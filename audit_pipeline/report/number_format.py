@@ -1,7 +1,7 @@
 """How numbers, intervals, times and settings are written for people: in the report, and on a terminal.
 
 What belongs here: one spelling for one kind of value; a terminal gets plain characters. What does not: sentences
-(vocabulary.py), layout (sections/). A number that is rounded to zero has no sign (the z of Python's format).
+(answers.yaml, notes.yaml), layout (sections/). A number that is rounded to zero has no sign (the z of Python's format).
 """
 
 from __future__ import annotations

@@ -26,11 +26,11 @@ from typing import Any, Literal, NamedTuple
 
 import duckdb
 
-from audit_pipeline.catalogue.brought import load_brought_stages
-from audit_pipeline.catalogue.contracts import PAIR_STATES
+from audit_pipeline.extras.unlearning.measures import METRIC_IN_WORDS
 from audit_pipeline.report import choice
 from audit_pipeline.report.sections import SECTION_FUNCTIONS, Results, describe_results
-from audit_pipeline.unlearning.measures import METRIC_IN_WORDS
+from audit_pipeline.store.brought import load_brought_stages
+from audit_pipeline.tables import PAIR_STATES
 from audit_pipeline.warehouse.query import open_read_only
 
 SECTIONS = resources.files(__package__) / "sections"

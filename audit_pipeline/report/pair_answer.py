@@ -1,7 +1,7 @@
 """The answer of one pair, from the tables of its findings: a row of PAIR_ANSWERS, which terminal, report and UI read.
 
 What belongs here: the findings that the rules go by (findings.py), taken from those tables, and the answer as a row.
-What does not: the rules (answer.py); reading and writing the tables (operate/stages/evaluations.py).
+What does not: the rules (answer.py); reading and writing the tables (pipeline/stages/evaluations.py).
 """
 
 from __future__ import annotations
@@ -12,10 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.evidence.evaluate_options import choose_headline_detector
-from audit_pipeline.evidence.sides import is_against_held_out
-from audit_pipeline.metrics.claims import find_claim_source, warn_of_few_texts
 from audit_pipeline.report.answer import benjamini_yekutieli_factor, build_answer, smallest_q
 from audit_pipeline.report.choice import CHOSEN_RULES, classify_headline_choice
 from audit_pipeline.report.findings import (
@@ -27,7 +23,11 @@ from audit_pipeline.report.findings import (
     Sides,
 )
 from audit_pipeline.report.sentences import Q_LEVEL
-from audit_pipeline.separability.blind_controls import NAME as BLIND_CONTROL
+from audit_pipeline.splits.blind_controls import NAME as BLIND_CONTROL
+from audit_pipeline.statistics.claims import find_claim_source, warn_of_few_texts
+from audit_pipeline.statistics.evaluate_options import choose_headline_detector
+from audit_pipeline.statistics.sides import is_against_held_out
+from audit_pipeline.tables import Pair
 
 Row = Mapping[str, Any]
 Setting = tuple[str, str]

@@ -18,12 +18,12 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from audit_pipeline.metrics.claims import REPRODUCED_FROM
 from audit_pipeline.report.drawing import as_svg
 from audit_pipeline.report.findings import Sides
 from audit_pipeline.report.number_format import level, number
 from audit_pipeline.report.picture_data import SIDES
 from audit_pipeline.report.plots import Line, draw_lines, draw_low_fpr_roc, draw_roc_curves, draw_score_histogram
+from audit_pipeline.statistics.claims import REPRODUCED_FROM
 
 STRIP_WIDTH, STRIP_HEIGHT = 720, 14
 """Of the picture that holds a strip, in its own units."""

@@ -19,8 +19,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from audit_pipeline.evidence.evaluate_options import choose_headline_detector
-from audit_pipeline.evidence.sides import ScoreColumn
 from audit_pipeline.report.drawing import (
     DASHED,
     DOTTED,
@@ -33,7 +31,9 @@ from audit_pipeline.report.drawing import (
     markdown_image,
 )
 from audit_pipeline.report.picture_data import SIDES, thin_roc_curve
-from audit_pipeline.separability.blind_controls import NAME as BLIND_CONTROL
+from audit_pipeline.splits.blind_controls import NAME as BLIND_CONTROL
+from audit_pipeline.statistics.evaluate_options import choose_headline_detector
+from audit_pipeline.statistics.sides import ScoreColumn
 
 Row = Mapping[str, Any]
 Line = tuple[str, Sequence[tuple[str, Row]]]

@@ -21,11 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from audit_pipeline.catalogue.contracts import PAIR_STATES
-from audit_pipeline.evidence.evaluate_options import build_evaluate_command, choose_headline_detector
-from audit_pipeline.extraction.conclusions import log_cost_of_draws
-from audit_pipeline.metrics.claims import warn_of_few_texts
-from audit_pipeline.metrics.roc import roc_points
+from audit_pipeline.extras.extraction.conclusions import log_cost_of_draws
+from audit_pipeline.extras.unlearning.conclusion import conclude_unlearning
 from audit_pipeline.report.choice import MAX_ANSWERS
 from audit_pipeline.report.document_answers import (
     SearchCounts,
@@ -54,7 +51,10 @@ from audit_pipeline.report.summary import (
     group_by_subject,
     summarise_page,
 )
-from audit_pipeline.unlearning.conclusion import conclude_unlearning
+from audit_pipeline.statistics.claims import warn_of_few_texts
+from audit_pipeline.statistics.evaluate_options import build_evaluate_command, choose_headline_detector
+from audit_pipeline.statistics.roc import roc_points
+from audit_pipeline.tables import PAIR_STATES
 
 Row = dict[str, Any]
 

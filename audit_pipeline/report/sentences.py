@@ -1,7 +1,7 @@
 """The kinds of answer and their sentences, read from answers.yaml, and the other sentences of the report (notes.yaml).
 
 What belongs here: loading both files, and writing a sentence from facts. What does not: the rules that give kind and
-facts (answer.py, document_answers.py, set_tests.py), layout (sections/).
+facts (answer.py, document_answers.py, summary.py), layout (sections/).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, Literal, get_args
 import jinja2
 import yaml
 
-from audit_pipeline.metrics.claims import AUROC_OF_INTEREST, BEST_OF_SEVERAL, FEW_TEXTS, REPRODUCED_FROM, TOO_SHORT
 from audit_pipeline.report.number_format import FILTERS, capitalise_first, things
+from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, BEST_OF_SEVERAL, FEW_TEXTS, REPRODUCED_FROM, TOO_SHORT
 
 Sign = Literal["found", "stands out", "nothing found", "no conclusion"]
 """What an answer comes to: seen directly; higher than chance; the comparison would have found an effect that matters
-(metrics/claims.py) and did not; it could hardly have found anything, or what differs cannot be told from training."""
+(statistics/claims.py) and did not; it could hardly have found anything, or what differs may not be training."""
 
 SIGNS: tuple[Sign, ...] = get_args(Sign)
 """What matters most first."""

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK_TAKES
-from audit_pipeline.metrics.claims import AUROC_OF_INTEREST, WHOEVER_RAN_THIS, detectable_auroc, find_claim_source
 from audit_pipeline.report.findings import CHANCE, OPPOSITE, SOUND, STATISTICAL
 from audit_pipeline.report.notes import TEST_IN_WORDS, describe_claim_level
 from audit_pipeline.report.sentences import P_LEVEL, Sign, kind_of, write, write_answer
+from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, WHOEVER_RAN_THIS, detectable_auroc, find_claim_source
+from audit_pipeline.store.control_roles import INSTRUMENT_CHECK_TAKES
 
 Row = Mapping[str, Any]
 

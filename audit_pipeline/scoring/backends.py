@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cluster.engine import IN_PROCESS, Engine, choose_engine
+from audit_pipeline.extras.ray.engine import IN_PROCESS, Engine, choose_engine
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 
 if TYPE_CHECKING:
-    from audit_pipeline.endpoints.used_endpoints import Endpoints
+    from audit_pipeline.extras.servers.used_endpoints import Endpoints
 
 
 class HeldModel:
@@ -63,13 +63,13 @@ def open_backend(
     be made ready, ClusterError where the workers of ``engine`` cannot be had.
     """
     if not model.entry.host.is_here:
-        from audit_pipeline.endpoints.used_endpoints import Endpoints  # noqa: PLC0415
+        from audit_pipeline.extras.servers.used_endpoints import Endpoints  # noqa: PLC0415
 
         if engine.name == "ray":
             notify(f"{model.entry.name} is behind an interface: it is asked from this process, and Ray is not used")
         return (endpoints or Endpoints()).open(model, paths, notify)
     if engine.name == "ray":
-        from audit_pipeline.cluster.ray_backend import RayBackend  # noqa: PLC0415
+        from audit_pipeline.extras.ray.ray_backend import RayBackend  # noqa: PLC0415
 
         return RayBackend(model, paths, engine, device, notify, lambda: open_backend(model, paths, device, notify))
     # Imported where a model is run: a command that finds everything cached needs no torch.

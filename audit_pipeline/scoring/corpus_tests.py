@@ -10,23 +10,22 @@ from typing import Literal
 
 import numpy as np
 
-from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import CORPUS_TESTS, Pair
-from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.ledger import LineageStep
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import ONE_PASS, select
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.evidence.canaries import BY_CHANCE, read_canaries, read_seal
-from audit_pipeline.evidence.canary_rank import ALPHA, canary_rank_test
-from audit_pipeline.evidence.sharded_permutation import (
+from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.scoring.needs.provider import OnProgress
+from audit_pipeline.scoring.session import Session, Statistics
+from audit_pipeline.statistics.canaries import BY_CHANCE, read_canaries, read_seal
+from audit_pipeline.statistics.canary_rank import ALPHA, canary_rank_test
+from audit_pipeline.statistics.claims import ClaimLevel
+from audit_pipeline.statistics.sharded_permutation import (
     OrderTest,
     Rule,
     build_refused_test,
     draw_orders,
     sharded_permutation_test,
 )
-from audit_pipeline.evidence.shards import (
+from audit_pipeline.statistics.shards import (
     MIN_ITEMS_A_SHARD,
     MIN_ORDERS,
     PERMUTATIONS,
@@ -35,10 +34,11 @@ from audit_pipeline.evidence.shards import (
     divide_into_shards,
     explain_shortage,
 )
-from audit_pipeline.metrics.claims import ClaimLevel
-from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.needs.provider import OnProgress
-from audit_pipeline.scoring.session import Session, Statistics
+from audit_pipeline.store import store
+from audit_pipeline.store.files import table_from_rows
+from audit_pipeline.store.ledger import LineageStep
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import CORPUS_TESTS, Pair
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_and_stride
 
@@ -76,7 +76,7 @@ def run_canary_test(
     alpha: float = ALPHA,
     on_progress: OnProgress | None = None,
 ) -> CorpusTest:
-    """The rank test of the canaries in ``file`` by the model's scores of them (evidence/canary_rank.py).
+    """The rank test of the canaries in ``file`` by the model's scores of them (statistics/canary_rank.py).
 
     The score is that of one ``detector`` at its default setting, to be named before scores are looked at. The claim
     level is *sound test* where the file's seal is next to it and says that chance alone drew the canaries, else
@@ -133,7 +133,7 @@ def run_order_test(
     seed: int = 0,
     on_progress: OnProgress | None = None,
 ) -> CorpusTest:
-    """The sharded permutation test of ``items`` in their published order (evidence/sharded_permutation.py).
+    """The sharded permutation test of ``items`` in their published order (statistics/sharded_permutation.py).
 
     Items are dealt into contiguous ``shards``, those of a shard are joined by ``separator``, and the model is run over
     each shard in the published and in ``permutations`` other orders (or all that it has); the log-likelihood is the sum

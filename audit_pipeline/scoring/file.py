@@ -17,19 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, SCORES, text_sha256
-from audit_pipeline.catalogue.files import write_atomically
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import Overrides, is_default
-from audit_pipeline.fetch.labels import LabelReader
-from audit_pipeline.fetch.rows import SkippedRows, TextRow
-from audit_pipeline.fetch.stream import Expected, TextStream
-from audit_pipeline.metrics.intervals import Interval, measure_auroc_of_scores
-from audit_pipeline.metrics.roc import Floats, explain_undefined
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.readers.labels import LabelReader
+from audit_pipeline.readers.rows import SkippedRows, TextRow
+from audit_pipeline.readers.stream import Expected, TextStream
 from audit_pipeline.scoring.file_progress import ChunkProgress, FileProgress
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, join_by_need
+from audit_pipeline.statistics.intervals import Interval, measure_auroc_of_scores
+from audit_pipeline.statistics.roc import Floats, explain_undefined
+from audit_pipeline.store.files import write_atomically
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import MEMBER, NON_MEMBER, SCORES, text_sha256
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import RunSummary, join_summaries

@@ -1,14 +1,14 @@
 """The rows of a table of scores that a user hands over: what each says, and why some cannot be used.
 
 What belongs here: which columns there may be, what their cells mean, which rows cannot be used and which contradict
-each other. What does not: how a file comes to its rows (fetch/formats.py), splits and the tables that findings are
+each other. What does not: how a file comes to its rows (readers/formats.py), splits and the tables that findings are
 drawn from (given_scores.py).
 
 Every cell is read as a string. What a string means is found out once for each distinct one, in Python; what follows for
 the rows is asked of DuckDB.
 
 What is said of a row that cannot be used never quotes it: with shifted columns any cell may hold a text. Only labels
-that are not understood are reported as they are spelt, cut (fetch/labels.py).
+that are not understood are reported as they are spelt, cut (readers/labels.py).
 
 One row per text and detector. Columns: ``score``; ``label`` (1 member, 0 non-member, empty: unknown); and where there
 are some, ``group`` (the book or document that a text is of; without it every text stands alone), ``detector``,
@@ -29,13 +29,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.catalogue.contracts import canonical_json
-from audit_pipeline.catalogue.duckdb_connections import open_in_memory
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.formats import open_rows
-from audit_pipeline.fetch.labels import NOT_UNDERSTOOD, LabelReader, format_label, label_of
-from audit_pipeline.fetch.rows import (
+from audit_pipeline.readers.formats import open_rows
+from audit_pipeline.readers.labels import NOT_UNDERSTOOD, LabelReader, format_label, label_of
+from audit_pipeline.readers.rows import (
     Row,
     Skipped,
     SkippedRows,
@@ -43,7 +41,9 @@ from audit_pipeline.fetch.rows import (
     column_names,
     unicode_problem,
 )
-from audit_pipeline.separability import blind_controls
+from audit_pipeline.splits import blind_controls
+from audit_pipeline.store.duckdb_connections import open_in_memory
+from audit_pipeline.tables import canonical_json
 
 _ROWS_AT_ONCE = 4096
 _NO_NUMBER = "score is no number"
@@ -153,7 +153,7 @@ class GivenRows:
 
 
 def read_given_rows(file: Path) -> GivenRows:
-    """The rows of ``file`` (of a format of fetch/formats.py).
+    """The rows of ``file`` (of a format of readers/formats.py).
 
     Raises DataError for a file that cannot be read or lacks the columns score and label, for a text that is scored
     twice by a detector, and where rows of one text contradict each other.

@@ -1,8 +1,8 @@
 """A table of scores that a user hands over, made into the tables that findings are drawn from.
 
 What belongs here: which texts calibrate, where infinite scores are placed, and the two tables. What does not: the
-file's columns and which rows cannot be used (given_rows.py), statistics (evidence/findings.py), writing and publishing
-(operate/evaluate_file.py).
+file's columns and which rows cannot be used (given_rows.py), statistics (statistics/findings.py), writing and
+publishing (pipeline/evaluate_file.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.splits import Placed, split_groups
-from audit_pipeline.catalogue.contracts import (
+from audit_pipeline.detectors.registry import is_default
+from audit_pipeline.errors import DataError
+from audit_pipeline.readers.formats import open_texts
+from audit_pipeline.readers.rows import Skipped, SkippedRows
+from audit_pipeline.scoring.given_rows import GivenRows, Setting, read_given_rows
+from audit_pipeline.splits.blind_controls import is_unspaced
+from audit_pipeline.splits.shared_text import MOST_COMPARED, find_texts_on_both_sides
+from audit_pipeline.statistics.claims import FEW_TEXTS
+from audit_pipeline.statistics.decision_tables import ALPHAS
+from audit_pipeline.statistics.thresholds import min_marginal_groups
+from audit_pipeline.store.duckdb_connections import open_in_memory
+from audit_pipeline.store.files import cast_to_columns
+from audit_pipeline.tables import (
     EXAMPLES,
     MEMBER,
     NON_MEMBER,
@@ -26,19 +38,7 @@ from audit_pipeline.catalogue.contracts import (
     digest_of_items,
     text_sha256,
 )
-from audit_pipeline.catalogue.duckdb_connections import open_in_memory
-from audit_pipeline.catalogue.files import cast_to_columns
-from audit_pipeline.catalogue.table import Table
-from audit_pipeline.detectors.registry import is_default
-from audit_pipeline.errors import DataError
-from audit_pipeline.evidence.decision_tables import ALPHAS
-from audit_pipeline.evidence.thresholds import min_marginal_groups
-from audit_pipeline.fetch.formats import open_texts
-from audit_pipeline.fetch.rows import Skipped, SkippedRows
-from audit_pipeline.metrics.claims import FEW_TEXTS
-from audit_pipeline.scoring.given_rows import GivenRows, Setting, read_given_rows
-from audit_pipeline.separability.blind_controls import is_unspaced
-from audit_pipeline.separability.shared_text import MOST_COMPARED, find_texts_on_both_sides
+from audit_pipeline.tables.table import Table
 
 _NAMED = 3
 _BOTH_SIDES = "the text stands on both sides"
@@ -148,7 +148,7 @@ def read_given(
     language: str,
     texts: ScoredTexts | None = None,
 ) -> GivenScores:
-    """Read ``file`` (of a format of fetch/formats.py) as the scores of ``pair``.
+    """Read ``file`` (of a format of readers/formats.py) as the scores of ``pair``.
 
     Where there is no column ``split``, about the share ``calibration`` of the labelled texts of each side, by group,
     calibrates; all of them do where none is a member. Which ones depends on the texts' ids and groups and on ``seed``,

@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.catalogue.contracts import EXCERPT_CHARACTERS, EXCERPT_WORDS, HIGHLIGHTS, Pair, text_sha256
-from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.min_k import count_selected, z_scores
 from audit_pipeline.detectors.statistics import StatisticsIndex
-from audit_pipeline.evidence.evaluate_options import PREFERRED, choose_headline_detector
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.statistics.evaluate_options import PREFERRED, choose_headline_detector
+from audit_pipeline.store.files import table_from_rows
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import EXCERPT_CHARACTERS, EXCERPT_WORDS, HIGHLIGHTS, Pair, text_sha256
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 
 MOST_TEXTS = 10

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, build_model_inputs, digest
 from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX, BehindPrefix
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.detectors.statistics import Need
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.fetch.file_bytes import STANDARD_INPUT
-from audit_pipeline.fetch.formats import open_texts
-from audit_pipeline.fetch.labels import LabelReader
+from audit_pipeline.readers.file_bytes import STANDARD_INPUT
+from audit_pipeline.readers.formats import open_texts
+from audit_pipeline.readers.labels import LabelReader
+from audit_pipeline.tables import MEMBER, NON_MEMBER, build_model_inputs, digest
 
 _BEGINNING_WORDS = 32
 

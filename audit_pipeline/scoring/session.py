@@ -13,8 +13,6 @@ from typing import Any
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
-from audit_pipeline.catalogue.contracts import KINDS, Kind
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors import combined, infilling
 from audit_pipeline.detectors.detector import Detector, ParameterValue, Settings, score_texts
 from audit_pipeline.detectors.registry import (
@@ -38,6 +36,8 @@ from audit_pipeline.scoring.needs.provider import (
     UserInputs,
 )
 from audit_pipeline.scoring.needs.registry import PROVIDERS
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import KINDS, Kind
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import (
     CacheLocation,
@@ -327,7 +327,7 @@ class Statistics:
     def find(self, text: str, context: str | None = None) -> TextStatistics | None:
         """The statistics of ``text`` with their extras; None where the model has not been run on it.
 
-        With a ``context`` they are those of ``text`` as the model read it after it (Zhang et al. 2025, appendix C).
+        With a ``context`` they are those of ``text`` as the model read it after the context (Zhang et al. 2025, appendix C).
         """
         before = context or ""
         whole = before + text

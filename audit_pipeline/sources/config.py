@@ -1,8 +1,7 @@
 """Every source by name, and what is set of it in config/sources.yaml.
 
-A source is a `Source` in a module of this package, in the module `source` of a package of connectors/, or at an entry
-point of an installed package. Nothing imports the connectors by name, and their parsers are imported when they are
-fetched.
+A source is a `Source` in a module of this package, in the module `source` of a package in it, or at an entry point of
+an installed package. Nothing imports them by name, and their parsers are imported when they are fetched.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from audit_pipeline import sources
-from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.catalogue.paths import is_workspace
 from audit_pipeline.config.discovery import collect_by_name, merge_entry_points, require_texts
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.hints import did_you_mean
@@ -26,8 +24,8 @@ from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem
 from audit_pipeline.config.validation import resolve_paths_against, validate_as
 from audit_pipeline.errors import AuditError, SourceError, to_one_line
 from audit_pipeline.sources.base import FILE_NAME, HarvestItem, Source, SourceSection
-
-_CONNECTORS = "audit_pipeline.connectors"
+from audit_pipeline.store.paths import is_workspace
+from audit_pipeline.tables import digest
 
 
 @cache
@@ -68,10 +66,12 @@ def _adopt(source: Source[Any], origin: str) -> Source[Any]:
 
 
 def _iterate_module_names() -> Iterator[str]:
-    connectors = importlib.import_module(_CONNECTORS)
-    yield from (f"{sources.__name__}.{module.name}" for module in pkgutil.iter_modules(sources.__path__))
-    packages = (module for module in pkgutil.iter_modules(connectors.__path__) if module.ispkg)
-    yield from (f"{_CONNECTORS}.{package.name}.source" for package in packages)
+    for module in pkgutil.iter_modules(sources.__path__):
+        name = f"{sources.__name__}.{module.name}"
+        if not module.ispkg:
+            yield name
+        elif find_spec(f"{name}.source"):
+            yield f"{name}.source"
 
 
 def require_source(name: str) -> Source[Any]:

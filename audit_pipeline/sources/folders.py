@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from audit_pipeline.fetch.rows import unicode_problem
+from audit_pipeline.readers.rows import unicode_problem
 
 
 def walk_files(

@@ -16,12 +16,20 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from audit_pipeline.catalogue.paths import is_workspace
 from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.fetch.formats import ROW_SUFFIXES, read_rows, suffix_of
-from audit_pipeline.fetch.row_formats.arrow import detect_saved_kind
-from audit_pipeline.fetch.rows import Row, UnusableRowError, choose_column, column_names, day_of, text_of, text_problem
+from audit_pipeline.readers.formats import ROW_SUFFIXES, read_rows, suffix_of
+from audit_pipeline.readers.row_formats.arrow import detect_saved_kind
+from audit_pipeline.readers.rows import (
+    Row,
+    UnusableRowError,
+    choose_column,
+    column_names,
+    day_of,
+    text_of,
+    text_problem,
+)
+from audit_pipeline.readers.whole_files.document import WHOLE_FILES, NoTextError, is_whole_file, read_whole
 from audit_pipeline.sources.base import (
     FILE_NAME,
     Collection,
@@ -34,7 +42,7 @@ from audit_pipeline.sources.base import (
     collect,
 )
 from audit_pipeline.sources.folders import walk_files
-from audit_pipeline.whole_files.document import WHOLE_FILES, NoTextError, is_whole_file, read_whole
+from audit_pipeline.store.paths import is_workspace
 
 NAME = "local_files"
 DETECT = "detect"
@@ -235,7 +243,7 @@ def _document(
     language = settings.language
     if language == DETECT:
         # Its model takes a while to load.
-        from audit_pipeline.separability.languages import detect_languages  # noqa: PLC0415
+        from audit_pipeline.splits.languages import detect_languages  # noqa: PLC0415
 
         language = detect_languages([text])[0]
     return Document(

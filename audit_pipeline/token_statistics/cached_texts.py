@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from audit_pipeline.catalogue.bucket_folder import refresh
-from audit_pipeline.catalogue.contracts import KINDS, SHARE_WITH_BRANCH, Kind, text_sha256
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.store.bucket_folder import refresh
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import KINDS, SHARE_WITH_BRANCH, Kind, text_sha256
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.tokens import (
     EncodedText,

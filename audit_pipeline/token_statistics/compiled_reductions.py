@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 import torch
 from torch.nn import functional
 
-from audit_pipeline.catalogue.contracts import BEST_TOKENS, BETAS, P_FLOOR, TOPK_ENTRIES
+from audit_pipeline.tables import BEST_TOKENS, BETAS, P_FLOOR, TOPK_ENTRIES
 from audit_pipeline.token_statistics.blocks import LOG_ZERO, Logits, Reduced, Scratch
 from audit_pipeline.token_statistics.layers import compile_for_many_shapes
 from audit_pipeline.token_statistics.reductions import join_reduced, sweep

@@ -6,9 +6,9 @@ import time
 
 import torch
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.weights import count_parameters, require_device
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.layers import choose_linear_function, is_faster_with_onednn
 from audit_pipeline.token_statistics.loading import read_load_check
 

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import torch
 from transformers.cache_utils import Cache, DynamicCache
 
-from audit_pipeline.catalogue.contracts import MEASURED, SIGMA_FLOOR
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.suitability import silence_transformers
+from audit_pipeline.tables import MEASURED, SIGMA_FLOOR
 from audit_pipeline.token_statistics.backend import FloatArray, WindowBranches, WindowResult, Work
 from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, Logits, Reduced, Scratch, head_of
 from audit_pipeline.token_statistics.branches import (

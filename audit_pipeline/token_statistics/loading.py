@@ -8,11 +8,11 @@ from importlib.metadata import version
 
 import torch
 
-from audit_pipeline.catalogue.files import read_json_if_whole, write_json
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
 from audit_pipeline.models.weights import count_parameters, default_device, load_weights, require_device
+from audit_pipeline.store.files import read_json_if_whole, write_json
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 from audit_pipeline.token_statistics.layers import use_threads

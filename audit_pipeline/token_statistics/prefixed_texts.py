@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import KINDS, digest, text_sha256
-from audit_pipeline.catalogue.files import read_json_if_whole
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.store.files import read_json_if_whole
+from audit_pipeline.tables import KINDS, digest, text_sha256
 from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.cached_texts import (
     CacheLocation,

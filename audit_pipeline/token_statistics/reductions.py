@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from audit_pipeline.catalogue.contracts import (
+from audit_pipeline.tables import (
     BEST_TOKENS,
     BETAS,
     DECODINGS,

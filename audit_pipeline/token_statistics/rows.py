@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import KINDS, TOPK_ENTRIES, Kind
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.tables import KINDS, TOPK_ENTRIES, Kind
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import Caches, Prepared
 from audit_pipeline.token_statistics.tokens import EncodedText

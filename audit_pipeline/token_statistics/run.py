@@ -8,9 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 
-from audit_pipeline.catalogue.contracts import KINDS, Kind, text_sha256
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.tables import KINDS, Kind, text_sha256
 from audit_pipeline.token_statistics.backend import Backend, Work
 from audit_pipeline.token_statistics.cached_texts import (
     CacheLocation,

@@ -9,9 +9,9 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.catalogue.contracts import KINDS, TOPK_ENTRIES, Kind, digest_each, text_sha256
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import KnownModel, TokenizedModel
+from audit_pipeline.tables import KINDS, TOPK_ENTRIES, Kind, digest_each, text_sha256
 
 IntArray = npt.NDArray[np.int32]
 _Tokens = tuple[list[int], list[tuple[int, int]], list[int]]

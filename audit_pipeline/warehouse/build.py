@@ -17,15 +17,15 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from audit_pipeline.catalogue.bucket_folder import publish_warehouse, refresh
-from audit_pipeline.catalogue.contracts import COVERAGE
-from audit_pipeline.catalogue.duckdb_connections import hide_progress_bar, open_in_memory
-from audit_pipeline.catalogue.ledger import read_ledger
-from audit_pipeline.catalogue.locks import hold_lock
-from audit_pipeline.catalogue.paths import DataPaths, config_dir, make_private
-from audit_pipeline.catalogue.sql import build_column_expressions, build_key_sql, quote_identifier, quote_literal
-from audit_pipeline.catalogue.table import Table
 from audit_pipeline.errors import DataError, to_one_line
+from audit_pipeline.store.bucket_folder import publish_warehouse, refresh
+from audit_pipeline.store.duckdb_connections import hide_progress_bar, open_in_memory
+from audit_pipeline.store.ledger import read_ledger
+from audit_pipeline.store.locks import hold_lock
+from audit_pipeline.store.paths import DataPaths, config_dir, make_private
+from audit_pipeline.tables import COVERAGE
+from audit_pipeline.tables.sql import build_column_expressions, build_key_sql, quote_identifier, quote_literal
+from audit_pipeline.tables.table import Table
 from audit_pipeline.warehouse.given_rows import UpToDate, insert_rows, load_given_rows, load_ledger
 from audit_pipeline.warehouse.schema import check_keys, create_schema, fill_derived_tables, list_tables
 from audit_pipeline.warehouse.verified_files import UnreadableFile, verify_files
@@ -46,7 +46,7 @@ class Judgement:
 
 
 Judge = Callable[[Path, DataPaths], Judgement]
-"""What judges, by the configuration in a folder, what a data folder holds (operate/coverage.py)."""
+"""What judges, by the configuration in a folder, what a data folder holds (pipeline/coverage.py)."""
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from audit_pipeline.catalogue.files import write_atomically
-from audit_pipeline.catalogue.sql import quote_identifier, quote_literal
 from audit_pipeline.config.hints import did_you_mean, find_nearest_names
 from audit_pipeline.errors import DataError, to_one_line
+from audit_pipeline.store.files import write_atomically
+from audit_pipeline.tables.sql import quote_identifier, quote_literal
 from audit_pipeline.warehouse.query import open_read_only
 
 BATCH_ROWS = 100_000

@@ -15,7 +15,14 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS_FILE
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.catalogue.contracts import (
+from audit_pipeline.config.problems import Problem
+from audit_pipeline.errors import AuditError, DataError, to_one_line
+from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
+from audit_pipeline.models.config import ModelEntry, load_models
+from audit_pipeline.store.files import read_json
+from audit_pipeline.store.ledger import Entry, Ledger
+from audit_pipeline.store.paths import DataPaths, name_from_path_segment
+from audit_pipeline.tables import (
     BENCHMARKS,
     CONFIGURED_BENCHMARKS,
     CONFIGURED_MODELS,
@@ -24,14 +31,7 @@ from audit_pipeline.catalogue.contracts import (
     OUTCOMES,
     canonical_json,
 )
-from audit_pipeline.catalogue.files import read_json
-from audit_pipeline.catalogue.ledger import Entry, Ledger
-from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
-from audit_pipeline.catalogue.table import Table
-from audit_pipeline.config.problems import Problem
-from audit_pipeline.errors import AuditError, DataError, to_one_line
-from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
-from audit_pipeline.models.config import ModelEntry, load_models
+from audit_pipeline.tables.table import Table
 from audit_pipeline.warehouse.verified_files import UnreadableFile
 
 Row = Mapping[str, object]

@@ -8,10 +8,10 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from audit_pipeline.catalogue.bucket_folder import refresh_warehouse
-from audit_pipeline.catalogue.duckdb_connections import open_in_memory
-from audit_pipeline.catalogue.sql import quote_identifier, quote_literal
 from audit_pipeline.errors import AuditError, DataError, to_one_line
+from audit_pipeline.store.bucket_folder import refresh_warehouse
+from audit_pipeline.store.duckdb_connections import open_in_memory
+from audit_pipeline.tables.sql import quote_identifier, quote_literal
 
 _READ_ONLY = (
     "this command reads the warehouse and nothing else; to write, or to read other files, "

@@ -13,10 +13,10 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import TABLES
-from audit_pipeline.catalogue.ledger import Entry
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.sql import (
+from audit_pipeline.store.ledger import Entry
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import TABLES
+from audit_pipeline.tables.sql import (
     build_as_of_macro_sql,
     build_create_table_sql,
     build_current_runs_view_sql,
@@ -26,7 +26,7 @@ from audit_pipeline.catalogue.sql import (
     quote_identifier,
     quote_literal,
 )
-from audit_pipeline.catalogue.table import Table
+from audit_pipeline.tables.table import Table
 
 BLIND_CONTROL = "blind_control"
 """The detector that never sees the model; sql/views/leaderboard_history.sql sets it apart by this name."""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from audit_pipeline.catalogue.bucket_folder import refresh
-from audit_pipeline.catalogue.contracts import TABLES
-from audit_pipeline.catalogue.integrity import FileIdentity, file_sha256, find_file_identity
-from audit_pipeline.catalogue.ledger import Entry, Ledger
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.table import Table
+from audit_pipeline.store.bucket_folder import refresh
+from audit_pipeline.store.integrity import FileIdentity, file_sha256, find_file_identity
+from audit_pipeline.store.ledger import Entry, Ledger
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import TABLES
+from audit_pipeline.tables.table import Table
 from audit_pipeline.token_statistics.cache import digest_in_name
 
 _NOT_AS_WRITTEN = "it is not as it was written: its sha256 is not the one in the ledger, or in its name"

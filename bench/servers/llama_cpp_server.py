@@ -26,10 +26,10 @@ from pathlib import Path
 from comparison import NAME, SERVED, compared, own_entry, run, running, served_entry, texts
 from float32_gguf import write_float32
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.models.locate import locate
 from audit_pipeline.models.tokenized_model import load_tokenizer
+from audit_pipeline.store.paths import DataPaths
 
 TOLERANCE = 0.01
 

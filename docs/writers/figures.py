@@ -1,7 +1,7 @@
 """The figures of docs/statistics-explained.md, and the numbers that the page tells of them.
 
 What belongs here: invented scores of known truth, what our own functions find in them, and drawing it. What does not:
-any statistic (audit_pipeline/metrics, evidence, separability), the words of the page (a test holds that its numbers
+any statistic (audit_pipeline/statistics, evidence, separability), the words of the page (a test holds that its numbers
 are these).
 """
 
@@ -18,13 +18,13 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from audit_pipeline.evidence.conformal import conformal_p_values, q_values
-from audit_pipeline.evidence.power import mean_score_power, mean_score_sample_size
-from audit_pipeline.metrics.intervals import GroupedSides, Interval, measure_auroc_of_scores
-from audit_pipeline.metrics.rates import measure_share
-from audit_pipeline.metrics.roc import METRICS, compute_metrics, roc_points, threshold_at
 from audit_pipeline.report.drawing import PALETTE, QUIET, STYLE, as_png
-from audit_pipeline.separability.blind_controls import compute_blind_control
+from audit_pipeline.splits.blind_controls import compute_blind_control
+from audit_pipeline.statistics.conformal import conformal_p_values, q_values
+from audit_pipeline.statistics.intervals import GroupedSides, Interval, measure_auroc_of_scores
+from audit_pipeline.statistics.power import mean_score_power, mean_score_sample_size
+from audit_pipeline.statistics.rates import measure_share
+from audit_pipeline.statistics.roc import METRICS, compute_metrics, roc_points, threshold_at
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,6 +1,6 @@
 """docs/reference/tables.md: every table, view and macro of the warehouse, from their declarations.
 
-What belongs here: columns with their types and comments as Markdown. What does not: comments (catalogue/contracts/ and
+What belongs here: columns with their types and comments as Markdown. What does not: comments (tables/ and
 warehouse/sql/), questions and their queries (docs/sql.md).
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import duckdb
 
-from audit_pipeline.catalogue.sql import sql_type
-from audit_pipeline.catalogue.table import Table
 from audit_pipeline.detectors.page import escape_markdown, format_markdown_table
+from audit_pipeline.tables.sql import sql_type
+from audit_pipeline.tables.table import Table
 from audit_pipeline.warehouse.schema import MACROS, VIEWS, create_schema, list_tables
 
 _HEAD = """\

@@ -17,10 +17,10 @@ import pytest
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
 
 import corpus_audit as ca
-from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.cli import main
-from audit_pipeline.operate.options import AuditOptions, Option, ScoreOptions
+from audit_pipeline.pipeline.options import AuditOptions, Option, ScoreOptions
 from audit_pipeline.scoring.file import SCHEMA
+from audit_pipeline.tables import text_sha256
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 

@@ -18,14 +18,14 @@ from written import read_all
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.checks import CHECKS
-from audit_pipeline.catalogue.contracts import EVALUATIONS, SCORES
-from audit_pipeline.catalogue.paths import model_page_path
-from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.operate.dagster.partitions import register
-from audit_pipeline.operate.dagster.run import run_job
+from audit_pipeline.pipeline.dagster.partitions import register
+from audit_pipeline.pipeline.dagster.run import run_job
 from audit_pipeline.scoring import session
 from audit_pipeline.sources.base import MissingPart
+from audit_pipeline.store.paths import model_page_path
+from audit_pipeline.store.store import read_documents
+from audit_pipeline.tables import EVALUATIONS, SCORES
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_detectors")
 PAIRS = ["made_8|one", "made_8|two", "made_12|one", "made_12|two"]

@@ -25,20 +25,20 @@ from made_workspace import (
 )
 
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
-from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.control_files import read_control
-from audit_pipeline.catalogue.ledger import read_latest_run
-from audit_pipeline.catalogue.store import compute_documents_version, read_documents
-from audit_pipeline.controls.config import load_controls
-from audit_pipeline.controls.versions import compute_control_version
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.dagster import sensors
-from audit_pipeline.operate.dagster.partitions import register
-from audit_pipeline.operate.dagster.resources import AuditData
-from audit_pipeline.operate.dagster.run import Runner, bring_up_to_date, run_job
-from audit_pipeline.operate.situation import Scope, Situation
-from audit_pipeline.operate.stages.registry import OF_BENCHMARKS
+from audit_pipeline.extras.controls.config import load_controls
+from audit_pipeline.extras.controls.versions import compute_control_version
+from audit_pipeline.pipeline.dagster import sensors
+from audit_pipeline.pipeline.dagster.partitions import register
+from audit_pipeline.pipeline.dagster.resources import AuditData
+from audit_pipeline.pipeline.dagster.run import Runner, bring_up_to_date, run_job
+from audit_pipeline.pipeline.situation import Scope, Situation
+from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS
+from audit_pipeline.store.control_files import read_control
+from audit_pipeline.store.ledger import read_latest_run
+from audit_pipeline.store.store import compute_documents_version, read_documents
+from audit_pipeline.tables import Pair
 from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")

@@ -12,7 +12,11 @@ import pytest
 
 from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks
-from audit_pipeline.catalogue.contracts import (
+from audit_pipeline.definitions import defs
+from audit_pipeline.pipeline.dagster.metadata import column_schema
+from audit_pipeline.sources.config import all_sources
+from audit_pipeline.store.paths import config_dir
+from audit_pipeline.tables import (
     CHAT_DOCUMENTS,
     CONTROL_STUDIES,
     CONTROL_TEXTS,
@@ -26,10 +30,6 @@ from audit_pipeline.catalogue.contracts import (
     TOKEN_FREQUENCIES,
     TOKEN_STATISTICS,
 )
-from audit_pipeline.catalogue.paths import config_dir
-from audit_pipeline.definitions import defs
-from audit_pipeline.operate.dagster.metadata import column_schema
-from audit_pipeline.sources.config import all_sources
 
 DOCUMENT_KEYS = [f"documents/{name}" for name in all_sources()]
 ON_REQUEST = {f"documents/{name}" for name, source in all_sources().items() if source.on_request}

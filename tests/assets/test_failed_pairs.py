@@ -10,10 +10,7 @@ import dagster as dg
 import pytest
 from made_workspace import Workspace, count_loads
 
-from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.definitions import defs
-from audit_pipeline.endpoints.client import RefusedError, UnansweredError
-from audit_pipeline.endpoints.exchange import BadAnswerError
 from audit_pipeline.errors import (
     BudgetError,
     ClusterError,
@@ -24,10 +21,13 @@ from audit_pipeline.errors import (
     PairsFailedError,
     TransientError,
 )
-from audit_pipeline.operate.dagster import retries, stage_assets
-from audit_pipeline.operate.dagster.partitions import register
-from audit_pipeline.operate.dagster.run import run_job
-from audit_pipeline.operate.situation import Situation
+from audit_pipeline.extras.servers.client import RefusedError, UnansweredError
+from audit_pipeline.extras.servers.exchange import BadAnswerError
+from audit_pipeline.pipeline.dagster import retries, stage_assets
+from audit_pipeline.pipeline.dagster.partitions import register
+from audit_pipeline.pipeline.dagster.run import run_job
+from audit_pipeline.pipeline.situation import Situation
+from audit_pipeline.tables import Pair
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
 RANGE = ("made_8|one", "made_12|two")
@@ -48,7 +48,7 @@ def registered(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) ->
 def fail_with(built: Workspace) -> FailWith:
     """Let the token statistics of one pair raise, so many times; returns a list that grows with each."""
     # The asset calls the stage by the name that its module has of it.
-    module = __import__("audit_pipeline.operate.stages.scores", fromlist=["run_tokens"])
+    module = __import__("audit_pipeline.pipeline.stages.scores", fromlist=["run_tokens"])
     run_tokens = module.run_tokens
 
     def faulty(error: Exception, times: int) -> list[int]:
@@ -211,7 +211,7 @@ def test_whatever_the_error_the_pair_failed_in_the_grid_and_on_record(
 
 
 def test_models_yaml_is_read_once_a_run(built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith) -> None:
-    module = __import__("audit_pipeline.operate.stages.scores", fromlist=["run_tokens"])
+    module = __import__("audit_pipeline.pipeline.stages.scores", fromlist=["run_tokens"])
     run_tokens = module.run_tokens
 
     def break_it(*arguments: Any, **options: Any) -> Any:

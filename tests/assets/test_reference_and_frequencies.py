@@ -7,15 +7,15 @@ import pytest
 from made_workspace import Workspace, count_loads, made_documents
 
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.catalogue.contracts import SCORES, Pair
-from audit_pipeline.catalogue.files import read_table
-from audit_pipeline.catalogue.ledger import read_latest_run
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.dagster.partitions import register
-from audit_pipeline.operate.dagster.run import Brought, Runner, bring_up_to_date, run_job
-from audit_pipeline.operate.freshness import judge_pair
-from audit_pipeline.operate.situation import Scope, Situation
-from audit_pipeline.operate.stages.registry import OF_MODELS, PAIR
+from audit_pipeline.pipeline.dagster.partitions import register
+from audit_pipeline.pipeline.dagster.run import Brought, Runner, bring_up_to_date, run_job
+from audit_pipeline.pipeline.freshness import judge_pair
+from audit_pipeline.pipeline.situation import Scope, Situation
+from audit_pipeline.pipeline.stages.registry import OF_MODELS, PAIR
+from audit_pipeline.store.files import read_table
+from audit_pipeline.store.ledger import read_latest_run
+from audit_pipeline.tables import SCORES, Pair
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 PAIRS = [Pair("made_8", "one"), Pair("made_12", "one")]

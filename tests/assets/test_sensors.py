@@ -11,14 +11,14 @@ import dagster as dg
 import pytest
 from made_workspace import SOURCE, Workspace, made_documents, temporal
 
-from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.ledger import record_outcome
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError, TransientError
-from audit_pipeline.operate.dagster import sensors
-from audit_pipeline.operate.dagster.resources import AuditData
-from audit_pipeline.operate.dagster.run import run_job
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.dagster import sensors
+from audit_pipeline.pipeline.dagster.resources import AuditData
+from audit_pipeline.pipeline.dagster.run import run_job
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.store.ledger import record_outcome
+from audit_pipeline.tables import Pair
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
 

@@ -9,10 +9,10 @@ import pytest
 from installed_example import STAGE_EXAMPLE, command_with, evaluated_with, install
 from made_workspace import Workspace
 
-from audit_pipeline.catalogue.paths import model_page_path
+from audit_pipeline.store.paths import model_page_path
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
-STAGES = "from audit_pipeline.operate.stages.registry import STAGES"
+STAGES = "from audit_pipeline.pipeline.stages.registry import STAGES"
 DEFINITIONS = "from audit_pipeline.definitions import defs\nfrom dagster import AssetKey\nd = defs()"
 
 

@@ -24,12 +24,12 @@ from made_workspace import (
 )
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.definitions import defs
-from audit_pipeline.operate.dagster import weekly
-from audit_pipeline.operate.dagster.instance import open_instance
+from audit_pipeline.pipeline.dagster import weekly
+from audit_pipeline.pipeline.dagster.instance import open_instance
 from audit_pipeline.sources.base import MissingPart
+from audit_pipeline.store.files import read_json
+from audit_pipeline.tables import Pair
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
 TODAY = datetime.now(UTC).date()
@@ -188,7 +188,7 @@ def test_a_broken_entry_is_among_the_problems_and_the_rest_goes_on(workspace: Wo
 
 @pytest.mark.slow
 def test_one_bad_pair_keeps_no_other_from_being_audited(workspace: Workspace, week: Weeks) -> None:
-    module = __import__("audit_pipeline.operate.stages.scores", fromlist=["run_tokens"])
+    module = __import__("audit_pipeline.pipeline.stages.scores", fromlist=["run_tokens"])
     run_tokens = module.run_tokens
     errors: dict[Pair, Exception] = {Pair("made_8", "one"): RuntimeError("CUDA error")}
 

@@ -18,8 +18,8 @@ from audit_pipeline.benchmarks.builders.sides import SidesSettings
 from audit_pipeline.benchmarks.builders.templated import TemplatedSettings
 from audit_pipeline.benchmarks.builders.temporal import TemporalSettings
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, FamilySettings
-from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
-from audit_pipeline.catalogue.files import table_from_rows
+from audit_pipeline.store.files import table_from_rows
+from audit_pipeline.tables import DOCUMENTS, text_sha256
 
 OLD, BETWEEN, NEW = date(2020, 5, 1), date(2023, 5, 1), date(2025, 5, 1)
 

@@ -22,11 +22,11 @@ from audit_pipeline.benchmarks.build import (
 )
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BUILDERS, load_benchmarks
-from audit_pipeline.catalogue.contracts import DOCUMENTS, EXAMPLES, text_sha256
-from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.formats import read_rows
-from audit_pipeline.fetch.rows import RowFile
+from audit_pipeline.readers.formats import read_rows
+from audit_pipeline.readers.rows import RowFile
+from audit_pipeline.store.paths import PROJECT_ROOT, DataPaths
+from audit_pipeline.tables import DOCUMENTS, EXAMPLES, text_sha256
 
 VERSIONS = {"made": "1"}
 

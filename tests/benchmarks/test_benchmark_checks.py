@@ -12,8 +12,8 @@ from made_documents import NEW, OLD, document, documents_table, labelled_spec, t
 from audit_pipeline.benchmarks import checks
 from audit_pipeline.benchmarks.builders.temporal import draw_temporal
 from audit_pipeline.benchmarks.checks import CheckResult, run_checks
-from audit_pipeline.catalogue.contracts import EXAMPLES
-from audit_pipeline.catalogue.files import table_from_rows
+from audit_pipeline.store.files import table_from_rows
+from audit_pipeline.tables import EXAMPLES
 
 
 def example(name: str, label: int | None, **changes: Any) -> dict[str, Any]:

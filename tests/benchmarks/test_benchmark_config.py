@@ -16,9 +16,9 @@ from audit_pipeline.benchmarks.builders.sides import SidesSettings
 from audit_pipeline.benchmarks.builders.templated import TemplatedSettings
 from audit_pipeline.benchmarks.builders.temporal import TemporalSettings
 from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks, resolve_benchmarks
-from audit_pipeline.catalogue.paths import PROJECT_ROOT
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.separability import blind_controls
+from audit_pipeline.splits import blind_controls
+from audit_pipeline.store.paths import PROJECT_ROOT
 
 TEMPORAL = """\
     builder: temporal

@@ -16,8 +16,8 @@ from audit_pipeline.benchmarks.build import build, compute_current_digest
 from audit_pipeline.benchmarks.builders.found_in_corpus import FoundInCorpusSettings, label_text
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.store.paths import DataPaths
 
 CORPUS = "open"
 POOL = "shelf_60"

@@ -17,9 +17,9 @@ from audit_pipeline.benchmarks.checks import run_checks
 from audit_pipeline.benchmarks.config import load_benchmarks, resolve_benchmarks
 from audit_pipeline.benchmarks.rows import LabelledRows, draw_rows
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
-from audit_pipeline.catalogue.contracts import text_sha256
-from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
 from audit_pipeline.errors import DataError
+from audit_pipeline.store.paths import PROJECT_ROOT, DataPaths
+from audit_pipeline.tables import text_sha256
 
 Rows = Sequence[Mapping[str, Any]]
 

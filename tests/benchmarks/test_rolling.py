@@ -26,8 +26,8 @@ from audit_pipeline.benchmarks.days_before_today import (
     roll_day,
 )
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
-from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.store.paths import PROJECT_ROOT, DataPaths
 
 TODAY = date(2026, 11, 21)
 VERSIONS = {"made": "1"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from audit_pipeline.benchmarks.rows import parse_label
-from audit_pipeline.fetch.rows import UnusableRowError
+from audit_pipeline.readers.rows import UnusableRowError
 
 LONG = f"its label is '{'word ' * 6}…', not "
 

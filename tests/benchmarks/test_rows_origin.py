@@ -18,7 +18,7 @@ from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.rows import require_rows_settings
 from audit_pipeline.benchmarks.rows_origin import OriginRows, read_origin
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.fetch.archives import Archive
+from audit_pipeline.readers.archives import Archive
 
 ROWS = [{"input": "one two", "label": 1}, {"input": "three four", "label": 0}]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -126,7 +126,7 @@ def test_a_file_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         asked.append((project, downloads, version))
         return Archive("1.0", wheel)
 
-    monkeypatch.setattr("audit_pipeline.fetch.distributions.fetch_wheel", fetch)
+    monkeypatch.setattr("audit_pipeline.readers.distributions.fetch_wheel", fetch)
     monkeypatch.setattr("audit_pipeline.benchmarks.rows_origin.read_configured_index", lambda: None)
     package = {"distribution": "made-items", "file": "made_items/data/rows.jsonl.gz", "version": "1.0"}
     spec = templated_spec(path=None, split=None, package=package)

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.builders.shelf import draw_shelf
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
+from audit_pipeline.store.paths import DataPaths
 
 
 def rows_of(documents: list[dict[str, Any]], **changes: Any) -> list[dict[str, Any]]:

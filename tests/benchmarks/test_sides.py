@@ -12,8 +12,8 @@ from made_documents import sides_spec, words_of, write_jsonl
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.checks import run_checks
 from audit_pipeline.benchmarks.config import BenchmarkSpec
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
+from audit_pipeline.store.paths import DataPaths
 
 MEMBERS = [words_of("m", 120), words_of("n", 150), words_of("o", 100)]
 NONMEMBERS = [words_of("x", 200), words_of("y", 110)]

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.builders.templated import RowTemplate
-from audit_pipeline.catalogue.contracts import text_sha256
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.rows import UnusableRowError
+from audit_pipeline.readers.rows import UnusableRowError
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import text_sha256
 
 ITEMS: list[dict[str, Any]] = [
     {"question": "Is water wet?", "answer": True, "passage": "Water is a liquid.", "id": "a"},

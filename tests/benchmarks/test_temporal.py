@@ -15,8 +15,8 @@ from profiles import max_examples
 
 from audit_pipeline.benchmarks.builders.temporal import draw_temporal
 from audit_pipeline.benchmarks.checks import run_checks
-from audit_pipeline.catalogue.contracts import example_id
 from audit_pipeline.errors import DataError
+from audit_pipeline.tables import example_id
 
 
 def windows_by_document(examples: pa.Table) -> dict[str, set[str]]:

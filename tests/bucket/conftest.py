@@ -11,9 +11,9 @@ pytest.importorskip("obstore", reason="a data folder in a bucket needs the extra
 
 from s3_server import S3Server
 
-from audit_pipeline.catalogue import bucket_folder
-from audit_pipeline.catalogue.object_store import Bucket
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.store import bucket_folder
+from audit_pipeline.store.object_store import Bucket
+from audit_pipeline.store.paths import DataPaths
 
 
 @pytest.fixture(scope="session")

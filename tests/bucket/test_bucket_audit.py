@@ -19,10 +19,10 @@ import pytest
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
 from s3_server import S3Server
 
-from audit_pipeline.catalogue.bucket_folder import refresh
-from audit_pipeline.catalogue.ledger import list_segments, read_ledger
-from audit_pipeline.catalogue.object_store import Bucket
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.store.bucket_folder import refresh
+from audit_pipeline.store.ledger import list_segments, read_ledger
+from audit_pipeline.store.object_store import Bucket
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]

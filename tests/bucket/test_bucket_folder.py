@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 from s3_server import S3Server
 
-from audit_pipeline.catalogue import bucket_folder
-from audit_pipeline.catalogue.bucket_folder import (
+from audit_pipeline.cli import main
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.store import bucket_folder
+from audit_pipeline.store.bucket_folder import (
     BucketFolder,
     publish_warehouse,
     refetch_damaged_file,
@@ -21,14 +23,12 @@ from audit_pipeline.catalogue.bucket_folder import (
     remove_folder,
     upload_folder,
 )
-from audit_pipeline.catalogue.contracts import SCORES, Pair
-from audit_pipeline.catalogue.files import write_json, write_table
-from audit_pipeline.catalogue.ledger import record_outcome
-from audit_pipeline.catalogue.object_store import Bucket, BucketError
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.store import iterate_partitions
-from audit_pipeline.cli import main
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.store.files import write_json, write_table
+from audit_pipeline.store.ledger import record_outcome
+from audit_pipeline.store.object_store import Bucket, BucketError
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.store import iterate_partitions
+from audit_pipeline.tables import SCORES, Pair
 from audit_pipeline.token_statistics.cache import PartCache, discard_rows
 
 Machine = Callable[[str], DataPaths]

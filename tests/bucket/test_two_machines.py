@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from s3_server import S3Server
 
-from audit_pipeline.catalogue.contracts import OUTCOMES, Pair
-from audit_pipeline.catalogue.ledger import Ledger, forget_lines, list_segments, read_ledger, record_outcome
-from audit_pipeline.catalogue.object_store import Bucket
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.store.ledger import Ledger, forget_lines, list_segments, read_ledger, record_outcome
+from audit_pipeline.store.object_store import Bucket
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import OUTCOMES, Pair
 
 Machine = Callable[[str], DataPaths]
 
@@ -25,12 +25,12 @@ Machine = Callable[[str], DataPaths]
 _APPEND = """
 import sys
 import pyarrow as pa
-from audit_pipeline.catalogue.ledger import LineageStep, record_entry
-from audit_pipeline.catalogue.contracts import SCORES
-from audit_pipeline.catalogue.bucket_folder import temporary_file
-from audit_pipeline.catalogue.files import write_parquet
-from audit_pipeline.catalogue.integrity import file_sha256
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.store.ledger import LineageStep, record_entry
+from audit_pipeline.tables import SCORES
+from audit_pipeline.store.bucket_folder import temporary_file
+from audit_pipeline.store.files import write_parquet
+from audit_pipeline.store.integrity import file_sha256
+from audit_pipeline.store.paths import DataPaths
 paths, name = DataPaths.from_environment(), sys.argv[1]
 for number in range(int(sys.argv[2])):
     step = LineageStep.now(f"{name}-{number}", "scores", "1")

@@ -23,12 +23,12 @@ from made_workspace import (
 )
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.catalogue.ledger import LineageStep
-from audit_pipeline.catalogue.paths import model_page_path
 from audit_pipeline.models.tokenized_model import write_card
-from audit_pipeline.operate.stages.benchmarks import assess_split
-from audit_pipeline.operate.stages.registry import get_stage
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.benchmarks import assess_split
+from audit_pipeline.pipeline.stages.registry import get_stage
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.store.ledger import LineageStep
+from audit_pipeline.store.paths import model_page_path
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
 

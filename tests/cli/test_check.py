@@ -15,14 +15,14 @@ from click.testing import CliRunner, Result
 from made_workspace import made_text, quick_folder
 from tiny_models import SENTENCES, save_model
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
 from audit_pipeline.config.workspace import create_workspace
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.operate.dagster import weekly
-from audit_pipeline.operate.dagster.instance import open_instance
-from audit_pipeline.operate.own_files import OwnFiles, ensure_workspace, find_own_workspace, inspect_own_files
+from audit_pipeline.pipeline.dagster import weekly
+from audit_pipeline.pipeline.dagster.instance import open_instance
+from audit_pipeline.pipeline.own_files import OwnFiles, ensure_workspace, find_own_workspace, inspect_own_files
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")

@@ -178,7 +178,7 @@ def test_dev_starts_dagster_on_loopback_with_its_own_home(workspace: Workspace) 
     assert result.exit_code == 0
     [[program, *arguments]] = started
     assert program == sys.executable
-    assert arguments[:2] == ["-m", "audit_pipeline.operate.dagster.dev"]
+    assert arguments[:2] == ["-m", "audit_pipeline.pipeline.dagster.dev"]
     options: Mapping[str, str] = dict(zip(arguments[2::2], arguments[3::2], strict=True))
     assert (options["-h"], options["-p"]) == ("127.0.0.1", "3999")
     assert Path(options["-w"]).name == "workspace.yaml"
@@ -204,6 +204,6 @@ def test_an_interrupted_command_says_what_is_kept(
     def interrupt(*given: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    workspace.monkeypatch.setattr(f"audit_pipeline.operate.dagster.audit.{function}", interrupt)
+    workspace.monkeypatch.setattr(f"audit_pipeline.pipeline.dagster.audit.{function}", interrupt)
     result = workspace.run(*command)
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (130, f"stopped. {last}")

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 from made_workspace import SOURCE, Workspace, made_documents, make_workspace, quick_folder, temporal
 
-from audit_pipeline.catalogue import paths
 from audit_pipeline.cli import main
+from audit_pipeline.store import paths
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

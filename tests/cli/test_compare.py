@@ -12,10 +12,10 @@ import yaml
 from made_workspace import Workspace, count_loads, made_text, make_workspace, quick_folder
 from tiny_models import save_model
 
-from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, MEMBER, NON_MEMBER, Pair
-from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.ledger import LineageStep
+from audit_pipeline.store import store
+from audit_pipeline.store.files import table_from_rows
+from audit_pipeline.store.ledger import LineageStep
+from audit_pipeline.tables import DOCUMENT_MEMORISATION, MEMBER, NON_MEMBER, Pair
 from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")

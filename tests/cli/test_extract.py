@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from tiny_models import SENTENCES
 
 from audit_pipeline.cli import main
-from audit_pipeline.metrics.claims import CALIBRATED_IN_WORDS, EXTRACTION_IN_WORDS, NOT_CALIBRATED_IN_WORDS
+from audit_pipeline.statistics.claims import CALIBRATED_IN_WORDS, EXTRACTION_IN_WORDS, NOT_CALIBRATED_IN_WORDS
 
 Extract = Callable[..., Result]
 TEXT = " ".join(SENTENCES)

@@ -12,8 +12,8 @@ from made_workspace import Workspace
 
 from audit_pipeline.cli.options import argument, command, fields, note_state, option
 from audit_pipeline.cli.output import format_latex, format_markdown
-from audit_pipeline.operate.console import say, show_table, tell
-from audit_pipeline.operate.options import Option
+from audit_pipeline.pipeline.console import say, show_table, tell
+from audit_pipeline.pipeline.options import Option
 
 HEADS = ["detector", "AUROC [95% interval]", "p", "what"]
 ROWS = [

@@ -15,10 +15,10 @@ from click.testing import CliRunner, Result
 from made_workspace import Workspace, made_documents, make_workspace, temporal
 from written import read_all
 
-from audit_pipeline.catalogue.contracts import CORPUS_TESTS
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import CORPUS_TESTS
 from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")

@@ -22,8 +22,8 @@ from rich.text import Text
 
 from audit_pipeline.cli import audit_output, main
 from audit_pipeline.cli.command_group import _EXIT_CODES
-from audit_pipeline.operate import console, progress
-from audit_pipeline.operate.console import (
+from audit_pipeline.pipeline import console, progress
+from audit_pipeline.pipeline.console import (
     collect_output,
     end_step,
     quietly,
@@ -33,7 +33,7 @@ from audit_pipeline.operate.console import (
     tell_progress,
     tell_step,
 )
-from audit_pipeline.operate.progress import progress_bar
+from audit_pipeline.pipeline.progress import progress_bar
 from audit_pipeline.token_statistics.run import Progress
 
 COMMANDS = Path(__file__).parents[2] / "docs" / "commands.md"
@@ -247,7 +247,7 @@ def test_help_lists_every_command_once_and_the_exit_codes() -> None:
 
 SCRIPT = """\
 import sys, time
-from audit_pipeline.operate.console import end_step, say, tell, tell_progress, tell_step
+from audit_pipeline.pipeline.console import end_step, say, tell, tell_progress, tell_step
 tell_step("building")
 tell_progress("part 3 of 4")
 time.sleep(float(sys.argv[1]))

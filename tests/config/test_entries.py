@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.asking import config as chat_models
 from audit_pipeline.benchmarks import config as benchmarks
-from audit_pipeline.catalogue.paths import to_path_segment
 from audit_pipeline.config.entries import Entries
-from audit_pipeline.controls import config as controls
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.extras.chat import config as chat_models
+from audit_pipeline.extras.controls import config as controls
+from audit_pipeline.extras.corpora import config as references
 from audit_pipeline.models.config import ModelEntry, load_models
-from audit_pipeline.references import config as references
+from audit_pipeline.store.paths import to_path_segment
 
 MANY = """\
 models:

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from audit_pipeline.catalogue.contracts import MEASURED, TOKEN_STATISTICS, text_sha256
 from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.tables import MEASURED, TOKEN_STATISTICS, text_sha256
 
 INTS = ("token_id", *(field.name for field in MEASURED if pa.types.is_integer(field.type.value_type)))
 FLOATS = tuple(field.name for field in MEASURED if pa.types.is_floating(field.type.value_type))

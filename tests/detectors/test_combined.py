@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.catalogue.contracts import MEMBER
 from audit_pipeline.detectors.combined import COMBINED, DEFAULT, RANKS, join_detector_names, split_detector_names
 from audit_pipeline.detectors.detector import UNKNOWN_LOGPROB
 from audit_pipeline.detectors.registry import ONE_PASS, parse_set
 from audit_pipeline.detectors.statistics import Lacking, TextStatistics
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.evidence.conformal import conformal_p_values
-from audit_pipeline.metrics.intervals import measure_auroc_of_scores
 from audit_pipeline.scoring.needs.ranks import rank_texts
+from audit_pipeline.statistics.conformal import conformal_p_values
+from audit_pipeline.statistics.intervals import measure_auroc_of_scores
+from audit_pipeline.tables import MEMBER
 
 Make = Callable[..., TextStatistics]
 LOSS_AND_MIN_K = [ONE_PASS["loss"], ONE_PASS["min_k"]]

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from audit_pipeline.catalogue.contracts import MEASURED
 from audit_pipeline.detectors import registry
 from audit_pipeline.detectors.detector import Detector
 from audit_pipeline.detectors.max_renyi import POWER_SUMS
@@ -26,6 +25,7 @@ from audit_pipeline.detectors.statistics import (
     TokenFrequencies,
 )
 from audit_pipeline.errors import DataError
+from audit_pipeline.tables import MEASURED
 
 N = 40
 OPTIONAL = {column.name for column in MEASURED} - {"logprob"}

@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.catalogue.contracts import SCORES
 from audit_pipeline.detectors import registry
 from audit_pipeline.detectors.detector import SCORE_COLUMNS, score_texts
 from audit_pipeline.detectors.statistics import StatisticsIndex
+from audit_pipeline.tables import SCORES
 
 TEXTS = {"one": [-1.0, -2.0, -3.5], "nothing": [], "two": [-0.25]}
 DETECTORS = ("loss", "zlib", "min_k", "min_k_plus_plus")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from audit_pipeline.metrics.roc import roc_points
+from audit_pipeline.statistics.roc import roc_points
 from docs.write_pages import DOCS
 from docs.writers.figures import FPR, MEMBERS_AHEAD, drawn, facts, figures, shelf
 

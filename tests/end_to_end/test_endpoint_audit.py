@@ -16,15 +16,15 @@ from made_workspace import Workspace, made_documents, make_workspace, quick_fold
 from tiny_models import forward_of, save_model, tokenized
 from written import read_all
 
-from audit_pipeline.catalogue.contracts import SCORES
-from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.definitions import defs
-from audit_pipeline.endpoints.endpoint_client import EndpointClient
-from audit_pipeline.endpoints.used_endpoints import Endpoints, estimate_probe_tokens
-from audit_pipeline.fetch.retry import RetryPolicy
+from audit_pipeline.extras.servers.endpoint_client import EndpointClient
+from audit_pipeline.extras.servers.used_endpoints import Endpoints, estimate_probe_tokens
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenizer
-from audit_pipeline.operate.dagster.tags import COMMAND_TAG, TOKENS_TAG
+from audit_pipeline.pipeline.dagster.tags import COMMAND_TAG, TOKENS_TAG
+from audit_pipeline.readers.retry import RetryPolicy
+from audit_pipeline.store.files import read_json
+from audit_pipeline.tables import SCORES
 from audit_pipeline.warehouse.query import open_read_only
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")

@@ -21,17 +21,17 @@ from made_workspace import Workspace, enter_workspace, made_documents, make_work
 from tiny_models import forward_of, save_model
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.catalogue import files
-from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.ledger import LineageStep
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.command_group import is_caused_by_full_disk
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.operate.stages.evaluations import evaluate_pair
-from audit_pipeline.operate.stages.scores import run_tokens, score_pair
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
+from audit_pipeline.pipeline.stages.scores import run_tokens, score_pair
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import build_reports
+from audit_pipeline.store import files
+from audit_pipeline.store.ledger import LineageStep
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import Pair
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET

@@ -16,7 +16,7 @@ import pytest
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.tables import Pair
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

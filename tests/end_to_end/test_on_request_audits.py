@@ -14,10 +14,10 @@ from made_workspace import Workspace, made_text, make_workspace, quick_folder
 from tiny_models import forward_of, twin_statistics
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.catalogue.contracts import SCORES, Pair
-from audit_pipeline.catalogue.files import read_table
-from audit_pipeline.catalogue.ledger import read_latest_run
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.store.files import read_table
+from audit_pipeline.store.ledger import read_latest_run
+from audit_pipeline.tables import SCORES, Pair
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.warehouse.query import query_warehouse
 

@@ -25,11 +25,11 @@ from made_workspace import (
 )
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.catalogue.paths import PROJECT_ROOT
 from audit_pipeline.detectors.registry import REGISTRY
-from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.models.config import load_models
-from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION
+from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION
+from audit_pipeline.statistics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
+from audit_pipeline.store.paths import PROJECT_ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,8 @@ from live_workspace import LiveWorkspace, family, make
 from made_workspace import Workspace, enter_workspace, quick_folder
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.detectors.registry import REGISTRY
+from audit_pipeline.tables import Pair
 from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]

@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from audit_pipeline.catalogue.contracts import Kind
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import Outcome, Settings
 from audit_pipeline.detectors.registry import get_detector
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import Session
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 SHARED = Path(__file__).parent.parent.parent.parent / "shared"

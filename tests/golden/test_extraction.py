@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.extraction.conclusions import windows_from_rows
-from audit_pipeline.extraction.windows import WindowLengths, encode_windows_at, read_windows, run_windows
+from audit_pipeline.extras.extraction.conclusions import windows_from_rows
+from audit_pipeline.extras.extraction.windows import WindowLengths, encode_windows_at, read_windows, run_windows
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 SHARED = Path(__file__).parent.parent.parent.parent / "shared"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.acmia import ac, norm_ac
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.max_renyi import renyi_entropy
 from audit_pipeline.detectors.registry import get_detector, select
 from audit_pipeline.scoring.session import Session, Statistics
+from audit_pipeline.store.paths import DataPaths
 from tests.golden.field_values import (
     ONE_PASS,
     GoldenValue,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.catalogue.contracts import canonical_json
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import restrict_settings, select
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.scoring.session import Selection, Session
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import canonical_json
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 SHARED = Path(__file__).parent.parent.parent.parent / "shared"

@@ -19,19 +19,19 @@ import pytest
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.files import write_json, write_table
-from audit_pipeline.catalogue.ledger import LineageStep
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.controls.build import build_texts_table
-from audit_pipeline.controls.config import load_controls
-from audit_pipeline.controls.draw import draw_texts
-from audit_pipeline.controls.versions import read_control_documents
 from audit_pipeline.detectors.registry import mark_defaults
-from audit_pipeline.evidence.findings import compute_findings
-from audit_pipeline.separability.assessment import compute_assessed_split
+from audit_pipeline.extras.controls.build import build_texts_table
+from audit_pipeline.extras.controls.config import load_controls
+from audit_pipeline.extras.controls.draw import draw_texts
+from audit_pipeline.extras.controls.versions import read_control_documents
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import refresh
+from audit_pipeline.splits.assessment import compute_assessed_split
+from audit_pipeline.statistics.findings import compute_findings
+from audit_pipeline.store.files import write_json, write_table
+from audit_pipeline.store.ledger import LineageStep
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import Pair
 
 ROOT = Path(__file__).parent.parent.parent
 KEPT = Path(__file__).parent / "instrument_check"

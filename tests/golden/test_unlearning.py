@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.extras.unlearning.statistics import exact_memorization, extraction_strength
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.scoring.session import Session
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.unlearning.statistics import exact_memorization, extraction_strength
 
 SHARED = Path(__file__).parent.parent.parent.parent / "shared"
 GOLDEN = SHARED / "golden" / "field_prefix.jsonl"

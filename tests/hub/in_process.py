@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError
-from audit_pipeline.operate.dagster.retries import is_transient
+from audit_pipeline.pipeline.dagster.retries import is_transient
+from audit_pipeline.store.paths import DataPaths
 
 
 def build(name: str) -> dict[str, Any]:
@@ -50,8 +50,8 @@ def locate(hub: str, revision: str | None) -> dict[str, Any]:
 
 def stream(name: str) -> dict[str, Any]:
     """Read a configured corpus of the hub from end to end."""
-    from audit_pipeline.references.config import load_references
-    from audit_pipeline.references.corpus import corpus_from_hub
+    from audit_pipeline.extras.corpora.config import load_references
+    from audit_pipeline.extras.corpora.corpus import corpus_from_hub
 
     entry = load_references()[name]
     assert entry.hub is not None
@@ -65,12 +65,12 @@ def count(corpus: str, folder: str, killed_after: int | None) -> dict[str, Any]:
 
     A process that is to be killed after so many documents kills itself, right behind a checkpoint.
     """
-    from audit_pipeline.catalogue.ledger import LineageStep
+    from audit_pipeline.extras.corpora import count
+    from audit_pipeline.extras.corpora.config import load_references
+    from audit_pipeline.extras.corpora.frequencies import build_frequencies
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import load_tokenizer
-    from audit_pipeline.references import count
-    from audit_pipeline.references.config import load_references
-    from audit_pipeline.references.frequencies import build_frequencies
+    from audit_pipeline.store.ledger import LineageStep
 
     # A checkpoint behind every document: where it is killed, the next run must go on.
     count.CHECKPOINT_SECONDS = 0.0

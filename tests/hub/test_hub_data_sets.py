@@ -20,7 +20,7 @@ from made_repositories import bookmia, files_of, jsonl, mimir, parquet, wikimia
 
 from audit_pipeline.benchmarks.build import compute_current_digest
 from audit_pipeline.benchmarks.config import resolve_benchmarks
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.store.paths import DataPaths
 
 Told = Callable[..., Any]
 Cli = Callable[..., Any]

@@ -202,7 +202,7 @@ def test_a_pack_is_verified_with_nothing_but_the_wheel(installed: Installed, emp
 
 
 def test_dagster_loads_the_code_location_of_the_installed_workspace_file(installed: Installed, empty: Path) -> None:
-    code = "from audit_pipeline.catalogue.paths import workspace_file; print(workspace_file())"
+    code = "from audit_pipeline.store.paths import workspace_file; print(workspace_file())"
     workspace = installed.run("python", "-c", code, cwd=empty).stdout.strip()
     assert Path(workspace).is_relative_to(installed.venv)
     done = installed.run("python", "-m", "dagster", "definitions", "validate", "-w", workspace, cwd=empty)

@@ -11,7 +11,6 @@ import pytest
 from pydantic import ValidationError
 from tiny_models import save_model
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError, ModelError
 from audit_pipeline.models import locate as locating
 from audit_pipeline.models.config import Endpoint, ModelEntry
@@ -28,6 +27,7 @@ from audit_pipeline.models.endpoint_history import (
 from audit_pipeline.models.fingerprint import fingerprints_before
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.models.weights import load_weights
+from audit_pipeline.store.paths import DataPaths
 
 SEEN = Probe(((-1.0, -2.0), (-3.0,)), 0.0, "vllm-1")
 INFINITE = float("inf")

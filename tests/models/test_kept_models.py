@@ -13,12 +13,12 @@ import torch
 from tiny_models import SENTENCES, tokenized
 from transformers import AutoTokenizer
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models import conversion, kept_files, weights
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.kept_files import read_tokenizer, weights_are_whole
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics import loading
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 from audit_pipeline.token_statistics.loading import load_forward_pass

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from config_problems import problems_of
 
-from audit_pipeline.catalogue.contracts import TABLES, Pair
-from audit_pipeline.catalogue.paths import DataPaths, explain_invalid_partition
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.problems import Problem
 from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.fingerprint import entry_version
 from audit_pipeline.models.tokenized_model import with_overrides
+from audit_pipeline.store.paths import DataPaths, explain_invalid_partition
+from audit_pipeline.tables import TABLES, Pair
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -15,8 +15,6 @@ from safetensors.torch import load_file, save_file
 from tiny_models import tokenized
 from transformers import AutoTokenizer
 
-from audit_pipeline.catalogue.files import read_json
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models import conversion
 from audit_pipeline.models.config import InstalledFile, ModelEntry
@@ -24,6 +22,8 @@ from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.locate import locate
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.models.weights import load_weights
+from audit_pipeline.store.files import read_json
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 ROOT = Path(__file__).parent.parent.parent

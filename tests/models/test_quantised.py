@@ -13,11 +13,11 @@ from safetensors.torch import load_file, save_file
 from tiny_models import SENTENCES, forward_of, save_model, score, tokenized
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
-from audit_pipeline.catalogue.files import read_json
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models import config_json
 from audit_pipeline.models.weights import compute_weight_bytes, count_parameters, load_weights
+from audit_pipeline.store.files import read_json
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.loading import load_forward_pass
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -13,8 +13,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import save_model, tokenized
 
-from audit_pipeline.catalogue.files import write_json
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models import weights
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -26,6 +24,8 @@ from audit_pipeline.models.weights import (
     fit_of,
     load_weights,
 )
+from audit_pipeline.store.files import write_json
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.estimate import estimate_pass_seconds
 from audit_pipeline.token_statistics.loading import load_forward_pass
 

@@ -14,12 +14,12 @@ import transformers
 from tiny_models import CONTEXT, SENTENCES, config_of, forward_of, score, tokenized
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.controls.build import _prepare_tokenizer
 from audit_pipeline.errors import ModelError, OtherTokenizerWarning
+from audit_pipeline.extras.controls.build import _prepare_tokenizer
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.models.tokenizer_files import read_tokenizer_files
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.tokens import encode
 
 pytestmark = [

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import yaml
 
-from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import ReportSummary, build_reports
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import Pair
 from tests.warehouse.conftest import DAY, Folder, temporal, write_config
 
 from .made_findings import MODEL, SHELF, evaluation, write_rows, write_shelf, write_shelf_extraction

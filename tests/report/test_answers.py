@@ -14,14 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, false_discovery_control, hypergeom, norm, uniform
 
-from audit_pipeline.evidence.conformal import count_held_out_needed
-from audit_pipeline.metrics.claims import (
-    CLAIM_IN_WORDS,
-    VERDICT_IN_WORDS,
-    count_documents_of_interest,
-    detectable_auroc,
-)
-from audit_pipeline.metrics.roc import ALL_EQUAL
 from audit_pipeline.report.answer import benjamini_yekutieli_factor, build_answer, find_detectable_auroc, smallest_q
 from audit_pipeline.report.document_answers import SearchCounts, describe_asking, describe_search
 from audit_pipeline.report.findings import DetectorFindings, Estimate, PairFindings, ShelfDocuments, Sides
@@ -42,6 +34,14 @@ from audit_pipeline.report.summary import (
     sort_by_kind,
     summarise_page,
 )
+from audit_pipeline.statistics.claims import (
+    CLAIM_IN_WORDS,
+    VERDICT_IN_WORDS,
+    count_documents_of_interest,
+    detectable_auroc,
+)
+from audit_pipeline.statistics.conformal import count_held_out_needed
+from audit_pipeline.statistics.roc import ALL_EQUAL
 
 LEVELS, VERDICTS = tuple(CLAIM_IN_WORDS), tuple(VERDICT_IN_WORDS)
 EVIDENCE = ("evidence of training", "statistical evidence", "sound test", "trained on")

@@ -9,10 +9,10 @@ from urllib.parse import unquote
 
 import pytest
 
-from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.report.files import build_reports, json_copy_path
 from audit_pipeline.report.page import read_conclusions
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import Pair
 from tests.warehouse.chats import (
     CHAT,
     CHAT_PAIR,

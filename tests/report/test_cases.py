@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from ledger_lines import explain_files, rewrite_lines
 
-from audit_pipeline.catalogue.contracts import SCORES, Pair, digest
-from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
-from audit_pipeline.evidence.evaluate_options import EvaluateOptions
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.report import page as report_page
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.page import SectionFiles, sections
+from audit_pipeline.statistics.evaluate_options import EvaluateOptions
+from audit_pipeline.store.files import read_json, table_from_rows, write_json, write_table
+from audit_pipeline.tables import SCORES, Pair, digest
 from audit_pipeline.warehouse.query import query_warehouse
 from tests.warehouse.conftest import DAY, MODELS, Folder
 

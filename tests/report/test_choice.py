@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.catalogue.files import read_json, write_json
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.report import choice as report_choice
 from audit_pipeline.report.choice import max_sections_per_model, sort_by_importance
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.sentences import kinds
+from audit_pipeline.store.files import read_json, write_json
 from tests.warehouse.conftest import MODELS, Folder
 
 from .written import Written

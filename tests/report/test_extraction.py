@@ -10,19 +10,19 @@ from urllib.parse import unquote
 
 import pytest
 
-from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.files import read_json, write_json
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.metrics.claims import (
+from audit_pipeline.report.document_answers import log10_draws
+from audit_pipeline.report.files import build_reports, json_copy_path
+from audit_pipeline.report.number_format import draws, share, visible
+from audit_pipeline.report.pictures import strip_shapes
+from audit_pipeline.statistics.claims import (
     CALIBRATED_IN_WORDS,
     EXTRACTION_IN_WORDS,
     NOT_CALIBRATED_IN_WORDS,
     SET_APART_IN_WORDS,
 )
-from audit_pipeline.report.document_answers import log10_draws
-from audit_pipeline.report.files import build_reports, json_copy_path
-from audit_pipeline.report.number_format import draws, share, visible
-from audit_pipeline.report.pictures import strip_shapes
+from audit_pipeline.store.files import read_json, write_json
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import Pair
 from tests.warehouse.conftest import DAY, MODELS, Folder
 from tests.warehouse.extracted import Extracted, Window, rate_row, write_extraction
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.number_format import interval, percent, probability
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.warehouse.query import query_warehouse
 from tests.warehouse.conftest import DAY, Folder
 

@@ -8,13 +8,13 @@ from importlib import resources
 
 import pytest
 
-from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import PAIR_ANSWERS, Pair
-from audit_pipeline.catalogue.ledger import read_latest_run
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.stages.evaluations import answer_missing
+from audit_pipeline.pipeline.stages.evaluations import answer_missing
 from audit_pipeline.report.html import SIGN_SHAPES
 from audit_pipeline.report.sentences import SIGNS, kind_of
+from audit_pipeline.store import store
+from audit_pipeline.store.ledger import read_latest_run
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import PAIR_ANSWERS, Pair
 
 from .four_cases import CASES, MODEL_TITLE, NOTES, NOTES_TITLE, SHELF_TITLE, written_case
 from .made_findings import MODEL, SHELF

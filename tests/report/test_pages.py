@@ -12,15 +12,15 @@ from urllib.parse import unquote
 import duckdb
 import pytest
 
-from audit_pipeline.catalogue.files import read_json, write_json
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.report import files as report_module
 from audit_pipeline.report.files import GLOSSARY, build_reports, json_copy_path
 from audit_pipeline.report.number_format import interval, number, signed
 from audit_pipeline.report.page import query_rows
 from audit_pipeline.report.sections import flatten_json
+from audit_pipeline.store.files import read_json, write_json
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.warehouse.query import query_warehouse
 from tests.warehouse.conftest import BENCHMARKS, DAY, MODELS, Folder, write_config
 

@@ -17,9 +17,6 @@ from matplotlib.figure import Figure
 from PIL import Image
 from profiles import max_examples
 
-from audit_pipeline.catalogue.contracts import EVALUATIONS
-from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.evidence.evaluation import ScoreColumn
 from audit_pipeline.report.drawing import MARKDOWN_LIMIT, as_png, as_svg, clean_label, markdown_image
 from audit_pipeline.report.picture_data import spread_of, thin_roc_curve
 from audit_pipeline.report.plots import (
@@ -29,6 +26,9 @@ from audit_pipeline.report.plots import (
     draw_roc_markdown,
     draw_score_histogram,
 )
+from audit_pipeline.statistics.evaluation import ScoreColumn
+from audit_pipeline.store.files import table_from_rows
+from audit_pipeline.tables import EVALUATIONS
 
 from .made_findings import evaluation
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.tables import Pair
 from tests.warehouse.conftest import DAY, MODELS, Folder
 from tests.warehouse.decided import write_rows
 

@@ -9,7 +9,7 @@ import json
 from html.parser import HTMLParser
 from typing import Any
 
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import ReportSummary, build_reports, json_copy_path
 from tests.warehouse.conftest import Folder
 

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from made_files import write_rows
 from tiny_models import SENTENCES, twin_statistics
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.pac import STREAM, TEXT, Copying, polarized_distance
 from audit_pipeline.detectors.registry import select
-from audit_pipeline.fetch.formats import open_texts
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.scoring.file import ChunkLimits, score_file
 from audit_pipeline.scoring.needs.copies import draw_word_orders, make_shuffled_copies
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.needs.registry import list_derived_texts
 from audit_pipeline.scoring.session import Selection, Session
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.usefixtures("one_thread")

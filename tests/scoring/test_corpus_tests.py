@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from tiny_models import twin_statistics
 
-from audit_pipeline.catalogue.contracts import CORPUS_TESTS
-from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.evidence.canaries import Canaries, CanarySet, make_canaries, seal_path, write_canaries
-from audit_pipeline.evidence.canary_rank import rank_sum_p
-from audit_pipeline.evidence.sharded_permutation import draw_orders
-from audit_pipeline.evidence.shards import divide_into_shards
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.corpus_tests import CorpusTest, run_canary_test, run_order_test
+from audit_pipeline.statistics.canaries import Canaries, CanarySet, make_canaries, seal_path, write_canaries
+from audit_pipeline.statistics.canary_rank import rank_sum_p
+from audit_pipeline.statistics.sharded_permutation import draw_orders
+from audit_pipeline.statistics.shards import divide_into_shards
+from audit_pipeline.store.files import table_from_rows
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import CORPUS_TESTS
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.usefixtures("one_thread")

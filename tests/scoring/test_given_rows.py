@@ -15,13 +15,13 @@ import pytest
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
-from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.formats import read_rows
-from audit_pipeline.fetch.labels import LabelReader, SpellingError, label_of
+from audit_pipeline.readers.formats import read_rows
+from audit_pipeline.readers.labels import LabelReader, SpellingError, label_of
 from audit_pipeline.scoring import given_rows
 from audit_pipeline.scoring.given_scores import read_given
+from audit_pipeline.tables import Pair
 
 Given = dict[str, Any]
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from audit_pipeline.catalogue.contracts import EXAMPLES, SCORES, Pair, canonical_json, text_sha256
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.rows import SkippedRows
+from audit_pipeline.readers.rows import SkippedRows
 from audit_pipeline.scoring.given_scores import GivenScores, ScoredTexts, read_given, read_scored_texts
+from audit_pipeline.tables import EXAMPLES, SCORES, Pair, canonical_json, text_sha256
 
 PAIR = Pair("mine", "a model")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from audit_pipeline.fetch.rows import TextRow
-from audit_pipeline.metrics.intervals import measure_auroc_of_scores
+from audit_pipeline.readers.rows import TextRow
 from audit_pipeline.scoring.file import LabelledScores
+from audit_pipeline.statistics.intervals import measure_auroc_of_scores
 
 SETTINGS = [("loss", "{}"), ("min_k", '{"k":0.1}'), ("min_k", '{"k":0.2}')]
 

@@ -12,9 +12,6 @@ from made_files import write_rows, written
 from tiny_models import CONTEXT, SENTENCES
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
-from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, example_id
-from audit_pipeline.catalogue.files import table_from_rows, write_json
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.recall import JOINS
 from audit_pipeline.detectors.registry import get_detector, is_default, select
 from audit_pipeline.errors import ConfigError, DataError
@@ -32,6 +29,9 @@ from audit_pipeline.scoring.needs import prefixes
 from audit_pipeline.scoring.needs.prefixes import GIVEN_AWAY
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import Session, build_audit_selection
+from audit_pipeline.store.files import table_from_rows, write_json
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, example_id
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode, encode_prefix
 

@@ -22,14 +22,14 @@ from made_files import write_rows, written
 from tiny_models import SENTENCES, save_model, tokenized, twin_statistics
 from tiny_models import forward_of as load
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.formats import open_texts
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.scoring.file import GROUP, ChunkLimits, FileScores, ProgressListener, score_file
 from audit_pipeline.scoring.file_progress import FileProgress
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowResult
 from audit_pipeline.token_statistics.tokens import EncodedText, Window
 

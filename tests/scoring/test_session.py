@@ -12,17 +12,17 @@ import pytest
 from made_files import write_rows
 from tiny_models import SENTENCES, save_model, tokenized, twin_statistics
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import score_texts
 from audit_pipeline.detectors.infilling import BRANCHES
 from audit_pipeline.detectors.reference import vote_share
 from audit_pipeline.detectors.registry import REGISTRY, select
 from audit_pipeline.errors import ModelError
+from audit_pipeline.extras.corpora.count import count_to_file
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.references.count import count_to_file
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.scoring.session import Selection, Session
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode
 

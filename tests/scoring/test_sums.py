@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from tiny_models import SENTENCES, twin_logits
 
-from audit_pipeline.catalogue.contracts import BETAS
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.acmia import TEMPERATURES
 from audit_pipeline.detectors.max_renyi import POWER_SUMS
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.session import Selection, Session
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import BETAS
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode
 

@@ -14,11 +14,11 @@ from made_files import save_dataset, write_rows
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.workspace import create_workspace
 from audit_pipeline.errors import SourceError
-from audit_pipeline.fetch.formats import ROW_SUFFIXES
+from audit_pipeline.readers.formats import ROW_SUFFIXES
+from audit_pipeline.readers.whole_files.document import WHOLE_FILES
 from audit_pipeline.sources.base import Harvest
 from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.local_files import LocalFilesSettings, harvest_local_files
-from audit_pipeline.whole_files.document import WHOLE_FILES
 
 
 def settings(path: Path | None, **changes: object) -> LocalFilesSettings:

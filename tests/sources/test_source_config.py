@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from config_problems import problems_of
 
-from audit_pipeline.catalogue.paths import PROJECT_ROOT
 from audit_pipeline.sources.config import SourceSettings, all_sources, load_source_settings
 from audit_pipeline.sources.local_files import LocalFilesSettings
 from audit_pipeline.sources.passages import PassagesSettings
+from audit_pipeline.store.paths import PROJECT_ROOT
 
 
 def load(folder: Path, text: str) -> SourceSettings:

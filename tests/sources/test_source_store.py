@@ -16,18 +16,18 @@ from ledger_lines import step_of
 from made_settings import source_settings
 from profiles import max_examples
 
-from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
-from audit_pipeline.catalogue.files import read_json
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.store import compute_documents_version, read_documents
-from audit_pipeline.connectors.books.source import BooksSettings
-from audit_pipeline.connectors.patents.source import PatentsSettings
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
+from audit_pipeline.sources.books.source import BooksSettings
 from audit_pipeline.sources.config import all_sources, require_source
 from audit_pipeline.sources.local_files import LocalFilesSettings
+from audit_pipeline.sources.patents.source import PatentsSettings
 from audit_pipeline.sources.release_notes import ReleaseNotesSettings
 from audit_pipeline.sources.store import SourceReport, read_settings_digest, refresh, store_harvest
+from audit_pipeline.store.files import read_json
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.store import compute_documents_version, read_documents
+from audit_pipeline.tables import DOCUMENTS, text_sha256
 
 DAY_1, DAY_2 = datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC)
 
@@ -208,7 +208,7 @@ def test_refresh_of_local_files_keeps_a_file_that_broke(tmp_path: Path, paths: D
 def test_registry() -> None:
     assert set(all_sources()) == {"release_notes", "sotu", "local_files", "wikipedia", "patents", "books", "passages"}
     assert all(source.name == name and source.description and source.licence for name, source in all_sources().items())
-    sources = "local_files, passages, release_notes, sotu"
+    sources = "books, local_files, passages, patents, release_notes, sotu, wikipedia"
     with pytest.raises(SourceError, match=f"no source 'rumours'; the sources are: {sources}"):
         require_source("rumours")
 

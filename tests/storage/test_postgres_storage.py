@@ -15,8 +15,8 @@ from click.testing import Result
 from made_workspace import Workspace, enter_workspace, made_documents, make_workspace, quick_folder, temporal
 from postgres_server import POSTGRES, Server, running_postgres
 
-from audit_pipeline.operate.dagster.instance import ensure_dagster_home
-from audit_pipeline.operate.dagster.locks import lock_run_file
+from audit_pipeline.pipeline.dagster.instance import ensure_dagster_home
+from audit_pipeline.pipeline.dagster.locks import lock_run_file
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTED = re.search(r"```yaml\n(.*?)```", (ROOT / "docs" / "storage.md").read_text(encoding="utf-8"), re.DOTALL)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import pytest
 from tiny_models import SENTENCES
 
-from audit_pipeline.catalogue.contracts import KINDS
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.session import Session
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import KINDS
 from audit_pipeline.token_statistics.backend import WindowResult, Work
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass

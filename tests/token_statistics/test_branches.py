@@ -16,8 +16,8 @@ from profiles import max_examples
 from quick import slow_but
 from tiny_models import SENTENCES, forward_of, save_model, tokenized
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics import forward as forward_module
 from audit_pipeline.token_statistics.branches import (
     Branches,

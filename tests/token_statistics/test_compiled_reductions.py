@@ -12,8 +12,8 @@ import pytest
 import torch
 from tiny_models import SENTENCES, score
 
-from audit_pipeline.catalogue.contracts import KINDS
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.tables import KINDS
 from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, Reduced, Scratch
 from audit_pipeline.token_statistics.compiled_reductions import CompiledReductions
 from audit_pipeline.token_statistics.forward import ForwardPass

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from tiny_models import SENTENCES, tokenized
 
-from audit_pipeline.catalogue.contracts import BETAS, KINDS, Kind, text_sha256
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.session import Session
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import BETAS, KINDS, Kind, text_sha256
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import plan, read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.catalogue.contracts import BETAS, KINDS, P_FLOOR
+from audit_pipeline.tables import BETAS, KINDS, P_FLOOR
 from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, HeadLogits, Logits, Scratch
 from audit_pipeline.token_statistics.reductions import sweep
 

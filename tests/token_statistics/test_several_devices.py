@@ -8,10 +8,10 @@ import pytest
 from tiny_models import forward_of, save_model, tokenized
 from whole_and_divided import assert_alike, assert_extracts_alike
 
-from audit_pipeline.catalogue.files import write_json
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models import weights
 from audit_pipeline.models.weights import Memory, compute_weight_bytes, fit_of, load_weights
+from audit_pipeline.store.files import write_json
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.loading import load_forward_pass
 from audit_pipeline.token_statistics.prefixed_texts import is_prefix_rerun

@@ -18,8 +18,8 @@ from quick import slow_but
 from tiny_models import CONTEXT, SENTENCES, forward_of, save_model, tokenized, twin_logits
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics import shared_prefix
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, plan_prefixed, read_prefixed

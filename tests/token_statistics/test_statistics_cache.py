@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.catalogue.integrity import file_sha256
+from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics.cache import PartCache
 

@@ -19,10 +19,10 @@ from tiny_models import CONTEXT, SENTENCES, save_model, tokenized
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer
 
-from audit_pipeline.catalogue.contracts import KINDS, Kind, text_sha256
 from audit_pipeline.errors import ModelError
-from audit_pipeline.extraction.documents import quote
+from audit_pipeline.extras.extraction.documents import quote
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.tables import KINDS, Kind, text_sha256
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import EncodedText, cache_keys, cover_text, encode, window_and_stride
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from profiles import max_examples
 from tiny_models import twin_of_logits
 
-from audit_pipeline.catalogue.contracts import DECODINGS, MEASURED
+from audit_pipeline.tables import DECODINGS, MEASURED
 from audit_pipeline.token_statistics import reductions
 from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, HeadLogits, Reduced, Scratch
 from audit_pipeline.token_statistics.reductions import begin_fetch, sweep

@@ -22,10 +22,10 @@ import pytest
 import torch
 from tiny_models import SENTENCES, tokenized, twin_logits, twin_statistics
 
-from audit_pipeline.catalogue.contracts import KINDS, TOKEN_STATISTICS, Kind, text_sha256
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import KINDS, TOKEN_STATISTICS, Kind, text_sha256
 from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics import cached_texts
 from audit_pipeline.token_statistics.cache import PartCache
@@ -401,7 +401,7 @@ import functools, sys, time
 sys.path.insert(0, sys.argv[3])
 from pathlib import Path
 from tiny_models import forward_of, tokenized
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics import local_pass, cached_texts, run
 cached_texts.PartCache = functools.partial(cached_texts.PartCache, flush_seconds=0.0)
 model = tokenized(Path(sys.argv[1]), Path(sys.argv[2]))

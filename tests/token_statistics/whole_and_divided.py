@@ -14,14 +14,14 @@ import pytest
 import torch
 from tiny_models import SENTENCES
 
-from audit_pipeline.catalogue.contracts import KINDS
-from audit_pipeline.extraction.continuations import (
+from audit_pipeline.extras.extraction.continuations import (
     Nearness,
     bound_near_verbatim,
     generate_continuations,
     generate_greedily,
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.tables import KINDS
 from audit_pipeline.token_statistics.backend import WindowBranches, WindowResult
 from audit_pipeline.token_statistics.blocks import KEPT_TYPE
 from audit_pipeline.token_statistics.forward import ForwardPass

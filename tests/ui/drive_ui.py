@@ -38,10 +38,10 @@ from browser import Browser, NotSeenError, browser
 from instance_state import Backfill, Instance, Run
 from live_workspace import LiveWorkspace, make
 
-from audit_pipeline.catalogue.files import read_json_if_whole
-from audit_pipeline.catalogue.ledger import read_ledger
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.stage import Group
+from audit_pipeline.pipeline.stage import Group
+from audit_pipeline.store.files import read_json_if_whole
+from audit_pipeline.store.ledger import read_ledger
+from audit_pipeline.store.paths import DataPaths
 
 SENSORS = ("new_models", "changed_benchmarks", "publish_what_is_new", "alert_run_failed", "alert_finding_changed")
 SCHEDULE = "weekly_audit"

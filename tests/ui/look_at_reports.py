@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from browser import Browser, NotSeenError, browser
 
-from audit_pipeline.evidence.evaluate_options import EvaluateOptions
-from audit_pipeline.operate.evaluate_file import evaluate_file
+from audit_pipeline.pipeline.evaluate_file import evaluate_file
+from audit_pipeline.statistics.evaluate_options import EvaluateOptions
 from tests.report.four_cases import CASES, written_case
 from tests.report.made_findings import make
 

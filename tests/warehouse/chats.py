@@ -1,7 +1,7 @@
 """Rows of what a model that answers in words was asked, made up by hand.
 
 What belongs here: rows of the tables of asking, from the few columns that a test is about. What does not: computing any
-of them (audit_pipeline/asking), assertions.
+of them (audit_pipeline/extras/chat), assertions.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from datetime import datetime
 
 from made_rows import make_row
 
-from audit_pipeline.catalogue.contracts import CHAT_ANSWERS, CHAT_DOCUMENTS, Pair, Side, digest, text_sha256
-from audit_pipeline.catalogue.files import table_from_rows, write_table
+from audit_pipeline.store.files import table_from_rows, write_table
+from audit_pipeline.tables import CHAT_ANSWERS, CHAT_DOCUMENTS, Pair, Side, digest, text_sha256
 
 from .conftest import DAY, Folder
 

@@ -18,7 +18,13 @@ import yaml
 from ledger_lines import append_line, describe_file, explain_files
 from made_rows import make_table
 
-from audit_pipeline.catalogue.contracts import (
+from audit_pipeline.pipeline.stages.benchmarks import SPLIT_VERSION
+from audit_pipeline.pipeline.stages.evaluations import answer_missing
+from audit_pipeline.pipeline.stages.registry import get_stage
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.store.files import table_from_rows, write_json, write_table
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import (
     BLIND_SCORES,
     DOCUMENTS,
     EVALUATIONS,
@@ -34,12 +40,6 @@ from audit_pipeline.catalogue.contracts import (
     example_id,
     text_sha256,
 )
-from audit_pipeline.catalogue.files import table_from_rows, write_json, write_table
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION
-from audit_pipeline.operate.stages.evaluations import answer_missing
-from audit_pipeline.operate.stages.registry import get_stage
-from audit_pipeline.operate.stages.warehouse import build_warehouse
 
 Row = Mapping[str, object]
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from made_rows import make_table
 
-from audit_pipeline.catalogue.contracts import TABLES, Pair, digest
-from audit_pipeline.catalogue.files import write_table
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.store.files import write_table
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import TABLES, Pair, digest
 from audit_pipeline.warehouse.query import query_warehouse
 
 from .chats import answer_row, document_row, write_asking

@@ -1,7 +1,7 @@
 """Rows of what a model was made to say of whole documents, made up by hand.
 
 What belongs here: the rows of the tables of extraction, from a few numbers a document, and plans. What does not:
-computing any of them (audit_pipeline/extraction, audit_pipeline/exhibit), assertions.
+computing any of them (audit_pipeline/extras/extraction, audit_pipeline/extras/evidence_packs), assertions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from audit_pipeline.catalogue.contracts import Pair, Side, canonical_json, digest, text_sha256
+from audit_pipeline.tables import Pair, Side, canonical_json, digest, text_sha256
 from tests.warehouse.conftest import MODELS, Folder
 
 Row = Mapping[str, object]

@@ -19,15 +19,15 @@ from ledger_lines import rewrite_lines
 from profiles import max_examples
 from written import read_all
 
-from audit_pipeline.catalogue.contracts import EVALUATIONS, TABLES
-from audit_pipeline.catalogue.files import read_json, read_table, write_json, write_table
-from audit_pipeline.catalogue.integrity import file_sha256
-from audit_pipeline.catalogue.ledger import list_segments
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.sql import EXCERPT, EXCERPT_WORDS, quote_literal
-from audit_pipeline.catalogue.table import Table
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.store.files import read_json, read_table, write_json, write_table
+from audit_pipeline.store.integrity import file_sha256
+from audit_pipeline.store.ledger import list_segments
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import EVALUATIONS, TABLES
+from audit_pipeline.tables.sql import EXCERPT, EXCERPT_WORDS, quote_literal
+from audit_pipeline.tables.table import Table
 from audit_pipeline.warehouse import build
 from audit_pipeline.warehouse.build import read_lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse

@@ -12,10 +12,10 @@ import pytest
 from made_workspace import SOURCE, Workspace, made_documents, make_workspace, temporal
 
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.operate import situation
-from audit_pipeline.operate.coverage import is_built_as_configured
-from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.operate.whole_configuration import load_configuration
+from audit_pipeline.pipeline import situation
+from audit_pipeline.pipeline.coverage import is_built_as_configured
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.whole_configuration import load_configuration
 from audit_pipeline.sources.base import Harvest
 from audit_pipeline.sources.config import all_sources, load_source_settings
 from audit_pipeline.sources.store import refresh

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from ledger_lines import rewrite_lines
 
-from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, canonical_json
-from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import build_reports, json_copy_path
 from audit_pipeline.report.picture_data import build_study_panels
+from audit_pipeline.store.files import read_json, table_from_rows, write_json, write_table
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import CONTROL_STUDIES, canonical_json
 from audit_pipeline.warehouse.build import read_lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
 

@@ -10,9 +10,9 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.warehouse import export as module
 from audit_pipeline.warehouse.export import export
 from audit_pipeline.warehouse.query import query_warehouse
@@ -137,7 +137,7 @@ def test_a_failed_export_leaves_the_earlier_file(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("audit_pipeline.catalogue.files.os.fsync", full)
+    monkeypatch.setattr("audit_pipeline.store.files.os.fsync", full)
     with pytest.raises(DataError, match="No space left"):
         export(warehouse, "coverage", out)
     assert out.read_bytes() == before

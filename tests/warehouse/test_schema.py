@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from ledger_lines import explain_files
 
-from audit_pipeline.catalogue.files import read_parquet, write_table
-from audit_pipeline.catalogue.table import Table
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.store.files import read_parquet, write_table
+from audit_pipeline.tables.table import Table
 from audit_pipeline.warehouse import schema
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 from audit_pipeline.warehouse.schema import BLIND_CONTROL, DEFINED, DERIVED, MACROS, OF_RUNS, list_tables

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from audit_pipeline.catalogue.contracts import PAIR_STATES
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.tables import PAIR_STATES
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 from audit_pipeline.warehouse.schema import MACROS
 

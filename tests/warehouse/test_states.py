@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from audit_pipeline.catalogue.contracts import PAIR_STATES, Pair
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.command_group import COUNTS
-from audit_pipeline.operate.stages.warehouse import build_warehouse, summarise_warehouse
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse, summarise_warehouse
 from audit_pipeline.report.files import ReportSummary, build_reports, json_copy_path
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import PAIR_STATES, Pair
 from audit_pipeline.warehouse.query import query_warehouse
 
 from .conftest import DAY, MODELS, Folder, temporal, write_config

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from audit_pipeline.catalogue.contracts import Pair, canonical_json, digest, text_sha256
-from audit_pipeline.catalogue.files import read_json, write_json
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.store.files import read_json, write_json
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import Pair, canonical_json, digest, text_sha256
 from audit_pipeline.warehouse.build import read_lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 

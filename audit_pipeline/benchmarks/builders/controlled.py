@@ -17,12 +17,12 @@ from audit_pipeline.benchmarks.builder_interface import (
     build_examples_table,
 )
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, FamilySettings, LabelSource
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
-from audit_pipeline.catalogue.control_files import read_control, read_control_texts
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.store.control_files import read_control, read_control_texts
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import MEMBER, NON_MEMBER
 
 VERSION = 1
 

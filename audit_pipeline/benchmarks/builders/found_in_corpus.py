@@ -20,12 +20,12 @@ from audit_pipeline.benchmarks.builder_interface import (
 )
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, FamilySettings, LabelSource
-from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP, MEMBER, NON_MEMBER, OverlapVerdict
-from audit_pipeline.catalogue.ledger import find_writing_run
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.store import read, require_intact_partition
 from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.store.ledger import find_writing_run
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.store import read, require_intact_partition
+from audit_pipeline.tables import CORPUS_OVERLAP, MEMBER, NON_MEMBER, OverlapVerdict
 
 VERSION = 1
 

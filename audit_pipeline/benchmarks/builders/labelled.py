@@ -19,11 +19,11 @@ from audit_pipeline.benchmarks.rows import (
     read_rows_inputs,
 )
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides, FamilySettings
-from audit_pipeline.catalogue.contracts import Split
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.validation import Text
-from audit_pipeline.fetch.labels import shorten_spelling
-from audit_pipeline.fetch.rows import Row, UnusableRowError, text_of, unicode_problem
+from audit_pipeline.readers.labels import shorten_spelling
+from audit_pipeline.readers.rows import Row, UnusableRowError, text_of, unicode_problem
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import Split
 
 VERSION = 1
 

@@ -30,11 +30,11 @@ from audit_pipeline.benchmarks.rows import (
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DesignOfSides, Length
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.rows import Skipped, text_of
+from audit_pipeline.readers.rows import Skipped, text_of
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import MEMBER, NON_MEMBER, digest
 
 VERSION = 1
 

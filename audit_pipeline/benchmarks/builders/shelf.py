@@ -20,10 +20,10 @@ from audit_pipeline.benchmarks.builder_interface import (
 )
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DocumentsSettings, LabelSource
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, Split, digest
 from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validation import StrictSettings, Text
 from audit_pipeline.errors import DataError
+from audit_pipeline.tables import MEMBER, NON_MEMBER, Split, digest
 
 VERSION = 1
 

@@ -12,10 +12,10 @@ from audit_pipeline.benchmarks.row_settings import DataSetPart, GroupedRowsSetti
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, build_labelled_rows, build_rows_inputs, draw_rows
 from audit_pipeline.benchmarks.rows_origin import OriginRows, concatenate_row_files, read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.validation import Text
-from audit_pipeline.fetch.rows import RowFile, text_of
+from audit_pipeline.readers.rows import RowFile, text_of
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import MEMBER, NON_MEMBER
 
 VERSION = 1
 

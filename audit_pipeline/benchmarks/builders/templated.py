@@ -14,11 +14,11 @@ from audit_pipeline.benchmarks.builder_interface import Builder, BuilderInputs, 
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelColumnSettings
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, parse_label_column, read_rows_inputs
 from audit_pipeline.benchmarks.settings import ANY, MEANINGS, BenchmarkSpec, Count, Design
-from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import to_one_line
-from audit_pipeline.fetch.rows import Row, UnusableRowError, text_problem
+from audit_pipeline.readers.rows import Row, UnusableRowError, text_problem
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import digest
 
 VERSION = 1
 

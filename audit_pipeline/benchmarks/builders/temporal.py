@@ -28,9 +28,9 @@ from audit_pipeline.benchmarks.builder_interface import (
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DocumentsSettings, FamilySettings, LabelSource
 from audit_pipeline.benchmarks.splits import even_quotas
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
 from audit_pipeline.config.validation import StrictSettings
 from audit_pipeline.errors import DataError
+from audit_pipeline.tables import MEMBER, NON_MEMBER, digest
 
 
 def draw_windows(n_words: int, length: int, count: int, seed: int) -> list[int]:
@@ -173,7 +173,7 @@ def _match_pool(
 ) -> tuple[list[LabelledText], dict[str, Any]]:
     """The texts of ``pool`` that are hard to tell apart, and what choosing them achieved, as JSON values."""
     # A second of importing, for what few entries ask for.
-    from audit_pipeline.separability.matching import match_sides  # noqa: PLC0415
+    from audit_pipeline.splits.matching import match_sides  # noqa: PLC0415
 
     languages = Counter(text.language for text in pool)
     try:

@@ -7,7 +7,6 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.pac import COPIES, PAC, STREAM, Copying
 from audit_pipeline.detectors.statistics import TextStatistics
@@ -18,6 +17,7 @@ from audit_pipeline.scoring.needs.provider import (
     ScoringScope,
     TextWithStatistics,
 )
+from audit_pipeline.tables import text_sha256
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import plan
 from audit_pipeline.token_statistics.run import RunSummary

@@ -8,7 +8,7 @@ from functools import cached_property
 from audit_pipeline.detectors.dc_pdd import FREQUENCY_TABLE
 from audit_pipeline.detectors.statistics import TokenFrequencies
 from audit_pipeline.errors import AuditError, TransientError
-from audit_pipeline.references.frequencies import FrequencyLookup, find_frequencies, read_frequencies
+from audit_pipeline.extras.corpora.frequencies import FrequencyLookup, find_frequencies, read_frequencies
 from audit_pipeline.scoring.needs.provider import Provider, Read
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from audit_pipeline.catalogue.contracts import KINDS
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.neighbour import NEIGHBOURS
 from audit_pipeline.detectors.statistics import NOT_GIVEN, TextStatistics
@@ -19,6 +18,7 @@ from audit_pipeline.scoring.needs.provider import (
 )
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.scoring.neighbours.proposer import Proposer
+from audit_pipeline.tables import KINDS
 
 
 class NeighboursProvider(DerivedTextsProvider[Sequence[TextStatistics]]):

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from audit_pipeline.catalogue.contracts import BETAS, KINDS, Kind, text_sha256
 from audit_pipeline.detectors.acmia import TEMPERATURES
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.infilling import BRANCHES
 from audit_pipeline.detectors.max_renyi import OF_POWER_SUMS, POWER_SUMS
 from audit_pipeline.detectors.statistics import BranchStatistics, Float32s, PowerSums, Temperatures
 from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope, T, TextWithStatistics
+from audit_pipeline.tables import BETAS, KINDS, Kind, text_sha256
 from audit_pipeline.token_statistics.cached_texts import collect_lists_by_text, plan, read_branches, read_statistics
 
 

@@ -8,7 +8,6 @@ from functools import cache, cached_property, partial, reduce
 from typing import ClassVar
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.recall import JOINS, BehindPrefix
 from audit_pipeline.detectors.statistics import Float32s, Lacking
@@ -22,6 +21,7 @@ from audit_pipeline.scoring.needs.provider import (
     ScoringScope,
     TextWithStatistics,
 )
+from audit_pipeline.tables import text_sha256
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Plan, collect_lists_by_text
 from audit_pipeline.token_statistics.prefixed_texts import (

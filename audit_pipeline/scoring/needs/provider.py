@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from audit_pipeline.catalogue.contracts import Kind
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.statistics import Lacking, Need, StatisticsIndex, TextStatistics
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.neighbours import own_topk
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import CacheLocation, Plan, plan, read_statistics
 from audit_pipeline.token_statistics.run import Progress, RunSummary, compute

@@ -15,13 +15,13 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForMaskedLM
 from transformers.utils import logging as transformers_logging
 
-from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.tokenizer_files import read_tokenizer_files
 from audit_pipeline.models.weights import default_device
 from audit_pipeline.scoring.neighbours.proposer import format_cost, generator_of, select_distinct
+from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics.tokens import cover_text
 
 SHARE = 0.15

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import Kind, text_sha256
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.neighbours.proposer import format_cost, generator_of, select_distinct
+from audit_pipeline.tables import Kind, text_sha256
 from audit_pipeline.token_statistics.cached_texts import CacheLocation, plan, read_statistics
 
 NAME = "own-topk"

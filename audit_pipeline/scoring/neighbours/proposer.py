@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from audit_pipeline.catalogue.contracts import Kind, digest, text_sha256
+from audit_pipeline.tables import Kind, digest, text_sha256
 
 
 class Proposer(Protocol):

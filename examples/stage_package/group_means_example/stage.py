@@ -11,14 +11,14 @@ import pyarrow as pa
 from pydantic import BaseModel, Field
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import BENCHMARK, MODEL, RUN_ID, SCORES
-from audit_pipeline.catalogue.ledger import read_latest_run
-from audit_pipeline.catalogue.table import Column, Table
-from audit_pipeline.operate.stage import AUDIT_PAIRS, Check, Finding, Inputs, Made, Shown, Stage, StageRun
+from audit_pipeline.pipeline.stage import AUDIT_PAIRS, Check, Finding, Inputs, Made, Shown, Stage, StageRun
+from audit_pipeline.store import store
+from audit_pipeline.store.ledger import read_latest_run
+from audit_pipeline.tables import BENCHMARK, MODEL, RUN_ID, SCORES
+from audit_pipeline.tables.table import Column, Table
 
 if TYPE_CHECKING:
-    from audit_pipeline.operate.situation import Situation
+    from audit_pipeline.pipeline.situation import Situation
 
 TABLE = Table(
     "group_means",

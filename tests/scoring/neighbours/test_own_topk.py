@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from tiny_models import SENTENCES
 
-from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, TOPK, TOPK_ENTRIES, text_sha256
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.scoring.neighbours.own_topk import OwnTopkProposer
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import TOKEN_STATISTICS, TOPK, TOPK_ENTRIES, text_sha256
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import encode

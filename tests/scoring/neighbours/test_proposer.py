@@ -9,9 +9,9 @@ from made_proposers import proposer_of, save_bert
 from profiles import max_examples
 from tiny_models import SENTENCES
 
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.scoring.neighbours.own_topk import OwnTopkProposer
 from audit_pipeline.scoring.neighbours.proposer import Proposer, format_cost, generator_of, select_distinct
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.run import compute
 
 pytestmark = pytest.mark.usefixtures("one_thread")

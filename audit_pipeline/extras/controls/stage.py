@@ -1,0 +1,137 @@
+"""The stages of controls with known truth, two models that are trained here, and of studies over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from audit_pipeline.errors import ConfigError
+from audit_pipeline.extras.controls.config import load_controls, load_studies, sources_of
+from audit_pipeline.extras.controls.versions import compute_wanted_version, read_trained_version
+from audit_pipeline.pipeline.console import tell_progress
+from audit_pipeline.pipeline.progress import progress_logger
+from audit_pipeline.pipeline.stage import Check, Finding, Inputs, Job, Made, Shown, Stage, StageRun
+from audit_pipeline.store.control_roles import Role
+from audit_pipeline.tables import CONTROL_STUDIES, CONTROL_TEXTS
+
+if TYPE_CHECKING:
+    from audit_pipeline.extras.controls.build import ControlReport
+    from audit_pipeline.pipeline.situation import Scope, Situation
+
+_LOG_STEPS = 50
+
+
+def _summarise_control(report: ControlReport) -> Shown:
+    """The texts by role, and whether the models were trained now."""
+    roles = report.manifest["roles"]
+    return Shown(
+        sum(roles.values()),
+        {
+            "trained now": report.trained,
+            **{f"texts, {role}": count for role, count in roles.items()},
+            "data_version": report.version,
+        },
+        paths={"path": report.folder},
+    )
+
+
+def _train(run: StageRun) -> Made:
+    """Train one control's two models, unless they are there as its entry has them."""
+    from audit_pipeline.extras.controls.build import ensure_control_trained  # noqa: PLC0415 - it imports torch
+
+    entry = load_controls().named(run.partition)
+
+    def tell(role: Role, done: int, steps: int, loss: float) -> None:
+        words = f"{entry.name}, {role}: step {done} of {steps}, loss {loss:.3f}"
+        tell_progress(words)
+        if done % _LOG_STEPS == 0 or done == steps:
+            run.log.info(words)
+
+    report = ensure_control_trained(entry, run.paths, run.step(), device=run.models.device, on_step=tell)
+    losses = {"loss of the last epoch": dict(report.last_losses), "must be below": round(report.most_loss, 3)}
+    converged = Finding(report.has_converged, shown=Shown(values=losses))
+    return Made(report.version, _summarise_control(report), {"training_converged": converged})
+
+
+def _list_controls(scope: Scope, situation: Situation) -> Iterable[str]:
+    """Those that are asked for, those of the models, and those that benchmarks are of."""
+    of_models = (situation.control_of(model) for model in scope.models)
+    of_benchmarks = (situation.specs[name].control for name in scope.benchmarks if name in situation.specs)
+    return [name for name in (*scope.controls, *of_models, *of_benchmarks) if name is not None]
+
+
+def _inputs(control: str, situation: Situation) -> Inputs:
+    entry = situation.controls.named(control)
+    inputs: dict[str, str | None] = {}
+    for source in entry.sources:
+        inputs |= situation.presence("documents", source)
+    return {**inputs, "entry": compute_wanted_version(entry, situation.paths)}
+
+
+def _recorded(control: str, situation: Situation) -> Inputs | None:
+    trained = read_trained_version(control, situation.paths)
+    return None if trained is None else {"entry": trained}
+
+
+def _list_document_products() -> tuple[str, ...]:
+    """What controls are drawn from; nothing where the file cannot be read: a run reads it again, and says what is
+    wrong."""
+    try:
+        return tuple(f"documents/{name}" for name in sources_of(list(load_controls().values())))
+    except ConfigError:
+        return ()
+
+
+CONTROL_STAGE = Stage(
+    name="controlled_contamination",
+    description="Two models that are trained here, on texts that are known: one has read the members, the other "
+    "has not. They show what a detector finds where there is something to be found, and where there "
+    "is nothing.",
+    dimensions=("control",),
+    group="7_controls_on_request",
+    job=Job("train_controls", "Train the two models of a control on texts that are known.", "controls trained"),
+    make=_train,
+    after=_list_document_products(),
+    tables=(CONTROL_TEXTS,),
+    checks={
+        "training_converged": Check(
+            "Both models' mean loss of the last epoch is below nine tenths of that of guessing a token.", False
+        )
+    },
+    kinds=frozenset({"torch", "transformers", "parquet"}),
+    lock="gpu",
+    step="training the control {}: one model on its members, the control model on other texts",
+    first="the control {} is trained first",
+    absent="it has not been trained",
+    words={"entry": "its entry in the configuration or its documents changed since it was trained"},
+    partitions=_list_controls,
+    inputs=_inputs,
+    recorded=_recorded,
+)
+
+
+def _study(run: StageRun) -> Made:
+    """Run one study; its models are thrown away, its numbers kept."""
+    from audit_pipeline.extras.controls.study import run_study  # noqa: PLC0415 - it imports torch
+
+    study = load_studies().named(run.partition)
+    control = load_controls().named(study.control)
+    log = progress_logger(run.log)
+    table = run_study(study, control, run.paths, run.step(), device=run.models.device, log=log)
+    return Made(None, Shown(table.num_rows, paths={"path": run.paths.study(study.name)}, page=run.paths.report))
+
+
+STUDY_STAGE = Stage(
+    name="control_study",
+    description="What makes members easier to find: a control is trained again and again with one setting "
+    "changed, such as how often it reads a text (config/studies.yaml; Shi et al. 2024, tables 3 and "
+    "4, figure 5).",
+    dimensions=("study",),
+    group="7_controls_on_request",
+    job=Job("run_studies", "Train a control again and again with one setting changed.", "studies run"),
+    make=_study,
+    after=_list_document_products(),
+    tables=(CONTROL_STUDIES,),
+    kinds=frozenset({"torch", "transformers", "parquet"}),
+    lock="gpu",
+)

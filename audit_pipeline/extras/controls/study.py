@@ -1,0 +1,173 @@
+"""What makes members easier to detect: a control trained again with one setting changed (Shi et al. 2024, 6)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from audit_pipeline.benchmarks.builders.controlled import ControlledSettings, draw_controlled
+from audit_pipeline.benchmarks.settings import BenchmarkSpec
+from audit_pipeline.detectors.registry import Overrides, mark_defaults, select
+from audit_pipeline.extras.controls.build import build_texts_table, train_into
+from audit_pipeline.extras.controls.config import ControlEntry, StudyEntry
+from audit_pipeline.extras.controls.draw import HELD_OUT, MEMBER, DrawnText, draw_texts
+from audit_pipeline.extras.controls.versions import read_control_documents
+from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.models.tokenized_model import load_tokenizer
+from audit_pipeline.models.weights import default_device, load_weights
+from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS
+from audit_pipeline.scoring.needs.provider import UserInputs
+from audit_pipeline.scoring.session import Session
+from audit_pipeline.splits.assessment import compute_assessed_split
+from audit_pipeline.statistics.evaluation import Evaluation, evaluate
+from audit_pipeline.store import store
+from audit_pipeline.store.control_roles import EXPOSED, Role
+from audit_pipeline.store.files import table_from_rows
+from audit_pipeline.store.ledger import LineageStep
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import CONTROL_STUDIES, Pair, canonical_json
+from audit_pipeline.token_statistics.forward import ForwardPass
+
+_SHOTS = 7
+_COPIED = ("detector", "parameters", "n_members", "n_nonmembers", "ci_low", "ci_high")
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One training: what was varied, its value, and the control as it then is."""
+
+    setting: str
+    value: object
+    entry: ControlEntry
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """The findings of one trained model on its own members and held-out texts, and what its training came to."""
+
+    evaluation: Evaluation
+    training: dict[str, Any]
+
+
+def list_conditions(study: StudyEntry, control: ControlEntry) -> list[Condition]:
+    """Every training of a study: each setting at each of its values, the others as the control has them, every seed."""
+    return [
+        Condition(setting, value, control.changed(**{setting: value, "seed": control.seed + number}))
+        for setting, values in study.vary.items()
+        for value in values
+        for number in range(study.seeds)
+    ]
+
+
+def run_study(
+    study: StudyEntry,
+    control: ControlEntry,
+    paths: DataPaths,
+    step: LineageStep,
+    *,
+    device: str | None = None,
+    log: Log = print,
+) -> pa.Table:
+    """Train and measure every condition, and keep the results (schema CONTROL_STUDIES); models are thrown away.
+
+    Conditions that are the same training under two names are trained once. Raises DataError where a control cannot be
+    drawn from its documents.
+    """
+    documents, versions = read_control_documents(control, paths)
+    rows: list[dict[str, object]] = []
+    done: dict[str, Measured] = {}
+    planned = list_conditions(study, control)
+    for number, condition in enumerate(planned, 1):
+        what = f"{condition.setting} {condition.value}, seed {condition.entry.seed}"
+        log(f"{study.name}: {number} of {len(planned)}: {what}")
+        key = condition.entry.settings_digest
+        if key not in done:
+            texts = draw_texts(documents, condition.entry)
+            done[key] = train_and_measure(texts, condition.entry, study.detectors, paths, device=device)
+        training = done[key].training
+        rows += [
+            {
+                "study": study.name,
+                "control": study.control,
+                "setting": condition.setting,
+                "value": canonical_json(condition.value),
+                "seed": condition.entry.seed,
+                **{name: row[name] for name in _COPIED},
+                "auroc": row["value"],
+                "training_tokens": training["tokens"],
+                "parameters_of_model": training["parameters"],
+                "final_loss": training["losses"][-1],
+                "run_id": step.run_id,
+            }
+            for row in done[key].evaluation.table.to_pylist()
+            if row["metric"] == "auroc"
+        ]
+    table = table_from_rows(rows, CONTROL_STUDIES)
+    store.write(
+        paths,
+        step,
+        CONTROL_STUDIES,
+        study.name,
+        table,
+        upstream={f"documents/{name}": version for name, version in versions.items()},
+    )
+    return table
+
+
+def train_and_measure(
+    texts: Sequence[DrawnText],
+    entry: ControlEntry,
+    detectors: Sequence[str],
+    paths: DataPaths,
+    *,
+    role: Role = EXPOSED,
+    device: str | None = None,
+    overrides: Overrides | None = None,
+) -> Measured:
+    """Train one model of ``entry`` on ``texts`` in a temporary folder, and score members against held-out texts.
+
+    ``paths`` is where a base model's card lies; nothing is written there. Prefixes are made of the first texts drawn of
+    either side, which they give away.
+    """
+    device = device or default_device()
+    with tempfile.TemporaryDirectory(prefix="corpus-audit-control-") as name:
+        scratch = DataPaths(Path(name))
+        folder = scratch.control_version(entry.name, "study")
+        manifest = train_into(folder, texts, entry, device=device, paths=paths, roles=(role,))
+        model = load_tokenizer(ModelEntry(name=entry.name, path=folder / role), scratch)
+        forward = ForwardPass(load_weights(model, device), model.vocab_size)
+        roles = {NON_MEMBERS: HELD_OUT, MEMBERS: MEMBER}
+        known = {side: [text.text for text in texts if text.role == of][:_SHOTS] for side, of in roles.items()}
+        inputs = UserInputs(known=known)
+        session = Session(model, select(list(detectors), overrides=overrides), scratch, user_inputs=inputs)
+        examples = examples_of(texts, entry)
+        ids, windows = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
+        session.run(windows, lambda _: forward)
+        scored = session.score(ids, windows)
+    benchmark: str = examples.column("benchmark")[0].as_py()
+    scores = mark_defaults(scored, session.limit_overrides(overrides))
+    for name, value in (("model", entry.name), ("benchmark", benchmark), ("run_id", "study")):
+        scores = scores.append_column(name, pa.repeat(value, len(scores)))
+    split = compute_assessed_split(examples, "randomised", texts[0].language, seed=entry.seed)
+    evaluation = evaluate(scores, examples, split, Pair(benchmark, entry.name), "study")
+    return Measured(evaluation, manifest["models"][role])
+
+
+def examples_of(texts: Sequence[DrawnText], entry: ControlEntry) -> pa.Table:
+    """Members and held-out texts as examples (schema EXAMPLES), all of them evaluated: the control's own benchmark."""
+    settings = ControlledSettings(
+        builder="controlled",
+        description=entry.description,
+        control=entry.name,
+        words=(entry.words,),
+        unit=entry.unit,
+        seed=entry.seed,
+    )
+    return draw_controlled(build_texts_table(texts), BenchmarkSpec(entry.name, entry.words, settings), "study").examples

@@ -1,0 +1,183 @@
+"""Searching a corpus: shard by shard, in several processes, and on from where a search stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import joblib
+
+from audit_pipeline.errors import AuditError, DataError, TransientError, to_one_line
+from audit_pipeline.extras.corpora.index import TextIndex, build_index
+from audit_pipeline.extras.corpora.matching import Matcher
+from audit_pipeline.extras.corpora.passages import PassageSet
+from audit_pipeline.extras.corpora.rules import OverlapRule
+from audit_pipeline.extras.corpora.shards import Shard, ShardedCorpus
+from audit_pipeline.readers.rows import Skipped
+from audit_pipeline.store.files import read_json_if_whole, write_json
+from audit_pipeline.tables import digest, text_sha256
+
+SEARCH_VERSION = 2
+CHECKPOINT_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class ShardReport:
+    """A shard that was read: its documents, rows that could not be used, the sha256 of its bytes.
+
+    ``problem``: why the rest of it could not be read; None where all of it was. ``first_skipped``: the first row that
+    could not be used, and why.
+    """
+
+    number: int
+    name: str
+    documents: int
+    skipped: int
+    sha256: str | None
+    problem: str | None = None
+    first_skipped: str | None = None
+
+
+@dataclass(frozen=True)
+class SearchProgress:
+    """How far a search is; ``bytes_before`` were done by an earlier run, ``seconds`` are those of this one."""
+
+    shards_done: int
+    shards_total: int
+    bytes_before: int
+    bytes_done: int
+    bytes_total: int
+    seconds: float
+
+    @property
+    def in_words(self) -> str:
+        done, remaining = self.bytes_done - self.bytes_before, self.bytes_total - self.bytes_done
+        left = f", about {self.seconds * remaining / done:,.0f} s left" if done and remaining else ""
+        return (
+            f"{self.shards_done:,} of {self.shards_total:,} shards, {self.bytes_done / 1e6:,.0f} of "
+            f"{self.bytes_total / 1e6:,.0f} MB{left}"
+        )
+
+
+@dataclass(eq=False)
+class SearchResult:
+    """What a corpus holds of the texts of ``index``, and what was read of it."""
+
+    corpus: ShardedCorpus
+    rule: OverlapRule
+    index: TextIndex
+    passages: PassageSet
+    reports: dict[int, ShardReport] = field(default_factory=dict)
+
+    @property
+    def whole_shards(self) -> int:
+        """How many shards were read to their ends."""
+        return sum(report.problem is None for report in self.reports.values())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every shard was read to its end, every row could be used, and nothing else lies in the corpus."""
+        skipped = any(report.skipped for report in self.reports.values())
+        return self.whole_shards == len(self.corpus.shards) and not skipped and not self.corpus.ignored
+
+    @property
+    def documents(self) -> int:
+        return sum(report.documents for report in self.reports.values())
+
+    @property
+    def digest(self) -> str:
+        """Digest of the corpus as it was read: of every shard its name and the sha256 of its bytes."""
+        known = {number: report.sha256 for number, report in self.reports.items()}
+        return digest(
+            [[shard.name, known.get(number) or shard.stamp] for number, shard in enumerate(self.corpus.shards)]
+        )[:16]
+
+
+def search_corpus(
+    texts: Sequence[str],
+    corpus: ShardedCorpus,
+    rule: OverlapRule,
+    *,
+    processes: int = 1,
+    checkpoint: Path | None = None,
+    on_progress: Callable[[SearchProgress], None] | None = None,
+) -> SearchResult:
+    """Find every passage of ``rule.n`` words and more of ``texts`` that stands in a document of the corpus.
+
+    The file ``checkpoint`` keeps how far it is: a search that was stopped goes on with the shards that it lacks. A
+    shard that cannot be read, or not to its end, is reported, and the others go on. Raises DataError where no text is
+    long enough, and where no shard can be read at all.
+    """
+    index = build_index(texts, rule.n)
+    result = SearchResult(corpus, rule, index, PassageSet(len(index.runs)))
+    key = digest([text_sha256(text) for text in texts], rule.n, corpus.stamp, SEARCH_VERSION)
+    # A checkpoint only saves time: one of another search, or that cannot be read, is passed over.
+    record = None if checkpoint is None else read_json_if_whole(checkpoint)
+    if record is not None and record.get("key") == key:
+        result.passages.merge_record(record["found"])
+        result.reports = {fields["number"]: ShardReport(**fields) for fields in record["shards"]}
+    sizes = {number: corpus.shards[number].bytes or 0 for number in corpus.selected}
+    bytes_before = sum(sizes.get(number, 0) for number in result.reports)
+    remaining = [number for number in corpus.selected if number not in result.reports]
+    began = saved_at = reported_at = time.monotonic()
+    run = joblib.Parallel(max(1, min(processes, len(remaining))), return_as="generator_unordered")
+    tasks = (joblib.delayed(search_shard)(index, number, corpus.shards[number]) for number in remaining)
+    try:
+        with closing(run(tasks)) as found:
+            for report, passages in found:
+                result.passages.merge_record(passages)
+                result.reports[report.number] = report
+                is_last = len(result.reports) == len(corpus.selected)
+                now = time.monotonic()
+                if checkpoint is not None and (is_last or now - saved_at >= CHECKPOINT_SECONDS):
+                    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+                    shards = [asdict(report) for report in result.reports.values()]
+                    write_json(checkpoint, {"key": key, "shards": shards, "found": result.passages.to_record()})
+                    saved_at = now
+                if on_progress is not None and (is_last or now - reported_at >= 1.0):
+                    bytes_done = sum(sizes.get(number, 0) for number in result.reports)
+                    counts = len(result.reports), len(corpus.selected), bytes_before, bytes_done, sum(sizes.values())
+                    on_progress(SearchProgress(*counts, now - began))
+                    reported_at = now
+    except BrokenProcessPool as error:
+        raise DataError(
+            "a process that was reading the corpus was ended from outside (out of memory?): use fewer --processes; "
+            "run the same again: it goes on with the shards that are left"
+        ) from error
+    if not result.documents:
+        reasons = (report.problem or report.first_skipped for report in result.reports.values())
+        first = next((reason for reason in reasons if reason is not None), "it is empty")
+        raise DataError(f"the corpus {corpus.name}: no document can be read; {first}")
+    return result
+
+
+def search_shard(index: TextIndex, number: int, shard: Shard) -> tuple[ShardReport, Mapping[str, Any]]:
+    """Return what one shard holds of the texts, as :meth:`PassageSet.to_record` gives it."""
+    found, matcher = PassageSet(len(index.runs)), Matcher(index, number)
+    documents = skipped = 0
+    problem = first_skipped = None
+    sha256 = shard.digest()
+    try:
+        for document in shard.documents():
+            if isinstance(document, Skipped):
+                skipped += 1
+                first_skipped = first_skipped or f"{document.location}: {document.reason}"
+                continue
+            documents += 1
+            for matches in matcher.add(document):
+                found.merge(*matches)
+    except TransientError:
+        # Not the shard's fault: the next search reads it again.
+        raise
+    except AuditError as error:
+        problem = to_one_line(error)
+    if problem is None and shard.has_changed():
+        problem = f"{shard.name} has changed since the search began: run it again when nothing writes there"
+    for matches in matcher.flush():
+        found.merge(*matches)
+    return ShardReport(number, shard.name, documents, skipped, sha256, problem, first_skipped), found.to_record()

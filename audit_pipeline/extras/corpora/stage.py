@@ -1,0 +1,218 @@
+"""The stage that looks for a benchmark's texts in an open corpus, word for word."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pydantic import BaseModel, Field
+
+from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.extras.corpora.config import load_references
+from audit_pipeline.extras.corpora.rules import DEFAULT_RULE, OverlapRule, choose_rule
+from audit_pipeline.extras.corpora.search import SEARCH_VERSION, SearchProgress, SearchResult, search_corpus
+from audit_pipeline.extras.corpora.shards import ShardedCorpus, open_sharded_corpus
+from audit_pipeline.extras.corpora.tables import build_overlap_tables
+from audit_pipeline.pipeline.progress import progress_logger
+from audit_pipeline.pipeline.stage import Check, Finding, Inputs, Job, Made, Shown, Stage, StageRun
+from audit_pipeline.store import store
+from audit_pipeline.store.ledger import LineageStep, find_writing_run
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import CORPUS_OVERLAP, EXAMPLES, OVERLAP_SPANS
+
+if TYPE_CHECKING:
+    from audit_pipeline.pipeline.situation import Scope, Situation
+
+
+@dataclass(frozen=True)
+class OverlapReport:
+    """What was written of a benchmark and a corpus: the row of every text, and the search behind them."""
+
+    benchmark: str
+    texts: pa.Table
+    result: SearchResult
+    data_version: str
+
+    @property
+    def contaminated(self) -> int:
+        """How many texts count as contaminated by the rule."""
+        return sum(bool(flag) for flag in self.texts.column("contaminated").to_pylist())
+
+
+def build_overlap_version(rule: OverlapRule, *, whole: bool = True) -> str:
+    """The version of the code, whether all shards were to be read, and what was looked for."""
+    of_part = "" if whole else " of a part"
+    return f"{SEARCH_VERSION}{of_part}: {rule.name}, {rule.n} words"
+
+
+def search_benchmark(
+    benchmark: str,
+    corpus: ShardedCorpus,
+    paths: DataPaths,
+    run_id: str,
+    rule: OverlapRule,
+    *,
+    processes: int = 1,
+    on_progress: Callable[[SearchProgress], None] | None = None,
+) -> OverlapReport:
+    """Look for the texts of a built benchmark in the corpus, and keep what was found.
+
+    A search that was stopped goes on where it was. Raises DataError where the benchmark is not built, and as
+    :func:`search_corpus` does.
+    """
+    built = read_built(paths, benchmark)
+    texts = EXAMPLES.texts(built.examples)
+    partition = f"{benchmark}|{corpus.name}"
+    checkpoint = CORPUS_OVERLAP.file_of(paths, partition)
+    if checkpoint is None:
+        raise TypeError("corpus_overlap has no file of its own")
+    checkpoint = checkpoint.with_name(".search.partial")
+    result = search_corpus(texts, corpus, rule, processes=processes, checkpoint=checkpoint, on_progress=on_progress)
+    tables = build_overlap_tables(result, benchmark, built.examples.column("example_id").to_pylist(), texts, run_id)
+    step = LineageStep.now(run_id, CORPUS_OVERLAP.name, build_overlap_version(rule, whole=corpus.is_whole))
+    upstream = {f"examples/{benchmark}": built.digest, f"corpus/{corpus.name}": corpus.stamp}
+    settings = {
+        "corpus_sha256": result.digest,
+        "documents": result.documents,
+        "shards": f"{result.whole_shards} of {len(corpus.shards)}",
+        "unread": [report.name for report in result.reports.values() if report.problem is not None],
+    }
+    version = ""
+    # The table that the step is named after comes last.
+    for table, rows in tables.items():
+        version = store.write(
+            paths, step, table, partition, rows, upstream=upstream, benchmark_digest=built.digest, settings=settings
+        )
+    checkpoint.unlink(missing_ok=True)
+    return OverlapReport(benchmark, tables[CORPUS_OVERLAP], result, version)
+
+
+def _summarise_overlap(report: OverlapReport) -> Shown:
+    """How many texts were found, and how much of the corpus was read; the report has the passages."""
+    result = report.result
+    verdicts = Counter(report.texts.column("verdict").to_pylist())
+    unread = [(shard.name, shard.problem) for shard in result.reports.values() if shard.problem is not None]
+    return Shown(
+        report.texts.num_rows,
+        {
+            "answer": describe_overlap(result, verdicts, report.texts.num_rows),
+            **dict(sorted(verdicts.items())),
+            "contaminated by the rule": report.contaminated,
+            "rule": f"{result.rule.name}: {result.rule.source}",
+            "documents read": result.documents,
+            "shards read": result.whole_shards,
+            "shards": len(result.corpus.shards),
+            "data_version": report.data_version,
+        },
+        {"shards that could not be read": (("shard", "reason"), unread)} if unread else {},
+    )
+
+
+def describe_overlap(result: SearchResult, verdicts: Counter[str], texts: int) -> str:
+    """What was found and how much of the corpus was read, in one line."""
+    shards, whole = len(result.corpus.shards), result.whole_shards
+    read = f"all {shards:,} shard(s)" if whole == shards else f"{whole:,} of {shards:,} shards"
+    if not result.is_complete:
+        besides = "" if whole < shards else " but not every row or file"
+        read = f"{read}{besides} (not found there is not 'not there')"
+    return (
+        f"{verdicts['found']:,} of {texts:,} texts stand in {result.corpus.name} in part or whole, "
+        f"{verdicts['common']:,} only with common phrases; {result.documents:,} documents read, {read}"
+    )
+
+
+class OverlapOptions(BaseModel):
+    """What is looked for, and how much of the corpus is read."""
+
+    rule: str = Field(
+        default=DEFAULT_RULE, description="gpt-3 | palm | llama-2 | tulu-3: when a text counts as contaminated"
+    )
+    n: int | None = Field(default=None, description="words on end that are looked for; null: as the rule says")
+    shards: str | None = Field(default=None, description="only shards whose names match this pattern; null: all")
+    processes: int = Field(default=1, ge=1, description="how many processes read shards")
+
+
+def _search(run: StageRun) -> Made:
+    benchmark, corpus = run.names
+    options, tell = run.options, progress_logger(run.log)
+    report = search_benchmark(
+        benchmark,
+        open_sharded_corpus(corpus, only=options.shards),
+        run.paths,
+        run.run_id,
+        choose_rule(options.rule, options.n),
+        processes=options.processes,
+        on_progress=lambda progress: tell(f"{corpus}: {progress.in_words}"),
+    )
+    result, contaminated = report.result, report.contaminated
+    read = {"shards read": result.whole_shards, "shards": len(result.corpus.shards)}
+    counted = {"contaminated": contaminated, "texts": report.texts.num_rows}
+    return Made(
+        report.data_version,
+        _summarise_overlap(report),
+        {
+            "whole_corpus_read": Finding(result.is_complete, shown=Shown(values=read)),
+            "no_text_contaminated": Finding(not contaminated, shown=Shown(values=counted)),
+        },
+    )
+
+
+def _list_searches(scope: Scope, situation: Situation) -> Iterable[str]:
+    """Every benchmark with the corpora that its entry names."""
+    return [
+        f"{name}|{corpus}"
+        for name in scope.benchmarks
+        if name in situation.specs
+        for corpus in situation.specs[name].settings.corpora
+    ]
+
+
+def _inputs(partition: str, situation: Situation) -> Inputs:
+    benchmark, _, corpus = partition.partition("|")
+    version = build_overlap_version(choose_rule(DEFAULT_RULE)).partition(":")[0]
+    # A data set of the hub is taken as it was searched: the hub is not asked.
+    is_on_hub = load_references(situation.config).named(corpus).hub is not None
+    stamp = None if is_on_hub else open_sharded_corpus(corpus).stamp
+    return {f"examples/{benchmark}": situation.built(benchmark), f"corpus/{corpus}": stamp, "code": version}
+
+
+def _recorded(partition: str, situation: Situation) -> Inputs | None:
+    entry = find_writing_run(situation.paths, CORPUS_OVERLAP, partition)
+    # A search by another rule, which a user asked for, stands.
+    return None if entry is None else {**entry.upstream, "code": str(entry.code_version).partition(":")[0]}
+
+
+OVERLAP_STAGE = Stage(
+    name="corpus_overlap",
+    description="The passages of a benchmark's texts that stand word for word in an open corpus "
+    "(config/references.yaml), and where. Every audit looks for them where the benchmark's entry names corpora; a "
+    "search that is stopped goes on at the next shard.",
+    dimensions=("benchmark", "corpus"),
+    group="2_benchmarks",
+    job=Job("search_corpora", "Look for the texts of benchmarks in open corpora, word for word.", "corpora searched"),
+    make=_search,
+    after=("benchmark",),
+    tables=(CORPUS_OVERLAP, OVERLAP_SPANS),
+    checks={
+        "whole_corpus_read": Check("Every shard was read to its end, every row used: what was not found is not there."),
+        "no_text_contaminated": Check("No text of the benchmark counts as contaminated by the rule."),
+    },
+    options=OverlapOptions,
+    kinds=frozenset({"numpy", "parquet"}),
+    lock="references",
+    is_optional=True,
+    step="looking for the texts of {} in {}",
+    first="the texts of {} are looked for first",
+    absent="its texts have not been looked for in this corpus",
+    words={
+        "examples": "the benchmark was rebuilt since it was searched",
+        "corpus": "the corpus {} changed since it was searched",
+        "code": "the code that searches changed since",
+    },
+    partitions=_list_searches,
+    inputs=_inputs,
+    recorded=_recorded,
+)

@@ -1,0 +1,319 @@
+"""Continuations: what a model generates after a prefix, and how near that is to the true text.
+
+How much of a document was reproduced is measured as by Ahmed et al. 2026, in a plain form: the words of the true text
+in blocks of at least ``BLOCK_WORDS`` words that both texts have, in the same order.
+
+How likely a model gives a suffix nearly word for word is a lower bound, by beam search (Cooper et al. 2026). Every
+token of a continuation is drawn from the ``BEST_TOKENS`` likeliest, as for ``log_p_top``. Continuations are as long as
+the suffix. Those that can no longer end near it are dropped, and the likeliest of the others are continued, the suffix
+itself always among them. A beam that ends near the suffix whatever follows counts whole and is run no further: this
+makes the bound larger than the paper's sum over finished beams.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import GenerationConfig
+from transformers.cache_utils import DynamicCache
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.extras.extraction.documents import cut_excerpt
+from audit_pipeline.extras.extraction.windows import count_tokens_with_characters, split_prefix_and_suffix
+from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.statistics.roc import Floats
+from audit_pipeline.tables import BEST_TOKENS
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_and_stride
+
+_DRAWS_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Generated:
+    """``greedy``: the continuation when the model always takes its first choice. ``hits``: how many of ``draws``
+    continuations, every token drawn from the ``BEST_TOKENS`` likeliest, were the suffix word for word."""
+
+    greedy: str
+    hits: int
+    draws: int
+
+
+def generate_continuations(
+    model: TokenizedModel, forward: ForwardPass, window: EncodedText, draws: int, seed: int
+) -> Generated:
+    """Let the model continue the prefix of ``window``, once by its first choices and ``draws`` times at random.
+
+    The same seed draws the same continuations on the same machine. Drawing is transformers' own, which shares nothing
+    with the pass that the probability comes from.
+    """
+    prefix, suffix = split_prefix_and_suffix(window)
+    greedy = generate_greedily(forward, prefix, len(suffix))
+    return Generated(model.tokenizer.decode(greedy), _count_hits(forward, prefix, suffix, draws, seed), draws)
+
+
+@dataclass(frozen=True)
+class Given:
+    """``text``: what the model gives in place of a suffix by its first choices, as much of it as may be quoted.
+    ``suffix_words``: words of the suffix; ``words_in_common``: the longest run of words that it shares with all that
+    the model gives. Words are separated by white space."""
+
+    text: str
+    suffix_words: int
+    words_in_common: int
+
+
+def give_greedily(model: TokenizedModel, forward: ForwardPass, window: EncodedText, suffix: str) -> Given:
+    """What the model gives after the prefix of ``window``, and how much of the text ``suffix`` that is."""
+    prefix, ids = split_prefix_and_suffix(window)
+    given = model.tokenizer.decode(generate_greedily(forward, prefix, len(ids)))
+    return Given(cut_excerpt(given), len(suffix.split()), count_words_in_common(suffix, given))
+
+
+def count_words_in_common(true_text: str, given_text: str) -> int:
+    """The longest run of words that two texts share, in words."""
+    return SequenceMatcher(None, true_text.split(), given_text.split(), autojunk=False).find_longest_match().size
+
+
+def generate_greedily(forward: ForwardPass, prefix: Sequence[int], tokens: int) -> list[int]:
+    """The next ``tokens`` after ``prefix`` when the model always takes its first choice."""
+    with forward.running():
+        [found] = _generate_token_ids(forward, prefix, tokens, 1, do_sample=False)
+    return found
+
+
+def _count_hits(forward: ForwardPass, prefix: Sequence[int], suffix: Sequence[int], draws: int, seed: int) -> int:
+    """How many of ``draws`` continuations of ``prefix`` are ``suffix``."""
+    hits = 0
+    devices = [forward.device] if forward.device.type == "cuda" else []
+    with forward.running(), torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        for begin in range(0, draws, _DRAWS_AT_ONCE):
+            count = min(_DRAWS_AT_ONCE, draws - begin)
+            drawn = _generate_token_ids(forward, prefix, len(suffix), count, do_sample=True, top_k=BEST_TOKENS)
+            hits += sum(continuation == suffix for continuation in drawn)
+    return hits
+
+
+def _generate_token_ids(
+    forward: ForwardPass, prefix: Sequence[int], tokens: int, count: int, **options: Any
+) -> list[list[int]]:
+    ids, network = torch.tensor([prefix] * count, device=forward.device), forward.model
+    settings = GenerationConfig(pad_token_id=0, max_new_tokens=tokens, **options)
+    # transformers takes what is not set from the model's own configuration: its penalties and suppressed tokens would
+    # give other draws than those whose probability is reported.
+    of_model = network.generation_config
+    network.generation_config = settings
+    try:
+        found = network.generate(  # type: ignore[operator]
+            input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=settings
+        )
+    finally:
+        network.generation_config = of_model
+    return [ids_of_one[len(prefix) :].tolist() for ids_of_one in found]
+
+
+BLOCK_WORDS = 20
+
+_WORD = re.compile(r"\S+")
+
+
+@dataclass(frozen=True)
+class Recall:
+    """How much of a true text is in a given one: ``recalled`` of its ``words`` are in blocks, and the last block ends
+    before the character ``last_end`` of the true text; 0 where there is no block."""
+
+    words: int
+    recalled: int
+    last_end: int
+
+    @property
+    def share(self) -> float | None:
+        """The share of the words that are in blocks; None where the text is shorter than a block."""
+        return self.recalled / self.words if self.words >= BLOCK_WORDS else None
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """What a model generated for the characters ``begin`` to ``end`` of a document, in ``tokens`` tokens."""
+
+    tokens: int
+    begin: int
+    end: int
+    recall: Recall
+
+    @property
+    def last_end(self) -> int:
+        """The character of the document after which the model gives no further block of it."""
+        return self.begin + self.recall.last_end
+
+
+def continue_document(
+    model: TokenizedModel, forward: ForwardPass, document: str, prefix: int, tokens: int
+) -> Continuation:
+    """Give the model the first ``prefix`` tokens of a document and let it continue by its first choices, for ``tokens``
+    tokens or as many as the document has. Raises DataError where the document ends with the prefix.
+    """
+    [text] = encode(model, [document])
+    ids = text.token_id[: min(count_tokens_with_characters(text), prefix + tokens)].tolist()
+    if len(ids) <= prefix:
+        raise DataError(f"the document has no token after its first {prefix:,}, so there is nothing to continue to")
+    start = [] if text.start_token_id is None else [text.start_token_id]
+    generated = _generate_at_length(model, forward, start, ids[:prefix], len(ids) - prefix)
+    begin, end = int(text.char_end[prefix - 1]), int(text.char_end[len(ids) - 1])
+    # A token that ends a text is no part of a word.
+    decoded = model.tokenizer.decode([token for token in generated if token not in model.tokenizer.special_ids])
+    return Continuation(len(generated), begin, end, recall(document[begin:end], decoded))
+
+
+def recall(true_text: str, generated_text: str) -> Recall:
+    """How many words of ``true_text`` are in blocks of ``BLOCK_WORDS`` words or more that ``generated_text`` shares.
+
+    Words are separated by white space. A word that differs ends a block.
+    """
+    words = list(_WORD.finditer(true_text))
+    blocks = list(_find_blocks([word.group() for word in words], _WORD.findall(generated_text)))
+    last = max((begin + size for begin, size in blocks), default=0)
+    return Recall(len(words), sum(size for _, size in blocks), words[last - 1].end() if last else 0)
+
+
+def _find_blocks(true_words: Sequence[str], given_words: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Where the blocks of two texts begin in the first, and how many words they have: the longest one, and then those
+    on either side of it, as in difflib's own; where the longest is too short, the search stops."""
+    matcher = SequenceMatcher(None, true_words, given_words, autojunk=False)
+    waiting = [(0, len(true_words), 0, len(given_words))]
+    while waiting:
+        begin, end, given_begin, given_end = waiting.pop()
+        found = matcher.find_longest_match(begin, end, given_begin, given_end)
+        if found.size >= BLOCK_WORDS:
+            yield found.a, found.size
+            waiting.append((begin, found.a, given_begin, found.b))
+            waiting.append((found.a + found.size, end, found.b + found.size, given_end))
+
+
+def _generate_at_length(
+    model: TokenizedModel, forward: ForwardPass, start: Sequence[int], prompt: Sequence[int], tokens: int
+) -> list[int]:
+    """The next ``tokens`` after ``prompt``, the model's own words among the context.
+
+    Where its context is full, the model restarts from the start token and the last tokens of it: as many as a pass over
+    a long text has before the tokens that it scores.
+    """
+    window, stride = window_and_stride(model)
+    room, ids = window - len(start), list(prompt)
+    while (missing := len(prompt) + tokens - len(ids)) > 0:
+        last = ids if len(ids) < room else ids[stride - room :]
+        ids += generate_greedily(forward, [*start, *last], min(missing, room - len(last)))
+    return ids[len(prompt) :]
+
+
+Ints = npt.NDArray[np.int64]
+_Distance = tuple[Ints, Ints, Ints]
+
+
+@dataclass(frozen=True)
+class Nearness:
+    """What counts as near: a continuation that differs from the suffix in at most ``tokens`` tokens, place by place
+    (Hamming), or where ``edits``, in so many tokens that are replaced, put in or left out (Levenshtein). ``beams`` is
+    how many continuations are followed at a time."""
+
+    tokens: int
+    beams: int
+    edits: bool
+
+
+def bound_near_verbatim(forward: ForwardPass, window: EncodedText, near: Nearness) -> float:
+    """The log of a lower bound of the probability that the model gives a continuation near the suffix of ``window``.
+
+    The bound is the same for the same model and window: nothing is drawn. Minus infinity where no followed continuation
+    ends near the suffix.
+    """
+    prefix, suffix_ids = split_prefix_and_suffix(window)
+    suffix = np.array(suffix_ids, dtype=np.int64)
+    measure = _step_edit_distance if near.edits else _step_hamming_distance
+    # What a beam's distance is computed from: its differing tokens so far, or its row of the table of edits.
+    state = np.arange(len(suffix) + 1)[None] if near.edits else np.zeros(1, dtype=np.int64)
+    log_p, is_text = np.zeros(1), np.ones(1, dtype=np.bool_)
+    certain: list[Floats] = []
+    with forward.running():
+        beams = _Beams(forward, prefix)
+        for step, token in enumerate(suffix_ids):
+            ids, log_next = _select_likeliest(beams.logits(), token)
+            every, on_text = log_p[:, None] + log_next, is_text[:, None] & (ids == token)
+            states, least, most = measure(state, ids, suffix, step)
+            certain.append(every[most <= near.tokens])
+            open_ = np.flatnonzero((least <= near.tokens) & (most > near.tokens))
+            # The text itself first, then the likeliest.
+            order = np.lexsort((-every.flat[open_], ~on_text.flat[open_]))
+            chosen = open_[order[: near.beams]]
+            if not len(chosen):
+                break
+            beams.extend(chosen // ids.shape[1], ids.flat[chosen])
+            state = states.reshape(-1, *state.shape[1:])[chosen]
+            log_p, is_text = every.flat[chosen], on_text.flat[chosen]
+    return min(0.0, float(np.logaddexp.reduce(np.concatenate(certain))))
+
+
+class _Beams:
+    """Continuations of one prefix, run through the model in one batch."""
+
+    def __init__(self, forward: ForwardPass, prefix: Sequence[int]) -> None:
+        self._model = forward.model
+        self._ids = self._new = torch.tensor([prefix], device=forward.device)
+        # Where the check at loading did not confirm cached keys and values, every beam is run from its start again.
+        self._cache = DynamicCache(config=forward.model.config) if forward.packed else None
+
+    def logits(self) -> torch.Tensor:
+        """The logits of the token after each continuation: [beams, V], float32."""
+        if self._cache is None:
+            found = self._model(input_ids=self._ids, use_cache=False)
+        else:
+            found = self._model(input_ids=self._new, past_key_values=self._cache, use_cache=True)
+        logits: torch.Tensor = found.logits
+        return logits[:, -1].float()
+
+    def extend(self, parents: Ints, tokens: Ints) -> None:
+        """Replace the continuations by those numbered ``parents``, each followed by one of ``tokens``."""
+        of = torch.from_numpy(parents).to(self._ids.device)
+        self._new = torch.from_numpy(tokens).to(self._ids.device)[:, None]
+        self._ids = torch.cat([self._ids[of], self._new], dim=1)
+        if self._cache is not None:
+            self._cache.reorder_cache(of)
+
+
+def _select_likeliest(logits: torch.Tensor, token: int) -> tuple[Ints, Floats]:
+    """The ``BEST_TOKENS`` likeliest tokens of each row of ``logits`` [beams, V], and the log-probability of each among
+    them: [beams, BEST_TOKENS]. ``token`` is one of them where it is tied with the last."""
+    best = logits.topk(min(BEST_TOKENS, logits.shape[1]), dim=1)
+    tied = (logits[:, token] >= best.values[:, -1]) & ~(best.indices == token).any(dim=1)
+    best.indices[tied, -1] = token
+    return best.indices.cpu().numpy(), torch.log_softmax(best.values.double(), dim=1).cpu().numpy()
+
+
+def _step_hamming_distance(state: Ints, ids: Ints, suffix: Ints, step: int) -> _Distance:
+    """Differing tokens with each of ``ids`` [beams, k] at the place ``step``: so far, in the end at least, at most."""
+    so_far = state[:, None] + (ids != suffix[step])
+    return so_far, so_far, so_far + (len(suffix) - step - 1)
+
+
+def _step_edit_distance(state: Ints, ids: Ints, suffix: Ints, step: int) -> _Distance:
+    """As :func:`_step_hamming_distance`, in edits; ``state`` [beams, n + 1] holds the edits from a beam to each
+    beginning of the suffix, and so does the first result [beams, k, n + 1]."""
+    places = np.arange(len(suffix) + 1)
+    before = state[:, None, :]
+    rows = np.empty((*ids.shape, len(places)), dtype=np.int64)
+    rows[..., 0] = step + 1
+    rows[..., 1:] = np.minimum(before[..., 1:] + 1, before[..., :-1] + (ids[..., None] != suffix))
+    # Tokens left out of the suffix cost one each from wherever it is cheapest.
+    rows = np.minimum.accumulate(rows - places, axis=-1) + places
+    remaining, suffix_remaining = len(suffix) - step - 1, len(suffix) - places
+    least = (rows + np.abs(suffix_remaining - remaining)).min(axis=-1)
+    most = (rows + np.maximum(suffix_remaining, remaining)).min(axis=-1)
+    return rows, least, most

@@ -1,0 +1,353 @@
+"""Extraction from whole documents: the windows that a stride asks for, run and read, coarse ones first."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.extras.extraction.conclusions import (
+    THRESHOLDS,
+    Mask,
+    Memorisation,
+    Windows,
+    choose_fine_starts,
+    conclude_memorisation,
+    join_windows,
+    tile_document,
+    windows_from_rows,
+)
+from audit_pipeline.extras.extraction.defaults import COARSE_TO_FINE
+from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocument, quote
+from audit_pipeline.extras.extraction.grid import (
+    Grid,
+    GridFindings,
+    GridWindow,
+    build_grid,
+    encode_grid_windows,
+    read_grid,
+)
+from audit_pipeline.extras.extraction.judgements import Judgement, Reference, judge_windows
+from audit_pipeline.extras.extraction.priors import judge_by_priors
+from audit_pipeline.extras.extraction.windows import (
+    WindowLengths,
+    count_tokens_to_run,
+    encode_windows_at,
+    explain_window_too_long,
+    read_windows,
+    run_windows,
+)
+from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.statistics.roc import Floats
+from audit_pipeline.tables import KINDS, Kind
+from audit_pipeline.token_statistics.backend import Backend, BackendOf
+from audit_pipeline.token_statistics.cached_texts import Caches
+from audit_pipeline.token_statistics.run import Progress
+from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_and_stride
+
+if TYPE_CHECKING:
+    from audit_pipeline.extras.extraction.continuations import Continuation, Generated, Given, Nearness
+    from audit_pipeline.token_statistics.forward import ForwardPass
+
+OfDocument = TypeVar("OfDocument")
+
+TILED = "tiled"
+_CHARS = "chars:"
+_WINDOWS_AT_A_TIME = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Extraction:
+    """What was found of a document. ``is_coarse`` [n]: the windows that are run whatever others show."""
+
+    document: SearchedDocument
+    windows: Windows
+    is_coarse: Mask
+    judged: Judgement
+    found: Memorisation
+
+    @property
+    def compared(self) -> Floats:
+        """The log-probabilities that p-values rest on: of the coarse windows, minus infinity where set apart."""
+        return np.where(self.judged.apart, -np.inf, self.windows.log_p)[self.is_coarse]
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How a document is searched: the lengths of windows, and where they begin.
+
+    ``step`` is the number of characters between windows of a grid; None: coarse windows, and where ``fine`` the fine
+    ones that they call for. ``characters``: only so many of each document are searched, from its first on; None: all.
+    ``near_verbatim``: how many tokens may differ where each audited document's strongest passage is asked for nearly
+    word for word; None: it is not. ``grid``: whether suffixes are asked for at every setting of a grid, too.
+    ``price_per_million``: of a million tokens, for what draws cost; it changes nothing of the search.
+    """
+
+    lengths: WindowLengths
+    step: int | None
+    fine: bool
+    characters: int | None = None
+    near_verbatim: int | None = None
+    grid: bool = False
+    price_per_million: float | None = None
+
+    @property
+    def stride(self) -> str:
+        """Where windows begin, as users write it."""
+        return f"{_CHARS}{self.step}" if self.step is not None else COARSE_TO_FINE if self.fine else TILED
+
+
+def parse_search(prefix: int, suffix: int, stride: str) -> SearchOptions:
+    """From ``stride`` as users write it: coarse-to-fine, tiled or chars:N; raises DataError for anything else."""
+    if stride in (COARSE_TO_FINE, TILED):
+        return SearchOptions(WindowLengths(prefix, suffix), None, stride == COARSE_TO_FINE)
+    step = stride.removeprefix(_CHARS)
+    if step == stride or not step.isdecimal() or not int(step):
+        raise DataError(f"the stride is {COARSE_TO_FINE}, {TILED} or {_CHARS}N with N of at least 1, not {stride!r}")
+    return SearchOptions(WindowLengths(prefix, suffix), int(step), fine=False)
+
+
+class Search:
+    """The extraction of ``documents`` from a model: its cost, and its run.
+
+    ``unreadable_parts`` are parts of the cache that a run found damaged and set aside; their windows were run again.
+    """
+
+    def __init__(
+        self,
+        model: TokenizedModel,
+        documents: Sequence[SearchedDocument],
+        options: SearchOptions,
+        caches: Caches,
+        reference: TokenizedModel | None = None,
+    ) -> None:
+        """``reference`` was not trained on the documents; what it reproduces, too, is set apart as predictable.
+
+        Raises DataError where a window does not fit into the model's context.
+        """
+        if (problem := explain_window_too_long(model, options.lengths)) is not None:
+            raise DataError(problem)
+        self.model, self.options, self._caches = model, options, caches
+        self._documents = [replace(document, text=document.text[: options.characters]) for document in documents]
+        self._reference = reference
+        # Models behind interfaces do not give what a grid is made of.
+        has_grid = options.grid and KINDS["grid"].is_available_from(model.gives)
+        self._room, _ = window_and_stride(model)
+        self._grid: Grid | None = build_grid(options.lengths, self._room) if has_grid else None
+        self.unreadable_parts: tuple[str, ...] = ()
+
+    def tokens(self) -> tuple[int, int]:
+        """Windows, and tokens that the model would be run on, before any fine window is known."""
+        parts = [
+            (len(windows), count_tokens_to_run(self.model, windows, self._caches))
+            for windows in self._iterate_first_windows()
+        ]
+        return sum(windows for windows, _ in parts), sum(tokens for _, tokens in parts)
+
+    def count_grid_tokens(self) -> int:
+        """Tokens that the model would be run on for the grid."""
+        windows = [] if self._grid is None else self._iterate_grid_windows(self._grid)
+        return sum(
+            count_tokens_to_run(self.model, [one.window for one in of_document], self._caches, "grid")
+            for of_document in windows
+        )
+
+    def run(self, backend_of: BackendOf, on_progress: Callable[[Progress], None] | None = None) -> list[Extraction]:
+        """Each document's findings, in their order; a model is loaded where a window of one is not in the cache."""
+        backend = partial(backend_of, self.model)
+        for windows in self._iterate_first_windows():
+            self._run(windows, backend, on_progress)
+        coarse = list(self._read(map(self._first, self._documents)))
+        fine = [
+            self._encode_fine_windows(document, windows) if self.options.fine else []
+            for document, windows in zip(self._documents, coarse, strict=True)
+        ]
+        for windows in _batch_windows(fine):
+            self._run(windows, backend, on_progress)
+        found = [
+            join_windows(first, more) if len(more) else first
+            for first, more in zip(coarse, self._read(fine), strict=True)
+        ]
+        reference = None
+        if self._reference is not None:
+            reference = Reference(self._reference, partial(backend_of, self._reference), on_progress)
+        judged = judge_windows(self.model, self._documents, found, self.options.lengths, self._caches, reference)
+        if self.model.entry.host.is_here:
+            lengths = self.options.lengths
+            judged = judge_by_priors(
+                self.model, self._documents, found, judged, lengths, self._caches, backend, on_progress
+            )
+        self._caches.compact()
+        return [
+            Extraction(
+                document,
+                windows,
+                np.isin(windows.start, first.start),
+                judgement,
+                conclude_memorisation(windows, judgement.apart, document.text),
+            )
+            for document, windows, first, judgement in zip(self._documents, found, coarse, judged, strict=True)
+        ]
+
+    def run_grid(
+        self, backend_of: BackendOf, on_progress: Callable[[Progress], None] | None = None
+    ) -> GridFindings | None:
+        """What the grid shows of each document, in their order; None where it is not asked for, or the model's back end
+        does not give what it is made of. The model is loaded where a window is not in the cache."""
+        if self._grid is None:
+            return None
+        found = []
+        for group in _group_documents(self._iterate_grid_windows(self._grid)):
+            windows = [one.window for of_document in group for one in of_document]
+            self._run(windows, partial(backend_of, self.model), on_progress, "grid")
+            found += [read_grid(self.model, of_document, self._grid, self._caches) for of_document in group]
+        self._caches.compact()
+        return GridFindings(self._grid, found)
+
+    def quoted(self, extractions: Sequence[Extraction]) -> Iterator[dict[int, Quotation]]:
+        """The strongest passages of each document in words, by the number of their window."""
+        chosen = (list(extraction.found.strongest) for extraction in extractions)
+        windows = (
+            encode_windows_at(
+                self.model, extraction.document.text, extraction.windows.start[numbers].tolist(), self.options.lengths
+            )
+            for extraction, numbers in zip(extractions, chosen, strict=True)
+        )
+        for extraction, rows in zip(extractions, self._rows(windows), strict=True):
+            by_start = {row["start"]: row for row in rows.to_pylist()}
+            yield {
+                number: quote(
+                    extraction.document.text, by_start[int(extraction.windows.start[number])], self.model.tokenizer
+                )
+                for number in extraction.found.strongest
+            }
+
+    def is_as_long_as_a_window(self, document: SearchedDocument) -> bool:
+        """Whether a document has at least one window."""
+        return bool(encode_windows_at(self.model, document.text, [0], self.options.lengths))
+
+    # Generation is imported where it runs: what is cached needs no torch.
+
+    def generate_after_prefix(
+        self, extraction: Extraction, number: int, backend_of: BackendOf, draws: int, seed: int
+    ) -> Generated:
+        """What the model generates after the prefix of a document's window ``number``."""
+        from audit_pipeline.extras.extraction.continuations import generate_continuations  # noqa: PLC0415
+
+        return generate_continuations(
+            self.model, self._load_local_pass(backend_of), self._encode_window(extraction, number), draws, seed
+        )
+
+    def near_verbatim(self, extraction: Extraction, number: int, backend_of: BackendOf, near: Nearness) -> float:
+        """The log of a lower bound of the probability of a continuation near the suffix of a document's window
+        ``number``, never below that of the suffix itself."""
+        from audit_pipeline.extras.extraction.continuations import bound_near_verbatim  # noqa: PLC0415
+
+        bound = bound_near_verbatim(self._load_local_pass(backend_of), self._encode_window(extraction, number), near)
+        # The two were summed over passes of their own, whose last digits differ.
+        return max(bound, float(extraction.windows.log_p_top[number]))
+
+    def give_greedily(self, extraction: Extraction, number: int, backend_of: BackendOf) -> Given:
+        """What the model gives in place of the suffix of a document's window ``number``, by its first choices."""
+        from audit_pipeline.extras.extraction.continuations import give_greedily  # noqa: PLC0415
+
+        windows = extraction.windows
+        suffix = extraction.document.text[windows.begin[number] : windows.end[number]]
+        window = self._encode_window(extraction, number)
+        return give_greedily(self.model, self._load_local_pass(backend_of), window, suffix)
+
+    def continue_document(self, document: SearchedDocument, backend_of: BackendOf, tokens: int) -> Continuation:
+        """How much the model gives of the ``tokens`` after the first prefix of a document."""
+        from audit_pipeline.extras.extraction.continuations import continue_document  # noqa: PLC0415
+
+        forward = self._load_local_pass(backend_of)
+        return continue_document(self.model, forward, document.text, self.options.lengths.prefix, tokens)
+
+    def _load_local_pass(self, backend_of: BackendOf) -> ForwardPass:
+        from audit_pipeline.token_statistics.loading import load_local_pass  # noqa: PLC0415
+
+        return load_local_pass(self.model, backend_of)
+
+    def _encode_window(self, extraction: Extraction, number: int) -> EncodedText:
+        start = int(extraction.windows.start[number])
+        [window] = encode_windows_at(self.model, extraction.document.text, [start], self.options.lengths)
+        return window
+
+    def _iterate_grid_windows(self, grid: Grid) -> Iterator[list[GridWindow]]:
+        return (encode_grid_windows(self.model, document.text, grid, self._room) for document in self._documents)
+
+    def _iterate_first_windows(self) -> Iterator[list[EncodedText]]:
+        return _batch_windows(map(self._first, self._documents))
+
+    def _first(self, document: SearchedDocument) -> list[EncodedText]:
+        """The windows that are run whatever they show."""
+        if self.options.step is not None:
+            starts: Iterable[int] = range(0, len(document.text), self.options.step)
+        else:
+            [tokens] = encode(self.model, [document.text])
+            lengths = self.options.lengths
+            starts = [
+                int(tokens.char_start[token])
+                for token in tile_document(tokens.char_start, lengths.prefix, lengths.suffix)
+            ]
+        return encode_windows_at(self.model, document.text, starts, self.options.lengths)
+
+    def _encode_fine_windows(self, document: SearchedDocument, coarse: Windows) -> list[EncodedText]:
+        """The fine windows that a document's coarse ones, which have been run, call for."""
+        if not len(coarse):
+            return []
+        [tokens] = encode(self.model, [document.text])
+        half = self.options.lengths.suffix // 2
+        at = np.searchsorted(tokens.char_start, coarse.start) + half
+        half_on = tokens.char_start[np.minimum(at, len(tokens.char_start) - 1)]
+        starts = choose_fine_starts(coarse.start.tolist(), half_on.tolist(), coarse.half, math.log(THRESHOLDS[0]), half)
+        return encode_windows_at(self.model, document.text, starts, self.options.lengths)
+
+    def _run(
+        self,
+        windows: Sequence[EncodedText],
+        backend: Callable[[], Backend],
+        on_progress: Callable[[Progress], None] | None,
+        kind: Kind = "extraction",
+    ) -> None:
+        summary = run_windows(self.model, windows, self._caches, backend, on_progress, kind)
+        self.unreadable_parts = tuple(dict.fromkeys([*self.unreadable_parts, *summary.unreadable_parts]))
+
+    def _read(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[Windows]:
+        return map(windows_from_rows, self._rows(of_documents))
+
+    def _rows(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[pa.Table]:
+        """The cached rows of each document's windows, those of many documents looked up together."""
+        for group in _group_documents(of_documents):
+            rows = read_windows(self.model, [window for windows in group for window in windows], self._caches)
+            texts = rows.column("text_sha256").to_pylist()
+            for windows in group:
+                sha256 = windows[0].text_sha256 if windows else ""
+                begin, end = bisect_left(texts, sha256), bisect_right(texts, sha256)
+                yield rows.slice(begin, end - begin)
+
+
+def _group_documents(of_documents: Iterable[list[OfDocument]]) -> Iterator[list[list[OfDocument]]]:
+    """The windows of some documents at a time."""
+    group: list[list[OfDocument]] = []
+    for windows in of_documents:
+        group.append(windows)
+        if sum(map(len, group)) >= _WINDOWS_AT_A_TIME:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _batch_windows(of_documents: Iterable[list[EncodedText]]) -> Iterator[list[EncodedText]]:
+    """The windows of all documents, so many at a time."""
+    windows = chain.from_iterable(of_documents)
+    return iter(lambda: list(islice(windows, _WINDOWS_AT_A_TIME)), [])

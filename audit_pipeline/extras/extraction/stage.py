@@ -1,0 +1,454 @@
+"""The stage that searches a benchmark's documents for what the model can be made to say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, Field
+
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
+from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
+from audit_pipeline.benchmarks.settings import ExtractionSettings
+from audit_pipeline.errors import AuditError, DataError, TransientError
+from audit_pipeline.extras.extraction.conclusions import conclude_memorisation, windows_from_rows
+from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
+from audit_pipeline.extras.extraction.documents import SearchedDocument, parse_places
+from audit_pipeline.extras.extraction.judgements import Judgement
+from audit_pipeline.extras.extraction.search import Extraction, Search, SearchOptions, parse_search
+from audit_pipeline.extras.extraction.tables import Passages, build_extraction_tables
+from audit_pipeline.extras.extraction.windows import explain_window_too_long
+from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
+from audit_pipeline.pipeline.freshness import inputs_of_entry, pair_of
+from audit_pipeline.pipeline.stage import AUDIT_PAIRS, Inputs, Job, Made, Product, Shown, Stage, StageRun
+from audit_pipeline.pipeline.stages.scores import GRID_NOTE, build_origin, statistics_version
+from audit_pipeline.report.document_answers import SearchCounts, describe_search
+from audit_pipeline.report.sentences import Q_LEVEL
+from audit_pipeline.sources.config import all_sources
+from audit_pipeline.statistics.claims import TOO_SHORT
+from audit_pipeline.store import store
+from audit_pipeline.store.control_files import count_training_occurrences
+from audit_pipeline.store.control_roles import EXPOSED
+from audit_pipeline.store.ledger import LineageStep
+from audit_pipeline.store.paths import DataPaths, model_page_path
+from audit_pipeline.store.store import read_documents
+from audit_pipeline.tables import (
+    DOCUMENT_MEMORISATION,
+    EXAMPLES,
+    EXTRACTION,
+    EXTRACTION_GRID,
+    EXTRACTION_RATES,
+    EXTRACTION_WINDOWS,
+    NON_MEMBER,
+    Pair,
+)
+from audit_pipeline.token_statistics.backend import BackendOf
+from audit_pipeline.token_statistics.cached_texts import Caches
+from audit_pipeline.token_statistics.run import Progress
+
+if TYPE_CHECKING:
+    from audit_pipeline.extras.extraction.continuations import Given
+    from audit_pipeline.pipeline.situation import Scope, Situation
+
+EXTRACTION_VERSION = "4"
+"""Of the code that searches and concludes: where it is raised, pairs that are done are done again."""
+
+USUAL = parse_search(PREFIX, SUFFIX, COARSE_TO_FINE)
+"""How documents are searched by default."""
+
+
+@dataclass(frozen=True)
+class ExtractionReport:
+    """What was written of a pair; parts of the cache that were damaged, and why there is no reference model, if it
+    should be there."""
+
+    pair: Pair
+    documents: pa.Table
+    rates: pa.Table
+    data_version: str
+    unreadable_parts: tuple[str, ...]
+    no_reference: str | None
+
+
+def extract_pair(
+    pair: Pair,
+    model: TokenizedModel,
+    paths: DataPaths,
+    backend_of: BackendOf,
+    step: LineageStep,
+    search_options: SearchOptions,
+    on_progress: Callable[[Progress], None] | None = None,
+    *,
+    generate: bool = True,
+) -> ExtractionReport:
+    """Search the benchmark's documents for passages that the model gives word for word, and keep what was found.
+
+    Where a window does not fit into the model's context nothing is searched, and every document says so. A reference
+    model that cannot be had is told, and nothing is called predictable then. Without ``generate`` the model is not let
+    go on, and what would come of that is empty: all else is in the cache the second time. Raises DataError where the
+    benchmark is not built, is not fit, or is another control's.
+    """
+    benchmark = read_built(paths, pair.benchmark)
+    benchmark.require_passed_checks()
+    documents = documents_of(pair.benchmark, model.entry, paths)
+    reference, no_reference = _load_reference(model, paths)
+    no_window = explain_window_too_long(model, search_options.lengths)
+    if no_window is None:
+        search = Search(model, documents, search_options, Caches(paths), reference)
+        found = search.run(backend_of, on_progress)
+        grid = search.run_grid(backend_of, on_progress)
+        # The weights of a model behind an interface are not here.
+        can_generate = generate and model.entry.host.is_here
+        near = _compute_near_verbatim(search, found, search_options, backend_of) if can_generate else {}
+        given = [
+            _give_greedily(search, extraction, backend_of) if can_generate and grid is not None else {}
+            for extraction in found
+        ]
+        passages = [
+            Passages(quotes, of_document, near.get(extraction.document.name))
+            for extraction, quotes, of_document in zip(found, search.quoted(found), given, strict=True)
+        ]
+        damaged = search.unreadable_parts
+    else:
+        found, grid, damaged = list(map(_build_empty_extraction, documents)), None, ()
+        passages = [Passages({}, {}, None) for _ in documents]
+    tables = build_extraction_tables(found, passages, grid, pair, search_options, step.run_id, no_window or TOO_SHORT)
+    upstream = {
+        f"examples/{pair.benchmark}": benchmark.digest,
+        # How the model is run: its start token among it.
+        f"token_statistics/{pair.partition}": statistics_version(model, benchmark.digest),
+        **build_reference_upstream(reference),
+    }
+    origin = build_origin(model, benchmark, build_lineage_settings(search_options))
+    versions = {
+        table: store.write(paths, step, table, pair, rows, upstream=upstream, **origin)
+        for table, rows in tables.items()
+    }
+    return ExtractionReport(
+        pair,
+        tables[DOCUMENT_MEMORISATION],
+        tables[EXTRACTION_RATES],
+        versions[DOCUMENT_MEMORISATION],
+        damaged,
+        no_reference,
+    )
+
+
+def build_lineage_settings(search_options: SearchOptions) -> Mapping[str, object]:
+    """The settings of the search as its lineage names them."""
+    optional = {
+        **{"characters": search_options.characters, "near_verbatim": search_options.near_verbatim},
+        **{"grid": search_options.grid or None, "price_per_million": search_options.price_per_million},
+    }
+    return {
+        **{
+            "prefix": search_options.lengths.prefix,
+            "suffix": search_options.lengths.suffix,
+            "stride": search_options.stride,
+        },
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
+def search_options_from_lineage(settings: Mapping[str, Any]) -> SearchOptions:
+    """How documents were searched, from what :func:`build_lineage_settings` made of it."""
+    return search_options_from_settings(ExtractionSettings.model_validate(dict(settings)))
+
+
+def build_search_version(search_options: SearchOptions) -> str:
+    """The version of the code, and the settings where they are not the usual ones; a price changes nothing."""
+    if replace(search_options, price_per_million=None) == USUAL:
+        return EXTRACTION_VERSION
+    more = "" if search_options.characters is None else f", first {search_options.characters} characters"
+    more += "" if search_options.near_verbatim is None else f", {search_options.near_verbatim} may differ"
+    more += ", grid" if search_options.grid else ""
+    return (
+        f"{EXTRACTION_VERSION}: {search_options.lengths.prefix} + {search_options.lengths.suffix}, "
+        f"{search_options.stride}{more}"
+    )
+
+
+def search_options_from_settings(
+    settings: ExtractionSettings,
+    prefix: int | None = None,
+    suffix: int | None = None,
+    stride: str | None = None,
+    *,
+    grid: bool = False,
+) -> SearchOptions:
+    """How a benchmark's entry has its documents searched; what is given beside it goes first.
+
+    A search as the entry has it is what an audit makes: one with other settings is done again by the next audit.
+    """
+    asked = parse_search(prefix or settings.prefix, suffix or settings.suffix, stride or settings.stride)
+    return replace(
+        asked,
+        characters=settings.characters,
+        near_verbatim=settings.near_verbatim,
+        grid=grid or settings.grid,
+        price_per_million=settings.price_per_million,
+    )
+
+
+def settings_of(benchmark: str) -> ExtractionSettings | None:
+    """How audits search the benchmark's documents; None where they do not, and for one that is in no entry."""
+    known = load_benchmarks()
+    return known[benchmark].settings.extraction if benchmark in known else None
+
+
+def find_search_version(spec: BenchmarkSpec) -> str | None:
+    """The version of the search that an audit of the benchmark makes; None where it makes none."""
+    return (
+        None
+        if spec.settings.extraction is None
+        else build_search_version(search_options_from_settings(spec.settings.extraction))
+    )
+
+
+def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[SearchedDocument]:
+    """The documents that a built benchmark was drawn from, whole; of one that is made of rows, its examples.
+
+    Non-members are held out, all others audited. Raises DataError where the benchmark is not built, where it and
+    ``model`` are not of one control, and where a document is no longer there.
+    """
+    built = read_built(paths, benchmark)
+    built.require_matching_control(model.name, model.control.name if model.control is not None else None)
+    return read_benchmark_documents(built, paths)
+
+
+def read_benchmark_documents(built: BuiltBenchmark, paths: DataPaths) -> list[SearchedDocument]:
+    """The same of a benchmark that is read already, whatever the model.
+
+    Raises DataError where a document is no longer there.
+    """
+    rows = built.examples.select(["example_id", "document_id", "label", "group", "collection"]).to_pylist()
+    whole = read_whole_documents(built, paths)
+    texts = EXAMPLES.texts(built.examples)
+    trained: Sequence[int | None] = [None] * len(texts)
+    if built.control is not None:
+        # Of both models: the twin, which was trained on none of them, is to show nothing however often the other was.
+        trained = count_training_occurrences(texts, built.control, EXPOSED, paths)
+    found: dict[str, SearchedDocument] = {}
+    for row, text, times in zip(rows, texts, trained, strict=True):
+        of_source = whole.get(row["document_id"])
+        name = row["example_id"] if of_source is None else row["document_id"]
+        found[name] = SearchedDocument(
+            name,
+            text if of_source is None else of_source["text"],
+            None if of_source is None else of_source["title"],
+            row["group"],
+            row["collection"],
+            "held_out" if row["label"] == NON_MEMBER else "audited",
+            times,
+            () if of_source is None else parse_places(of_source["places"]),
+        )
+    return list(found.values())
+
+
+def read_whole_documents(built: BuiltBenchmark, paths: DataPaths) -> Mapping[str, Mapping[str, Any]]:
+    """The documents of the sources that the benchmark was drawn from (title, text, url, places), by document_id; none
+    where it is of rows. Raises DataError where one is no longer there."""
+    wanted = built.examples["document_id"].unique()
+    names: list[str] = wanted.to_pylist()
+    sources = [name for name in built.manifest["source_versions"] if name in all_sources()]
+    found: dict[str, Mapping[str, Any]] = {}
+    columns = ["document_id", "title", "text", "url", "places"]
+    for source in sources:
+        documents = read_documents(paths, source)
+        own = documents.filter(pc.is_in(documents["document_id"], value_set=wanted))
+        found |= {row["document_id"]: row for row in own.select(columns).to_pylist()}
+    gone = [name for name in names if sources and name not in found]
+    if gone:
+        raise DataError(
+            f"{len(gone)} document(s) of {built.name} are no longer in its sources, the first {gone[0]}: build it "
+            f"again: corpus-audit benchmarks --build {built.name}"
+        )
+    return found
+
+
+def _load_reference(model: TokenizedModel, paths: DataPaths) -> tuple[TokenizedModel | None, str | None]:
+    try:
+        return load_reference_model(model, paths), None
+    except TransientError:
+        raise
+    except AuditError as error:
+        return None, str(error)
+
+
+def _compute_near_verbatim(
+    search: Search, extractions: Sequence[Extraction], search_options: SearchOptions, backend_of: BackendOf
+) -> Mapping[str, float]:
+    """How likely the model gives each audited document's strongest passage nearly word for word, by the document's
+    name: the log of a lower bound. None of them where it is not asked for."""
+    if search_options.near_verbatim is None:
+        return {}
+    # Here and not above: what is cached needs no torch.
+    from audit_pipeline.extras.extraction.continuations import Nearness  # noqa: PLC0415
+
+    near = Nearness(search_options.near_verbatim, BEAMS, edits=False)
+    return {
+        extraction.document.name: search.near_verbatim(extraction, extraction.found.strongest[0], backend_of, near)
+        for extraction in extractions
+        if extraction.document.side == "audited" and extraction.found.strongest
+    }
+
+
+def _give_greedily(search: Search, extraction: Extraction, backend_of: BackendOf) -> Mapping[int, Given]:
+    """What the model gives in place of an audited document's strongest passages, by the number of their window: of its
+    strongest alone where nothing of it is reproduced."""
+    strongest = extraction.found.strongest if extraction.document.side == "audited" else ()
+    numbers = strongest if extraction.found.reproduced else strongest[:1]
+    return {number: search.give_greedily(extraction, number, backend_of) for number in numbers}
+
+
+def _build_empty_extraction(document: SearchedDocument) -> Extraction:
+    nothing = windows_from_rows(EXTRACTION.empty_table())
+    judged = Judgement((), np.empty(0), np.empty(0))
+    found = conclude_memorisation(nothing, judged.apart, document.text)
+    return Extraction(document, nothing, np.zeros(0, dtype=np.bool_), judged, found)
+
+
+def summarise_extraction(report: ExtractionReport, paths: DataPaths) -> Shown:
+    """The answer in the report's words and how many documents the model reproduces something of; the page of the report
+    has the passages."""
+    rows = report.documents.to_pylist()
+    searched = [row for row in rows if row["windows"]]
+    audited = [row for row in searched if row["side"] == "audited"]
+    held_out = [row for row in searched if row["side"] == "held_out"]
+    reproduced, held_out_reproduced = (
+        sum(row["claim"] == "reproduced" for row in documents) for documents in (audited, held_out)
+    )
+    counted = SearchCounts(
+        documents=len(audited),
+        without_window=sum(row["side"] == "audited" and not row["windows"] for row in rows),
+        reproduced=reproduced,
+        stand_out=sum(row["q_bh"] is not None and row["q_bh"] <= Q_LEVEL for row in audited),
+        held_out=len(held_out),
+        held_out_reproduced=held_out_reproduced,
+        set_apart=sum(row["set_apart"] for row in rows),
+        window=rows[0]["prefix_tokens"] + rows[0]["suffix_tokens"] if rows else 0,
+        reason=max((row["reason"] for row in rows if row["reason"] is not None), default=None),
+        grid=any(row["grid_settings"] for row in rows),
+        asked=False,
+    )
+    words = describe_search(report.pair.model, report.pair.benchmark, counted)
+    values = {
+        "answer": f"{words['headline']} {words['explanation']}",
+        **({"reason": rows[0]["reason"]} if rows and not searched else {}),
+        **({"reference model": f"there is none: {report.no_reference}"} if report.no_reference is not None else {}),
+        **({"damaged parts set aside": len(report.unreadable_parts)} if report.unreadable_parts else {}),
+        "audited documents": len(audited),
+        "documents reproduced in part": reproduced,
+        "held-out documents": len(held_out),
+        "held-out documents reproduced in part": held_out_reproduced,
+        "windows": sum(row["windows"] for row in rows),
+        "data_version": report.data_version,
+    }
+    return Shown(len(rows), values, page=model_page_path(paths.reports, report.pair.model))
+
+
+class ExtractionOptions(BaseModel):
+    """Which documents are searched, and how."""
+
+    every_pair: bool = Field(
+        default=False,
+        description="search the documents of every pair; else only where the benchmark says extraction: true",
+    )
+    prefix: int | None = Field(
+        default=None, description=f"tokens that the model is given; null: as the benchmark says, else {PREFIX}"
+    )
+    suffix: int | None = Field(
+        default=None, description=f"tokens that it has to give; null: as the benchmark says, else {SUFFIX}"
+    )
+    stride: str | None = Field(
+        default=None,
+        description="where windows begin: coarse-to-fine | tiled | chars:N; null: as the benchmark says, else "
+        f"{COARSE_TO_FINE}",
+    )
+    grid: bool = Field(
+        default=False, description="ask for suffixes at every setting of a grid; else only where the benchmark says so"
+    )
+
+
+def _extract(run: StageRun) -> Made:
+    pair, options = run.pair, run.options
+    settings = settings_of(pair.benchmark)
+    if settings is None and not options.every_pair:
+        reason = {"reason": "the benchmark does not say extraction: true"}
+        return Made(None, Shown(values=reason), status="not_requested")
+    asked = search_options_from_settings(
+        settings or ExtractionSettings(), options.prefix, options.suffix, options.stride, grid=options.grid
+    )
+    model = run.models.load_for_run(pair.model, run.paths, run.log)
+    backend_of = partial(run.models.backend, paths=run.paths, log=run.log)
+    with run.progress(f"documents of {pair.benchmark}, {pair.model}") as tell:
+        report = extract_pair(pair, model, run.paths, backend_of, run.step(build_search_version(asked)), asked, tell)
+    return Made(report.data_version, summarise_extraction(report, run.paths))
+
+
+def _list_searched(scope: Scope, situation: Situation) -> Iterable[str]:
+    """The pairs of the benchmarks whose entries have their documents searched."""
+    asked = {name for name, spec in situation.specs.items() if spec.settings.extraction is not None}
+    return [pair.partition for pair in scope.pairs if pair.benchmark in asked]
+
+
+def _inputs(partition: str, situation: Situation) -> Inputs:
+    pair = pair_of(partition)
+    spec, model = situation.specs.get(pair.benchmark), situation.models.get(pair.model)
+    fingerprint = None if model is None else model.identity.model_fingerprint
+    return {
+        f"examples/{pair.benchmark}": situation.built(pair.benchmark),
+        "code": None if spec is None else find_search_version(spec),
+        "model" if model is None or model.identity.before is None else "endpoint": fingerprint,
+        # Not under the name of the pass of the texts, which a search of documents does not wait for.
+        "statistics": situation.facts_of(Product("token_statistics", partition)).inputs.get("settings"),
+        **(situation.needs(pair.model, "reference_model") or {}),
+    }
+
+
+def _recorded(partition: str, situation: Situation) -> Inputs | None:
+    entry = situation.latest(DOCUMENT_MEMORISATION.name, partition)
+    if entry is None:
+        return None
+    return {**inputs_of_entry(entry), "statistics": entry.upstream.get(f"token_statistics/{partition}")}
+
+
+EXTRACTION_STAGE = Stage(
+    name="extraction",
+    description="The passages of a benchmark's documents that the model gives word for word, and how likely it is "
+    "to do so, beside documents that it cannot have read. Every audit looks for them where the "
+    "benchmark says extraction: true; else the job extract does." + GRID_NOTE,
+    dimensions=("benchmark", "model"),
+    group="4_findings",
+    job=AUDIT_PAIRS,
+    make=_extract,
+    # Behind the findings: what fails here leaves them as they are, and the model is still in memory.
+    after=("benchmark", "evaluations"),
+    code=EXTRACTION_VERSION,
+    tables=(DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS, EXTRACTION_RATES, EXTRACTION_GRID),
+    options=ExtractionOptions,
+    kinds=frozenset({"torch", "transformers", "parquet"}),
+    lock="gpu",
+    alone=Job(
+        "extract",
+        "Search the whole documents of benchmarks for passages that models give word for word.",
+        "documents searched",
+    ),
+    alone_options={"every_pair": True},
+    first="the documents of {0} are searched with {1} first",
+    absent="its documents have not been searched for passages that the model gives",
+    words={
+        "code": "its documents were searched with other settings, or by an earlier version of the code",
+        "statistics": "its documents were searched before: the start token or the window changed since",
+        "reference_model": "its documents were searched before: the reference model changed since",
+    },
+    partitions=_list_searched,
+    inputs=_inputs,
+    recorded=_recorded,
+)

@@ -1,0 +1,1 @@
+"""Keep a workspace in order: doctor, forget, alerts."""

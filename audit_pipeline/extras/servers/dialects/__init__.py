@@ -1,0 +1,16 @@
+"""How each kind of server is asked for log-probabilities of a prompt, and what its answers look like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from audit_pipeline.extras.servers.dialects import echo, sglang, vllm
+from audit_pipeline.extras.servers.exchange import Dialect
+from audit_pipeline.models.config import Dialect as Name
+
+DIALECTS: Mapping[Name, Dialect] = {
+    "vllm": Dialect(vllm.build_vllm_request, vllm.parse_vllm_answer),
+    "sglang": Dialect(sglang.build_sglang_request, sglang.parse_sglang_answer),
+    "llama_cpp": Dialect(echo.build_echo_request, echo.parse_llama_cpp_answer),
+    "completions": Dialect(echo.build_echo_request, echo.parse_echo_answer),
+}

@@ -1,0 +1,122 @@
+"""vLLM's completions route: token ids in, and for each of them its own log-probability, its rank and the best tokens.
+
+The form is that of vLLM 0.32 and 0.33. The plugin that adds mean and deviation runs in the server.
+The prompt's ids are given back, so that nothing can be out of step. A rank is how many logits are at least as large,
+from 1 on. The first token has no entry: it is a start token, or is not scored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from audit_pipeline.extras.servers.client import ServerRequest
+from audit_pipeline.extras.servers.exchange import (
+    LARGEST_ID,
+    WHOLE,
+    Answer,
+    AnswerDetail,
+    AnswerPart,
+    BadAnswerError,
+    Completion,
+    Logprob,
+    Place,
+    Prompt,
+    Rank,
+    build_answer,
+    build_request,
+    parse_answer,
+    require_entry_per_token,
+    to_best,
+)
+from audit_pipeline.models.config import Endpoint
+
+# What the plugin answers to; its two entries have ids that no token has.
+WITH_MOMENTS = 22
+_MEAN, _STD = -1, -2
+_Key = Annotated[int, Field(ge=_STD, le=LARGEST_ID)]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    logprob: Logprob
+    rank: Rank | None = None
+
+
+class _Choice(AnswerPart):
+    prompt_logprobs: list[dict[_Key, _Entry] | None] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+def build_vllm_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
+    """Return a request for the log-probabilities of ``prompt``; at least one token has to be generated."""
+    body = {
+        "model": endpoint.model,
+        "prompt": [prompt.ids],
+        "prompt_logprobs": WITH_MOMENTS if detail.moments and detail.best != WHOLE else detail.best,
+        "max_tokens": 1,
+        "temperature": 0,
+        "return_token_ids": True,
+    }
+    return build_request(endpoint, "completions", body, prompt, detail)
+
+
+def parse_vllm_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
+    """Return the statistics in an answer."""
+    completion = parse_answer(Completion[_Choice], body)
+    [choice] = completion.choices
+    entries = choice.prompt_logprobs or []
+    require_entry_per_token(len(entries), len(prompt.ids))
+    if choice.prompt_token_ids is None or tuple(choice.prompt_token_ids) != prompt.ids:
+        raise BadAnswerError("its answer is not about the token ids that were sent")
+    first = len(entries) - prompt.scored
+    places = [
+        _build_place(entry, token, detail) for entry, token in zip(entries[first:], prompt.ids[first:], strict=True)
+    ]
+    return build_answer(places, detail, completion.system_fingerprint)
+
+
+def _build_place(entry: Mapping[int, _Entry] | None, token: int, detail: AnswerDetail) -> Place:
+    if entry is None or token not in entry or (rank := entry[token].rank) is None:
+        raise BadAnswerError("its answer lacks a token's own log-probability or rank")
+    if _MEAN in entry and not detail.moments:
+        raise BadAnswerError(
+            f"the plugin corpus-audit-vllm in the server answers to {WITH_MOMENTS} best tokens with mean and "
+            "deviation: set moments: true in the entry, or another top_logprobs"
+        )
+    tokens = {token: found for token, found in entry.items() if token >= 0}
+    whole = detail.best == WHOLE
+    # The token itself is always there: it is one too many where it is not among the best.
+    if not whole and len(tokens) > (WITH_MOMENTS - 2 if detail.moments else detail.best):
+        del tokens[token]
+    ordered = sorted(tokens.items(), key=lambda item: (-to_best(item[1].logprob), item[1].rank or 0))
+    best = [to_best(found.logprob) for _, found in ordered]
+    return Place(
+        own=entry[token].logprob,
+        best=best,
+        best_ids=[token for token, _ in ordered],
+        rank=rank - 1,
+        moments=None if not detail.moments else _compute_moments(best) if whole else _extract_moments(entry),
+    )
+
+
+def _extract_moments(entry: Mapping[int, _Entry]) -> tuple[float, float]:
+    if _MEAN not in entry or _STD not in entry:
+        raise BadAnswerError(
+            "its answer has no mean and deviation: the server runs without the plugin corpus-audit-vllm "
+            "(leave moments out of the entry, or install it there)"
+        )
+    return entry[_MEAN].logprob, entry[_STD].logprob
+
+
+def _compute_moments(logprobs: Sequence[float]) -> tuple[float, float]:
+    own = np.array([logprob for logprob in logprobs if logprob > -math.inf])
+    # What is above 0 is refused where all values of the answer are there.
+    p = np.exp(np.minimum(own, 0.0))
+    mean = float((p * own).sum())
+    return mean, float(np.sqrt((p * (own - mean) ** 2).sum()))

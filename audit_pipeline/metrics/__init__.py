@@ -1,5 +1,0 @@
-"""Arrays in, numbers out: AUROC, TPR, their intervals, rates, claim levels.
-
-What belongs here: pure functions of labels and scores. What does not: tables (evidence/), texts (separability/),
-models.
-"""

@@ -1,0 +1,330 @@
+"""The command `corpus-audit audit`: bring one model on some benchmarks up to date, through Dagster, in this process.
+
+The weekly audit takes each of its models through the same :func:`audit_model`. Which steps there are say freshness.py
+and the stages; run.py carries them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+import dagster as dg
+
+from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
+from audit_pipeline.benchmarks.days_before_today import ensure_rolled_day, roll_day, utc_today
+from audit_pipeline.errors import DataError, NotApplicableError, PairsFailedError
+from audit_pipeline.extras.controls.config import load_controls, load_studies
+from audit_pipeline.extras.extraction.search import SearchOptions
+from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE
+from audit_pipeline.extras.extraction.windows import explain_window_too_long
+from audit_pipeline.extras.servers.used_endpoints import Endpoints
+from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_reference_model
+from audit_pipeline.pipeline.dagster import partitions, run
+from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed, open_instance
+from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
+from audit_pipeline.pipeline.dagster.run import Brought, Runner, bring_up_to_date
+from audit_pipeline.pipeline.dagster.tags import tags_of_command
+from audit_pipeline.pipeline.freshness import Step
+from audit_pipeline.pipeline.publication import explain_unpublished
+from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest, PassCounts
+from audit_pipeline.pipeline.situation import Scope, Situation, look_at_model, plan_audit, scope_of_request
+from audit_pipeline.pipeline.stage import Product
+from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
+from audit_pipeline.pipeline.stages.documents import FETCHED_AGAIN
+from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_MODELS, PAIR
+from audit_pipeline.pipeline.stages.scores import STATISTICS_STAGE
+from audit_pipeline.scoring.session import build_audit_session
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import OPTIONAL_KINDS, Pair
+from audit_pipeline.token_statistics.cached_texts import Plan as PassPlan
+from audit_pipeline.token_statistics.cached_texts import require_kinds
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What an audit would run. ``plans``: by benchmark, what the model would be run on, and why; the reason is empty
+    for what is done. ``first``: what is made before that. ``not_built``: the benchmarks whose texts are known only
+    then. ``cannot``: those that cannot be built, and why."""
+
+    plans: Mapping[str, tuple[PassPlan, str]]
+    first: Sequence[Step]
+    not_built: Sequence[str]
+    cannot: Mapping[str, str]
+
+    @property
+    def has_work(self) -> bool:
+        """Whether anything is to be fetched, built or run."""
+        return bool(self.first or self.not_built or any(because for _, because in self.plans.values()))
+
+
+def audit(
+    request: AuditRequest,
+    definitions: dg.Definitions,
+    paths: DataPaths,
+    on_step: Callable[[str], None],
+) -> AuditOutcome:
+    """Bring benchmarks, then the pairs, then warehouse and report up to date.
+
+    Raises the AuditError that stopped it; what ran before it stays, and the next call goes on from there.
+    """
+    entry, options = request.model, request.options
+    _require_same_control(entry, request.benchmarks)
+    limits, tags = options.limits.require_usable_for(entry), tags_of_command(entry)
+    with _open_runner(definitions, paths, on_step) as (runner, dead_runs):
+        outcome = AuditOutcome(entry, request.benchmarks, dead_runs=dead_runs)
+        _audit(request, replace(runner, tags=tags, resources=request.resources, limits=limits), outcome)
+        return outcome
+
+
+@contextmanager
+def _open_runner(
+    definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
+) -> Iterator[tuple[Runner, list[str]]]:
+    """Give what runs a command's jobs, and the runs that were marked failed before; hold the lock of audits."""
+    with hold_audit_lock(paths), open_instance(paths) as instance:
+        dead_runs = mark_dead_runs_failed(instance, paths)
+        yield Runner(definitions.resolve_job_def, instance, paths, on_step), dead_runs
+
+
+def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None:
+    entry, options = request.model, request.options
+    if entry.control is not None:
+        load_controls().named(entry.control.name)
+        outcome.runs |= _prepare(Scope(controls=(entry.control.name,)), [], runner).runs
+    # The model first, so that one that cannot be loaded costs no download and leaves no partition behind.
+    endpoints = Endpoints(runner.limits)
+    model = endpoints.load(entry, runner.paths, runner.tell)
+    runner = replace(runner, endpoints=endpoints)
+    require_kinds(model, options.kinds)
+    benchmarks = _resolve_relative_cutoffs(request.benchmarks, runner.paths, runner.tell, refresh=options.refresh)
+    partitions.register(runner.instance, models=[entry.name])
+    scope = Scope(tuple(spec.name for spec in benchmarks))
+    if options.refresh:
+        scope = replace(scope, again=FETCHED_AGAIN)
+    prepared = _prepare(scope, benchmarks, runner, leave_out=request.leave_out, ask_hub=options.refresh)
+    outcome.runs |= prepared.runs
+    required = [stage for stage in OF_BENCHMARKS if stage.dimensions == ("benchmark",) and not stage.is_optional]
+    outcome.left_out = prepared.reasons_of(*(stage.name for stage in required))
+    outcome.benchmarks = [spec for spec in benchmarks if spec.name not in outcome.left_out]
+    for name, reason in outcome.left_out.items():
+        runner.tell(f"{name} is left out: {reason}")
+    audit_model(replace(request, benchmarks=outcome.benchmarks), model, runner, outcome)
+    if options.publish and explain_unpublished([entry.name], runner.paths) is not None:
+        outcome.runs["publish"] = run.publish(runner)
+
+
+def _prepare(
+    scope: Scope,
+    specs: Sequence[BenchmarkSpec],
+    runner: Runner,
+    *,
+    leave_out: bool = False,
+    ask_hub: bool = False,
+) -> Brought:
+    """Make all that is of benchmarks and not of models. Raises what keeps a benchmark from being made, unless
+    ``leave_out``."""
+    partitions.register(runner.instance, benchmarks=[spec.name for spec in specs])
+    named = {spec.name: spec for spec in specs}
+    look = partial(Situation, runner.paths, named, ask_hub=ask_hub)
+    brought = bring_up_to_date(scope, OF_BENCHMARKS, look, runner)
+    optional = {stage.name for stage in OF_BENCHMARKS if stage.is_optional}
+    for stage in optional:
+        for partition, reason in brought.reasons_of(stage).items():
+            runner.tell(f"{stage} of {partition} is not made: {reason}")
+    if not leave_out:
+        for product, error in brought.errors.items():
+            if product.stage not in optional:
+                raise error
+        for product, problem in brought.problems.items():
+            if product.stage not in optional:
+                raise DataError(problem)
+    return brought
+
+
+def audit_model(request: AuditRequest, model: TokenizedModel, runner: Runner, outcome: AuditOutcome) -> None:
+    """Run the model and its detectors on those of the request's benchmarks that are not done, all of them built.
+
+    A pair that meets a fault does not stop the others: ``outcome`` has the error then. What only some detectors need,
+    and cannot be made, is told, and they are left out.
+    """
+    options = request.options
+    scope = scope_of_request(request)
+    config: dict[str, object] = {kind: kind in options.kinds for kind in OPTIONAL_KINDS}
+    if options.logits_budget_gb is not None:
+        config["logits_budget_gb"] = options.logits_budget_gb
+    look = partial(look_at_model, request, model, runner.paths)
+    pending = {step.pair.benchmark for step in look().plan(scope, OF_MODELS).steps if step.stage.dimensions == PAIR}
+    if pending:
+        runner.tell(
+            f"auditing {request.model.name} on {', '.join(name for name in scope.benchmarks if name in pending)}"
+        )
+    # The documents of a reference corpus, whatever became of those of benchmarks.
+    corpora = bring_up_to_date(Scope(models=scope.models), OF_BENCHMARKS, look, runner)
+    outcome.runs |= corpora.runs
+    for product, fault in corpora.errors.items():
+        runner.tell(f"{product} could not be made: {fault}")
+    brought = bring_up_to_date(scope, OF_MODELS, look, replace(runner, options={STATISTICS_STAGE.name: config}))
+    outcome.runs |= brought.runs
+    for stage in OF_MODELS:
+        for product, error in brought.errors.items():
+            if product.stage == stage.name and stage.is_optional:
+                runner.tell(f"{product} could not be made, detectors that need it are left out: {error}")
+                outcome.not_made[str(product)] = error
+    pairs = {stage.name for stage in OF_MODELS if stage.dimensions == PAIR}
+    failed = list({id(error): error for product, error in brought.errors.items() if product.stage in pairs}.values())
+    if len(failed) == 1 and not isinstance(failed[0], PairsFailedError):
+        raise failed[0]
+    if failed:
+        # The others are done: their findings are published before the error is raised.
+        outcome.failed = PairsFailedError("; ".join(map(str, failed)))
+    for spec in request.benchmarks:
+        _note_pass(runner.instance, Pair(spec.name, request.model.name), brought, outcome)
+
+
+def _require_same_control(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) -> None:
+    """Raise NotApplicableError, before anything is trained, where only one of model and benchmark is of a control."""
+    of_model = entry.control.name if entry.control is not None else None
+    for spec in benchmarks:
+        if spec.control != of_model:
+            raise NotApplicableError(
+                f"{entry.name} and {spec.name} do not belong together: a control's texts are asked of its own models, "
+                "and those of nothing else (corpus-audit control)"
+            )
+
+
+def run_study_job(
+    study_name: str, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
+) -> str:
+    """Run a study of a control, then warehouse and report; returns the run's id."""
+    with _open_runner(definitions, paths, on_step) as (runner, _):
+        control = load_controls().named(load_studies().named(study_name).control)
+        _prepare(Scope(sources=control.sources), [], runner)
+        run_id = runner.run("run_studies", "corpus-audit study", partition_key=study_name)
+        run.publish(runner)
+        return run_id
+
+
+def prepare(
+    benchmarks: Sequence[BenchmarkSpec], definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
+) -> None:
+    """Fetch sources and build ``benchmarks`` where that is needed; no model is run."""
+    benchmarks = _resolve_relative_cutoffs(benchmarks, paths, on_step)
+    with _open_runner(definitions, paths, on_step) as (runner, _):
+        _prepare(Scope(tuple(spec.name for spec in benchmarks)), benchmarks, runner)
+
+
+def extract(
+    request: AuditRequest,
+    search_options: SearchOptions,
+    definitions: dg.Definitions,
+    paths: DataPaths,
+    on_step: Callable[[str], None],
+) -> None:
+    """Search the documents of the request's benchmark by ``search_options``, then publish where the request says so.
+
+    Raises the AuditError that stopped it; finished windows stay, and the next call goes on from there.
+    """
+    [spec] = request.benchmarks
+    entry, options = request.model, request.options
+    _require_same_control(entry, request.benchmarks)
+    limits = options.limits.require_usable_for(entry)
+    endpoints = Endpoints(limits)
+    model = endpoints.load(entry, paths, on_step)
+    if (problem := explain_window_too_long(model, search_options.lengths)) is not None:
+        raise DataError(problem)
+    load_reference_model(model, paths)
+    settings = {
+        "every_pair": True,
+        "prefix": search_options.lengths.prefix,
+        "suffix": search_options.lengths.suffix,
+        "stride": search_options.stride,
+        "grid": search_options.grid,
+    }
+    with _open_runner(definitions, paths, on_step) as (plain, _):
+        runner = replace(plain, resources=request.resources, limits=limits, endpoints=endpoints)
+        partitions.register(runner.instance, models=[entry.name])
+        benchmarks = _resolve_relative_cutoffs(request.benchmarks, paths, on_step)
+        _prepare(Scope((spec.name,)), benchmarks, runner)
+        on_step(f"searching the documents of {spec.name} with {entry.name}")
+        partition = Pair(spec.name, entry.name).partition
+        runner.run("extract", "corpus-audit extract", partition_key=partition, ops={EXTRACTION_STAGE.name: settings})
+        if options.publish:
+            run.publish(runner)
+
+
+def publish(
+    definitions: dg.Definitions,
+    paths: DataPaths,
+    on_step: Callable[[str], None],
+    *,
+    include_text: bool = True,
+) -> str:
+    """Build warehouse and report, with or without excerpts of the audited texts; returns the run's id."""
+    with open_instance(paths) as instance:
+        mark_dead_runs_failed(instance, paths)
+        return run.publish(Runner(definitions.resolve_job_def, instance, paths, on_step), include_text=include_text)
+
+
+def _resolve_relative_cutoffs(
+    benchmarks: Sequence[BenchmarkSpec], paths: DataPaths, on_step: Callable[[str], None], *, refresh: bool = False
+) -> Sequence[BenchmarkSpec]:
+    """The benchmarks with relative cutoffs counted from the kept day, which a ``refresh`` moves on to today."""
+    if not any(spec.is_relative for spec in benchmarks):
+        return benchmarks
+    if not refresh:
+        ensure_rolled_day(paths)
+    elif roll_day(paths, utc_today()):
+        on_step(f"relative cutoffs are counted from {utc_today()} on")
+    settled = load_benchmarks()
+    return [settled[spec.name] for spec in benchmarks]
+
+
+def _note_pass(instance: dg.DagsterInstance, pair: Pair, brought: Brought, outcome: AuditOutcome) -> None:
+    """What the pair's latest materialisation says of its pass, where the model was to be run."""
+    product = Product(STATISTICS_STAGE.name, pair.partition)
+    if str(product) not in brought.runs and product not in brought.errors:
+        return
+    wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey(product.stage), asset_partitions=[pair.partition])
+    records = instance.fetch_materializations(wanted, limit=1).records
+    if not records or records[0].asset_materialization is None:
+        outcome.not_run[pair.partition] = "its run failed before the model was run"
+        return
+    said = {name: str(entry.value) for name, entry in records[0].asset_materialization.metadata.items()}
+    if "texts_computed" in said:
+        outcome.passes[pair.partition] = PassCounts(int(said["texts_from_cache"]), int(said["texts_computed"]))
+    else:
+        outcome.not_run[pair.partition] = said.get("reason", "no reason was given")
+
+
+def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> DryRun:
+    """What an audit would do, without doing any of it; ``model`` is None where it has not been trained yet.
+
+    Raises DataError where model and benchmark do not belong together, and where a benchmark cannot be built, but for a
+    request that leaves such out.
+    """
+    _require_same_control(request.model, request.benchmarks)
+    if model is not None:
+        require_kinds(model, request.options.kinds)
+    made = plan_audit(request, model, paths)
+    cannot = made.problems_of(BENCHMARK_STAGE.name)
+    if cannot and not request.leave_out:
+        raise DataError(next(iter(cannot.values())))
+    # Of what one run makes, the first.
+    runs = {(step.stage.job, step.partition): step for step in reversed(made.steps) if step.stage.dimensions != PAIR}
+    first = [step for step in made.steps if step in runs.values()]
+    to_build = {step.partition for step in first if step.stage is BENCHMARK_STAGE}
+    reasons = {step.pair.benchmark: step.because for step in reversed(made.steps) if step.stage.dimensions == PAIR}
+    plans = {}
+    for spec in request.benchmarks:
+        if model is not None and spec.name not in cannot and spec.name not in to_build:
+            built = read_built(paths, spec.name)
+            built.require_passed_checks()
+            session = build_audit_session(built, model, paths)
+            plans[spec.name] = (session.plan(built.texts, request.options.kinds), reasons.get(spec.name, ""))
+    not_built = [spec.name for spec in request.benchmarks if spec.name not in plans and spec.name not in cannot]
+    return DryRun(plans, first, not_built, cannot)

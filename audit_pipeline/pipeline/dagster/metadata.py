@@ -1,0 +1,83 @@
+"""What is shown of results as Dagster metadata: column schemas, row counts, tables, pictures."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urljoin
+
+import dagster as dg
+
+from audit_pipeline.pipeline.stage import Shown
+from audit_pipeline.tables import Table, description_of
+
+REPORT_URL = "CORPUS_AUDIT_REPORT_URL"
+"""In processes of `corpus-audit dev`: where it serves the report."""
+_BREAKS = re.compile(r"(?<=[:/_|])(?=\w)")
+
+
+def column_schema(table: Table) -> dg.TableSchema:
+    """The declaration of a table, as the UI shows it."""
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                field.name,
+                type=str(field.type),
+                description=description_of(field),
+                constraints=dg.TableColumnConstraints(nullable=field.nullable),
+            )
+            for field in table.schema
+        ]
+    )
+
+
+def schema_metadata(table: Table) -> dict[str, dg.TableSchema]:
+    """Definition metadata of an asset that writes ``table``."""
+    return {"dagster/column_schema": column_schema(table)}
+
+
+def _link_page(page: Path) -> dg.MetadataValue:
+    """A link to a page of the report where `corpus-audit dev` serves it, else its path."""
+    url = os.environ.get(REPORT_URL)
+    return dg.MetadataValue.path(page) if url is None else dg.MetadataValue.url(urljoin(url, quote(page.name)))
+
+
+def metadata_of(shown: Shown) -> dict[str, Any]:
+    """What is shown, in Dagster's types."""
+    return {
+        **({} if shown.rows is None else row_count_metadata(shown.rows)),
+        **shown.values,
+        **{name: markdown_table(header, body) for name, (header, body) in shown.tables.items()},
+        **{name: dg.MetadataValue.md(picture) for name, picture in shown.pictures.items()},
+        **{name: dg.MetadataValue.path(path) for name, path in shown.paths.items()},
+        **({} if shown.page is None else {"page": _link_page(shown.page)}),
+    }
+
+
+def row_count_metadata(count: int) -> dict[str, int]:
+    """Metadata of how many rows were written."""
+    return {"dagster/row_count": count}
+
+
+def markdown_table(header: tuple[str, ...], body: Sequence[tuple[object, ...]]) -> dg.MetadataValue:
+    """A small table; cells are escaped, because names and reasons may hold untrusted text.
+
+    A name may be broken after its :, /, _ and |: as one word it pushes what comes after it out of a narrow window.
+    """
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += [
+        "| " + " | ".join(_escape_cell(_BREAKS.sub("\u200b", str(value))) for value in row) + " |" for row in body
+    ]
+    return dg.MetadataValue.md("\n".join(lines))
+
+
+def _escape_cell(value: object) -> str:
+    """The value on one line, every character that Markdown or HTML takes for markup as an entity: a backslash before
+    one could be undone by a backslash in the text."""
+    text = " ".join(str(value).splitlines())
+    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(character, entity)
+    return "".join(f"&#{ord(letter)};" if letter in "|`[]()\\*_~!" else letter for letter in text)

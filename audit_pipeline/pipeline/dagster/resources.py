@@ -1,0 +1,144 @@
+"""What assets are handed: the data folder, one loaded model at a time, and somewhere to tell progress."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import filelock
+from pydantic import Field, PrivateAttr
+
+from audit_pipeline.config.entries import Entries
+from audit_pipeline.extras.ray.engine import Engine, choose_engine
+from audit_pipeline.extras.servers.budget import Limits
+from audit_pipeline.extras.servers.used_endpoints import Endpoints
+from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
+from audit_pipeline.pipeline.dagster.locks import lock_run_file
+from audit_pipeline.pipeline.dagster.tags import note_spent
+from audit_pipeline.pipeline.progress import describe, progress_bar
+from audit_pipeline.scoring.backends import HeldModel
+from audit_pipeline.store.bucket_folder import refresh
+from audit_pipeline.store.paths import DataPaths, make_private
+from audit_pipeline.token_statistics.run import Progress
+
+if TYPE_CHECKING:
+    from audit_pipeline.token_statistics.backend import Backend
+
+_LOG_SECONDS = 15.0
+
+
+class AuditData(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """The data folder (``CORPUS_AUDIT_DATA`` or data/). Every asset takes it, so every run holds its file from here
+    on."""
+
+    _lock: filelock.FileLock | None = PrivateAttr(default=None)
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        make_private(self.paths.root)
+        refresh(self.paths.root)
+        if context.run is not None:
+            # To the end of the process: a resource that is taken back could not be had outside of a run.
+            self._lock = lock_run_file(self.paths, context.run.run_id)
+
+    @property
+    def paths(self) -> DataPaths:
+        return DataPaths.from_environment()
+
+
+class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """Models by partition name; at most one has its weights in memory, and none after the run.
+
+    Where nothing is said of the engine, the environment does (extras/ray/engine.py).
+    """
+
+    device: str | None = None
+    max_tokens: int | None = Field(
+        default=None, ge=0, description="the most tokens that the run may send to a model behind an interface"
+    )
+    max_cost: float | None = Field(default=None, ge=0, description="the most that they may cost")
+    sent: dict[str, int] = Field(
+        default={}, description="the tokens that earlier runs of the same command sent, by endpoint"
+    )
+    _endpoints: Endpoints | None = PrivateAttr(default=None)
+    engine: str | None = Field(default=None, description="what runs models: in_process, or ray at RAY_ADDRESS")
+    workers: int | None = Field(default=None, description="how many workers of Ray hold the model")
+    _held: HeldModel = PrivateAttr(default_factory=HeldModel)
+    _configured: Entries[ModelEntry] | None = PrivateAttr(default=None)
+
+    def entry(self, name: str) -> ModelEntry:
+        """The configured entry of that name, or the one of a hub id or path; models.yaml is read once per run."""
+        if self._configured is None:
+            self._configured = load_models()
+        return resolve_model(name, self._configured)
+
+    def tokenized(self, name: str, paths: DataPaths) -> TokenizedModel:
+        """Identity and tokenizer of a model; its weights stay on disk. Records the model's card."""
+        model = load_tokenizer(self.entry(name), paths)
+        write_card(model, paths)
+        return model
+
+    def load_for_run(self, name: str, paths: DataPaths, log: logging.Logger) -> TokenizedModel:
+        """The same, for running it: a server is asked first, once a run, whether it is still the same model."""
+        self.endpoints.load(self.entry(name), paths, log.info)
+        return self.tokenized(name, paths)
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """The endpoints that the run asks, with one budget each for all that it sends there."""
+        if self._endpoints is None:
+            self._endpoints = Endpoints(Limits(self.max_tokens, self.max_cost), self.sent)
+        return self._endpoints
+
+    def backend(self, model: TokenizedModel, paths: DataPaths, log: logging.Logger) -> Backend:
+        """The model ready to be run, made so if it is not the last that was."""
+        return self._held.ready(model, partial(self._make_ready, paths, log))
+
+    def _make_ready(self, paths: DataPaths, log: logging.Logger, model: TokenizedModel) -> Backend:
+        # Imported where a model is run: an audit that finds every pass in the cache needs no torch.
+        from audit_pipeline.scoring.backends import open_backend  # noqa: PLC0415
+
+        started = time.monotonic()
+        ready = open_backend(model, paths, self.device, log.info, self.endpoints, self._engine)
+        log.info(f"made {model.entry.name} ready in {time.monotonic() - started:.1f} s: {ready.described}")
+        return ready
+
+    @property
+    def _engine(self) -> Engine:
+        return choose_engine(self.engine, self.workers)
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        self._held.free()
+        if context.instance is not None and context.run is not None:
+            note_spent(context.instance, context.run.run_id, self.endpoints)
+
+
+class ProgressReporter(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """Progress as log lines of the run and, where ``terminal`` is set, as a bar on standard error."""
+
+    terminal: bool = False
+
+    @contextmanager
+    def report_progress(self, label: str, log: logging.Logger) -> Iterator[Callable[[Progress], None]]:
+        """A callback for :func:`audit_pipeline.token_statistics.run.compute`."""
+        last_logged = time.monotonic()
+
+        def tell(progress: Progress) -> None:
+            nonlocal last_logged
+            draw(progress)
+            finished = progress.tokens_done == progress.tokens_total
+            if finished or time.monotonic() - last_logged >= _LOG_SECONDS:
+                last_logged = time.monotonic()
+                log.info(f"{label}: {describe(progress)}")
+
+        with progress_bar(label) if self.terminal else nullcontext(_ignore) as draw:
+            yield tell
+
+
+def _ignore(progress: Progress) -> None:
+    """Draw nothing."""

@@ -1,0 +1,338 @@
+"""The sensors: how Dagster is told what follows, and how people are told what happened.
+
+A sensor keeps nothing from one tick to the next: it requests what is out of date, under a key of what is to be made, of
+what, and after which findings. Dagster runs no key twice, so what failed is not requested again until something
+changes; what is moved and moved back follows other findings and has another key.
+
+Those on models, benchmarks and the hub are off until a user turns them on. A file of the configuration that cannot be
+read ends the tick with an error that names it: nothing is requested and no partition goes. An entry that cannot be used
+is reported, and stops nothing else.
+"""
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import dagster as dg
+
+from audit_pipeline.benchmarks.config import exclude_on_request
+from audit_pipeline.errors import DataError, to_one_line
+from audit_pipeline.extras.maintenance.alerts import Alert, WatchedFinding, compare_findings, deliver, read_findings
+from audit_pipeline.models.config import exclude_control_models, load_models
+from audit_pipeline.models.fingerprint import entry_version
+from audit_pipeline.models.watch import list_candidates, load_watched, proposals_path, propose, write_proposals
+from audit_pipeline.pipeline.dagster.instance import UNFINISHED, mark_dead_runs_failed
+from audit_pipeline.pipeline.dagster.jobs import JOBS
+from audit_pipeline.pipeline.dagster.partitions import BENCHMARK, MODEL, require_keys
+from audit_pipeline.pipeline.dagster.resources import AuditData
+from audit_pipeline.pipeline.dagster.run import group_neighbours
+from audit_pipeline.pipeline.dagster.tags import REASON_TAG, WEEKLY_TAG
+from audit_pipeline.pipeline.freshness import Plan, Step
+from audit_pipeline.pipeline.seen_models import SeenModel, see_models
+from audit_pipeline.pipeline.situation import Scope, Situation
+from audit_pipeline.pipeline.stage import AUDIT_PAIRS
+from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_MODELS, PAIR
+from audit_pipeline.pipeline.whole_configuration import Configuration, load_configuration
+from audit_pipeline.store.bucket_folder import refresh_warehouse
+from audit_pipeline.store.files import read_json, write_json
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import Pair, digest
+
+_PREPARING_JOBS = (*dict.fromkeys(stage.job.name for stage in OF_BENCHMARKS), "weekly_audit")
+_OF_PAIRS = tuple(stage for stage in OF_MODELS if stage.dimensions == PAIR)
+
+
+def _find_unfinished(instance: dg.DagsterInstance, jobs: Iterable[str]) -> str | None:
+    """An unfinished run of one of ``jobs``, in words; None where there is none."""
+    for job in jobs:
+        for run in instance.get_runs(dg.RunsFilter(job_name=job, statuses=UNFINISHED), limit=1):
+            return f"waiting for run {run.run_id[:8]} of {job}"
+    return None
+
+
+@dg.sensor(
+    minimum_interval_seconds=6 * 3600,
+    description="Looks at the organisations and collections of config/watch.yaml on the hub and writes the models that "
+    "are not configured yet to config/models.proposed.yaml. It audits nothing: moving an entry to models.yaml does.",
+)
+def hub_watcher(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    """One look at the hub; raises TransientError where it cannot be reached, and looks again at the next tick."""
+    listed = load_watched()
+    watched = listed.named("hub") if "hub" in listed.names else ()
+    if not watched:
+        return dg.SkipReason("config/watch.yaml names no organisation or collection to watch")
+    candidates = [candidate for name in watched for candidate in list_candidates(name)]
+    proposals = propose(candidates, load_models())
+    changed = write_proposals(proposals_path(), proposals)
+    state = "written to" if changed else "as before in"
+    return dg.SkipReason(f"{len(proposals.entries)} of {len(candidates)} models proposed, {state} {proposals_path()}")
+
+
+_REPORTED_TAGS = (
+    "dagster/partition",
+    "dagster/asset_partition_range_start",
+    "dagster/asset_partition_range_end",
+    "dagster/backfill",
+    "dagster/schedule_name",
+    "dagster/sensor_name",
+)
+
+
+@dg.run_failure_sensor(
+    minimum_interval_seconds=30,
+    # Runs of the command line, and those that the weekly audit starts, belong to no code location.
+    monitor_all_code_locations=True,
+    description="Tells the webhook in CORPUS_AUDIT_WEBHOOK, or data/alerts.jsonl where there is none, of every run "
+    "that failed.",
+)
+def alert_run_failed(context: dg.RunFailureSensorContext, data: AuditData) -> None:
+    """One failed run. An alert that cannot be delivered is kept in the file, and the log of the tick shows why."""
+    run = context.dagster_run
+    if WEEKLY_TAG in run.tags:
+        # The weekly audit that asked for it fails as well, and names it.
+        return
+    reasons = [_format_failure(event) for event in context.get_step_failure_events()]
+    alert = Alert(
+        kind="run_failed",
+        title=f"run {run.run_id[:8]} of {run.job_name} failed",
+        lines=tuple(reasons or [context.failure_event.message or "no reason was given"]),
+        details={
+            "run_id": run.run_id,
+            "job": run.job_name,
+            **{tag.removeprefix("dagster/"): run.tags[tag] for tag in _REPORTED_TAGS if tag in run.tags},
+        },
+    )
+    context.log.info(deliver(alert, data.paths))
+
+
+def _format_failure(event: dg.DagsterEvent) -> str:
+    """Return the step and the message of its error, without Dagster's words around it and without a stack trace."""
+    error: Any = event.step_failure_data.error
+    while error is not None and str(error.cls_name).startswith("Dagster") and error.cause is not None:
+        error = error.cause
+    message = to_one_line(str(event.message if error is None else error.message))
+    # Python puts the name of the class before the message.
+    words = re.sub(r"^[\w.]+: ", "", message)
+    return f"{event.step_key}: {words}"
+
+
+@dg.sensor(
+    minimum_interval_seconds=60,
+    description="Tells the webhook in CORPUS_AUDIT_WEBHOOK, or data/alerts.jsonl where there is none, of findings that "
+    "are new, gone, or say something else than before.",
+)
+def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
+    """Compare the warehouse with the last one seen; the first tick only looks."""
+    paths = data.paths
+    refresh_warehouse(paths.warehouse)
+    if not paths.warehouse.exists():
+        return dg.SensorResult(skip_reason="there is no warehouse yet")
+    # The cursor is stored with every tick, so the findings themselves are kept in a file.
+    cursor = str(paths.warehouse.stat().st_mtime_ns)
+    if context.cursor == cursor:
+        return dg.SensorResult(skip_reason="the warehouse is the one that was looked at")
+    findings = read_findings(paths.warehouse)
+    if not paths.findings_told.exists():
+        write_json(paths.findings_told, {"findings": findings})
+        return dg.SensorResult(skip_reason=f"{len(findings)} findings are watched from now on", cursor=cursor)
+    try:
+        before = [WatchedFinding(*row) for row in read_json(paths.findings_told)["findings"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{error}: delete {paths.findings_told}, and comparing starts anew") from error
+    changed = compare_findings(before, findings)
+    if not changed:
+        return dg.SensorResult(skip_reason=f"none of {len(findings)} findings changed", cursor=cursor)
+    alert = Alert(
+        kind="finding_changed",
+        title=f"findings of {len(changed)} model(s) on a benchmark changed",
+        lines=tuple(change.words for change in changed),
+        details={"changes": [{"model": change.model, "benchmark": change.benchmark} for change in changed]},
+    )
+    delivered = deliver(alert, paths)
+    write_json(paths.findings_told, {"findings": findings})
+    return dg.SensorResult(skip_reason=f"{len(changed)} pairs changed; {delivered}", cursor=cursor)
+
+
+ALERT_SENSORS = [alert_run_failed, alert_finding_changed]
+
+
+def _request_pairs(made: Plan, situation: Situation, order: Sequence[str]) -> Iterator[dg.RunRequest]:
+    """As few runs as hold exactly the pairs of a plan: for each model the ranges of benchmarks that follow one another.
+
+    ``order``: the benchmarks as Dagster has, or will have, them.
+    """
+    steps: dict[Pair, list[Step]] = {}
+    for step in made.steps:
+        steps.setdefault(step.pair, []).append(step)
+    for model in dict.fromkeys(pair.model for pair in steps):
+        for benchmarks in group_neighbours(order, {pair.benchmark for pair in steps if pair.model == model}):
+            pairs = [Pair(benchmark, model) for benchmark in benchmarks]
+            yield dg.RunRequest(
+                run_key=digest([_key_of(step, situation) for pair in pairs for step in steps[pair]])[:32],
+                job_name=AUDIT_PAIRS.name,
+                tags={
+                    "dagster/asset_partition_range_start": pairs[0].partition,
+                    "dagster/asset_partition_range_end": pairs[-1].partition,
+                    REASON_TAG: steps[pairs[0]][0].because,
+                },
+            )
+
+
+def _key_of(step: Step, situation: Situation) -> list[object]:
+    """What a step makes, of what, and how often that came out differently or was forgotten before."""
+    facts, ledger = situation.facts_of(step.product), situation.ledger
+    versions = [entry.data_version for entry in ledger.of(step.stage.key, step.partition)]
+    changes = sum(version != after for version, after in itertools.pairwise(versions))
+    entry = situation.entries.get(step.pair.model)
+    model = None if entry is None else entry_version(entry)
+    return [step.stage.name, step.partition, dict(facts.inputs), model, len(versions[:1]), changes, ledger.forgotten]
+
+
+def _drop_requested(requests: Iterable[dg.RunRequest], instance: dg.DagsterInstance) -> list[dg.RunRequest]:
+    """Those that no run has the key of yet: Dagster would run none of the others again."""
+    return [
+        request
+        for request in requests
+        if not instance.get_runs(dg.RunsFilter(tags={"dagster/run_key": request.run_key or ""}), limit=1)
+    ]
+
+
+def _build_partition_requests(dimension: str, names: Sequence[str]) -> list[dg.AddDynamicPartitionsRequest]:
+    require_keys(dimension, names)
+    return [dg.AddDynamicPartitionsRequest(dimension, list(names))] if names else []
+
+
+def _mark_dead_runs_failed(context: dg.SensorEvaluationContext, paths: DataPaths) -> None:
+    """A run whose process was killed would be waited for for ever."""
+    for run_id in mark_dead_runs_failed(context.instance, paths):
+        context.log.warning(f"run {run_id} is marked failed: the process that ran it is gone")
+
+
+def _look(config: Configuration, paths: DataPaths) -> Situation:
+    """The configured benchmarks and models, these as they were seen last: a tick has no time to load them.
+
+    One whose entry or files are not those that were loaded last is taken for another model.
+    """
+    entries = exclude_control_models(config.models)
+    seen = {
+        name: model if model.is_current else replace(model, identity=replace(model.identity, model_fingerprint="new"))
+        for name, model in see_models(entries, paths).items()
+    }
+    return Situation(paths, exclude_on_request(config.benchmarks), entries, seen)
+
+
+@dg.sensor(
+    job_name=AUDIT_PAIRS.name,
+    minimum_interval_seconds=30,
+    description="A model that is new in config/models.yaml, or whose entry or files changed, gets a partition and one "
+    "run over all benchmarks that are built.",
+)
+def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
+    """One tick of the sensor on config/models.yaml."""
+    instance = context.instance
+    _mark_dead_runs_failed(context, data.paths)
+    config = load_configuration()
+    situation = _look(config, data.paths)
+    registered = {name: instance.get_dynamic_partitions(name) for name in (BENCHMARK, MODEL)}
+    new = [name for name in situation.entries if not _is_known(name, situation, registered[MODEL])]
+    built = [name for name in situation.specs if situation.built(name) is not None]
+    waiting = _find_unfinished(instance, _PREPARING_JOBS) or (None if built else "no benchmark is built yet")
+    requests: list[dg.RunRequest] = []
+    add: list[str] = []
+    if new and waiting is None:
+        scope = Scope.of_models(built, new)
+        add = [name for name in situation.specs if name not in registered[BENCHMARK]]
+        made = situation.plan(scope, _OF_PAIRS)
+        requests = _drop_requested(_request_pairs(made, situation, [*registered[BENCHMARK], *add]), instance)
+    problems = [str(problem) for problem in config.models.problems]
+    if missing := [name for name in situation.specs if name not in built]:
+        problems.append(
+            f"{len(missing)} benchmark(s) are not built, their pairs stay missing: {', '.join(missing)}; "
+            "switch on the sensor changed_benchmarks, which builds them and then audits their pairs"
+        )
+    for words in problems:
+        context.log.warning(words)
+    said = [waiting if new and waiting is not None else f"nothing new among {len(situation.entries)} models", *problems]
+    return dg.SensorResult(
+        run_requests=requests,
+        skip_reason=None if requests else "; ".join(said)[:2000],
+        dynamic_partitions_requests=[
+            *_build_partition_requests(BENCHMARK, add),
+            *_build_partition_requests(
+                MODEL, [name for name in new if waiting is None and name not in registered[MODEL]]
+            ),
+        ],
+    )
+
+
+def _is_known(model: str, situation: Situation, registered: Sequence[str]) -> bool:
+    """Whether a model has a partition, and is as it was when it was loaded last."""
+    seen = situation.models.get(model)
+    return model in registered and isinstance(seen, SeenModel) and seen.is_current
+
+
+@dg.sensor(
+    jobs=JOBS,
+    minimum_interval_seconds=30,
+    description="A benchmark whose entry in config/benchmarks.yaml, or whose documents, changed is built again, and "
+    "then its pairs are audited; nothing else is.",
+)
+def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
+    """One tick of the sensor on config/benchmarks.yaml and the documents."""
+    instance = context.instance
+    _mark_dead_runs_failed(context, data.paths)
+    config = load_configuration()
+    situation = _look(config, data.paths)
+    registered = {name: instance.get_dynamic_partitions(name) for name in (BENCHMARK, MODEL)}
+    new = [name for name in situation.specs if name not in registered[BENCHMARK]]
+    made = situation.plan(Scope(tuple(situation.specs)), OF_BENCHMARKS)
+    problems = [f"{product.partition}: {problem}" for product, problem in made.problems.items()]
+    waiting = _find_unfinished(instance, _PREPARING_JOBS)
+    requests = _drop_requested(_request_preparation(made, situation), instance) if waiting is None else []
+    unfit = {step.partition for step in made.steps} | {product.partition for product in made.problems}
+    models = [name for name in situation.entries if _is_known(name, situation, registered[MODEL])]
+    benchmarks = [name for name in situation.specs if name not in unfit and situation.built(name) is not None]
+    scope = Scope.of_models(benchmarks, models)
+    if waiting is None and not requests:
+        pairs = situation.plan(scope, _OF_PAIRS)
+        requests = _drop_requested(_request_pairs(pairs, situation, [*registered[BENCHMARK], *new]), instance)
+        if requests and (waiting := _find_unfinished(instance, (AUDIT_PAIRS.name,))) is not None:
+            requests = []
+    for words in problems:
+        context.log.warning(words)
+    if made.steps and not requests:
+        problems += [f"{step.product}: was asked for and did not come about, see its run" for step in made.steps]
+    said = [waiting or f"nothing changed in {len(situation.specs)} benchmarks", *problems]
+    return dg.SensorResult(
+        run_requests=requests,
+        skip_reason=None if requests else "; ".join([*said, *map(str, config.benchmarks.problems)])[:2000],
+        dynamic_partitions_requests=_build_partition_requests(BENCHMARK, new),
+    )
+
+
+def _request_preparation(made: Plan, situation: Situation) -> Iterator[dg.RunRequest]:
+    """The runs of what waits for no other run; the stages of one job and partition share one."""
+    groups: dict[tuple[str, str], list[Step]] = {}
+    for step in made.steps:
+        groups.setdefault((step.stage.job.name, step.partition), []).append(step)
+    group_of = {f"{step.stage.key}/{step.partition}": group for group, steps in groups.items() for step in steps}
+    for group, steps in groups.items():
+        inputs = [name for step in steps for name in situation.facts_of(step.product).inputs]
+        if any(group_of.get(name, group) != group for name in inputs):
+            continue
+        job, partition = group
+        is_source = steps[0].stage.dimensions == ("source",)
+        yield dg.RunRequest(
+            run_key=digest([_key_of(step, situation) for step in steps])[:32],
+            job_name=job,
+            partition_key=None if is_source else partition,
+            asset_selection=[
+                dg.AssetKey([step.stage.name, partition] if is_source else step.stage.name) for step in steps
+            ],
+            tags={REASON_TAG: f"{partition}: {steps[0].because}"},
+        )
+
+
+SENSORS = [new_models, changed_benchmarks]

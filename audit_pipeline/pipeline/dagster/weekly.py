@@ -1,0 +1,246 @@
+"""The weekly audit: cutoffs move on, sources are fetched again, what has changed is made and audited."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import partial
+
+import dagster as dg
+
+from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.config import BenchmarkSpec, exclude_on_request, find_moved_cutoffs, load_benchmarks
+from audit_pipeline.benchmarks.days_before_today import roll_day, utc_today
+from audit_pipeline.errors import AuditError, ConfigError, DataError
+from audit_pipeline.extras.servers.used_endpoints import Endpoints
+from audit_pipeline.models.config import ModelEntry, exclude_control_models
+from audit_pipeline.pipeline.dagster import partitions
+from audit_pipeline.pipeline.dagster.audit import audit_model
+from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed
+from audit_pipeline.pipeline.dagster.resources import AuditData
+from audit_pipeline.pipeline.dagster.run import Brought, Jobs, Runner, bring_up_to_date
+from audit_pipeline.pipeline.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
+from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest
+from audit_pipeline.pipeline.situation import Scope, Situation
+from audit_pipeline.pipeline.stage import AUDIT_PAIRS, BUILD_BENCHMARKS, REFRESH_SOURCES, Job, Product, Stage
+from audit_pipeline.pipeline.stages.documents import FETCHED_AGAIN
+from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_MODELS, STAGES, get_stage
+from audit_pipeline.pipeline.whole_configuration import OF_AUDITS, load_configuration
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.store import read_documents_version
+
+Log = Callable[[str], None]
+_OTHERS = tuple(stage for stage in STAGES if stage not in (*OF_BENCHMARKS, *OF_MODELS))
+
+
+@dataclass
+class WeeklySummary:
+    """The outcome of a weekly audit: cutoffs that moved, what was made by job, and what went wrong, each in words.
+
+    ``tell`` is called with every problem.
+    """
+
+    tell: Log
+    rolled: list[str] = field(default_factory=list)
+    changed_sources: list[str] = field(default_factory=list)
+    made: dict[Job, list[str]] = field(default_factory=lambda: {BUILD_BENCHMARKS: [], AUDIT_PAIRS: []})
+    problems: list[str] = field(default_factory=list)
+
+    def note_problem(self, problem: str) -> None:
+        """Take in what went wrong."""
+        self.problems.append(problem)
+        self.tell(problem)
+
+    def note(self, brought: Brought) -> None:
+        """Take in what was made."""
+        for product in brought.runs:
+            stage, _, partition = product.partition("/")
+            made = self.made.setdefault(get_stage(stage).job, [])
+            if partition not in made:
+                made.append(partition)
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        made = {job: partitions for job, partitions in self.made.items() if job != REFRESH_SOURCES}
+        if self.changed_sources or any(made.values()):
+            what = "; ".join(
+                [
+                    f"sources changed: {', '.join(self.changed_sources) or 'none'}",
+                    *(f"{job.done}: {_list_or_count(job, partitions)}" for job, partitions in made.items()),
+                ]
+            )
+        else:
+            what = (
+                f"nothing new: {len(self.made.get(REFRESH_SOURCES, ()))} source(s) brought what they had brought before"
+            )
+        return f"{what}; problems: {len(self.problems)}" if self.problems else what
+
+
+def _list_or_count(job: Job, partitions: Sequence[str]) -> str:
+    return str(len(partitions)) if job == AUDIT_PAIRS else ", ".join(partitions) or "none"
+
+
+def run_week(
+    jobs: Jobs, instance: dg.DagsterInstance, paths: DataPaths, today: date, tell: Log, tags: Mapping[str, str]
+) -> WeeklySummary:
+    """Move relative cutoffs on to ``today``, fetch, make what changed, audit what is not done, and publish.
+
+    Each step is a run of its own, with ``tags``. A source, benchmark or model that fails is among the problems, and
+    the rest goes on with what there is; so is an entry of the configuration that cannot be used. Raises ConfigError
+    where a file of it cannot be read, and DataError where the day that relative cutoffs count from cannot be.
+    """
+    week = WeeklySummary(tell)
+    runner = Runner(jobs, instance, paths, tell, tags=tags, survives=Exception)
+    mark_dead_runs_failed(instance, paths)
+    _roll_cutoffs(paths, today, week)
+    config = load_configuration()
+    for name in OF_AUDITS:
+        for problem in config.problems_of(name):
+            week.note_problem(str(problem))
+    specs = dict(exclude_on_request(config.benchmarks))
+    models = exclude_control_models(config.models)
+    partitions.register(instance, benchmarks=list(specs), models=list(models))
+    scope = Scope(tuple(specs), again=FETCHED_AGAIN, is_weekly=True)
+    look = partial(Situation, paths, specs, ask_hub=True)
+    before = {source: _read_documents_version(source, paths) for spec in specs.values() for source in spec.sources}
+    brought = bring_up_to_date(scope, OF_BENCHMARKS, look, runner)
+    week.note(brought)
+    week.changed_sources = [name for name, version in before.items() if _read_documents_version(name, paths) != version]
+    _note_problems(brought, OF_BENCHMARKS, week)
+    fit = _select_fit_benchmarks(specs, brought, week, paths)
+    for entry in models.values():
+        _audit_model(entry, fit, runner, week)
+    try:
+        others = bring_up_to_date(replace(scope, again={}), _OTHERS, look, runner)
+        week.note(others)
+        _note_problems(others, _OTHERS, week)
+    except AuditError as error:
+        week.note_problem(str(error))
+    # Also where nothing is new: the report says what could not be audited, and when the audit was.
+    runner.run("publish", "the weekly audit")
+    tell(week.summary)
+    return week
+
+
+def _roll_cutoffs(paths: DataPaths, today: date, week: WeeklySummary) -> None:
+    before = load_benchmarks()
+    if not any(spec.is_relative for spec in before.values()):
+        return
+    try:
+        if not roll_day(paths, today):
+            return
+    except DataError as error:
+        week.note_problem(str(error))
+        return
+    after = load_benchmarks()
+    week.rolled = [words for moved in find_moved_cutoffs(before, after).values() for words in moved]
+    week.tell(f"relative cutoffs are counted from {today} on: {', '.join(week.rolled) or 'none moved'}")
+
+
+def _read_documents_version(source: str, paths: DataPaths) -> str | None:
+    try:
+        return read_documents_version(paths, source)
+    except DataError:
+        return None
+
+
+def _note_problems(brought: Brought, stages: Sequence[Stage], week: WeeklySummary) -> None:
+    """Note what could not be made, each reason once: what is made of it has the same."""
+    noted: set[str] = set()
+    for stage in stages:
+        for partition, reason in brought.reasons_of(stage.name).items():
+            is_broken_entry = stage.dimensions == ("source",) and Product(stage.name, partition) in brought.problems
+            if reason not in noted and not is_broken_entry:
+                week.note_problem(f"{stage.name} of {partition} could not be made: {reason}")
+                noted.add(reason)
+
+
+def _audit_model(entry: ModelEntry, specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
+    outcome = AuditOutcome(entry, specs)
+    try:
+        model = Endpoints().load(entry, runner.paths, runner.tell)
+        audit_model(AuditRequest(entry, specs, terminal=False), model, runner, outcome)
+    except runner.survives as error:
+        week.note_problem(f"{entry.name}: {error}")
+    week.note(Brought(outcome.runs))
+    # An entry that names no usable corpus is no problem of the week: as without a reference model, the scores say it.
+    for product, reason in outcome.not_made.items():
+        if not isinstance(reason, ConfigError):
+            week.note_problem(f"{product} could not be made: {reason}")
+    if outcome.failed is not None:
+        week.note_problem(f"{entry.name}: {outcome.failed}")
+
+
+def _select_fit_benchmarks(
+    specs: Mapping[str, BenchmarkSpec], brought: Brought, week: WeeklySummary, paths: DataPaths
+) -> list[BenchmarkSpec]:
+    """Those that are built and passed their checks, up to date or not."""
+    noted = brought.reasons_of(*(stage.name for stage in OF_BENCHMARKS))
+    fit = []
+    for name, spec in specs.items():
+        try:
+            read_built(paths, name).require_passed_checks()
+        except AuditError as error:
+            if name not in noted:
+                week.note_problem(f"{name}: {error}")
+        else:
+            fit.append(spec)
+    return fit
+
+
+WEEKLY_IS_ON = "CORPUS_AUDIT_WEEKLY"
+"""The environment variable with which the schedule is on where it was not switched in the UI."""
+
+
+def build_weekly_schedule(jobs: Jobs) -> dg.ScheduleDefinition:
+    """The schedule with its job; ``jobs`` gives those that a weekly audit runs, by their names."""
+
+    @dg.op(
+        name="audit_what_is_new",
+        description="Moves relative cutoffs on, fetches the sources again, builds the benchmarks that changed, audits "
+        "the pairs that are not done, and rebuilds warehouse and report; each step is a run of its own.",
+    )
+    def audit_week(context: dg.OpExecutionContext, data: AuditData) -> None:
+        tags = {WEEKLY_TAG: context.run_id}
+        _report_week(context, run_week(jobs, context.instance, data.paths, utc_today(), context.log.info, tags))
+
+    @dg.job(
+        name="weekly_audit",
+        executor_def=dg.in_process_executor,
+        description="Everything that has changed since the last time: cutoffs, documents, benchmarks, models.",
+    )
+    def weekly_audit_job() -> None:
+        audit_week()
+
+    return dg.ScheduleDefinition(
+        name="weekly_audit",
+        job=weekly_audit_job,
+        cron_schedule="0 6 * * 1",
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING
+        if os.environ.get(WEEKLY_IS_ON)
+        else dg.DefaultScheduleStatus.STOPPED,
+        description="Mondays at 06:00 UTC: audits what is new, and says so where nothing is.",
+    )
+
+
+def _report_week(context: dg.OpExecutionContext, week: WeeklySummary) -> None:
+    """Put the outcome of the week on its run and into its log; raises Failure where a part of it failed."""
+    context.log.info(week.summary)
+    context.add_output_metadata(
+        {
+            "summary": week.summary,
+            "cutoffs moved": week.rolled,
+            "sources changed": week.changed_sources,
+            **{job.done: made for job, made in week.made.items()},
+            "problems": week.problems,
+        }
+    )
+    context.instance.add_run_tags(context.run_id, {SUMMARY_TAG: week.summary[:250]})
+    if week.problems:
+        raise dg.Failure(
+            f"{len(week.problems)} part(s) of the weekly audit failed, the others are done; {week.problems[0]}",
+            metadata={"problems": week.problems, "summary": week.summary},
+            allow_retries=False,
+        )

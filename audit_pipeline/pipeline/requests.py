@@ -1,0 +1,244 @@
+"""What a user asks for, from the command line or from Python: an audit, or scores of their own texts; what came of it.
+
+Heavy packages are imported where they are needed, so that an audit with nothing to do, or a wrong name, is answered at
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from audit_pipeline.config.problems import Problem
+from audit_pipeline.errors import AuditError
+from audit_pipeline.pipeline.options import AuditOptions, ScoreOptions
+from audit_pipeline.store.paths import DataPaths, require_writable
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from audit_pipeline.benchmarks.config import BenchmarkSpec
+    from audit_pipeline.errors import PairsFailedError
+    from audit_pipeline.models.config import ModelEntry
+    from audit_pipeline.pipeline.freshness import Plan
+    from audit_pipeline.readers.stream import TextStream
+    from audit_pipeline.scoring.file import FileScores, ProgressListener
+    from audit_pipeline.scoring.known_texts import Side
+    from audit_pipeline.scoring.session import Selection
+    from audit_pipeline.tables import Pair
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """One model, some benchmarks and the options; ``problems`` are those of other entries of the configuration.
+
+    ``leave_out``: a benchmark that cannot be built is left out, and the others go on. ``terminal``: progress bars are
+    drawn.
+    """
+
+    model: ModelEntry
+    benchmarks: Sequence[BenchmarkSpec]
+    options: AuditOptions = field(default_factory=AuditOptions)
+    problems: Sequence[Problem] = ()
+    leave_out: bool = False
+    terminal: bool = True
+
+    @property
+    def done_in_words(self) -> str:
+        """That there is nothing to do, in words."""
+        named = ", ".join(spec.name for spec in self.benchmarks)
+        return f"{self.model.name} on {named}: everything is up to date, nothing is run"
+
+    @property
+    def resources(self) -> Mapping[str, Mapping[str, object]]:
+        """The resources of a run of Dagster that runs the model."""
+        return {
+            "models": {"device": self.options.device, **self.options.chosen_engine.run_config},
+            "progress": {"terminal": self.terminal},
+        }
+
+
+@dataclass(frozen=True)
+class PassCounts:
+    """How many texts of a pair were in the cache, and how many the model was run on."""
+
+    from_cache: int
+    computed: int
+
+
+@dataclass
+class AuditOutcome:
+    """The outcome of an audit; ``benchmarks`` are those that were not left out.
+
+    ``runs``: the runs that were needed, by what they made. ``passes``, ``not_run``: by pair, the counts of its pass, or
+    why there was none. ``failed``: the error where some pairs met a fault and the others are done. ``not_made``: why
+    what only some detectors need was not made. ``left_out``: the reason by benchmark. ``dead_runs``: those that were
+    found and marked failed.
+    """
+
+    model: ModelEntry
+    benchmarks: Sequence[BenchmarkSpec]
+    runs: dict[str, str] = field(default_factory=dict)
+    passes: dict[str, PassCounts] = field(default_factory=dict)
+    not_run: dict[str, str] = field(default_factory=dict)
+    failed: PairsFailedError | None = None
+    not_made: dict[str, Exception] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    dead_runs: list[str] = field(default_factory=list)
+
+    @property
+    def pairs(self) -> list[Pair]:
+        from audit_pipeline.tables import Pair  # noqa: PLC0415
+
+        return [Pair(spec.name, self.model.name) for spec in self.benchmarks]
+
+
+def audit_request(model: str, benchmark: str, options: AuditOptions) -> AuditRequest:
+    """The request for the model and the benchmarks that a user named: one, a family, or all there are.
+
+    Raises ConfigError or ModelError where there is none of that name, or its entry cannot be used.
+    """
+    from audit_pipeline.benchmarks.config import exclude_on_request  # noqa: PLC0415
+    from audit_pipeline.models.config import resolve_model  # noqa: PLC0415
+    from audit_pipeline.pipeline.whole_configuration import load_configuration  # noqa: PLC0415
+
+    config = load_configuration()
+    specs = (
+        list(exclude_on_request(config.benchmarks).values()) if benchmark == ALL else config.benchmarks_named(benchmark)
+    )
+    entry = resolve_model(model, config.models)
+    return AuditRequest(entry, specs, options, config.problems, leave_out=benchmark == ALL)
+
+
+def run_audit(
+    request: AuditRequest, definitions: Callable[[], dg.Definitions], on_step: Callable[[str], None]
+) -> AuditOutcome:
+    """Bring the pairs up to date, in this process; nothing is run, and no heavy package imported, where they are.
+
+    Raises what a user can act on; a pair that met a fault does not stop the others, and is named in the outcome.
+    """
+    paths = DataPaths.from_environment()
+    if _is_done(request, paths):
+        on_step(request.done_in_words)
+        return AuditOutcome(request.model, request.benchmarks)
+    require_writable(paths.root)
+
+    loaded = definitions()
+    from audit_pipeline.pipeline.dagster.audit import audit  # noqa: PLC0415
+
+    outcome = audit(request, loaded, paths, on_step)
+    if not outcome.runs and not outcome.failed and not outcome.left_out:
+        on_step(request.done_in_words)
+    return outcome
+
+
+def plan_quickly(request: AuditRequest, paths: DataPaths) -> Plan | None:
+    """What is to be done for the request, told without a heavy package and without writing.
+
+    None where it is not known, of a model whose tokenizer is not kept, or whose server has to be asked first whether it
+    is still the same: the audit itself then says what is wrong.
+    """
+    from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenizer  # noqa: PLC0415
+    from audit_pipeline.pipeline.situation import plan_audit  # noqa: PLC0415
+
+    entry = request.model
+    try:
+        if not entry.host.is_here or not is_tokenizer_kept(entry, paths):
+            return None
+        return plan_audit(request, load_tokenizer(entry, paths), paths)
+    except AuditError:
+        return None
+
+
+def _is_done(request: AuditRequest, paths: DataPaths) -> bool:
+    from audit_pipeline.pipeline.publication import explain_unpublished  # noqa: PLC0415
+
+    made = plan_quickly(request, paths) if request.options.is_plain else None
+    if made is None or made.steps or made.problems:
+        return False
+    return not request.options.publish or explain_unpublished([request.model.name], paths) is None
+
+
+@dataclass(frozen=True)
+class ScoringRequest:
+    """The options, and what follows from them: detectors with their settings, and the texts of prefixes by side."""
+
+    options: ScoreOptions
+    selection: Selection
+    known: Mapping[Side, Sequence[str]]
+
+
+def scoring_request(options: ScoreOptions, scored_file: Path) -> ScoringRequest:
+    """The request for the texts of ``scored_file``; raises ConfigError or DataError where options do not fit."""
+    from audit_pipeline.detectors.registry import select  # noqa: PLC0415
+
+    selection = select(options.detectors, grid=options.grid, overrides=options.overrides)
+    return ScoringRequest(options, selection, _read_known_texts(options, selection, scored_file))
+
+
+def _read_known_texts(options: ScoreOptions, selection: Selection, scored_file: Path) -> Mapping[Side, Sequence[str]]:
+    if options.prefix_texts is None and options.prefix_members is None:
+        return {}
+    from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS, read_known_texts  # noqa: PLC0415
+
+    named = ((NON_MEMBERS, options.prefix_texts), (MEMBERS, options.prefix_members))
+    files = {side: Path(path) for side, path in named if path is not None}
+    needs = {need for detector, _ in selection for need in detector.needs}
+    return read_known_texts(files, needs, scored_file, options.text_column, options.label_column)
+
+
+def score_texts(
+    request: ScoringRequest,
+    model: ModelEntry,
+    texts: TextStream,
+    out: Path,
+    paths: DataPaths,
+    listener: ProgressListener,
+) -> FileScores:
+    """Score ``texts`` and write the table to ``out`` (see :func:`audit_pipeline.scoring.file.score_file`).
+
+    Raises ConfigError, ModelError, DataError and what else a user can act on.
+    """
+    from audit_pipeline.extras.servers.used_endpoints import Endpoints  # noqa: PLC0415
+    from audit_pipeline.models.tokenized_model import with_overrides  # noqa: PLC0415
+    from audit_pipeline.scoring.backends import build_backend_loader  # noqa: PLC0415
+    from audit_pipeline.scoring.file import score_file  # noqa: PLC0415
+    from audit_pipeline.scoring.needs.provider import UserInputs  # noqa: PLC0415
+
+    options = request.options
+    entry = with_overrides(
+        model,
+        dtype=options.dtype,
+        start_token_policy=options.start_token,
+        reference_model=options.reference_model,
+    )
+    # A detector that was named must have what it needs; the others may be left out.
+    named = {*(options.detectors or ()), *options.overrides}
+    inputs = UserInputs(
+        frequencies=None if options.frequencies is None else Path(options.frequencies),
+        known=request.known,
+        asked_for={need for detector, _ in request.selection if detector.name in named for need in detector.needs},
+        proposer=options.proposer,
+        seed=options.seed,
+        device=options.device,
+        tell=listener.how_far,
+    )
+    endpoints = Endpoints(options.limits.require_usable_for(entry))
+    is_named = options.label_column != ScoreOptions.label_column
+    tokenized = endpoints.load(entry, paths, listener.step)
+    return score_file(
+        texts,
+        out,
+        tokenized,
+        request.selection,
+        paths,
+        build_backend_loader(paths, options.device, endpoints, options.chosen_engine, listener.step),
+        user_inputs=inputs,
+        label_column=texts.find_column(options.label_column, required=is_named),
+        overrides=options.overrides,
+        listener=listener,
+    )

@@ -1,0 +1,138 @@
+"""Models as they were seen last: how each would be run now, as far as that is known without opening any of its files.
+
+Loading a model takes seconds, and of a new one every byte of its weights is read. A caller that inspects many models,
+or does so every half minute, takes the fingerprints that were seen last under its name: by any of its runs, or on its
+card when it was first loaded. Files that were changed and have not been run since are noticed when the model is
+audited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from audit_pipeline.errors import AuditError
+from audit_pipeline.extras.corpora.frequencies import read_table_version
+from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, fingerprints_before
+from audit_pipeline.store.files import read_json_if_whole
+from audit_pipeline.store.ledger import read_ledger
+from audit_pipeline.store.paths import DataPaths
+
+Card = Mapping[str, Any]
+"""What a model's card says (models/tokenized_model.py, write_card)."""
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class SeenModel:
+    """A model as it was seen last. ``is_known``: whether enough is known to tell the version of its token statistics.
+
+    ``is_current``: whether its entry and its files' names, sizes and times are those that were loaded last, or it is
+    not known. ``needs``: the versions of its reference model and of its token frequencies, by kind; None: not known.
+    """
+
+    entry: ModelEntry
+    identity: ModelIdentity
+    start_token: str | None
+    context_length: int
+    is_known: bool
+    is_current: bool
+    needs: Mapping[str, Mapping[str, str] | None]
+
+
+class _Sighting(NamedTuple):
+    """Where several are of one model, the last in their order holds."""
+
+    at: datetime
+    fingerprint: str
+    tokenizer: str
+    model: str
+
+
+def see_models(entries: Mapping[str, ModelEntry], paths: DataPaths) -> dict[str, SeenModel]:
+    """Those of the models that were seen, by name."""
+    cards = {card["fingerprint"]: card for card in _read_cards(paths) if card.get("fingerprint")}
+    on_cards = (
+        _Sighting(_parse_time(card), card["fingerprint"], card.get("tokenizer_fingerprint") or "", card["name"])
+        for card in cards.values()
+        if card.get("name")
+    )
+    in_ledger = (
+        _Sighting(
+            entry.finished_at,
+            entry.model_fingerprint,
+            entry.tokenizer_fingerprint or "",
+            entry.partition.partition("|")[2],
+        )
+        for entry in read_ledger(paths).entries
+        if entry.model_fingerprint is not None
+    )
+    latest = {sighting.model: sighting for sighting in sorted([*on_cards, *in_ledger])}
+    return {
+        name: _describe(entry, latest, cards.get(latest[name].fingerprint, {}), paths)
+        for name, entry in entries.items()
+        if name in latest
+    }
+
+
+def _describe(entry: ModelEntry, latest: Mapping[str, _Sighting], card: Card, paths: DataPaths) -> SeenModel:
+    seen = latest[entry.name]
+    # Models of other names may share the files, and so the card, and have another start token.
+    is_its_own = card.get("name") == entry.name
+    context = card.get("context_length")
+    before = _read_earlier_fingerprints(entry, seen.tokenizer, paths) if seen.tokenizer else None
+    identity = ModelIdentity(seen.fingerprint, seen.tokenizer, "", "", before)
+    return SeenModel(
+        entry,
+        identity,
+        entry.start_token or card.get("start_token"),
+        context if isinstance(context, int) else 0,
+        bool(seen.tokenizer) and isinstance(context, int) and (is_its_own or entry.start_token is not None),
+        not is_its_own or card.get("entry_version") in (None, entry_version(entry)),
+        {
+            "reference_model": _find_reference(entry, latest),
+            "token_frequencies": _read_frequency_versions(entry, seen.tokenizer, paths) if seen.tokenizer else None,
+        },
+    )
+
+
+def _find_reference(entry: ModelEntry, latest: Mapping[str, _Sighting]) -> Mapping[str, str] | None:
+    name = entry.reference_model
+    if name is None:
+        return {}
+    seen = latest.get(name)
+    return None if seen is None else {f"reference_model/{name}": f"{seen.fingerprint}/{seen.tokenizer or None}"}
+
+
+def _read_frequency_versions(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> Mapping[str, str] | None:
+    try:
+        return read_table_version(entry, tokenizer, paths)
+    except AuditError:
+        return None
+
+
+def _read_cards(paths: DataPaths) -> list[Card]:
+    """The cards of all models that were ever loaded; what cannot be read is left out."""
+    folder = paths.model_card("any").parent
+    cards = (read_json_if_whole(path) for path in sorted(folder.glob("*.json")) if path != paths.digest_cache)
+    return [card for card in cards if isinstance(card, dict)]
+
+
+def _read_earlier_fingerprints(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[str] | None:
+    try:
+        return fingerprints_before(entry, tokenizer, paths)
+    except AuditError:
+        # The doctor names the damaged file; which model was there before is not known.
+        return frozenset()
+
+
+def _parse_time(card: Card) -> datetime:
+    try:
+        time = datetime.fromisoformat(str(card.get("first_loaded_at")))
+    except ValueError:
+        return _NEVER
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

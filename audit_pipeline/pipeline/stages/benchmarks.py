@@ -1,0 +1,319 @@
+"""The stages of a benchmark before a model: its examples, and what tells members from non-members without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pydantic import BaseModel, Field
+
+from audit_pipeline.benchmarks.build import BenchmarkReport, build, compute_wanted_digest
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
+from audit_pipeline.benchmarks.checks import CHECKS, CheckResult
+from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
+from audit_pipeline.benchmarks.days_before_today import ensure_rolled_day
+from audit_pipeline.benchmarks.words import word_unit
+from audit_pipeline.pipeline.stage import BUILD_BENCHMARKS, Check, Finding, Inputs, Made, Shown, Stage, StageRun
+from audit_pipeline.splits.assessment import (
+    MEASURE,
+    WORST,
+    AssessedSplit,
+    assessed_split_from_tables,
+    compute_assessed_split,
+)
+from audit_pipeline.splits.evaluation_texts import select_evaluation_texts
+from audit_pipeline.splits.quality import MOST_PER_SIDE, measure_split_quality
+from audit_pipeline.statistics.claims import VERDICT_IN_WORDS
+from audit_pipeline.statistics.sides import relabel_for_comparison
+from audit_pipeline.store import store
+from audit_pipeline.store.ledger import LineageStep, find_writing_run
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import BLIND_SCORES, EXAMPLES, SPLIT_QUALITY
+
+if TYPE_CHECKING:
+    from audit_pipeline.pipeline.situation import Situation
+
+SPLIT_VERSION = "3"
+"""Of the code that assesses a split: where it is raised, a split is assessed again before it is evaluated on."""
+_OF_SPLIT = (BLIND_SCORES, SPLIT_QUALITY)
+"""What an assessment writes, in this order: where the last is, both are."""
+
+
+@dataclass(frozen=True, eq=False)
+class KnownSplit:
+    """A benchmark's split as it was assessed, and the data versions of the tables that say so, by table and name."""
+
+    assessed: AssessedSplit
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class SplitReport:
+    """What is known of a benchmark's split without any model, as written (``quality``: schema SPLIT_QUALITY)."""
+
+    quality: pa.Table
+    split: KnownSplit
+
+
+def resolve_spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
+    """The benchmark of that name; where its cutoffs are told by today, the day they count from is kept from now on.
+
+    Raises ConfigError where there is none of that name.
+    """
+    (spec,) = resolve_benchmarks(name)
+    if spec.is_relative:
+        ensure_rolled_day(paths)
+        (spec,) = resolve_benchmarks(name)
+    return spec
+
+
+def assess_split(
+    benchmark: BuiltBenchmark,
+    paths: DataPaths,
+    step: LineageStep,
+    *,
+    most_per_side: int = MOST_PER_SIDE,
+    assessed: AssessedSplit | None = None,
+) -> SplitReport:
+    """How far members and non-members of a benchmark differ in anything but membership; no model's scores are read.
+
+    The blind control of words reads all texts (``assessed`` where that has been done); of members or non-members that
+    are more than ``most_per_side`` the other measures read so many. Writes split_quality and blind_scores.
+    """
+    examples = relabel_for_comparison(benchmark.examples)
+    if assessed is None:
+        assessed = compute_assessed_split(
+            examples, benchmark.design, benchmark.language, matched=benchmark.matched is not None
+        )
+    quality = measure_split_quality(
+        select_evaluation_texts(examples, word_unit(benchmark.spec["unit"]).split),
+        assessed,
+        benchmark.language,
+        near_duplicate_threshold=benchmark.spec["near_duplicate_threshold"],
+        run_id=step.run_id,
+        most_per_side=most_per_side,
+    )
+    rows_of = {BLIND_SCORES: assessed.table(benchmark.name, step.run_id), SPLIT_QUALITY: quality}
+    versions = {
+        f"{table.name}/{benchmark.name}": store.write(
+            paths,
+            step,
+            table,
+            benchmark.name,
+            rows,
+            upstream={f"examples/{benchmark.name}": benchmark.digest},
+            benchmark_digest=benchmark.digest,
+        )
+        for table, rows in rows_of.items()
+    }
+    return SplitReport(quality, KnownSplit(assessed, versions))
+
+
+def read_split_inputs(name: str, paths: DataPaths) -> dict[str, str | None] | None:
+    """What was assessed last of a benchmark's split: of which build, by which code, and the versions of its tables.
+
+    None where a table is not there, or of another assessment, or not as it was written.
+    """
+    written = {table.name: find_writing_run(paths, table, name) for table in _OF_SPLIT}
+    there = {table: entry for table, entry in written.items() if entry is not None}
+    origins = {(entry.benchmark_digest, entry.code_version, entry.run_id) for entry in there.values()}
+    if len(there) < len(_OF_SPLIT) or len(origins) > 1:
+        return None
+    ((benchmark, code, _),) = origins
+    versions = {f"{table}/{name}": entry.data_version for table, entry in there.items()}
+    return {f"examples/{name}": benchmark, "code": code, **versions}
+
+
+def read_known_split(benchmark: BuiltBenchmark, paths: DataPaths) -> KnownSplit | None:
+    """What was assessed of this very build by the code of now; None where nothing was.
+
+    Raises DataError where one of its tables is not as it was written.
+    """
+    name = benchmark.name
+    for table in _OF_SPLIT:
+        store.require_intact_partition(paths, table, name, label=f"the {table.name} of {name}")
+    written = read_split_inputs(name, paths)
+    if written is None or (written[f"examples/{name}"], written["code"]) != (benchmark.digest, SPLIT_VERSION):
+        return None
+    scores, quality = (store.read(paths, table, name, label=f"the {table.name} of {name}") for table in _OF_SPLIT)
+    assessed = assessed_split_from_tables(benchmark.design, benchmark.matched is not None, quality, scores)
+    return KnownSplit(assessed, {f"{table.name}/{name}": str(written[f"{table.name}/{name}"]) for table in _OF_SPLIT})
+
+
+def read_or_assess_split(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> KnownSplit:
+    """What was assessed of this very build; where that was not done yet, it is done now, once, and written."""
+    known = read_known_split(benchmark, paths)
+    if known is not None:
+        return known
+    return assess_split(benchmark, paths, LineageStep.now(run_id, "split_quality", SPLIT_VERSION)).split
+
+
+def read_or_assess_quality(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> pa.Table:
+    """What is known of this very build's split without any model (schema SPLIT_QUALITY), assessed where it was not."""
+    read_or_assess_split(benchmark, paths, run_id)
+    return store.read(paths, SPLIT_QUALITY, benchmark.name, label=f"the split_quality of {benchmark.name}")
+
+
+_PLOTTED = {
+    "near-duplicate pairs between the sides": ("near_duplicate_pairs", "all", "between"),
+    "7-gram overlap, mean": ("ngram_overlap_mean", "7", "nonmembers"),
+    "13-gram overlap, mean": ("ngram_overlap_mean", "13", "nonmembers"),
+}
+
+
+def _summarise_build(report: BenchmarkReport) -> Shown:
+    """How many texts of each kind there are, and what was left out."""
+    counts = report.counts
+    left_out = {**report.documents_left_out, **report.texts_left_out}
+    return Shown(
+        report.examples.num_rows,
+        {
+            "members": counts["members"],
+            "non-members": counts["nonmembers"],
+            "groups": counts["groups"],
+            "skipped rows": len(report.skipped),
+            "digest": report.digest,
+        },
+        {"left out": (("reason", "count"), list(left_out.items()))},
+    )
+
+
+def _summarise_split(report: SplitReport, paths: DataPaths) -> Shown:
+    """The verdict and the AUROC of every control, which the UI plots; the report has the rest."""
+    verdict, found = report.split.assessed.verdict, report.quality.to_pylist()
+    of_measure = {(row["measure"], row["part"], row["side"]): row["value"] for row in found}
+    numbers = {f"blind AUROC, {row['part']}": row["value"] for row in found if row["measure"] == MEASURE}
+    numbers |= {name: of_measure.get(key) for name, key in _PLOTTED.items()}
+    values = {
+        "verdict": verdict,
+        "in words": VERDICT_IN_WORDS[verdict],
+        "worst control": next((part for measure, part, _ in of_measure if measure == WORST), "none was computed"),
+        **{name: value for name, value in numbers.items() if value is not None},
+    }
+    return Shown(len(found), values, page=paths.report)
+
+
+def _build(run: StageRun) -> Made:
+    report = build(resolve_spec_to_build(run.partition, run.paths), run.paths, run.run_id, code_version=run.stage.code)
+    for row in report.skipped[:20]:
+        run.log.warning(f"skipped {row.location}: {row.reason}")
+    found = {result.name: _to_finding(result) for result in report.checks}
+    nothing = Finding(True, "nothing to check in this benchmark")
+    return Made(report.digest, _summarise_build(report), {name: found.get(name, nothing) for name in CHECKS})
+
+
+def _to_finding(result: CheckResult) -> Finding:
+    return Finding(result.passed, result.what, Shown(values={**result.counts, "offenders": list(result.offenders)}))
+
+
+def _note_skipped(name: str, paths: DataPaths) -> Iterator[str]:
+    built = read_built(paths, name)
+    built.require_passed_checks()
+    skipped = built.manifest["skipped"]
+    if skipped["rows"]:
+        first = skipped["first"][0]
+        yield f"skipped in {name}: {skipped['rows']} row(s), the first {first['row']}: {first['reason']}"
+
+
+def _inputs_of_benchmark(name: str, situation: Situation) -> Inputs:
+    """The digest that it would have if it were built now, which covers its sources and its control."""
+    spec = situation.specs.get(name)
+    if spec is None:
+        return {}
+    inputs: dict[str, str | None] = {}
+    for source in spec.sources:
+        inputs |= situation.presence("documents", source)
+    if spec.control is not None:
+        inputs |= situation.presence("controlled_contamination", spec.control)
+    if None in inputs.values():
+        # Where something that it is made of is not there yet, nothing is wrong: it is not known yet.
+        return inputs
+    version_of, ask_hub = situation.version_of_source, situation.ask_hub
+    wanted = compute_wanted_digest(spec, situation.built(name), situation.paths, version_of, ask_hub=ask_hub)
+    return {**inputs, "entry": wanted}
+
+
+def _recorded_of_benchmark(name: str, situation: Situation) -> Inputs | None:
+    built = situation.built(name)
+    return None if built is None else {"entry": built}
+
+
+BENCHMARK_STAGE = Stage(
+    name="benchmark",
+    description="The texts that models are audited on: members, which the model may have read, and non-members, "
+    "which it cannot have read. Cut into windows of so many words, as many of each project on both "
+    "sides; or a published data set as it is.",
+    dimensions=("benchmark",),
+    group="2_benchmarks",
+    job=BUILD_BENCHMARKS,
+    make=_build,
+    after=("documents", "controlled_contamination"),
+    tables=(EXAMPLES,),
+    checks={name: Check(check.description, not check.blocking, check.blocking) for name, check in CHECKS.items()},
+    kinds=frozenset({"python", "parquet"}),
+    step="building benchmark: {}",
+    first="the benchmark {} is built first",
+    absent="it has not been built",
+    words={"entry": "its entry in the configuration or its sources changed since it was built"},
+    notes=_note_skipped,
+    inputs=_inputs_of_benchmark,
+    recorded=_recorded_of_benchmark,
+)
+
+
+class AssessmentOptions(BaseModel):
+    """How much of a benchmark is read."""
+
+    most_per_side: int = Field(
+        default=MOST_PER_SIDE,
+        ge=1,
+        description="members, and non-members, that are read, drawn at random where there are more; the blind control "
+        "of words reads all",
+    )
+
+
+def _assess(run: StageRun) -> Made:
+    built = read_built(run.paths, run.partition)
+    built.require_passed_checks()
+    report = assess_split(built, run.paths, run.step(), most_per_side=run.options.most_per_side)
+    verdict, auroc = report.split.assessed.verdict, report.split.assessed.auroc
+    finding = Finding(
+        verdict != "separable without a model",
+        auroc.method if auroc.value is None else VERDICT_IN_WORDS[verdict],
+        Shown(values={"verdict": verdict, **({} if auroc.value is None else {"blind AUROC": auroc.value})}),
+    )
+    version = report.split.versions[f"split_quality/{run.partition}"]
+    return Made(version, _summarise_split(report, run.paths), {"sides_alike": finding})
+
+
+def _inputs_of_split(name: str, situation: Situation) -> Inputs:
+    return {f"examples/{name}": situation.built(name)}
+
+
+SPLIT_STAGE = Stage(
+    name="split_quality",
+    description="How far the two sides of a benchmark can be told apart without any model: by their words, "
+    "length, dates, language. Where they can, no audit on it says anything about training. It is made "
+    "with every build.",
+    dimensions=("benchmark",),
+    group="2_benchmarks",
+    job=BUILD_BENCHMARKS,
+    make=_assess,
+    after=("benchmark",),
+    code=SPLIT_VERSION,
+    tables=(SPLIT_QUALITY, BLIND_SCORES),
+    checks={"sides_alike": Check("The two sides cannot be separated by their words alone.")},
+    options=AssessmentOptions,
+    kinds=frozenset({"scikitlearn", "parquet"}),
+    step="assessing the split of {}",
+    first="the split of {} is assessed first",
+    absent="the split has not been assessed, or a file of it is damaged or gone",
+    words={
+        "examples": "the split was assessed on another build of the benchmark",
+        "code": "the code that assesses the split changed since",
+    },
+    inputs=_inputs_of_split,
+    recorded=lambda name, situation: read_split_inputs(name, situation.paths),
+)

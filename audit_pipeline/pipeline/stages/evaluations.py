@@ -1,0 +1,349 @@
+"""The stage that concludes: from a pair's latest scores to its findings and its answer, with their lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.models.config import load_models
+from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.pipeline.freshness import pair_of
+from audit_pipeline.pipeline.stage import (
+    AUDIT_PAIRS,
+    UNKNOWN,
+    Check,
+    Finding,
+    Inputs,
+    Made,
+    Product,
+    Shown,
+    Stage,
+    StageRun,
+)
+from audit_pipeline.pipeline.stages.benchmarks import read_or_assess_split
+from audit_pipeline.pipeline.stages.scores import GRID_NOTE, build_origin, statistics_version
+from audit_pipeline.report.pair_answer import AskedPair, Row, Setting, answer_pair
+from audit_pipeline.scoring.needs.registry import is_extra
+from audit_pipeline.statistics.findings import Findings, compute_findings
+from audit_pipeline.statistics.roc import METRICS
+from audit_pipeline.statistics.sides import relabel_for_comparison
+from audit_pipeline.store import store
+from audit_pipeline.store.files import read_json_if_whole, table_from_rows
+from audit_pipeline.store.ledger import LineageStep, RowOrigin, file_of, read_latest_run, read_ledger
+from audit_pipeline.store.paths import DataPaths, model_page_path
+from audit_pipeline.tables import (
+    CALIBRATION_CHECKS,
+    COMPARISONS,
+    CONTAMINATION_RATES,
+    CORPUS_TESTS,
+    DECISIONS,
+    EVALUATIONS,
+    EXAMPLES,
+    GROUP_TESTS,
+    PAIR_ANSWERS,
+    SCORES,
+    TABLES,
+    Pair,
+)
+
+if TYPE_CHECKING:
+    from audit_pipeline.pipeline.situation import Situation
+
+ANSWERS_VERSION = "2"
+"""Of the rules and sentences of answers."""
+
+
+def collect_pair_context(
+    pair: Pair,
+    manifest: Mapping[str, Any],
+    examples: pa.Table,
+    scores: pa.Table | None,
+    *,
+    config: Path | None = None,
+    named_detector: str | None = None,
+) -> AskedPair:
+    """What is known of a pair beside its findings; ``manifest`` and ``examples`` are the benchmark's.
+
+    ``scores``: None where findings say which detectors there are.
+    """
+    spec = manifest.get("spec", {})
+    unknown = pc.and_(pc.equal(examples["split"], "evaluation"), pc.is_null(examples["label"]))
+    model_title, benchmark_title = _titles(pair, config)
+    return AskedPair(
+        model_title,
+        benchmark_title,
+        design=manifest.get("design"),
+        design_stated_by=manifest.get("design_stated_by"),
+        member_before=_as_text(spec.get("member_before")),
+        nonmember_from=_as_text(spec.get("nonmember_from")),
+        named=named_detector,
+        handed_over=spec.get("builder") == "given",
+        audited=pc.count_distinct(examples.filter(unknown)["group"]).as_py(),
+        scored=() if scores is None else _list_scored_settings(scores),
+        fewest_groups=_count_fewest_groups(examples),
+    )
+
+
+def _count_fewest_groups(examples: pa.Table) -> int | None:
+    """How many groups the side has that has fewer, of the two that are compared; None where there is one side alone."""
+    compared = relabel_for_comparison(examples)
+    sides = compared.filter(pc.and_(pc.equal(compared["split"], "evaluation"), pc.is_valid(compared["label"])))
+    counts = sides.group_by("label").aggregate([("group", "count_distinct")])["group_count_distinct"].to_pylist()
+    return min(counts) if len(counts) == 2 else None
+
+
+def _as_text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _titles(pair: Pair, config: Path | None) -> tuple[str, str]:
+    """What people call the model and the benchmark; their names where no entry says."""
+    model = Path(pair.model).name if pair.model.startswith("/") else pair.model
+    try:
+        models, benchmarks = load_models(config), load_benchmarks(config)
+    except AuditError:
+        # A folder of findings alone has no configuration.
+        return model, pair.benchmark
+    of_model = models[pair.model].title if pair.model in models else None
+    of_benchmark = benchmarks[pair.benchmark].title if pair.benchmark in benchmarks else None
+    return of_model or model, of_benchmark or pair.benchmark
+
+
+def _list_scored_settings(scores: pa.Table) -> list[Setting]:
+    """The settings with a score: those at their defaults, or all where none is."""
+    found = scores.filter(pc.equal(scores["status"], "ok")).select(["detector", "parameters", "is_default"])
+    rows = found.group_by(found.column_names).aggregate([]).to_pylist()
+    return [(row["detector"], row["parameters"]) for row in ([row for row in rows if row["is_default"]] or rows)]
+
+
+def answer_missing(paths: DataPaths, config: Path | None = None) -> None:
+    """Conclude the answer of every pair that has scores or findings and no answer yet."""
+    folders = {
+        partition for table in (SCORES, EVALUATIONS) for partition, _ in store.iterate_partitions(paths, table)
+    } - {partition for partition, _ in store.iterate_partitions(paths, PAIR_ANSWERS)}
+    for partition in sorted(folders):
+        pair = Pair(*partition.split("|", 1))
+        try:
+            _answer_again(pair, paths, config)
+        except AuditError:
+            # A damaged or missing file: building the warehouse names it.
+            continue
+
+
+def _answer_again(pair: Pair, paths: DataPaths, config: Path | None) -> None:
+    versions: dict[str, str] = {}
+    tables: dict[str, pa.Table] = {}
+    for name in PAIR_ANSWERS.made_from:
+        tables[name], version = _latest_rows(paths, name, pair)
+        versions |= version
+    scores = None
+    if not len(tables["evaluations"]) and not len(tables["group_tests"]):
+        scores, version = _latest_rows(paths, "scores", pair)
+        versions |= version
+    run = read_latest_run(paths, "scores" if scores is not None else "evaluations", pair.partition)
+    manifest = read_json_if_whole(paths.benchmark_manifest(pair.benchmark)) or {}
+    examples = store.read(paths, EXAMPLES, pair.benchmark, label=f"the examples of {pair.benchmark}")
+    named = _named_headline(paths, pair)
+    asked = collect_pair_context(pair, manifest, examples, scores, config=config, named_detector=named)
+    # A run of its own, in which no model was seen: what is known of the findings' run stays what it was.
+    run_id = f"answer-{run.run_id}"
+    store.write(
+        paths,
+        LineageStep.now(run_id, "warehouse", ANSWERS_VERSION),
+        PAIR_ANSWERS,
+        pair,
+        table_from_rows([answer_pair(pair, tables, asked, run_id)], PAIR_ANSWERS),
+        upstream=versions,
+        benchmark_digest=run.benchmark_digest,
+    )
+
+
+def _latest_rows(paths: DataPaths, name: str, pair: Pair) -> tuple[pa.Table, dict[str, str]]:
+    """The rows that the latest run wrote to a table, and their version by its name; none where no run did."""
+    table, partition = TABLES[name], pair.partition
+    if not any(file_of(paths, table, partition, "any").parent.glob("*.parquet")):
+        return table.empty_table(), {}
+    run = read_latest_run(paths, name, partition)
+    rows = store.read(paths, table, pair, run_id=run.run_id, label=f"the {name} of {partition}")
+    return rows, {f"{name}/{partition}": run.data_version}
+
+
+def _named_headline(paths: DataPaths, pair: Pair) -> str | None:
+    """The detector that was named to answer when a user's own scores were evaluated."""
+    given = [entry.settings for entry in read_ledger(paths).of("scores", pair.partition) if entry.settings]
+    return given[-1].get("headline") if given else None
+
+
+EVALUATIONS_VERSION = "4"
+"""Of the code that makes the findings: where it is raised, pairs that are done are done again."""
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """The findings of a pair, as written, and the answer that they come to."""
+
+    pair: Pair
+    findings: Findings
+    data_version: str
+    answer: Row
+
+    @property
+    def out_of_range(self) -> int:
+        """How many metrics or interval ends are beyond the bounds of their metric."""
+        bounds = {metric.name: metric.bounds for metric in METRICS.values()}
+        return sum(
+            1
+            for row in self.findings.evaluation.table.to_pylist()
+            for number in (row["value"], row["ci_low"], row["ci_high"])
+            if number is not None and not bounds[row["metric"]][0] <= number <= bounds[row["metric"]][1]
+        )
+
+
+def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: LineageStep) -> EvaluationReport:
+    """Everything that is concluded from a pair's latest scores: see :mod:`audit_pipeline.statistics.findings`.
+
+    Raises DataError where the pair has not been scored, or was scored on another build of the benchmark, with other
+    weights or under other conventions. What separates members from non-members without a model is read; see
+    :func:`read_or_assess_split`.
+    """
+    benchmark = read_built(paths, pair.benchmark)
+    benchmark.require_passed_checks()
+    written = read_latest_run(paths, "scores", pair.partition)
+    statistics, version_now = f"token_statistics/{pair.partition}", statistics_version(model, benchmark.digest)
+    if written.benchmark_digest != benchmark.digest:
+        raise DataError(f"the scores of {pair.partition} are of an earlier build of the benchmark: score it again")
+    if written.upstream.get(statistics) != version_now:
+        changed = "of other weights, another start token or older statistics"
+        raise DataError(f"the scores of {pair.partition} are {changed}: score it again")
+    scores = store.read(paths, SCORES, pair, run_id=written.run_id, label=f"the scores of {pair.partition}")
+    split = read_or_assess_split(benchmark, paths, step.run_id)
+    found = compute_findings(scores, benchmark.examples, pair, split.assessed, step.run_id)
+    upstream = {
+        f"examples/{pair.benchmark}": benchmark.digest,
+        f"scores/{pair.partition}": written.data_version,
+        statistics: version_now,
+        **split.versions,
+        **{key: version for key, version in written.upstream.items() if is_extra(key)},
+    }
+    answer = answer_pair(
+        pair, found.tables, collect_pair_context(pair, benchmark.manifest, benchmark.examples, scores), step.run_id
+    )
+    versions = write_findings(
+        found,
+        answer,
+        pair,
+        paths,
+        step,
+        upstream=upstream,
+        **build_origin(model, benchmark),
+    )
+    return EvaluationReport(pair, found, versions["evaluations"], answer)
+
+
+def write_findings(
+    findings: Findings,
+    answer: Row,
+    pair: Pair,
+    paths: DataPaths,
+    step: LineageStep,
+    *,
+    upstream: Mapping[str, str],
+    **origin: Unpack[RowOrigin],
+) -> Mapping[str, str]:
+    """Write every table of a pair's findings, and its answer, with lineage; their data versions, by table."""
+    # First: where the evaluations are, everything else is.
+    tables = {PAIR_ANSWERS.name: table_from_rows([answer], PAIR_ANSWERS), **findings.tables}
+    return {
+        name: store.write(paths, step, TABLES[name], pair, rows, upstream=upstream, **origin)
+        for name, rows in tables.items()
+    }
+
+
+def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> Shown:
+    """The answer, AUROC of every detector, ROC curves; the page of the report has the rest."""
+    found, answer = report.findings.evaluation, report.answer
+    aurocs = {
+        row["detector"]: round(row["value"], 4)
+        for row in found.table.to_pylist()
+        if row["metric"] == "auroc" and row["is_default"] and row["value"] is not None
+    }
+    of = ", audited against held-out" if answer["sides"] == "audited against held-out" else ""
+    values = {
+        "answer": f"{answer['headline']} {answer['explanation']}",
+        **({"reason": found.reason} if found.reason else {}),
+        **{f"AUROC {detector}{of}": value for detector, value in aurocs.items()},
+        "claim level": found.claim_level,
+        "split verdict": found.split_verdict,
+        "data_version": report.data_version,
+    }
+    # Here and not above: it imports matplotlib.
+    from audit_pipeline.report.plots import draw_roc_markdown  # noqa: PLC0415
+
+    picture = draw_roc_markdown(found.columns, found.table, report.pair.partition)
+    pictures = {"ROC curves": picture} if picture else {}
+    return Shown(
+        found.table.num_rows, values, pictures=pictures, page=model_page_path(paths.reports, report.pair.model)
+    )
+
+
+def _evaluate(run: StageRun) -> Made:
+    report = evaluate_pair(run.pair, run.models.tokenized(run.pair.model, run.paths), run.paths, run.step())
+    wrong = report.out_of_range
+    finding = Finding(not wrong, shown=Shown(values={"out of range": wrong}))
+    return Made(report.data_version, _summarise_findings(report, run.paths), {"metrics_in_range": finding})
+
+
+def _inputs(partition: str, situation: Situation) -> Inputs:
+    scores, split = situation.latest(SCORES.name, partition), f"split_quality/{pair_of(partition).benchmark}"
+    assessed = situation.facts_of(Product("split_quality", pair_of(partition).benchmark)).recorded
+    return {
+        f"scores/{partition}": None if scores is None else scores.data_version,
+        split: UNKNOWN if assessed is None else assessed.get(split),
+    }
+
+
+EVALUATIONS_STAGE = Stage(
+    name="evaluations",
+    description="What the scores allow to say of one model on one benchmark: the answer, how sure it is, and what "
+    "would change it; behind it the numbers with 95% intervals, the control that never sees the "
+    "model, thresholds, and p-values of documents. Earlier findings are kept." + GRID_NOTE,
+    dimensions=("benchmark", "model"),
+    group="4_findings",
+    job=AUDIT_PAIRS,
+    make=_evaluate,
+    after=("benchmark", "split_quality", "scores"),
+    code=EVALUATIONS_VERSION,
+    tables=(
+        EVALUATIONS,
+        DECISIONS,
+        GROUP_TESTS,
+        CONTAMINATION_RATES,
+        CALIBRATION_CHECKS,
+        COMPARISONS,
+        CORPUS_TESTS,
+        PAIR_ANSWERS,
+    ),
+    checks={
+        "metrics_in_range": Check(
+            "Every metric and every end of an interval lies between 0 and 1 (a margin: -1 and 1).", False, True
+        )
+    },
+    kinds=frozenset({"scikitlearn", "parquet"}),
+    late_after_days=92,
+    first="{1} is evaluated on {0} first",
+    absent="scored, not evaluated",
+    words={
+        "scores": "it was scored again since",
+        "split_quality": "the split was assessed again since",
+        "code": "the code that evaluates changed since",
+    },
+    inputs=_inputs,
+)

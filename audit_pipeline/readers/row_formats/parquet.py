@@ -1,0 +1,37 @@
+"""Rows of .parquet files, whose pages are compared with their checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow.parquet as pq
+
+from audit_pipeline.readers.file_bytes import InputFile
+from audit_pipeline.readers.row_formats.arrow import ROWS_AT_ONCE, arrow_faults_as_errors, iterate_rows
+from audit_pipeline.readers.rows import require_unique
+from audit_pipeline.readers.stream import Entries, RowFormat, RowStream
+
+
+def open_parquet_rows(file: InputFile) -> RowStream:
+    """Open a Parquet file; raises UnreadableFileError where it is none."""
+    with _open(file) as opened:
+        columns, count = require_unique(file.path, opened.schema_arrow.names), opened.metadata.num_rows
+
+    def read(names: Sequence[str] | None) -> Entries:
+        with _open(file) as opened:
+            yield from iterate_rows(file.name, opened.iter_batches(ROWS_AT_ONCE, columns=names and list(names)))
+
+    return RowStream(file, read, columns, count)
+
+
+@contextmanager
+def _open(file: InputFile) -> Iterator[pq.ParquetFile]:
+    with (
+        arrow_faults_as_errors(file, "Parquet file"),
+        pq.ParquetFile(file.path, page_checksum_verification=True) as opened,
+    ):
+        yield opened
+
+
+FORMAT = RowFormat((".parquet",), open_parquet_rows)

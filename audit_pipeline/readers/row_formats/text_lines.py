@@ -1,0 +1,25 @@
+"""Rows of .txt files: a line is a text. Code that takes a whole .txt file as one document reads it itself."""
+
+from __future__ import annotations
+
+from audit_pipeline.readers.file_bytes import InputFile, lines_of, open_bytes
+from audit_pipeline.readers.rows import TXT_COLUMN, Row, Skipped
+from audit_pipeline.readers.stream import Entries, RowFormat, RowStream
+
+
+def open_text_lines(file: InputFile) -> RowStream:
+    """Open a file that has one text per line."""
+
+    def read(columns: object) -> Entries:
+        with open_bytes(file) as binary:
+            for index, (number, line) in enumerate(lines_of(file, binary)):
+                location = f"{file.name}:{number}"
+                try:
+                    yield Row(location, index, {TXT_COLUMN: line.decode()})
+                except UnicodeDecodeError as error:
+                    yield Skipped(location, index, f"invalid UTF-8 at byte {error.start} of the line")
+
+    return RowStream(file, read, columns=(TXT_COLUMN,))
+
+
+FORMAT = RowFormat((".txt",), open_text_lines, is_compressible=True, has_columns=False)

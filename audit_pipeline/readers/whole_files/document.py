@@ -1,0 +1,102 @@
+"""A file that is one document: what reading it gives, and reading it with the reader for its suffix.
+
+A format's parser is imported when a file of it is read. Marks within a text file are text: Markdown is read as it is
+written.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.readers.whole_files.legible import explain_illegible
+from audit_pipeline.readers.whole_files.places import Places
+
+MEBIBYTE = 1024 * 1024
+MOST_FILE_BYTES = 256 * MEBIBYTE
+MOST_TEXT_BYTES = 64 * MEBIBYTE
+
+_LONGEST_TITLE = 300
+# What programs write without a title, and names of files.
+_NO_TITLE = re.compile(
+    r"(?:untitled|document|unbenannt|ohne titel|sans titre|powerpoint presentation|title|unknown)\W*\d*"
+    r"|microsoft (?:word|powerpoint|excel)\b.*"
+    r"|\S+\.(?:docx?|dotx?|rtf|odt|pdf|indd|qxd|tex|dvi|ps|txt|md|html?|epub|pages|pptx?)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class WholeDocument:
+    """The running text of a file; ``title`` is what the file calls itself, where that can be relied on.
+
+    ``problems`` are parts of it that could not be read, each with the reason; ``places`` where its pages or chapters
+    begin.
+    """
+
+    text: str
+    title: str | None = None
+    problems: tuple[tuple[str, str], ...] = ()
+    places: Places = ()
+
+
+def usable_title(raw_title: str | None) -> str | None:
+    """``raw_title`` with single blanks; None where it is empty, the name of a file, or a program's own default."""
+    title = " ".join((raw_title or "").split())
+    if not title or len(title) > _LONGEST_TITLE or not title.isprintable() or _NO_TITLE.fullmatch(title):
+        return None
+    return title
+
+
+class NoTextError(DataError):
+    """The file is whole, but no text can be extracted: locked, a scan, letters of an unknown font. The message says
+    which."""
+
+
+def read_plain(path: Path) -> WholeDocument:
+    """The file's text as it is, lines ending in \\n; raises DataError where it is not UTF-8."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: invalid UTF-8 at byte {error.start}; save it as UTF-8") from error
+    return WholeDocument(text.replace("\r\n", "\n"))
+
+
+_READERS = {
+    ".txt": "document.read_plain",
+    ".md": "document.read_plain",
+    ".html": "html.read_html",
+    ".htm": "html.read_html",
+    ".xhtml": "html.read_html",
+    ".epub": "book_matter.read_book",
+    ".pdf": "pdf.read_pdf",
+    ".docx": "docx.read_docx",
+}
+WHOLE_FILES = tuple(_READERS)
+
+
+def is_whole_file(path: Path) -> bool:
+    """Whether the file, by its name, is one document."""
+    return path.suffix.lower() in _READERS
+
+
+def read_whole(path: Path) -> WholeDocument:
+    """The document that the file at ``path`` is; :func:`is_whole_file` says that it is one.
+
+    Raises NoTextError if the file is whole but no text can be extracted, and DataError if it cannot be read.
+    """
+    module, name = _READERS[path.suffix.lower()].split(".")
+    reader: Callable[[Path], WholeDocument] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
+    try:
+        if path.stat().st_size > MOST_FILE_BYTES:
+            raise DataError(f"{path}: more than {MOST_FILE_BYTES:,} bytes")
+        whole = reader(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if (reason := explain_illegible(whole.text)) is not None:
+        raise NoTextError(f"{path}: no text can be extracted ({reason}): use another copy")
+    return replace(whole, title=usable_title(whole.title))

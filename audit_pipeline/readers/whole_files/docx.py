@@ -1,0 +1,80 @@
+"""Word files (.docx).
+
+mammoth knows the format: content controls, text boxes and accepted insertions are read, deletions and comments are not.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from xml.etree.ElementTree import ParseError
+from xml.parsers.expat import ExpatError
+
+import mammoth
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import fromstring
+
+from audit_pipeline.errors import DataError, to_one_line
+from audit_pipeline.readers.whole_files.document import MEBIBYTE, NoTextError, WholeDocument
+from audit_pipeline.readers.whole_files.places import NO_LINES
+from audit_pipeline.readers.whole_files.prose import prose
+
+# A file that Word has locked is no zip file but one of these, with the zip file encrypted in it.
+_LOCKED = bytes.fromhex("D0CF11E0A1B11AE1")
+_MOST_UNPACKED = 512 * MEBIBYTE
+_MOST_XML = 64 * MEBIBYTE
+_PROPERTIES = "docProps/core.xml"
+_TITLE = "{http://purl.org/dc/elements/1.1/}title"
+
+
+def read_docx(path: Path) -> WholeDocument:
+    """The running text of a Word file, paragraphs parted by an empty line, footnotes after the text.
+
+    Raises NoTextError where a password locks it, and DataError where it is damaged, or too large to be a text.
+    """
+    content = path.read_bytes()
+    if content.startswith(_LOCKED):
+        raise NoTextError(f"{path}: locked with a password, or a .doc of old under another name; save a .docx without")
+    try:
+        _require_harmless(path, content)
+        converted = mammoth.convert_to_html(
+            io.BytesIO(content), convert_image=mammoth.images.img_element(_ignore_picture), external_file_access=False
+        )
+    except (zipfile.BadZipFile, zlib.error, ExpatError, OSError, KeyError, ValueError, RecursionError) as error:
+        raise DataError(f"{path}: damaged, or not a Word file ({to_one_line(error)})") from error
+    except (AttributeError, IndexError, TypeError) as error:
+        # mammoth meets a file without the parts that each Word file has in this way.
+        raise DataError(f"{path}: not a Word file as Word writes them ({to_one_line(error)})") from error
+    return WholeDocument(prose(converted.value).text, _title(content), places=NO_LINES)
+
+
+def _title(content: bytes) -> str | None:
+    """The title among the file's properties; None where there is none, or the properties are damaged."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        if _PROPERTIES not in archive.namelist():
+            return None
+        try:
+            return fromstring(archive.read(_PROPERTIES), forbid_dtd=True).findtext(_TITLE)
+        except (ParseError, DefusedXmlException, ValueError, LookupError):
+            return None
+
+
+def _require_harmless(path: Path, content: bytes) -> None:
+    """Raise DataError where the file unpacks to more than any text has, or its XML defines entities."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = archive.infolist()
+        markup = [member for member in members if member.filename.lower().endswith((".xml", ".rels"))]
+        unpacked, of_markup = (sum(member.file_size for member in group) for group in (members, markup))
+        if unpacked > _MOST_UNPACKED or of_markup > _MOST_XML:
+            raise DataError(f"{path}: unpacks to more than a text takes")
+        for member in markup:
+            # Whatever the encoding: Word names no document type, and without one there are no entities.
+            if b"<!DOCTYPE" in archive.read(member).replace(b"\0", b""):
+                raise DataError(f"{path}: {member.filename} names a document type, which no Word file does")
+
+
+def _ignore_picture(image: object) -> Mapping[str, str]:
+    return {}

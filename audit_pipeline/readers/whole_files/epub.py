@@ -1,0 +1,284 @@
+"""Reading an EPUB without trusting it: its members one by one, its metadata, its chapters as they are.
+
+Nothing is unpacked to disk. Copy protection is noticed and left alone.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from xml.etree.ElementTree import Element, ParseError
+
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import fromstring
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.readers.whole_files.document import MEBIBYTE
+
+_CONTAINER = "META-INF/container.xml"
+_ENCRYPTION = "META-INF/encryption.xml"
+# Fonts are scrambled with these in books that are not protected otherwise.
+_FONT_SCRAMBLING = frozenset(("http://ns.adobe.com/pdf/enc#RC", "http://www.idpf.org/2008/embedding"))
+_CHAPTER_TYPES = frozenset(("application/xhtml+xml", "text/html", "application/html+xml", "text/x-oeb1-document"))
+_KNOWN_COMPRESSION = frozenset((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
+_DECLARED = re.compile(rb"""\A\s*<\?xml[^>]{0,200}?\bencoding\s*=\s*["']([A-Za-z0-9._-]{1,40})["']""")
+
+
+class EpubError(DataError):
+    """A file that is no EPUB that can be read: what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class EpubLimits:
+    """The most that is read of an EPUB: bytes of the file, of one member, of all of them; members; tags per chapter."""
+
+    file: int = 256 * MEBIBYTE
+    member: int = 8 * MEBIBYTE
+    total: int = 64 * MEBIBYTE
+    members: int = 20_000
+    tags: int = 300_000
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One document of the reading order: its path in the EPUB, what the package says of it, and its XHTML.
+
+    ``roles`` are the package's words for it: properties of the manifest (nav), types of the guide (toc, title-page),
+    and ``non-linear`` where it is not part of the reading order proper.
+    """
+
+    path: str
+    roles: frozenset[str]
+    markup: str
+
+
+@dataclass(frozen=True)
+class Epub:
+    """What was read: the metadata as the file has it, chapters in reading order, and what could not be read."""
+
+    title: str | None
+    authors: tuple[str, ...]
+    language: str | None
+    chapters: tuple[Chapter, ...]
+    problems: tuple[tuple[str, str], ...]
+
+
+def read_epub(file: Path | bytes, limits: EpubLimits | None = None) -> Epub:
+    """The chapters of an EPUB in the order of its spine.
+
+    A chapter that is missing, lies outside the file, is too long or is not text goes into ``problems`` with the
+    reason. Raises EpubError where nothing can be read: no zip file, no container, broken XML, copy protection, more
+    than ``limits`` allows; OSError where the file itself cannot be read.
+    """
+    limits = limits or EpubLimits()
+    size = len(file) if isinstance(file, bytes) else file.stat().st_size
+    if size > limits.file:
+        raise EpubError(f"more than {limits.file} bytes")
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(file) if isinstance(file, bytes) else file)
+    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+        raise EpubError(f"not a zip file that can be read ({error})") from error
+    with archive:
+        return _read_package(_Members(archive, limits), limits)
+
+
+class _Members:
+    """Reads members of an archive by name, within the limits."""
+
+    def __init__(self, archive: zipfile.ZipFile, limits: EpubLimits) -> None:
+        infos = archive.infolist()
+        if len(infos) > limits.members:
+            raise EpubError(f"more than {limits.members} members")
+        self._archive = archive
+        self._infos = {info.filename: info for info in infos}
+        self._limits = limits
+        self._left = limits.total
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._infos
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a member; raises _MemberError with the reason, and EpubError once all are too much."""
+        info = self._infos.get(name)
+        if info is None:
+            raise _MemberError("not in the file")
+        if info.flag_bits & 0x1:
+            raise _MemberError("locked with a password")
+        if info.compress_type not in _KNOWN_COMPRESSION:
+            raise _MemberError(f"packed in a way that EPUB does not have (method {info.compress_type})")
+        try:
+            with self._archive.open(info) as member:
+                content = member.read(min(self._limits.member, self._left) + 1)
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+            raise _MemberError(f"damaged ({error})") from error
+        self._left -= len(content)
+        if self._left < 0:
+            raise EpubError(f"unpacks to more than {self._limits.total} bytes")
+        if len(content) > self._limits.member:
+            raise _MemberError(f"unpacks to more than {self._limits.member} bytes")
+        return content
+
+
+class _MemberError(Exception):
+    """Why a member cannot be read."""
+
+
+def _read_package(members: _Members, limits: EpubLimits) -> Epub:
+    if _CONTAINER not in members:
+        raise EpubError(f"no {_CONTAINER}: not an EPUB")
+    _refuse_protected(members)
+    package_path = _package_path(_read_xml(members, _CONTAINER))
+    package = _read_xml(members, package_path)
+    items = _manifest(package, posixpath.dirname(package_path))
+    guide = _guide(package, posixpath.dirname(package_path))
+    chapters: list[Chapter] = []
+    problems: list[tuple[str, str]] = []
+    seen: set[str] = set()
+    for reference in _find_elements(package, "itemref"):
+        identity = reference.get("idref", "")
+        item = items.get(identity)
+        if item is None:
+            problems.append((identity or "itemref", "in the reading order, but not in the list of files"))
+            continue
+        path, problem = item.path, item.problem
+        if path in seen:
+            problem = "a second time in the reading order"
+        seen.add(path)
+        if problem is None and item.media_type not in _CHAPTER_TYPES:
+            problem = f"not text but {item.media_type or 'of no type'}"
+        roles = item.roles | guide.get(path, frozenset())
+        if reference.get("linear", "yes") == "no":
+            roles |= {"non-linear"}
+        if problem is None:
+            try:
+                chapters.append(Chapter(path, roles, _decode_markup(members.read(path), limits)))
+            except _MemberError as error:
+                problem = str(error)
+        if problem is not None:
+            problems.append((path, problem))
+    if not chapters:
+        reasons = "; ".join(f"{path}: {problem}" for path, problem in problems[:2])
+        raise EpubError(f"no chapter can be read{f' ({reasons})' if reasons else ''}")
+    return Epub(
+        title=next(iter(_metadata(package, "title")), None),
+        authors=tuple(_metadata(package, "creator")),
+        language=next(iter(_metadata(package, "language")), None),
+        chapters=tuple(chapters),
+        problems=tuple(problems),
+    )
+
+
+def _refuse_protected(members: _Members) -> None:
+    if _ENCRYPTION not in members:
+        return
+    for entry in _find_elements(_read_xml(members, _ENCRYPTION), "EncryptedData"):
+        methods = {method.get("Algorithm") for method in entry if _local_name(method) == "EncryptionMethod"}
+        if not methods or not methods <= _FONT_SCRAMBLING:
+            raise EpubError(f"copy-protected ({_ENCRYPTION}); use a copy that is not")
+
+
+def _read_xml(members: _Members, name: str) -> Element:
+    try:
+        # A document type may be named (older package files do), entities may not be defined.
+        root: Element = fromstring(members.read(name), forbid_dtd=False, forbid_entities=True, forbid_external=True)
+    except _MemberError as error:
+        raise EpubError(f"{name}: {error}") from error
+    except DefusedXmlException as error:
+        raise EpubError(f"{name}: defines entities or refers to other files, which no EPUB needs") from error
+    except (ParseError, ValueError, LookupError) as error:
+        raise EpubError(f"{name}: broken XML ({error})") from error
+    return root
+
+
+def _package_path(container: Element) -> str:
+    for rootfile in _find_elements(container, "rootfile"):
+        path, problem = _resolve_reference("", rootfile.get("full-path", ""))
+        if problem is not None:
+            raise EpubError(f"{_CONTAINER}: its package file is {problem}")
+        return path
+    raise EpubError(f"{_CONTAINER}: names no package file")
+
+
+@dataclass(frozen=True)
+class _Item:
+    path: str
+    problem: str | None
+    media_type: str
+    roles: frozenset[str]
+
+
+def _manifest(package: Element, folder: str) -> dict[str, _Item]:
+    items: dict[str, _Item] = {}
+    for item in _find_elements(package, "item"):
+        path, problem = _resolve_reference(folder, item.get("href", ""))
+        roles = frozenset(item.get("properties", "").split())
+        items.setdefault(item.get("id", ""), _Item(path, problem, item.get("media-type", "").lower(), roles))
+    return items
+
+
+def _guide(package: Element, folder: str) -> Mapping[str, frozenset[str]]:
+    """What the guide of an EPUB 2 calls its files: path -> types."""
+    roles: dict[str, frozenset[str]] = {}
+    for reference in _find_elements(package, "reference"):
+        path, problem = _resolve_reference(folder, reference.get("href", ""))
+        # A reference into a file speaks of a place, not of the file.
+        if problem is None and "#" not in reference.get("href", ""):
+            roles[path] = roles.get(path, frozenset()) | {reference.get("type", "").lower()}
+    return roles
+
+
+def _resolve_reference(folder: str, reference: str) -> tuple[str, str | None]:
+    """The member that ``reference`` in a file of ``folder`` means; and why it cannot be one."""
+    try:
+        parts = urlsplit(reference.strip())
+    except ValueError:
+        return reference, "not an address"
+    if parts.scheme or parts.netloc:
+        return reference, "outside the file (an address)"
+    path = unquote(parts.path).replace("\\", "/")
+    if not path:
+        return reference, "not named"
+    joined = posixpath.normpath(posixpath.join(folder, path))
+    if path.startswith("/") or joined == ".." or joined.startswith("../"):
+        return path, "outside the file"
+    return joined, None
+
+
+def _decode_markup(content: bytes, limits: EpubLimits) -> str:
+    if content.count(b"<") > limits.tags:
+        raise _MemberError(f"more than {limits.tags} tags")
+    declared = _DECLARED.match(content)
+    encoding = "utf-8-sig"
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        encoding = "utf-16"
+    elif declared and declared[1].lower() not in (b"utf-8", b"utf-16"):
+        encoding = declared[1].decode("ascii")
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise _MemberError(f"invalid {encoding.removesuffix('-sig').upper()} at byte {error.start}") from error
+    except LookupError as error:
+        raise _MemberError(f"in an unknown encoding, {encoding}") from error
+
+
+def _metadata(package: Element, name: str) -> Iterator[str]:
+    for metadata in _find_elements(package, "metadata"):
+        for element in metadata.iter():
+            if _local_name(element) == name and (words := " ".join("".join(element.itertext()).split())):
+                yield words
+
+
+def _find_elements(root: Element, name: str) -> Iterator[Element]:
+    return (element for element in root.iter() if _local_name(element) == name)
+
+
+def _local_name(element: Element) -> str:
+    """An element's name without its namespace: older and broken files get namespaces wrong."""
+    return str(element.tag).rpartition("}")[2]

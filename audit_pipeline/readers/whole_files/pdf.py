@@ -1,0 +1,168 @@
+"""PDF files, as PDFium reads them (by pypdfium2).
+
+PDFium reads what every browser shows, and files whose owner forbids printing or changing, as all viewers do. pypdf
+needs another package for these, and marks no hyphen at a line's end.
+
+A PDF holds no paragraphs and no words, only letters at places. So lines are joined again here: a line that is clearly
+shorter than the page's others ends a paragraph, and what stands at the head or foot of many pages is left out.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pypdfium2 as pdfium
+import pypdfium2.raw as pdfium_c
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.readers.whole_files.document import MOST_TEXT_BYTES, NoTextError, WholeDocument
+from audit_pipeline.readers.whole_files.legible import explain_illegible
+from audit_pipeline.readers.whole_files.places import Places, page_label
+
+_MOST_PAGES = 20_000
+_LEAST_PAGES, _SHARE_OF_PAGES = 4, 0.4
+"""A line at the head or foot of so many pages, and of such a share of them, is a running head."""
+_SHORT, _NOT_FULL = 0.75, 0.9
+"""A line shorter than this share of its page's full lines ends a paragraph; the second, where a sentence ends."""
+_SENTENCE_END = re.compile(r"""[.!?…:;]["'”’»)\]]{0,3}\Z""")
+# What PDFium puts in the place of a hyphen that parts a word at the end of a line, and of that end.
+_HYPHEN = "\x02"
+_HYPHENS = re.compile("[\x02\ufffe]")
+_INVISIBLE = dict.fromkeys(map(ord, "\x00\u00ad\u200b"))
+
+# PDFium is not made for several threads.
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def read_pdf(path: Path) -> WholeDocument:
+    """The running text of a PDF, paragraphs parted by an empty line.
+
+    Pages without text, and those of fonts that do not say which letters they draw, are problems. Raises NoTextError
+    where a password locks it or no page is left, and DataError where it is damaged or has more pages, or more text,
+    than any book.
+    """
+    with _ONE_AT_A_TIME, _open_document(path) as document:
+        title = _title(document)
+        pages = [_split_lines(text) for text in _read_pages(path, document)]
+    reasons = [_explain_no_text(page) for page in pages]
+    lost = Counter(reason for reason in reasons if reason is not None)
+    problems = tuple((f"{count:,} of {len(pages):,} pages", reason) for reason, count in lost.items())
+    if lost.total() == len(pages):
+        why = "; ".join(f"{part}: {reason}" for part, reason in problems)
+        raise NoTextError(f"{path}: no text can be extracted ({why}): run text recognition first")
+    pages = [page if reason is None else [] for page, reason in zip(pages, reasons, strict=True)]
+    joined, places = join_paragraphs(remove_running_heads(pages))
+    return WholeDocument(joined, title, problems, places)
+
+
+def _explain_no_text(page: Sequence[str]) -> str | None:
+    if not page:
+        return "no text on them, only pictures (a scan?) or nothing"
+    return explain_illegible("\n".join(line.removesuffix(_HYPHEN) for line in page))
+
+
+def _open_document(path: Path) -> pdfium.PdfDocument:
+    try:
+        return pdfium.PdfDocument(path)
+    except pdfium.PdfiumError as error:
+        if error.err_code == pdfium_c.FPDF_ERR_PASSWORD:
+            raise NoTextError(f"{path}: locked with a password; use a copy that is not") from error
+        if error.err_code == pdfium_c.FPDF_ERR_SECURITY:
+            raise NoTextError(f"{path}: copy-protected; use a copy that is not") from error
+        raise DataError(f"{path}: damaged, or not a PDF ({error})") from error
+
+
+def _title(document: pdfium.PdfDocument) -> str | None:
+    """The title among the file's properties; None where it is no text."""
+    try:
+        title: str = document.get_metadata_value("Title")
+    except UnicodeDecodeError:
+        return None
+    return title
+
+
+def _read_pages(path: Path, document: pdfium.PdfDocument) -> Iterator[str]:
+    if not 0 < len(document) <= _MOST_PAGES:
+        raise DataError(f"{path}: {len(document):,} pages; from 1 to {_MOST_PAGES:,} are read")
+    size = 0
+    for number in range(len(document)):
+        try:
+            page = document[number]
+            text = page.get_textpage().get_text_bounded()
+        except pdfium.PdfiumError as error:
+            raise DataError(f"{path}: page {number + 1} is damaged ({error})") from error
+        page.close()
+        size += len(text)
+        if size > MOST_TEXT_BYTES:
+            raise DataError(f"{path}: more than {MOST_TEXT_BYTES:,} characters of text")
+        yield text
+
+
+def _split_lines(text: str) -> list[str]:
+    """The lines of a page that hold something, blanks collapsed; a line that parts a word ends in ``_HYPHEN``."""
+    text = _HYPHENS.sub(f"{_HYPHEN}\n", text.translate(_INVISIBLE))
+    lines = (" ".join(line.split()) for line in re.split(r"\r\n|\r|\n", text))
+    return [line for line in lines if line]
+
+
+def remove_running_heads(pages: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The lines of each page without those that many pages have as head or foot, and without page numbers there.
+
+    Lines are the same here if they differ in numbers alone. Of fewer than four pages only numbers are taken away.
+    """
+    heads = Counter(_mask_numbers(page[0]) for page in pages if page)
+    feet = Counter(_mask_numbers(page[-1]) for page in pages if len(page) > 1)
+    least = max(_LEAST_PAGES, _SHARE_OF_PAGES * len(pages))
+    kept = []
+    for page in pages:
+        lines = list(page)
+        if len(lines) > 1 and (heads[_mask_numbers(lines[0])] >= least or _is_page_number(lines[0])):
+            lines = lines[1:]
+        if len(lines) > 1 and (feet[_mask_numbers(lines[-1])] >= least or _is_page_number(lines[-1])):
+            lines = lines[:-1]
+        kept.append(lines)
+    return kept
+
+
+def _mask_numbers(line: str) -> str:
+    return re.sub(r"\d+", "0", line).casefold()
+
+
+def _is_page_number(line: str) -> bool:
+    return re.fullmatch(r"\W*(?:page |seite |p\. ?)?(?:\d{1,5}|[ivxlc]{1,7})\W*", line, re.I) is not None
+
+
+def join_paragraphs(pages: Sequence[Sequence[str]]) -> tuple[str, Places]:
+    """The lines as paragraphs, joined by a blank, or by nothing where a hyphen parted a word; and where each page's
+    first line begins.
+
+    A line ends a paragraph if it is clearly shorter than its page's full lines, or a little shorter and a sentence
+    ends with it. A full line at the end of a page goes on with the next one.
+    """
+    pieces: list[str] = []
+    places: list[tuple[int, str]] = []
+    gap, size = "", 0
+    for number, page in enumerate(pages, 1):
+        width = _usual_width(page)
+        if page:
+            places.append((size + len(gap), page_label(number)))
+        for line in page:
+            text = line.removesuffix(_HYPHEN)
+            pieces += gap, text
+            size += len(gap) + len(text)
+            gap = "" if text != line else "\n\n" if _ends_paragraph(line, width) else " "
+    return "".join(pieces), tuple(places)
+
+
+def _usual_width(page: Sequence[str]) -> float:
+    """The length that a full line of the page has: that of the line at nine tenths of all, by length."""
+    lengths = sorted(map(len, page))
+    return lengths[(len(lengths) * 9) // 10] if lengths else 0.0
+
+
+def _ends_paragraph(line: str, width: float) -> bool:
+    return len(line) < _SHORT * width or (len(line) < _NOT_FULL * width and _SENTENCE_END.search(line) is not None)

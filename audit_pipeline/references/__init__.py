@@ -1,1 +1,0 @@
-"""Corpora to token-frequency tables."""

@@ -1,0 +1,136 @@
+"""The MediaWiki Action API: the pages of categories, when each was created, and its text as of now.
+
+robots.txt is not read: on Wikimedia's sites it shuts /w/ to search engines, and the API's own etiquette holds for
+programs instead (a user agent with a contact, one request at a time, maxlag, back-off).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from audit_pipeline.readers.rows import text_problem
+from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
+from audit_pipeline.sources.web.polite_client import FetchedPage, FetchError, PoliteClient
+from audit_pipeline.sources.wikipedia.pages import (
+    LEFT_OUT_TITLE,
+    LeftOutPage,
+    build_page_document,
+    remove_tail_sections,
+)
+from audit_pipeline.sources.wikipedia.source import WikipediaSettings
+
+_MAXLAG = "5"
+_PASSING_CODES = frozenset(("maxlag", "ratelimited", "readonly", "timeouterror", "cirrussearch-too-busy-error"))
+_ARTICLES, _CATEGORIES = 0, 14
+_PART = "API"
+
+_Ask = Callable[[Mapping[str, str]], dict[str, Any]]
+
+
+def iterate_api_pages(
+    settings: WikipediaSettings, client: PoliteClient, address: str
+) -> Iterator[HarvestItem | LeftOutPage]:
+    """Yield the pages in ``settings.categories`` and their subcategories; ``address`` is that of api.php."""
+
+    def ask(query: Mapping[str, str]) -> dict[str, Any]:
+        params = {"action": "query", "format": "json", "formatversion": "2", "maxlag": _MAXLAG, **query}
+        page = client.get(address, params, max_age=timedelta(days=settings.days_kept))
+        answer: dict[str, Any] = json.loads(page.content)
+        return answer
+
+    unwanted = re.compile(settings.left_out_title, re.IGNORECASE) if settings.left_out_title else None
+    titles: dict[int, str] = {}
+    for item in _walk_categories(settings, ask):
+        if not isinstance(item, tuple):
+            yield item
+        elif unwanted is not None and unwanted.search(item[1]):
+            yield LeftOutPage(_PART, LEFT_OUT_TITLE, item[1])
+        else:
+            titles[item[0]] = item[1]
+    for page_id in list(titles)[: settings.most_pages]:
+        try:
+            yield _fetch_document(settings, ask, page_id, titles[page_id])
+        except UnusableDocumentError as unusable:
+            yield LeftOutPage(_PART, str(unusable), titles[page_id])
+        except FetchError as error:
+            yield MissingPart(f"{_PART}: {titles[page_id]}", str(error), settings.collection, str(page_id))
+    if len(titles) > settings.most_pages:
+        more = len(titles) - settings.most_pages
+        yield LeftOut(f"{_PART}: {more}", f"not fetched: most_pages is {settings.most_pages}")
+
+
+def _walk_categories(settings: WikipediaSettings, ask: _Ask) -> Iterator[tuple[int, str] | MissingPart | LeftOut]:
+    """Yield page id and title of each article of the categories, breadth first; articles and categories once."""
+    level = [name if ":" in name else f"Category:{name}" for name in settings.categories]
+    visited: set[int | str] = {*level}
+    for _ in range(settings.depth + 1):
+        subcategories: list[str] = []
+        for category in level:
+            members: list[dict[str, Any]] = []
+            try:
+                members.extend(_iterate_members(category, ask))
+            except FetchError as error:
+                yield MissingPart(category, str(error), settings.collection)
+            else:
+                if not members:
+                    yield LeftOut(category, "empty, or there is no such category")
+            for member in members:
+                if member["ns"] == _ARTICLES and member["pageid"] not in visited:
+                    visited.add(member["pageid"])
+                    yield member["pageid"], member["title"]
+                elif member["ns"] == _CATEGORIES and member["title"] not in visited:
+                    visited.add(member["title"])
+                    subcategories.append(member["title"])
+        level = subcategories
+
+
+def _iterate_members(category: str, ask: _Ask) -> Iterator[dict[str, Any]]:
+    """Yield the pages and subcategories of a category, however many answers they come in."""
+    query = {"list": "categorymembers", "cmtitle": category, "cmtype": "page|subcat", "cmlimit": "500"}
+    next_part: dict[str, str] | None = {}
+    while next_part is not None:
+        answer = ask({**query, **next_part})
+        yield from answer["query"]["categorymembers"]
+        next_part = answer.get("continue")
+
+
+def _fetch_document(settings: WikipediaSettings, ask: _Ask, page_id: int, title: str) -> Document:
+    """Return the page's document; raises UnusableDocumentError. One request brings first revision and text."""
+    query = {
+        **{"prop": "extracts|info|revisions", "pageids": str(page_id), "explaintext": "1"},
+        **{"exsectionformat": "plain", "rvdir": "newer", "rvlimit": "1", "rvprop": "timestamp"},
+        **({"exintro": "1"} if settings.part == "lead" else {}),
+    }
+    page = ask(query)["query"]["pages"][0]
+    if "revisions" not in page:
+        raise UnusableDocumentError("deleted, or has no revision that can be seen")
+    if page.get("redirect"):
+        raise UnusableDocumentError("a redirect")
+    text = remove_tail_sections(page["extract"], "article")
+    problem = text_problem(text)
+    if problem is not None:
+        raise UnusableDocumentError(f"its text {problem}")
+    created = datetime.fromisoformat(page["revisions"][0]["timestamp"]).astimezone(UTC).date()
+    address = f"https://{settings.language}.wikipedia.org/w/index.php?curid={page_id}&oldid={page['lastrevid']}"
+    return build_page_document(settings, page_id, title, text, created, address)
+
+
+def find_refusal(page: FetchedPage) -> str | None:
+    """Return why an answer must not be kept; raises FetchError where asking again is no use."""
+    try:
+        answer = json.loads(page.content)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or not ("error" in answer or isinstance(answer.get("query"), dict)):
+        return "its answer is not the API's"
+    if "error" not in answer:
+        return None
+    code = str(answer["error"].get("code"))
+    problem = f"the API says: {code}: {str(answer['error'].get('info'))[:200]}"
+    if code in _PASSING_CODES or code.startswith("internal_api_error"):
+        return problem
+    raise FetchError(page.url, problem)

@@ -1,0 +1,176 @@
+"""What texts have in common: those that are or nearly are each other, and n-grams found on the other side.
+
+Near-duplicates are candidate pairs of MinHash and locality-sensitive hashing (Broder 1997; Leskovec, Rajaraman and
+Ullman, Mining of Massive Datasets, 3.3 and 3.4), confirmed exactly. Of a text's sets of hash values, bands of r are
+compared; a pair of similarity s agrees in one of b bands with probability 1 - (1 - s^r)^b. Bands are chosen so that a pair just at the threshold is missed with probability 1e-6 at
+most, a more similar one with less. Every candidate is then compared exactly, so no pair is wrong, and the similarity
+is the exact one: hashing only decides which pairs are compared.
+
+A text that is labelled as member and as non-member is one of the two, and nothing says which. Whatever separates its
+two copies is no membership, so both are left out.
+
+Overlap of n-grams is after MIMIR (Duan et al. 2024), whose splits keep non-members of which at most 20% or 80% of the
+7- or 13-grams are found among the members. There the members are the whole training corpus; here they are those of the
+benchmark, which is less: a small overlap here does not say that the overlap with what the model has read is small.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from audit_pipeline.statistics.roc import Floats
+
+SHINGLE_WORDS = 5
+MOST_MISSED = 1e-6
+_PERMUTATIONS = 256
+_MOST_LONG = 33
+_SEED = 20240101
+
+Shingles = frozenset[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class NearPair:
+    """Two texts by their positions among those that were given, ``first`` < ``second``, and their similarity."""
+
+    first: int
+    second: int
+    similarity: float
+
+
+def find_near_pairs(
+    texts: Sequence[str], threshold: float, *, split: Callable[[str], list[str]] = str.split
+) -> list[NearPair]:
+    """Return the pairs of ``texts`` whose sets of 5-word sequences overlap by at least ``threshold``.
+
+    Similarity is Jaccard's, |A and B| / |A or B|, exact; case does not matter; a text shorter than a shingle is one
+    shingle. Pairs are in order of position. Raises ValueError for a threshold outside (0, 1].
+    """
+    return find_near_pairs_of_words([split(text.lower()) for text in texts], threshold)
+
+
+def find_near_pairs_of_words(texts: Sequence[Sequence[str]], threshold: float) -> list[NearPair]:
+    """As :func:`find_near_pairs`, of texts that are words already, case as given.
+
+    Shingles are kept of such texts only as are compared, so memory is that of the words and of 256 numbers per text.
+    """
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold must be in (0, 1], not {threshold}")
+    if len(texts) < 2:
+        return []
+    # Imported where pairs are looked for: it brings pieces of scipy that take a while.
+    from datasketch import MinHash, MinHashLSH  # noqa: PLC0415
+
+    @cache
+    def shingles_at(place: int) -> Shingles:
+        return shingles(texts[place])
+
+    number, length = choose_bands(threshold)
+    values = (["\x1f".join(sequence).encode() for sequence in shingles(words)] for words in texts)
+    index = MinHashLSH(num_perm=number * length, params=(number, length))
+    pairs = []
+    for second, sketch in enumerate(MinHash.generator(values, num_perm=number * length, seed=_SEED)):
+        for first in index.query(sketch):
+            shared = len(shingles_at(first) & shingles_at(second))
+            similarity = shared / (len(shingles_at(first)) + len(shingles_at(second)) - shared)
+            if similarity >= threshold:
+                pairs.append(NearPair(first, second, similarity))
+        index.insert(second, sketch, check_duplication=False)
+    return sorted(pairs, key=lambda pair: (pair.first, pair.second))
+
+
+def shingles(words: Sequence[str], size: int = SHINGLE_WORDS) -> Shingles:
+    """Return the set of ``size``-word sequences; all words together where there are fewer."""
+    return frozenset(tuple(words[start : start + size]) for start in range(max(1, len(words) - size + 1)))
+
+
+def choose_bands(threshold: float) -> tuple[int, int]:
+    """How many bands of how many hash values: the longest bands, within 256 hash values, of which there are enough for
+    a pair at the threshold to be missed with probability 1e-6 at most.
+
+    Longer bands make fewer candidates. For thresholds below 0.053 more than 256 hash values are taken.
+    """
+    if threshold >= 1:
+        return 2, 16  # equal sets agree everywhere; two bands are the library's least
+    enough = {
+        length: math.ceil(math.log(MOST_MISSED) / math.log1p(-(threshold**length))) for length in range(1, _MOST_LONG)
+    }
+    length = max((length for length, number in enough.items() if number * length <= _PERMUTATIONS), default=1)
+    return max(2, enough[length]), length
+
+
+MOST_COMPARED = 10_000
+"""Texts. Among more, only equal ones are looked for: near-duplicates of 10,000 take some ten seconds."""
+
+
+def find_texts_on_both_sides(
+    texts: Sequence[str],
+    digests: Sequence[str],
+    labels: Sequence[int | None],
+    threshold: float,
+    split: Callable[[str], list[str]] = str.split,
+) -> list[int]:
+    """Return the places of the texts that are on the other side, too, in order.
+
+    ``texts``, their ``digests`` and ``labels`` (1, 0, None unknown): [n] each. Two texts are one where they are equal
+    after levelling case and white space, where there is no text by digest; or where they are near-duplicates: Jaccard
+    similarity of 5-word sequences of at least ``threshold``, looked for among at most MOST_COMPARED texts.
+    """
+    level = list(map(normalise_text, texts))
+    keys = [text or digest for text, digest in zip(level, digests, strict=True)]
+    first_places: dict[str, int] = {}
+    contradicting: set[str] = set()
+    for place, (key, label) in enumerate(zip(keys, labels, strict=True)):
+        if key and label is not None and labels[first_places.setdefault(key, place)] != label:
+            contradicting.add(key)
+    # Of equal texts the first represents all: near-duplicates of one are near-duplicates of each.
+    chosen = [place for key, place in first_places.items() if key not in contradicting and level[place]]
+    compared = [level[place] for place in chosen] if len(chosen) <= MOST_COMPARED else []
+    for pair in find_near_pairs(compared, threshold, split=split):
+        first, second = chosen[pair.first], chosen[pair.second]
+        if labels[first] != labels[second]:
+            contradicting |= {level[first], level[second]}
+    return [place for place, key in enumerate(keys) if key in contradicting and labels[place] is not None]
+
+
+def normalise_text(text: str) -> str:
+    """A text without what a reader does not see: case, white space beyond a blank, characters of no width, the form of
+    a character that has several (NFKC)."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+        # A text has few distinct characters: each is looked up once.
+        for character in set(text):
+            if unicodedata.category(character) == "Cf":
+                text = text.replace(character, "")
+    return " ".join(text.casefold().split())
+
+
+SIZES = (7, 13)
+LIMITS = (0.2, 0.8)
+
+
+def compute_word_overlap(
+    texts: Sequence[Sequence[str]], others: Sequence[Sequence[str]], size: int
+) -> tuple[Floats, int]:
+    """Return what of ``texts`` is found in ``others``, both as words in lower case, by sequences of ``size`` words.
+
+    The share of each text's sequences that is found [n texts that have one], and how many texts are too short for one.
+    An n-gram that occurs twice in a text counts twice.
+    """
+    grams_of_others = {gram for words in others for gram in _list_ngrams(words, size)}
+    shares = []
+    for words in texts:
+        grams = _list_ngrams(words, size)
+        if grams:
+            shares.append(sum(gram in grams_of_others for gram in grams) / len(grams))
+    return np.asarray(shares, dtype=np.float64), len(texts) - len(shares)
+
+
+def _list_ngrams(words: Sequence[str], size: int) -> list[tuple[str, ...]]:
+    return [tuple(words[start : start + size]) for start in range(len(words) - size + 1)]

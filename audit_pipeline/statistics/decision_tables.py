@@ -1,0 +1,294 @@
+"""From scores and examples to the tables of what is decided: texts, groups, rates, and a check of the instrument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.splits.evaluation_texts import read_examples
+from audit_pipeline.statistics.claims import ClaimLevel
+from audit_pipeline.statistics.conformal import METHOD, GroupTests, ledger_q_values, q_values, run_group_tests
+from audit_pipeline.statistics.contamination_rate import (
+    CONTRADICTED,
+    compute_unit_rates,
+    measure_instrument,
+    select_assumption,
+)
+from audit_pipeline.statistics.direction import detect_score_direction
+from audit_pipeline.statistics.rates import Rate
+from audit_pipeline.statistics.sides import list_scored_settings
+from audit_pipeline.statistics.thresholds import (
+    ScoredTexts,
+    Threshold,
+    check_calibration,
+    choose_thresholds,
+    draw_keys,
+    estimate_achieved_rates,
+)
+from audit_pipeline.store.files import cast_to_columns, table_from_rows
+from audit_pipeline.tables import (
+    CALIBRATION_CHECKS,
+    CONTAMINATION_RATES,
+    DECISIONS,
+    GROUP_TESTS,
+    MEMBER,
+    NON_MEMBER,
+    SCORES,
+    Pair,
+)
+
+ALPHAS = (0.05, 0.01)
+RATE_ALPHA = 0.05
+"""The rates of units are those of the thresholds at this false-positive rate, and of the largest accuracy."""
+MIN_TEXTS_OF_A_GROUP = 2
+"""A rate of one text is its decision: groups of one text are left out of the table of rates."""
+
+_UNKNOWN = -1
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True, eq=False)
+class _Examples:
+    """The examples by group and id: [n] each array. Groups and collections are places in their lists of names."""
+
+    table: pa.Table
+    labels: npt.NDArray[np.int8]
+    calibration: npt.NDArray[np.bool_]
+    groups: npt.NDArray[np.intp]
+    group_names: list[str]
+    collections: npt.NDArray[np.intp]
+    collection_names: list[str]
+    keys: npt.NDArray[np.uint64]
+
+    @property
+    def audited(self) -> npt.NDArray[np.bool_]:
+        """The evaluated texts of unknown label, which are what is asked about; where none is unknown, all of them."""
+        unknown = ~self.calibration & (self.labels == _UNKNOWN)
+        return unknown if unknown.any() else ~self.calibration
+
+
+@dataclass(frozen=True, eq=False)
+class _Setting:
+    """One detector at its default setting: its calibration texts, the evaluated ones, of these the audited ones, and
+    the collections of the audited."""
+
+    detector: str
+    parameters: str
+    calibration: ScoredTexts
+    evaluated: ScoredTexts
+    audited: ScoredTexts
+    collections: npt.NDArray[np.intp]
+
+
+def compute_decision_tables(
+    scores: pa.Table,
+    examples: pa.Table,
+    pair: Pair,
+    run_id: str,
+    *,
+    claim_level: ClaimLevel,
+    seed: int = 0,
+    alphas: Sequence[float] = ALPHAS,
+) -> dict[str, pa.Table]:
+    """What the calibration split allows to decide about the evaluation split, for every detector's default setting.
+
+    The tables DECISIONS, GROUP_TESTS, CONTAMINATION_RATES and CALIBRATION_CHECKS of a ``pair``, by name.
+
+    ``scores`` and ``examples`` have the columns of SCORES and EXAMPLES; scores of other models and benchmarks, of other
+    settings, and without status ``ok`` are left aside. Decisions have a row for each detector, rule and alpha, also
+    where it is refused; their rates are those of the evaluation split. Every audited group is tested by every detector
+    that has calibration non-members: of the evaluation split those of unknown label, or all where none is unknown.
+    Rates are of each audited group of several texts, each collection and the benchmark. The calibration check reads the
+    non-members of both splits, where there are some to calibrate on.
+
+    Raises DataError for an example that occurs twice, or is scored twice by one setting, a score of an unknown example,
+    a status ``ok`` without a finite score, a label other than 0, 1 and null, or a group that is in both splits;
+    ConfigError for an alpha outside (0, 1).
+    """
+    read = _prepare_examples(examples, seed)
+    own = pc.and_(pc.equal(scores["model"], pair.model), pc.equal(scores["benchmark"], pair.benchmark))
+    of_pair: Row = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
+    decisions: list[Row] = []
+    tested: list[tuple[_Setting, GroupTests]] = []
+    rates: list[Row] = []
+    checks: list[Row] = []
+    for setting in _iterate_settings(scores.filter(own), read):
+        named = of_pair | {"detector": setting.detector, "parameters": setting.parameters}
+        chosen = choose_thresholds(setting.calibration, alphas)
+        decisions.extend(
+            named | {"is_default": True} | _build_decision_row(threshold, setting.evaluated) for threshold in chosen
+        )
+        if not len(setting.calibration.nonmembers):
+            continue
+        found = run_group_tests(setting.audited, setting.calibration)
+        if found.reason is None:
+            tested.append((setting, found))
+        claimed = named | {"is_default": True, "claim_level": claim_level}
+        at_rate_alpha = chosen if RATE_ALPHA in alphas else choose_thresholds(setting.calibration, (RATE_ALPHA,))
+        for threshold in at_rate_alpha:
+            if threshold.alpha in (None, RATE_ALPHA):
+                rates.extend(claimed | row for row in _iterate_rate_rows(threshold, setting, read, pair.benchmark))
+        nonmembers = _join_texts(setting.calibration.nonmembers, setting.evaluated.nonmembers)
+        checks.extend(named | vars(check) for check in check_calibration(nonmembers, seed=seed))
+    claim: Row = of_pair | {"is_default": True, "claim_level": claim_level}
+    return {
+        DECISIONS.name: table_from_rows(decisions, DECISIONS),
+        GROUP_TESTS.name: table_from_rows((claim | row for row in _iterate_test_rows(tested, read)), GROUP_TESTS),
+        CONTAMINATION_RATES.name: table_from_rows(rates, CONTAMINATION_RATES),
+        CALIBRATION_CHECKS.name: table_from_rows(checks, CALIBRATION_CHECKS),
+    }
+
+
+def _prepare_examples(examples: pa.Table, seed: int) -> _Examples:
+    table = read_examples(examples, ("example_id", "label", "split", "group", "collection")).combine_chunks()
+    labels = np.asarray(pc.fill_null(table["label"], _UNKNOWN).to_numpy(), dtype=np.int8)
+    if not np.isin(labels, (MEMBER, NON_MEMBER, _UNKNOWN)).all():
+        raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
+    calibration = np.asarray(pc.equal(table["split"], "calibration").to_numpy())
+    group_names, groups = _encode_column(table["group"])
+    collection_names, collections = _encode_column(table["collection"])
+    both = np.intersect1d(groups[calibration], groups[~calibration])
+    if len(both):
+        raise DataError(
+            f"group {group_names[both[0]]} is in the calibration and in the evaluation split: a group is never divided"
+        )
+    keys = draw_keys(table["group"].to_pylist(), table["example_id"].to_pylist(), seed)
+    return _Examples(table, labels, calibration, groups, group_names, collections, collection_names, keys)
+
+
+def _encode_column(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.intp]]:
+    names = sorted(pc.unique(column).to_pylist())
+    codes = pc.index_in(column, value_set=pa.array(names, pa.string()))
+    return names, np.asarray(codes.to_numpy(), dtype=np.intp)
+
+
+def _iterate_settings(scores: pa.Table, examples: _Examples) -> Iterator[_Setting]:
+    """Yield each detector's default setting, sorted by detector."""
+    scores = cast_to_columns(scores, SCORES)
+    place = pc.index_in(scores["example_id"], value_set=examples.table["example_id"])
+    if place.null_count:
+        raise DataError(f"{place.null_count} scores are of examples that are not in the benchmark: score it again")
+    scores = scores.append_column("place", place)
+    for (detector, parameters), is_default in list_scored_settings(scores).items():
+        if not is_default:
+            continue
+        is_setting = pc.and_(pc.equal(scores["detector"], detector), pc.equal(scores["parameters"], parameters))
+        rows = scores.filter(is_setting)
+        if pc.count_distinct(rows["place"]).as_py() != rows.num_rows:
+            raise DataError(f"{detector} {parameters} scores an example twice: hand over the scores of one run")
+        rows = rows.filter(pc.equal(rows["status"], "ok")).sort_by("place")
+        values = np.asarray(rows["score"].to_numpy(), dtype=np.float64)
+        if not np.isfinite(values).all():
+            raise DataError(f"{detector} has a score with status ok that is not a finite number: score it again")
+        places = np.asarray(rows["place"].to_numpy(), dtype=np.intp)
+        texts = ScoredTexts(values, examples.labels[places], examples.groups[places], examples.keys[places])
+        calibration = examples.calibration[places]
+        audited = examples.audited[places]
+        collections = examples.collections[places][audited]
+        yield _Setting(
+            detector, parameters, texts.take(calibration), texts.take(~calibration), texts.take(audited), collections
+        )
+
+
+def _join_texts(first: ScoredTexts, second: ScoredTexts) -> ScoredTexts:
+    pairs = (
+        (first.scores, second.scores),
+        (first.labels, second.labels),
+        (first.groups, second.groups),
+        (first.keys, second.keys),
+    )
+    return ScoredTexts(*(np.concatenate(pair) for pair in pairs))
+
+
+def _build_decision_row(threshold: Threshold, evaluated_texts: ScoredTexts) -> Row:
+    found = estimate_achieved_rates(threshold.threshold, evaluated_texts)
+    return {
+        "rule": threshold.rule,
+        "alpha": threshold.alpha,
+        "threshold": threshold.threshold,
+        "status": threshold.status,
+        "reason": threshold.reason,
+        "n_calibration_groups": threshold.n_groups,
+        "n_calibration_nonmembers": threshold.n_nonmembers,
+        "n_calibration_members": threshold.n_members,
+        "n_nonmembers": found.fpr.n,
+        "n_members": found.tpr.n,
+        **_build_rate_columns("fpr", found.fpr),
+        **_build_rate_columns("tpr", found.tpr),
+        "method": threshold.method if threshold.threshold is None else f"{threshold.method}; {found.method}",
+    }
+
+
+def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], examples: _Examples) -> Iterator[Row]:
+    """Yield the rows of all detectors: the ledger needs every p-value before any row can be written."""
+    ledger = ledger_q_values([found.p_value for _, found in setting_tests])
+    n_ledger = sum(len(found) for _, found in setting_tests)
+    for (setting, found), q_ledger in zip(setting_tests, ledger, strict=True):
+        # The label of each group (unknown where its texts differ) and the collection are those of its first text.
+        place = np.searchsorted(found.groups, setting.audited.groups)
+        first = np.searchsorted(place, np.arange(len(found)))
+        labels = setting.audited.labels[first]
+        differ = np.bincount(place, weights=setting.audited.labels != labels[place]) > 0
+        # Which way the scores run, by every text of which it is known whether it is a member.
+        known = _join_texts(setting.calibration, setting.evaluated)
+        same: Row = {
+            "detector": setting.detector,
+            "parameters": setting.parameters,
+            "n_tests": len(found),
+            "n_ledger": n_ledger,
+            "method": METHOD,
+            "direction": detect_score_direction(known.scores, known.labels, known.groups),
+        }
+        columns = {
+            "group": [examples.group_names[group] for group in found.groups],
+            "collection": [examples.collection_names[collection] for collection in setting.collections[first]],
+            "label": [None if label == _UNKNOWN else label for label in np.where(differ, _UNKNOWN, labels).tolist()],
+            "n_texts": found.n_texts,
+            "n_compared": found.n_compared,
+            "statistic": found.statistic,
+            "p_value": found.p_value,
+            "q_bh": q_values(found.p_value, "bh"),
+            "q_by": q_values(found.p_value, "by"),
+            "q_ledger": q_ledger,
+            "n_calibration_groups": found.n_calibration_groups,
+        }
+        yield from (same | row for row in pa.table(columns).to_pylist())
+
+
+def _iterate_rate_rows(threshold: Threshold, setting: _Setting, examples: _Examples, benchmark: str) -> Iterator[Row]:
+    found, audited = measure_instrument(threshold, setting.calibration), setting.audited
+    if found is None or not len(audited):
+        return
+    sizes = np.bincount(audited.groups, minlength=len(examples.group_names))
+    several = sizes[audited.groups] >= MIN_TEXTS_OF_A_GROUP
+    same: Row = {
+        "rule": threshold.rule,
+        "alpha": threshold.alpha,
+        "status": "ok" if found.reason is None else "refused",
+        "reason": found.reason,
+        **_build_rate_columns("fpr", found.fpr),
+        **_build_rate_columns("tpr", found.tpr),
+    }
+    for unit, names, texts, unit_of_text in (
+        ("group", examples.group_names, audited.take(several), audited.groups[several]),
+        ("collection", examples.collection_names, audited, setting.collections),
+        ("benchmark", [benchmark], audited, np.zeros(len(audited), dtype=np.intp)),
+    ):
+        rates = vars(compute_unit_rates(texts, unit_of_text, found))
+        # What there is not is NaN there, and null here.
+        columns = {name: pa.array(values, from_pandas=True) for name, values in rates.items()}
+        for row in pa.table(columns).to_pylist():
+            contradicted = row["corrected"] is not None and row["corrected_low"] is None
+            assumption = select_assumption(found, row["n_groups"]) + (CONTRADICTED if contradicted else "")
+            yield same | row | {"unit": unit, "name": names[row["name"]], "assumption": assumption}
+
+
+def _build_rate_columns(name: str, rate: Rate) -> Row:
+    return {name: rate.value, f"{name}_low": rate.low, f"{name}_high": rate.high}

@@ -1,0 +1,151 @@
+"""What can be concluded of documents before anything is run: by how many there are, and what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from audit_pipeline.splits.blind_controls import MIN_EXAMPLES
+from audit_pipeline.statistics.claims import MILD_BELOW, claim_level
+from audit_pipeline.statistics.conformal import count_held_out_needed
+from audit_pipeline.statistics.decision_tables import ALPHAS
+from audit_pipeline.statistics.thresholds import min_certified_groups, min_marginal_groups
+
+_P = max(ALPHAS)
+
+
+@dataclass(frozen=True)
+class PlannedComparison:
+    """How many groups (documents, or what a group column names) there are to audit, that the model cannot have read
+    (``held_out``), and that it is known to have read (``members``).
+
+    ``windows`` are the texts that the blind control would read; ``design``: how the held-out groups were chosen.
+    """
+
+    audited: int
+    held_out: int
+    members: int
+    windows: int
+    design: str
+
+
+@dataclass(frozen=True)
+class PassageSearch:
+    """How many documents are to be searched for passages that the model gives word for word, and how many of them are
+    ``too_short``: of fewer than ``tokens`` tokens. ``problem``: why none can be searched, whatever its length."""
+
+    documents: int
+    too_short: int
+    tokens: int
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class PossibleConclusions:
+    """Sentences: what can be concluded, and what would make it stronger."""
+
+    conclusions: tuple[str, ...]
+    stronger: tuple[str, ...]
+
+
+def list_possible_conclusions(comparison: PlannedComparison, search: PassageSearch) -> PossibleConclusions:
+    """Return what ``comparison`` and ``search`` allow, from what needs least to what needs most."""
+    longer = []
+    if search.problem is None and search.too_short:
+        longer.append(
+            f"Give longer documents: from {search.tokens} tokens on (about {search.tokens * 3 // 4} English words) "
+            "they can be searched for passages. Rows that are parts of one text can stand in one file."
+        )
+    return PossibleConclusions(
+        (*_state_passage_conclusions(search), *_state_score_conclusions(comparison)),
+        (*longer, *_suggest_stronger_design(comparison)),
+    )
+
+
+def _state_passage_conclusions(search: PassageSearch) -> Iterator[str]:
+    if search.problem is not None:
+        yield f"Nothing about passages that the model gives word for word: {search.problem}."
+        return
+    if search.too_short < search.documents:
+        of_these = f", of {search.documents - search.too_short:,} of the documents" if search.too_short else ""
+        yield (
+            f"Which passages the model gives word for word{of_these}. This is seen directly, and needs no other "
+            "documents."
+        )
+    if search.too_short:
+        verb = "is" if search.too_short == 1 else "are"
+        yield (
+            f"{search.too_short:,} of {search.documents:,} documents {verb} too short for extraction (fewer than "
+            f"{search.tokens} tokens): nothing can be concluded about passages there."
+        )
+
+
+def _state_score_conclusions(comparison: PlannedComparison) -> Iterator[str]:
+    if not comparison.held_out:
+        yield "Nothing else about a document: without held-out documents its scores have nothing to be compared with."
+        return
+    smallest = 1 / (comparison.held_out + 1)
+    yield (
+        f"A p-value for each document, against {comparison.held_out} held-out one(s): it cannot be smaller than "
+        f"{smallest:.2g}."
+    )
+    yield "How well each detector tells the audited texts from the held-out ones (AUROC, with its interval)."
+    certified = [alpha for alpha in ALPHAS if comparison.held_out >= min_certified_groups(alpha)]
+    if certified:
+        yield (
+            f"Which share of each document is flagged, at a false-positive rate that is certified to be at most "
+            f"{min(certified):.0%}."
+        )
+    if comparison.members:
+        yield (
+            "How well each detector tells the known members from the held-out texts, and shares that are corrected for "
+            "what it misses."
+        )
+    level = claim_level(comparison.design, "mild shift")
+    if level == "screening only":
+        yield (
+            f"The claim level is '{level}': the held-out documents may differ from the audited ones by their date or "
+            "kind, and a detector may see that difference."
+        )
+    else:
+        yield (
+            f"The claim level can reach '{level}', since chance chose the held-out documents, if their words alone do "
+            f"not tell them apart (blind control below {MILD_BELOW:g})."
+        )
+
+
+def _suggest_stronger_design(comparison: PlannedComparison) -> Iterator[str]:
+    if not comparison.held_out:
+        yield (
+            "Name documents that the model cannot have read, of the same kind (newer than the model, or never "
+            f"published), with --held-out: from {min_marginal_groups(_P)} of them on p-values can be as small "
+            f"as {_P:g}, "
+            f"and from {min_certified_groups(_P)} on flagged shares have a certified false-positive rate of {_P:.0%}."
+        )
+        return
+    if comparison.held_out < min_marginal_groups(_P):
+        yield f"With {min_marginal_groups(_P)} held-out documents, p-values can be as small as {_P:g}."
+    if (unreachable := [alpha for alpha in ALPHAS if comparison.held_out < min_certified_groups(alpha)]) != []:
+        alpha = max(unreachable)
+        yield (
+            f"With {min_certified_groups(alpha)} held-out documents, flagged shares have a certified "
+            "false-positive rate of "
+            f"{alpha:.0%}."
+        )
+    if comparison.held_out < (alone := count_held_out_needed(comparison.audited, 1, _P)):
+        yield (
+            f"To single out one document among {comparison.audited} (q-value of {_P:g}), {alone:,} held-out ones are "
+            "needed; where several stand out, fewer suffice."
+        )
+    if comparison.windows < MIN_EXAMPLES:
+        yield (
+            f"There are {comparison.windows} texts to compare; the blind control, which tells whether the words alone "
+            f"separate the two sides, needs {MIN_EXAMPLES}: add documents, or longer ones."
+        )
+    if not comparison.members:
+        yield "Name documents that the model is known to have read, with --members: flagged shares can be corrected."
+    if claim_level(comparison.design, "mild shift") == "screening only":
+        yield (
+            "If chance alone decided which documents were held out of the very same collection, say so with "
+            "--exchangeable: only then is more than screening possible."
+        )

@@ -1,0 +1,151 @@
+"""The two sides that are compared: which examples they are, and the scores of a detector beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.splits.evaluation_texts import LabelledExamples, select_labelled_examples
+from audit_pipeline.statistics.roc import Bools, Floats, RocPoints, explain_undefined, roc_points
+from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, Pair
+
+IN_WORDS = "audited texts (membership unknown) are compared with held-out texts, the non-members"
+
+
+def is_against_held_out(method: str | None) -> bool:
+    """Return whether a metric's ``method`` says that it compares audited with held-out texts."""
+    return (method or "").startswith(IN_WORDS)
+
+
+def relabel_for_comparison(examples: pa.Table) -> pa.Table:
+    """Return the examples (schema EXAMPLES), with their own labels or those of :func:`relabel_against_held_out`."""
+    compared = relabel_against_held_out(examples)
+    return examples if compared is None else compared
+
+
+def relabel_against_held_out(examples: pa.Table) -> pa.Table | None:
+    """The examples (schema EXAMPLES) as audited against held-out: what is audited has label 1, what is held out 0.
+
+    All of them are in the evaluation split then. The AUROC is how well the two are told apart: .5 where the audited
+    texts were read no more than the held-out ones, but for chance. None where some text to evaluate is labelled, or
+    nothing is held out: there is nothing to rewrite.
+    """
+    evaluated = pc.equal(examples["split"], "evaluation")
+    held_out = pc.fill_null(
+        pc.and_(pc.equal(examples["split"], "calibration"), pc.equal(examples["label"], NON_MEMBER)), False
+    )
+    labelled = pc.any(pc.and_(evaluated, pc.is_valid(examples["label"]))).as_py()
+    if labelled or not pc.any(held_out).as_py() or not pc.any(evaluated).as_py():
+        return None
+    sides = [
+        examples.filter(chosen)
+        .set_column(EXAMPLES.names.index("label"), EXAMPLES.field("label"), pa.repeat(pa.scalar(label, pa.int8()), n))
+        .set_column(EXAMPLES.names.index("split"), EXAMPLES.field("split"), pa.repeat("evaluation", n))
+        for chosen, label in ((evaluated, MEMBER), (held_out, NON_MEMBER))
+        for n in [pc.sum(chosen).as_py()]
+    ]
+    return pa.concat_tables(sides)
+
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreColumn:
+    """One detector's scores at one setting, of those n labelled examples that have one: [n] each array.
+
+    ``scored`` says which of all labelled examples these are, and ``n_not_scored`` counts the others; ``is_default``:
+    the headline setting.
+    """
+
+    detector: str
+    parameters: str
+    scores: Floats
+    labels: npt.NDArray[np.int8]
+    groups: list[str]
+    scored: Bools
+    n_not_scored: int
+    is_default: bool
+
+    @property
+    def key(self) -> Key:
+        return self.detector, self.parameters
+
+    @property
+    def members(self) -> Floats:
+        """The members' scores, for histograms."""
+        return np.asarray(self.scores[self.labels == MEMBER])
+
+    @property
+    def nonmembers(self) -> Floats:
+        """The non-members' scores, for histograms."""
+        return np.asarray(self.scores[self.labels == NON_MEMBER])
+
+    def roc(self) -> RocPoints | None:
+        """Return the ROC curve, for plots; None where there is one class only."""
+        return None if explain_undefined(self.labels) else roc_points(self.scores, self.labels)
+
+
+def build_score_columns(scores: pa.Table, examples: pa.Table, pair: Pair) -> list[ScoreColumn]:
+    """The scores of a ``pair`` by detector and parameters, with their examples' labels; those of others are left aside.
+
+    Sorted by detector and parameters. Raises DataError for an example or setting that is scored twice, a score of an
+    example that is not in ``examples``, a status ``ok`` without a finite score, and as :func:`select_labelled_examples`
+    and :func:`list_scored_settings` do.
+    """
+    labelled = select_labelled_examples(examples)
+    own = scores.filter(pc.and_(pc.equal(scores["model"], pair.model), pc.equal(scores["benchmark"], pair.benchmark)))
+    unknown = pc.sum(pc.invert(pc.is_in(own["example_id"], value_set=examples["example_id"]))).as_py()
+    if unknown:
+        raise DataError(f"{unknown} scores are of examples that are not in benchmark {pair.benchmark}: score it again")
+    place = pc.index_in(own["example_id"], value_set=pa.array(labelled.example_ids, pa.string()))
+    own = own.append_column("place", place)
+    ok = pc.equal(own["status"], "ok")
+    if pc.any(pc.and_(ok, pc.invert(pc.fill_null(pc.is_finite(own["score"]), False)))).as_py():
+        what = f"a score of benchmark {pair.benchmark}"
+        raise DataError(f"{what} has status ok and is not a finite number: score it again")
+    columns = []
+    for (detector, parameters), is_default in list_scored_settings(own).items():
+        rows = own.filter(pc.and_(pc.equal(own["detector"], detector), pc.equal(own["parameters"], parameters)))
+        if pc.count_distinct(rows["example_id"]).as_py() != rows.num_rows:
+            raise DataError(f"{detector} {parameters} scores an example twice: hand over the scores of one run")
+        rows = rows.filter(pc.and_(pc.equal(rows["status"], "ok"), pc.is_valid(rows["place"])))
+        places = np.asarray(rows["place"].to_numpy(), dtype=np.intp)
+        values = np.full(len(labelled), np.nan)
+        values[places] = rows["score"].to_numpy()
+        scored = np.zeros(len(labelled), dtype=np.bool_)
+        scored[places] = True
+        columns.append(
+            build_score_column(detector, parameters, values[scored], scored, labelled, is_default=is_default)
+        )
+    return columns
+
+
+def build_score_column(
+    detector: str, parameters: str, scores: Floats, scored_mask: Bools, examples: LabelledExamples, *, is_default: bool
+) -> ScoreColumn:
+    """Return the column of the ``scores`` [n] of those ``examples`` whose value in ``scored_mask`` is true."""
+    groups = [group for group, is_scored in zip(examples.groups, scored_mask, strict=True) if is_scored]
+    not_scored = len(examples) - int(scored_mask.sum())
+    return ScoreColumn(
+        detector, parameters, scores, examples.labels[scored_mask], groups, scored_mask, not_scored, is_default
+    )
+
+
+def list_scored_settings(scores: pa.Table) -> dict[Key, bool]:
+    """Return by detector and parameters, sorted: whether these are the detector's default (``scores``: schema SCORES).
+
+    Raises DataError where a row does not say so.
+    """
+    if scores["is_default"].null_count:
+        raise DataError("the scores do not say which setting is the detector's default: score the benchmark again")
+    found = scores.group_by(["detector", "parameters"]).aggregate([("is_default", "any")])
+    columns = (found[name].to_pylist() for name in ("detector", "parameters", "is_default_any"))
+    return {
+        (detector, parameters): is_default for detector, parameters, is_default in sorted(zip(*columns, strict=True))
+    }

@@ -1,0 +1,70 @@
+"""The scores of the detectors, and the texts with the highest."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pyarrow as pa
+
+from audit_pipeline.tables.common import BENCHMARK, DETECTOR, MODEL, PARAMETERS, RUN_ID, build_run_table
+from audit_pipeline.tables.table import (
+    Column,
+    Table,
+    boolean,
+    choice,
+    count,
+    double,
+    int32,
+    list_type_of,
+    string,
+    strings,
+)
+
+ScoreStatus = Literal["ok", "not_applicable", "failed"]
+
+RANKED_AMONG_ALL = "combined"
+"""The detector whose score is made of ranks among all texts of the benchmark: no two texts' are independent."""
+
+SCORES = Table(
+    "scores",
+    "every score of every run",
+    order="as read",
+    current="the scores",
+    key=("run_id", "benchmark", "model", "detector", "parameters", "example_id"),
+    per="pair",
+    kept="runs",
+    made_from=("examples", "token_statistics", "token_frequencies"),
+    columns=(
+        string("example_id", "the scored example"),
+        MODEL.with_changes("the model's name in config/models.yaml, hub id or path"),
+        BENCHMARK,
+        DETECTOR,
+        PARAMETERS,
+        boolean(
+            "is_default", "whether these are the detector's default parameters, with what the benchmark fixes in them"
+        ),
+        double("score", "higher means more likely a member; null unless status is ok", null=True),
+        choice("status", ("ok", "not_applicable", "failed")),
+        string("reason", "why there is no score; null where there is one", null=True),
+        RUN_ID,
+    ),
+)
+
+HIGHLIGHTS = build_run_table(
+    "highlights",
+    "the texts with the highest scores, token by token",
+    current="the most suspicious texts",
+    key=("detector", "parameters", "example_id"),
+    made_from=("examples", "token_statistics", "scores"),
+    columns=(
+        SCORES.column("example_id"),
+        DETECTOR,
+        PARAMETERS,
+        int32("place", "1: the highest score of the evaluated texts", ge=1),
+        double("score", "the text's score"),
+        strings("pieces", "at most 50 words of the text, in the model's tokens", quotes_text=True),
+        Column("token_scores", list_type_of(pa.float64()), "the score of each of those tokens"),
+        Column("counted", list_type_of(pa.bool_()), "whether the token is among the lowest k% that the score averages"),
+        count("n_tokens", "scored tokens of the whole text"),
+    ),
+)

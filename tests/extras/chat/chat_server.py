@@ -1,0 +1,159 @@
+"""A server on the loopback interface that answers in words, in four dialects, as a test tells it to.
+
+    with ChatServer(lambda prompt: "what it answers") as server:       # or ("", "content_filter"), with the reason
+        server.faults = [fault(429, retry_after=1), quoting(401)]      # for the requests to come, one each
+        server.pause = 0.1                                             # seconds that every answer takes
+        entry = server.entry("anthropic", concurrency=2)               # a ChatModel for it
+        assert [request.prompt for request in server.asked] == [...]
+
+``answer`` gets the user's words; a system prompt is in ``asked``. A completions request gets all that was sent. Tokens
+are counted in words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from bad_server import Answer, BadServer, Request, fault
+
+from audit_pipeline.extras.chat.config import ChatModel
+
+__all__ = ["DIALECTS", "Asked", "ChatServer", "Dialect", "build_reply", "fault", "quoting"]
+
+Dialect = Literal["chat", "completions", "anthropic", "google"]
+DIALECTS: tuple[Dialect, ...] = ("chat", "completions", "anthropic", "google")
+Fault = Answer | Callable[[Request], Answer]
+_PROVIDERS = {"chat": "openai", "completions": "openai", "anthropic": "anthropic", "google": "gemini"}
+NAME = "made-1-2026"
+"""What the server calls its model."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as the server understood it; ``at`` in seconds of time.monotonic."""
+
+    dialect: Dialect
+    prompt: str
+    system: str | None
+    temperature: float | None
+    max_tokens: int | None
+    seed: int | None
+    key: str | None
+    at: float
+
+
+def quoting(status: int) -> Callable[[Request], Answer]:
+    """A refusal that quotes the key and the prompt."""
+
+    def refuse(request: Request) -> Answer:
+        asked = _understand(request)
+        words = f"no: {asked.key} must not ask ({asked.prompt})"
+        return _json({"error": {"message": words, "type": "invalid_request_error"}}, status)
+
+    return refuse
+
+
+class ChatServer(BadServer):
+    """The server, on a free port of 127.0.0.1; a context manager. Safe to be asked by many at a time.
+
+    Requests that meet a fault are among its ``requests``, too.
+    """
+
+    def __init__(self, answer: Callable[[str], str | tuple[str, str]] = lambda prompt: "made words") -> None:
+        self.answer = answer
+        self.faults: list[Fault] = []
+        self.pause = 0.0
+        super().__init__(otherwise=self._reply)
+
+    @property
+    def asked(self) -> list[Asked]:
+        """The requests, understood."""
+        return [_understand(request) for request in self.requests if request.body]  # killed: none came
+
+    def entry(self, dialect: Dialect = "chat", name: str = "made", **fields: Any) -> ChatModel:
+        """An entry for this server; without a key unless ``key_env`` is given."""
+        url = self.url if dialect in ("anthropic", "google") else f"{self.url}/v1"
+        interface = "completions" if dialect == "completions" else "chat"
+        return ChatModel(
+            **{"name": name, "model": f"{_PROVIDERS[dialect]}/made-1", "url": url, "interface": interface, **fields}
+        )
+
+    def _reply(self, request: Request) -> Answer:
+        asked = _understand(request)
+        if self.faults:
+            next_fault = self.faults.pop(0)
+            return next_fault if isinstance(next_fault, Answer) else next_fault(request)
+        given = self.answer(asked.prompt)
+        text, reason = given if isinstance(given, tuple) else (given, None)
+        number = len(self.requests)
+        counts = len((asked.system or "").split()) + len(asked.prompt.split()), len(text.split())
+        reply = _json(build_reply(asked.dialect, text, reason, counts))
+        return replace(reply, pause=self.pause, headers={"x-request-id": f"request-{number}"})
+
+
+def _understand(request: Request) -> Asked:
+    path, body = urlsplit(request.path).path, json.loads(request.body)
+    key = request.header("authorization") or request.header("x-api-key") or request.header("x-goog-api-key")
+    key = None if key is None else key.removeprefix("Bearer ")
+    if path.endswith(":generateContent"):
+        settings = body["generationConfig"]
+        system = body.get("systemInstruction")
+        return Asked(
+            "google",
+            body["contents"][-1]["parts"][0]["text"],
+            None if system is None else system["parts"][0]["text"],
+            settings.get("temperature"),
+            settings["maxOutputTokens"],
+            settings.get("seed"),
+            key,
+            request.at,
+        )
+    settings = body.get("temperature"), body.get("max_tokens", body.get("max_completion_tokens")), body.get("seed")
+    if path.endswith("/chat/completions"):
+        words = {message["role"]: message["content"] for message in body["messages"]}
+        return Asked("chat", words["user"], words.get("system"), *settings, key, request.at)
+    if path.endswith("/completions"):
+        return Asked("completions", body["prompt"], None, *settings, key, request.at)
+    assert path == "/v1/messages"
+    assert request.header("anthropic-version")
+    return Asked("anthropic", body["messages"][-1]["content"], body.get("system"), *settings, key, request.at)
+
+
+def build_reply(
+    dialect: Dialect,
+    text: str,
+    reason: object = None,
+    counts: tuple[object, object] = (5, 3),
+    *,
+    model: object = NAME,
+    number: object = "made",
+) -> dict[str, Any]:
+    """An answer as an interface writes it; counts that are ... are left out."""
+    names = {
+        "google": ("promptTokenCount", "candidatesTokenCount"),
+        "anthropic": ("input_tokens", "output_tokens"),
+    }.get(dialect, ("prompt_tokens", "completion_tokens"))
+    usage = {name: count for name, count in zip(names, counts, strict=True) if count is not ...}
+    match dialect:
+        case "google":
+            candidate = {"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": reason or "STOP"}
+            return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": model, "responseId": number}
+        case "anthropic":
+            content = [{"type": "text", "text": text}]
+            return {
+                **{"id": number, "type": "message", "role": "assistant", "model": model, "content": content},
+                **{"stop_reason": reason or "end_turn", "usage": usage},
+            }
+        case _:
+            # A chat has a message and completions a text: each is read at its own place.
+            said = {"message": {"role": "assistant", "content": text}} if dialect == "chat" else {"text": text}
+            choice = {"index": 0, **said, "finish_reason": reason or "stop"}
+            return {"id": number, "model": model, "choices": [choice], "usage": usage}
+
+
+def _json(value: dict[str, Any], status: int = 200) -> Answer:
+    return Answer(json.dumps(value).encode(), media_type="application/json", status=status)

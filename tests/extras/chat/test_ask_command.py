@@ -1,0 +1,217 @@
+"""The command ask, from files to the report, its asset, and the weekly audit that asks only what an entry says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from chat_server import ChatServer
+from made_workspace import (
+    Workspace,
+    made_documents,
+    make_workspace,
+    partitions_of_controls,
+    quick_folder,
+    temporal,
+)
+
+from audit_pipeline.definitions import defs
+from audit_pipeline.extras.chat.ladder import WINDOW
+from audit_pipeline.pipeline.dagster import weekly
+from audit_pipeline.pipeline.dagster.instance import open_instance
+from audit_pipeline.pipeline.dagster.partitions import register
+from audit_pipeline.pipeline.stages.registry import get_stage
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.warehouse.query import query_warehouse
+
+pytestmark = [pytest.mark.usefixtures("one_thread")]
+Servers = Callable[..., ChatServer]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    with quick_folder(tmp_path) as folder:
+        made = make_workspace(folder / "made", monkeypatch)
+        made.write_benchmarks()
+        yield made
+
+
+def text_of(name: str, words: int = 2 * WINDOW) -> str:
+    return " ".join(f"{name}{number}" for number in range(words))
+
+
+def write_files(workspace: Workspace) -> tuple[Path, Path]:
+    folders = workspace.root / "books", workspace.root / "new"
+    for folder, names in zip(folders, (("known", "other"), ("one", "two", "three")), strict=True):
+        folder.mkdir()
+        for name in names:
+            (folder / f"{name}.txt").write_text(text_of(name))
+    (folders[0] / "short.txt").write_text("Only a few words.")
+    (folders[0] / "zz-again.txt").write_text(text_of("other"))
+    return folders
+
+
+def go_on(prompt: str) -> str:
+    words = text_of("known").split()
+    places = [words.index(word) for word in prompt.split() if word in words]
+    return " ".join(words[places[-1] + 1 :][:60]) if places else "<b>I would say</b> once upon a time."
+
+
+def write_entry(workspace: Workspace, server: ChatServer, **fields: Any) -> None:
+    entry = {"model": "openai/made-1", "url": f"{server.url}/v1", "price_in": 1.0, "price_out": 2.0}
+    workspace.write_config("chat_models", {"chat_models": {"talker": {**entry, **fields}}})
+
+
+def rows(paths: DataPaths, sql: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = query_warehouse(paths.warehouse, sql).to_pylist()
+    return found
+
+
+def test_from_files_to_the_report(workspace: Workspace, chat_server: Servers) -> None:
+    server = chat_server(go_on)
+    write_entry(workspace, server)
+    books, new = write_files(workspace)
+    options = ["--model", "talker", "--texts", books, "--held-out", new, "--draws", "0", "--json"]
+    dry = json.loads(workspace.run("ask", *options, "--dry-run").stdout)
+    assert (dry["requests"], dry["sent_to"]) == (5 * 2 * 4, f"127.0.0.1:{server.url.rpartition(':')[2]}")
+    assert dry["cost"] > 0
+    assert server.requests == []
+    assert not workspace.paths.table("chat_answers").exists()
+
+    limited = workspace.run("ask", *options, "--max-requests", "10")
+    assert limited.exit_code == 2
+    assert "the limit of requests is reached: 10 of 10" in limited.stderr
+    assert workspace.paths.report.exists(), "what came is shown all the same"
+    shown = workspace.run("ask", *options)
+    assert shown.exit_code == 0, shown.output
+    told = json.loads(shown.stdout)
+    assert (told["used"]["requests"], told["answered"]) == (30, 10)
+    assert {row["title"]: row["claim"] for row in told["documents"]} == {
+        "known": "reproduced",
+        **dict.fromkeys(("other", "one", "two", "three"), "not reproduced"),
+    }
+    assert told["conclusions"]["talker"]["outcome"] == "asked_reproduced"
+    assert len(server.requests) == 40
+    [finding] = rows(workspace.paths, "FROM current_chat_documents WHERE is_headline AND title = 'known'")
+    assert (finding["benchmark"], finding["p_value"], finding["n_held_out"]) == ("asked", 0.25, 3)
+    assert rows(workspace.paths, "SELECT count(DISTINCT run_id) AS runs, count(*) AS n FROM chat_answers") == [
+        {"runs": 2, "n": 40}
+    ]
+    assert rows(workspace.paths, "FROM lineage_gaps") == []
+    pages = "".join(page.read_text() for page in workspace.paths.reports.rglob("*.html"))
+    assert re.search(r"known\d+ known\d+ known\d+", re.sub(r"<[^>]+>", "", pages))
+    assert "<b>I would say</b>" not in pages
+
+
+def test_without_text_no_page_and_no_table_has_any(workspace: Workspace, chat_server: Servers) -> None:
+    write_entry(workspace, chat_server(go_on))
+    books, _ = write_files(workspace)
+    shown = workspace.run("ask", "--model", "talker", "--texts", books, "--draws", "0", "--no-text")
+    assert shown.exit_code == 0, shown.output
+    assert "not calibrated" in shown.stdout
+    assert rows(workspace.paths, "SELECT DISTINCT prompt, output FROM chat_answers") == [
+        {"prompt": None, "output": None}
+    ]
+    pages = "".join(page.read_text() for page in workspace.paths.reports.rglob("*.html"))
+    assert not re.search(r"known\d+", pages)
+
+
+def test_outputs_that_were_handed_over_and_why_numbers_are_missing(workspace: Workspace) -> None:
+    books, _ = write_files(workspace)
+    (books / "other.txt").write_text(text_of("other"))
+    (books / "silent.txt").write_text(text_of("silent"))
+    log = workspace.root / "log.jsonl"
+    outputs = [
+        {"document": "known.txt", "prompt": "Say it", "output": text_of("known")},
+        {"document": "other.txt", "passage": " ".join(text_of("other").split()[:60]), "output": "Nothing of it"},
+        {"document": "silent.txt", "prompt": "Say it", "output": ""},
+    ]
+    lines = [json.dumps({**row, "model": "theirs"}) for row in outputs]
+    log.write_text("\n".join([*lines, "{broken"]))
+    shown = workspace.run("ask", "--model", "unnamed", "--texts", books, "--outputs", log)
+    assert shown.exit_code == 0, shown.output
+    assert "log.jsonl" in shown.stderr
+    claims = rows(workspace.paths, "SELECT model, claim FROM current_chat_documents ORDER BY document_id")
+    assert claims[0] == {"model": "theirs", "claim": "reproduced"}
+    reasons = [line for line in shown.stdout.splitlines() if line.startswith("No ") and " of 3 documents: " in line]
+    assert [re.sub(r"( \(|:).*", "", line.partition(" of 3 documents: ")[2]) for line in reasons] == [
+        "the prompts are not known",
+        "no answer could be measured",
+        "no answer names the text of its passage exactly as the document has it",
+        "no held-out document has a score to compare it with",
+    ]
+    assert all(" of 1 of 3 documents" in line for line in reasons)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "nobody", "--texts", "{books}"], "no chat model 'nobody' in config/chat_models.yaml"),
+        (["--model", "talker"], "say which documents: --texts FILES or --benchmark NAME"),
+        (["--model", "talker", "--texts", "{books}", "--rungs", "ladder"], "there is no rung 'ladder'"),
+        (
+            ["--model", "talker", "--texts", "{books}", "--rungs", "title"],
+            "'instruction' is to answer and is not asked",
+        ),
+        (
+            ["--model", "talker", "--texts", "{books}", "--outputs", "x.jsonl", "--dry-run"],
+            "with --outputs nothing is asked",
+        ),
+        (["--model", "talker", "--texts", "{books}", "--name", "a|b"], "cannot name a benchmark"),
+        (["--model", "talker", "--texts", "{books}/short.txt"], "no audited document has 90 words"),
+        (["--model", "talker", "--benchmark", "none"], "none"),
+    ],
+)
+def test_what_cannot_be_asked(workspace: Workspace, chat_server: Servers, arguments: list[str], words: str) -> None:
+    server = chat_server(go_on)
+    write_entry(workspace, server)
+    books, _ = write_files(workspace)
+    shown = workspace.run("ask", *(one.format(books=books) for one in arguments))
+    assert shown.exit_code == 2
+    assert words in shown.stderr
+    assert server.requests == []
+
+
+@pytest.fixture
+def benchmark(workspace: Workspace) -> Workspace:
+    workspace.write_benchmarks(made=temporal([WINDOW], windows_per_document=1))
+    workspace.fetch(*made_documents(2, 2 * WINDOW))
+    workspace.build(f"made_{WINDOW}")
+    return workspace
+
+
+def test_the_asset_and_the_weekly_audit(benchmark: Workspace, chat_server: Servers) -> None:
+    server, name = chat_server(go_on), f"made_{WINDOW}"
+    write_entry(benchmark, server, max_requests=1000)
+    with partitions_of_controls(), open_instance(benchmark.paths) as instance:
+        register(instance, benchmarks=[name])
+        job = defs().resolve_job_def("ask")
+        config = {"ops": {"chat_answers": {"config": {"draws": 0, "passages": 1}}}}
+        result = job.execute_in_process(instance=instance, partition_key=f"{name}|talker", run_config=config)
+        assert result.success
+        asked = len(server.requests)
+        assert asked > 0
+        checks = {check.check_name: check.passed for check in result.get_asset_check_evaluations()}
+        assert checks == {"every_request_measured": True, "every_pair_ran": True}
+        _week(benchmark, instance)
+        assert len(server.requests) == asked, "no entry says that it is asked every week"
+        write_entry(benchmark, server, max_requests=1000, weekly=[name, "unknown"])
+        problems = _week(benchmark, instance).problems
+        assert len(server.requests) > asked
+        assert [one for one in problems if "talker" in one] == [
+            "chat_answers of unknown|talker could not be made: weekly names unknown, which is no benchmark of the "
+            "weekly audit"
+        ]
+        again = len(server.requests)
+        assert get_stage("chat_answers").job not in _week(benchmark, instance).made
+        assert len(server.requests) == again
+
+
+def _week(workspace: Workspace, instance: dg.DagsterInstance) -> weekly.WeeklySummary:
+    jobs = defs().resolve_job_def
+    return weekly.run_week(jobs, instance, workspace.paths, weekly.utc_today(), print, {})

@@ -1,0 +1,54 @@
+"""The journal of a run: what was appended comes back, less a line that is torn."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.extras.chat.journal import AskJournal
+
+AT = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
+
+
+def row(number: int, asked_at: datetime | None = AT) -> dict[str, Any]:
+    return {"number": number, "output": "two\nlines \u2028 and “more” \r", "asked_at": asked_at, "edits": None}
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> AskJournal:
+    return AskJournal(tmp_path / "answers.jsonl")
+
+
+def test_rows_come_back_as_they_were_with_their_moments(journal: AskJournal) -> None:
+    assert journal.read() == []
+    journal.append(row(0))
+    journal.append(row(1, None))
+    assert journal.read() == [row(0), row(1, None)]
+    assert journal.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_torn_last_line_is_dropped_and_the_next_row_stands_on_a_line_of_its_own(journal: AskJournal) -> None:
+    journal.append(row(0))
+    whole = journal.path.stat().st_size
+    journal.append(row(1))
+    for size in range(journal.path.stat().st_size - 1, whole, -1):
+        os.truncate(journal.path, size)
+        assert journal.read() == [row(0)]
+    with journal.hold():
+        journal.append(row(2))
+    assert journal.read() == [row(0), row(2)]
+
+
+@pytest.mark.parametrize("damaged", [b"nonsense", b"[]", b'{"number": 1}', b'{"asked_at": "then"}'])
+def test_a_damaged_line_is_told_by_file_and_number(damaged: bytes, journal: AskJournal) -> None:
+    journal.append(row(0))
+    with journal.path.open("ab") as file:
+        file.write(damaged + b"\n")
+    journal.append(row(2))
+    with pytest.raises(DataError, match=r"answers\.jsonl, line 2: cannot be read"):
+        journal.read()

@@ -1,0 +1,111 @@
+"""controls.yaml and studies.yaml: what may stand in them, and errors that name file, entry and key."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from audit_pipeline.errors import ConfigError
+from audit_pipeline.extras.controls.config import load_controls, load_studies
+from audit_pipeline.pipeline.whole_configuration import load_configuration
+
+CONTROL = """
+controls:
+  check:
+    description: made up
+    sources: [sotu]
+    members: 10
+    held_out: 10
+    seed: 1
+"""
+STUDY = """
+studies:
+  rates:
+    description: made up
+    control: check
+    vary: {learning_rate: [0.001, 0.01], hidden_size: [64, 128]}
+    seeds: 2
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "controls.yaml").write_text(CONTROL)
+    (tmp_path / "studies.yaml").write_text(STUDY)
+    return tmp_path
+
+
+def test_the_shipped_files_are_read() -> None:
+    shipped = Path(__file__).parents[3] / "config"
+    controls = load_controls(shipped)
+    assert next(iter(controls)) == "instrument_check"
+    assert all(study.control in controls for study in load_studies(shipped).values())
+
+
+def test_a_control_that_was_trained_by_an_earlier_version_stays_current(folder: Path) -> None:
+    control = load_controls(folder)["check"].changed(occurrences=8)
+    assert control.settings_digest == "8d1e36ca2bc878617278938702680f9c0950c8f0481748304ec75b4312e7b09b"
+
+
+def test_members_may_be_trained_on_by_several_numbers(folder: Path) -> None:
+    (folder / "controls.yaml").write_text(CONTROL.replace("seed: 1", "seed: 1\n    occurrences: [1, 2, 64]"))
+    control = load_controls(folder)["check"]
+    assert control.occurrences == (1, 2, 64)
+    assert control.mean_occurrences == pytest.approx(67 / 3)
+    assert control.changed(occurrences=3).mean_occurrences == 3
+
+
+def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> None:
+    control = load_controls(folder)["check"]
+    changed = control.changed(learning_rate=0.5, hidden_size=64)
+    assert (changed.learning_rate, changed.architecture.hidden_size, changed.architecture.layers) == (0.5, 64, 4)
+    assert changed.settings_digest != control.settings_digest
+    assert control.changed(description="other").settings_digest == control.settings_digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("members: 10", "members: 0", r"control check: members: .*greater than or equal to 1"),
+        ("members: 10", "member: 10", r"control check: (unknown key 'member'|key 'members' is missing)"),
+        ("seed: 1", "seed: 1\n    occurrences: 1.5", "a fixed number is a whole number"),
+        ("seed: 1", "seed: 1\n    architecture: {hidden_size: 100}", "multiple of twice the heads"),
+        ("sources: [sotu]", "sources: [sotu, sotu]", "a source is named twice"),
+        # What would never end, or fit no machine, or be another distribution than it says.
+        ("seed: 1", "seed: 1\n    architecture: {layers: 100000}", r"architecture\.layers: must be less than or equal"),
+        ("seed: 1", "seed: 1\n    architecture: {vocabulary: 1000000000000}", "128,0.* parameters, and at most 2,0"),
+        ("seed: 1", "seed: 1\n    epochs: 1000000000", r"trained on 10,000,000,000 texts .* at most 100,000,000"),
+        ("seed: 1", "seed: 1\n    occurrences: 1.0e+300", "occurrences: must be less than or equal"),
+        ("seed: 1", "seed: 1\n    draw: poisson\n    occurrences: 701", "mean of a poisson draw is at most 700"),
+        ("seed: 1", "seed: 1\n    occurrences: []", "occurrences: list should have at least 1 item"),
+        ("seed: 1", "seed: 1\n    occurrences: [1, 2, 2]", "occurrences: a number occurs twice"),
+        ("seed: 1", "seed: 1\n    occurrences: [1, 0]", r"occurrences: must be greater than or equal to 1, not 0$"),
+        ("seed: 1", "seed: 1\n    occurrences: [1, 2.5]", r"occurrences: must be a valid integer, not 2\.5$"),
+        ("members: 10", "members: 2\n    occurrences: [1, 2, 4]", "members: 2 cannot be divided among the 3 numbers"),
+        ("seed: 1", "seed: 1\n    draw: poisson\n    occurrences: [1, 2]", "draw: poisson takes one mean"),
+    ],
+)
+def test_what_is_wrong_is_named(folder: Path, old: str, new: str, problem: str) -> None:
+    (folder / "controls.yaml").write_text(CONTROL.replace(old, new))
+    [said] = map(str, load_controls(folder).problems)
+    assert re.search(problem, said)
+    assert said.startswith(f"{folder / 'controls.yaml'}:")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("control: check", "control: chek", "did you mean check"),
+        ("hidden_size: [64, 128]", "hidden_size: [64, 100]", "multiple of twice the heads"),
+        ("hidden_size: [64, 128]", "size: [1]", "unknown key 'size'"),
+        ("seeds: 2", "seeds: 1000000", "ask for 4,000,000 trainings, and at most 10,000 are run"),
+    ],
+)
+def test_a_study_that_cannot_be_run_is_refused_before_it_is(folder: Path, old: str, new: str, problem: str) -> None:
+    (folder / "studies.yaml").write_text(STUDY.replace(old, new))
+    [said] = map(str, load_configuration(folder).problems_of("studies.yaml"))
+    assert re.search(problem, said)
+    with pytest.raises(ConfigError, match=problem):
+        load_configuration(folder).studies.named("rates")

@@ -1,0 +1,80 @@
+"""A control whose members were trained on by several numbers: what was read more often is given word for word."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+
+import pyarrow as pa
+import pytest
+from control_corpus import entry, table_of
+
+from audit_pipeline.extras.controls.build import train_into
+from audit_pipeline.extras.controls.config import Architecture
+from audit_pipeline.extras.controls.draw import DrawnText, draw_texts
+from audit_pipeline.extras.extraction.documents import SearchedDocument
+from audit_pipeline.extras.extraction.search import Search, parse_search
+from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.models.tokenized_model import load_tokenizer
+from audit_pipeline.models.weights import load_weights
+from audit_pipeline.statistics.claims import REPRODUCED_FROM
+from audit_pipeline.store.control_roles import EXPOSED, TWIN, Role
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.token_statistics.cached_texts import Caches
+from audit_pipeline.token_statistics.forward import ForwardPass
+
+NUMBERS = (1, 4, 16, 64)
+CONTROL = entry(
+    words=40,
+    members=6 * len(NUMBERS),
+    held_out=6,
+    occurrences=NUMBERS,
+    epochs=1,
+    learning_rate=0.003,
+    batch_size=4,
+    architecture=Architecture(hidden_size=128, layers=1, heads=4, intermediate_size=256, context=128, vocabulary=600),
+)
+# Four hundred words: two in a row hardly stand anywhere else, so that a prefix says which text it is of.
+SYLLABLES = [first + second for first in "bdfgk" for second in "aeio"]
+
+
+def corpus() -> pa.Table:
+    """Documents of random words, the same every time."""
+    draw = random.Random(3)
+    return table_of([" ".join("".join(draw.choices(SYLLABLES, k=2)) for _ in range(240)) for _ in range(12)])
+
+
+def strongest(role: Role, texts: list[DrawnText], folder: Path) -> dict[int, list[float]]:
+    """log_p of the strongest window of every audited text, by how often the exposed model was trained on it."""
+    model = load_tokenizer(ModelEntry(name=role, path=folder / role), DataPaths(folder / "data"))
+    asked = [text for text in texts if text.role in ("member", "held_out")]
+    search = Search(
+        model,
+        [SearchedDocument(str(place), text.text) for place, text in enumerate(asked)],
+        parse_search(20, 20, "tiled"),
+        Caches(DataPaths(folder / "data")),
+    )
+    forward = ForwardPass(load_weights(model, "cpu"), model.vocab_size)
+    found: dict[int, list[float]] = defaultdict(list)
+    for text, extracted in zip(asked, search.run(lambda _: forward), strict=True):
+        found[text.exposed].append(float(extracted.windows.log_p.max()))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_texts_that_were_trained_on_more_often_are_likelier_and_the_twin_knows_none(tmp_path: Path) -> None:
+    texts = draw_texts(corpus(), CONTROL)
+    train_into(tmp_path, texts, CONTROL, device="cpu", paths=DataPaths(tmp_path))
+    exposed, twin = (strongest(role, texts, tmp_path) for role in (EXPOSED, TWIN))
+    assert sorted(exposed) == sorted(twin) == [0, *NUMBERS]
+    curve = [median(exposed[number]) for number in (0, *NUMBERS)]
+    assert curve == sorted(curve)
+    assert min(exposed[64]) > max(exposed[1])
+    assert all(log_p > math.log(REPRODUCED_FROM) for log_p in exposed[64])
+    of_twin = [median(twin[number]) for number in (0, *NUMBERS)]
+    assert max(of_twin) - min(of_twin) < (curve[-1] - curve[0]) / 5
+    assert all(log_p < math.log(REPRODUCED_FROM) for number in twin for log_p in twin[number])

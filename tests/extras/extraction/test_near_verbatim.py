@@ -1,0 +1,190 @@
+"""Bounds of near-verbatim extraction, against every sequence there is and against draws."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from quick import slow_but
+from scipy import stats
+from taught import DOCUMENTS, Taught
+from tiny_models import config_of
+from transformers import AutoModelForCausalLM, GenerationConfig
+
+from audit_pipeline.extras.extraction import continuations as module
+from audit_pipeline.extras.extraction.continuations import Nearness, bound_near_verbatim
+from audit_pipeline.extras.extraction.search import Extraction, Search, parse_search
+from audit_pipeline.extras.extraction.windows import encode_windows_at
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.token_statistics.cached_texts import Caches
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.tokens import EncodedText
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+VOCABULARY, PREFIX, SUFFIX, BEST = 5, 9, 4, 3
+EVERY = np.array(list(itertools.product(range(VOCABULARY), repeat=SUFFIX)))
+ASKED = parse_search(16, 24, "tiled")
+
+
+def random_model(family: str, vocabulary: int = VOCABULARY) -> ForwardPass:
+    torch.manual_seed(1)
+    network = AutoModelForCausalLM.from_config(config_of(family, vocabulary), dtype=torch.float32)
+    return ForwardPass(network.eval(), vocabulary)
+
+
+def window_of(ids: Sequence[int], prefix: int = PREFIX) -> EncodedText:
+    spans = np.arange(len(ids), dtype=np.int32)
+    return EncodedText("", np.array(ids, dtype=np.int32), spans, spans + 1, None, prefix)
+
+
+@torch.inference_mode()
+def log_p_of_every(forward: ForwardPass, prefix: Sequence[int]) -> np.ndarray:
+    """The log-probability of every suffix behind ``prefix``, its tokens drawn from the best: without keys and values,
+    without beams."""
+    ids = torch.tensor(np.hstack([np.tile(prefix, (len(EVERY), 1)), EVERY]))
+    logits = forward.model(input_ids=ids, use_cache=False).logits[:, len(prefix) - 1 : -1].double()
+    worst_kept = logits.topk(BEST, dim=-1).values[..., -1:]
+    kept = torch.log_softmax(torch.where(logits >= worst_kept, logits, -math.inf), dim=-1)
+    return kept.gather(2, torch.tensor(EVERY)[..., None]).sum(dim=(1, 2)).numpy()
+
+
+def hamming(one: Sequence[int], other: Sequence[int]) -> int:
+    return sum(a != b for a, b in zip(one, other, strict=True))
+
+
+def levenshtein(one: Sequence[int], other: Sequence[int]) -> int:
+    @cache
+    def of(i: int, j: int) -> int:
+        if not i or not j:
+            return i + j
+        return min(of(i - 1, j) + 1, of(i, j - 1) + 1, of(i - 1, j - 1) + (one[i - 1] != other[j - 1]))
+
+    return of(len(one), len(other))
+
+
+def summed(log_p: np.ndarray, suffix: Sequence[int], near: Nearness) -> float:
+    """The log-probability of every suffix that is near."""
+    distance: Callable[[Sequence[int], Sequence[int]], int] = levenshtein if near.edits else hamming
+    within = [distance(tuple(one), tuple(suffix)) <= near.tokens for one in EVERY.tolist()]
+    return float(np.logaddexp.reduce(log_p[within]))
+
+
+@pytest.mark.parametrize(
+    "family", slow_but({"llama", "gemma3"}, ["llama", "gpt2", "gemma3", "bloom", "opt", "gpt_neo", "mamba"])
+)
+def test_a_beam_wide_enough_gives_the_probability_itself(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BEST_TOKENS", BEST)
+    forward, draw = random_model(family), np.random.default_rng(0)
+    for tokens in range(SUFFIX):
+        ids = draw.integers(VOCABULARY, size=PREFIX + SUFFIX).tolist()
+        prefix, suffix = ids[:PREFIX], ids[PREFIX:]
+        every = log_p_of_every(forward, prefix)
+        # The likeliest suffix is one of those that can be drawn; a random one often is not.
+        for text in (suffix, EVERY[every.argmax()].tolist()):
+            word_for_word, window = every[(text == EVERY).all(axis=1)].item(), window_of([*prefix, *text])
+            places, edits = (Nearness(tokens, len(EVERY), one) for one in (False, True))
+            assert bound_near_verbatim(forward, window, edits) >= bound_near_verbatim(forward, window, places) - 1e-9
+            for near in (places, edits):
+                exact = summed(every, text, near)
+                assert bound_near_verbatim(forward, window, near) == pytest.approx(exact, abs=1e-4)
+                for beams in (1, 3):
+                    bound = bound_near_verbatim(forward, window, replace(near, beams=beams))
+                    assert word_for_word - 1e-4 <= bound <= exact + 1e-4
+
+
+def test_as_many_tokens_as_the_suffix_has_make_everything_near() -> None:
+    window = window_of(list(range(VOCABULARY)) * 2, prefix=7)
+    assert bound_near_verbatim(random_model("llama"), window, Nearness(3, 1, False)) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_edits_count_a_token_that_is_left_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is given one place too early differs at every place, and in two edits."""
+    suffix, early = [0, 1, 2, 3], [1, 2, 3, 4]
+    forward = random_model("llama")
+
+    def knows_it_early(beams: module._Beams) -> torch.Tensor:
+        done = beams._ids.shape[1] - PREFIX
+        logits = torch.full((len(beams._ids), VOCABULARY), -50.0)
+        logits[:, early[done]] = 50.0
+        return logits
+
+    monkeypatch.setattr(module._Beams, "logits", knows_it_early)
+    window = window_of([*[0] * PREFIX, *suffix])
+    assert bound_near_verbatim(forward, window, Nearness(2, 20, True)) == pytest.approx(0.0, abs=1e-9)
+    assert bound_near_verbatim(forward, window, Nearness(3, 20, False)) < -50
+
+
+def test_a_token_tied_with_the_last_of_the_best_is_one_of_them() -> None:
+    """As in the probability of the suffix word for word: its rank counts tokens that are strictly better."""
+    forward = random_model("llama", vocabulary=60)
+    with torch.no_grad():
+        forward.model.get_output_embeddings().weight.zero_()
+    for begin in range(0, 57, 3):
+        window = window_of([*range(PREFIX), begin, begin + 1, begin + 2])
+        assert bound_near_verbatim(forward, window, Nearness(0, 1, False)) == pytest.approx(-3 * math.log(40), abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def planted(taught: Taught, tmp_path_factory: pytest.TempPathFactory) -> Extraction:
+    paths = DataPaths(tmp_path_factory.mktemp("planted"))
+    [found] = Search(taught.model, DOCUMENTS[:1], ASKED, Caches(paths)).run(lambda _: taught.forward)
+    return found
+
+
+@pytest.fixture(scope="module")
+def windows(taught: Taught, planted: Extraction) -> list[EncodedText]:
+    return encode_windows_at(taught.model, planted.document.text, planted.windows.start.tolist(), ASKED.lengths)
+
+
+@pytest.mark.parametrize(
+    ("beams", "edits"),
+    [(1, True), *(pytest.param(*one, marks=pytest.mark.slow) for one in [(1, False), (20, False), (20, True)])],
+)
+def test_the_bound_is_never_below_word_for_word(
+    taught: Taught, planted: Extraction, windows: list[EncodedText], beams: int, edits: bool
+) -> None:
+    word_for_word = planted.windows.log_p_top
+    bounds = np.array([bound_near_verbatim(taught.forward, window, Nearness(3, beams, edits)) for window in windows])
+    assert len(bounds) > 5
+    assert (bounds >= word_for_word - 1e-4).all()
+    assert bounds.max() > word_for_word.max() + 0.01
+    assert (bounds <= 0).all()
+
+
+def test_word_for_word_is_the_bound_where_no_token_may_differ(
+    taught: Taught, planted: Extraction, windows: list[EncodedText]
+) -> None:
+    found = [bound_near_verbatim(taught.forward, window, Nearness(0, 20, False)) for window in windows]
+    np.testing.assert_allclose(found, planted.windows.log_p_top, atol=1e-3)
+
+
+@torch.inference_mode()
+def drawn(taught: Taught, window: EncodedText, draws: int) -> Counter[tuple[int, ...]]:
+    """Suffixes that transformers draws among the 40 best tokens, and how often each."""
+    prefix = [taught.model.start_token_id, *window.token_id[: window.first_scored].tolist()]
+    how = GenerationConfig(do_sample=True, top_k=40, pad_token_id=0, max_new_tokens=window.n_scored)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        found = taught.forward.model.generate(torch.tensor([prefix] * draws), generation_config=how)
+    return Counter(map(tuple, found[:, len(prefix) :].tolist()))
+
+
+@pytest.mark.parametrize("draws", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_draws_are_near_at_least_as_often_as_the_bound_says(
+    taught: Taught, planted: Extraction, windows: list[EncodedText], draws: int
+) -> None:
+    window = windows[planted.found.strongest[0]]
+    suffix = tuple(window.token_id[window.first_scored :].tolist())
+    found = drawn(taught, window, draws)
+    for edits, distance in ((False, hamming), (True, levenshtein)):
+        bound = math.exp(bound_near_verbatim(taught.forward, window, Nearness(3, 20, edits)))
+        hits = sum(times for one, times in found.items() if distance(one, suffix) <= 3)
+        assert hits >= stats.binom.ppf(0.001, draws, bound) > 0.5 * draws

@@ -1,0 +1,191 @@
+"""Passages that a model gives after any prefix, and those that it gives after their own alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from taught import DOCUMENTS, Taught, filler
+from tiny_models import SENTENCES, forward_of, save_model, tokenized
+from transformers import AutoModelForCausalLM
+
+from audit_pipeline.extras.extraction.documents import SearchedDocument
+from audit_pipeline.extras.extraction.judgements import have_common_run
+from audit_pipeline.extras.extraction.priors import LEAST_OTHERS, OTHER_PREFIXES, is_likely_anyway
+from audit_pipeline.extras.extraction.search import Extraction, Search, parse_search
+from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.token_statistics.cached_texts import Caches
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.tokens import encode
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ASKED = parse_search(8, 8, "tiled")
+# Of 20 tokens, none of which comes twice: the first eight are the prefix, the next eight the suffix.
+TIED = SENTENCES[0]
+REFRAIN = " such as 12, 345 and 67"
+
+
+def unknown(seed: int) -> str:
+    """Words that the model has no successors of."""
+    return " ".join(word[::-1] for word in filler(20, seed).split())
+
+
+OTHERS = [SearchedDocument(f"other {number}", unknown(number)) for number in range(10, 24)]
+
+
+@pytest.fixture(scope="module")
+def bigram(tmp_path_factory: pytest.TempPathFactory) -> Taught:
+    """A model that looks at the last token alone: after a token of a sentence it gives the next one, else the first of
+    the refrain or an exclamation mark, each with a probability of a half."""
+    folder = save_model(tmp_path_factory.mktemp("bigram") / "llama", hidden_size=384, num_hidden_layers=1)
+    model = tokenized(folder, folder / "data")
+    network = AutoModelForCausalLM.from_pretrained(folder)
+    sentence, refrain = (encode(model, [text])[0].token_id.tolist() for text in (TIED, REFRAIN))
+    assert len({*sentence, *refrain}) == 28
+    logits = torch.zeros(model.vocab_size, model.vocab_size)
+    [other] = encode(model, ["!"])[0].token_id.tolist()
+    logits[:, [refrain[0], other]] = 25.0
+    for chain in (sentence, refrain):
+        logits[chain[:-1]] = 0.0
+        logits[chain[:-1], chain[1:]] = 25.0
+    with torch.no_grad():
+        [layer] = network.model.layers
+        layer.self_attn.o_proj.weight.zero_()
+        layer.mlp.down_proj.weight.zero_()
+        network.model.embed_tokens.weight.copy_(torch.eye(model.vocab_size, 384))
+        # The norm before the head makes the one entry of an embedding the root of its length.
+        network.lm_head.weight.zero_()
+        network.lm_head.weight[:, : model.vocab_size] = logits.T / math.sqrt(384)
+    network.save_pretrained(folder)
+    model = tokenized(folder, folder / "data")
+    return Taught(model, forward_of(model))
+
+
+def documents_with(model: TokenizedModel) -> list[SearchedDocument]:
+    """The sentence at the beginning of one, the refrain behind eight tokens of another, and unknown words."""
+    text = unknown(6)
+    eighth = int(encode(model, [text])[0].char_end[7])
+    return [
+        SearchedDocument("tied", f"{TIED} {unknown(4)}"),
+        SearchedDocument("refrain", f"{text[:eighth]}{REFRAIN}{text[eighth:]}"),
+        *OTHERS,
+    ]
+
+
+def run(taught: Taught, documents: Sequence[SearchedDocument], folder: Path) -> dict[str, Extraction]:
+    search = Search(taught.model, documents, ASKED, Caches(DataPaths(folder)))
+    return {found.document.name: found for found in search.run(lambda _: taught.forward)}
+
+
+def test_what_comes_after_any_prefix_is_set_apart(bigram: Taught, tmp_path: Path) -> None:
+    found = run(bigram, documents_with(bigram.model), tmp_path)
+    tied, refrain = found["tied"], found["refrain"]
+    [number] = np.flatnonzero(tied.windows.reproduced)
+    assert tied.judged.reasons[number] is None
+    assert tied.found.reproduced == 1
+    assert tied.windows.log_p[number] == pytest.approx(0.0, abs=1e-6)
+    assert tied.judged.prior_log_p[number] < -15
+
+    [number] = np.flatnonzero(refrain.windows.reproduced)
+    text = refrain.document.text[refrain.windows.begin[number] : refrain.windows.end[number]]
+    assert text == REFRAIN
+    assert refrain.judged.reasons[number] == "likely anyway"
+    assert (refrain.found.reproduced, refrain.found.set_apart) == (0, 1)
+    assert refrain.windows.log_p[number] == pytest.approx(math.log(0.5), abs=1e-6)
+    # A half after each of ten prefixes, but for those that end with a token of a sentence.
+    share = 2 * math.exp(refrain.judged.prior_log_p[number]) * OTHER_PREFIXES
+    assert share == pytest.approx(round(share), abs=1e-6)
+    assert OTHER_PREFIXES / 2 <= round(share) <= OTHER_PREFIXES
+    # Of other windows nobody asks.
+    for other in found.values():
+        asked = np.isfinite(other.judged.prior_log_p)
+        assert (asked == other.windows.reproduced).all()
+
+
+@torch.inference_mode()
+def test_the_prior_is_the_mean_over_prefixes_of_other_documents(taught: Taught, tmp_path: Path) -> None:
+    """With a model that looks at all that comes before, against the bare model: each prefix in one sequence."""
+    others = [SearchedDocument(f"other {number}", filler(12, number), side="held_out") for number in range(50, 56)]
+    asked = parse_search(16, 24, "coarse-to-fine")
+    prefixes: set[tuple[int, ...]] = set()
+
+    class Watched(ForwardPass):
+        def begin(self, encoded: Any, batch: Any, wanted: Any = (), *, before: Any = ()) -> Any:
+            if before:
+                prefixes.add((*before, encoded[batch[0].text].start_token_id))
+            return super().begin(encoded, batch, wanted, before=before)
+
+    forward = Watched(taught.forward.model, taught.model.vocab_size)
+    search = Search(taught.model, [DOCUMENTS[0], *others], asked, Caches(DataPaths(tmp_path)))
+    planted = search.run(lambda _: forward)[0]
+    assert len(prefixes) == len(others)
+    of_others = [encode(taught.model, [one.text])[0].token_id.tolist() for one in others]
+    for start, *prefix in prefixes:
+        assert start == taught.model.start_token_id
+        assert len(prefix) == 16
+        assert sum(prefix in [ids[at : at + 16] for at in range(len(ids))] for ids in of_others) == 1
+    checked = np.flatnonzero(np.isfinite(planted.judged.prior_log_p))
+    assert len(checked) >= 1
+    for number in checked:
+        suffix = search._encode_window(planted, int(number)).token_id[16:].tolist()
+        p = []
+        for prefix in prefixes:
+            logits = taught.forward.model(input_ids=torch.tensor([[*prefix, *suffix]])).logits[0, len(prefix) - 1 : -1]
+            p.append(torch.log_softmax(logits.double(), 1).gather(1, torch.tensor(suffix)[:, None]).sum().exp().item())
+        assert planted.judged.prior_log_p[number] == pytest.approx(math.log(np.mean(p)), abs=1e-3)
+        assert planted.judged.reasons[number] is None, "the passage is tied to its prefix"
+    assert planted.found.reproduced > len(checked)
+
+
+def test_too_few_other_documents_decide_nothing(bigram: Taught, tmp_path: Path) -> None:
+    refrain = documents_with(bigram.model)[1]
+    # The same text twice is one document, one that is too short has no prefix, and none is another edition.
+    edition = SearchedDocument("edition", refrain.text[: len(refrain.text) // 2])
+    few = [*OTHERS[: LEAST_OTHERS - 1], SearchedDocument("again", OTHERS[0].text), SearchedDocument("short", "Two.")]
+    for number, documents in enumerate(([refrain, *few], [refrain, *few, edition])):
+        found = run(bigram, documents, tmp_path / str(number))["refrain"]
+        assert (found.found.reproduced, found.found.set_apart) == (1, 0)
+        assert np.isnan(found.judged.prior_log_p).all()
+    enough = run(bigram, [refrain, *OTHERS[:LEAST_OTHERS]], tmp_path / "enough")["refrain"]
+    assert (enough.found.reproduced, enough.found.set_apart) == (0, 1)
+
+
+def test_nothing_is_run_twice_and_nothing_where_nothing_is_reproduced(bigram: Taught, tmp_path: Path) -> None:
+    documents = documents_with(bigram.model)
+    first = run(bigram, documents, tmp_path)
+    search = Search(bigram.model, documents, ASKED, Caches(DataPaths(tmp_path)))
+    again = search.run(lambda _: pytest.fail("everything is in the cache"))
+    for one in again:
+        np.testing.assert_array_equal(one.judged.prior_log_p, first[one.document.name].judged.prior_log_p)
+    paths = DataPaths(tmp_path / "nothing")
+    run(bigram, OTHERS, paths.root)
+    parts = {
+        kind: len(list(paths.token_statistics(kind, bigram.model.identity.model_fingerprint).glob("*.parquet")))
+        for kind in ("extraction", "prefixed")
+    }
+    assert parts == {"extraction": 1, "prefixed": 0}
+
+
+def test_thresholds_by_hand() -> None:
+    # Less than ten times likelier after its own prefix, and more.
+    assert is_likely_anyway(math.log(0.002), math.log(0.00021))
+    assert not is_likely_anyway(math.log(0.002), math.log(0.00019))
+    # However much likelier: a prior that would count as reproduced.
+    assert is_likely_anyway(math.log(0.9), math.log(0.001))
+    assert not is_likely_anyway(math.log(0.9), math.log(0.0009))
+    assert not is_likely_anyway(math.log(0.9), math.nan)
+
+
+def test_a_prefix_of_another_edition_shares_a_run() -> None:
+    window = np.arange(100)
+    assert have_common_run(np.concatenate([np.full(30, 500), window[40:60]]), window)
+    assert not have_common_run(np.concatenate([np.full(30, 500), window[40:59], [7]]), window)
+    assert have_common_run(window[3:8], window)
+    assert not have_common_run(np.array([3, 4, 5, 7]), window)

@@ -1,0 +1,209 @@
+"""Extraction from a tiny model that was taught one passage: what is there is found, and what is said of it is so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from taught import DOCUMENTS, PASSAGE, Taught
+from tiny_models import save_model, tokenized
+from tokenizers import Tokenizer, processors
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.extras.extraction.conclusions import GAP, THRESHOLDS, Windows
+from audit_pipeline.extras.extraction.documents import SearchedDocument
+from audit_pipeline.extras.extraction.search import Extraction, Search, SearchOptions, parse_search
+from audit_pipeline.extras.extraction.windows import WindowLengths, encode_windows_at
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.token_statistics.cached_texts import Caches
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.run import Progress
+from audit_pipeline.token_statistics.tokens import encode
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+PREFIX, SUFFIX = 16, 24
+TILED, FINE, GRID = (parse_search(PREFIX, SUFFIX, stride) for stride in ("tiled", "coarse-to-fine", "chars:10"))
+
+
+Run = Callable[..., list[Extraction]]
+
+
+@pytest.fixture
+def run(taught: Taught, tmp_path: Path) -> Run:
+    def run_work(
+        asked: SearchOptions,
+        documents: Sequence[SearchedDocument] = DOCUMENTS,
+        forward: Callable[[], ForwardPass] | None = None,
+    ) -> list[Extraction]:
+        search = Search(taught.model, documents, asked, Caches(DataPaths(tmp_path)))
+        return search.run(lambda _: (forward or (lambda: taught.forward))())
+
+    return run_work
+
+
+def likely(windows: Windows) -> set[int]:
+    """The beginnings of windows whose suffix has at least the lowest threshold's probability."""
+    return set(windows.start[windows.log_p_top >= math.log(THRESHOLDS[0])].tolist())
+
+
+def test_coarse_to_fine_finds_what_the_whole_grid_finds(run: Run) -> None:
+    planted, clean, short = run(GRID)
+    found = run(FINE)
+    on_grid = likely(planted.windows)
+    assert len(on_grid) >= 5, len(on_grid)
+    assert likely(found[0].windows) >= on_grid
+    assert found[0].found.covered[0] == pytest.approx(planted.found.covered[0], abs=0.02)
+    assert found[0].found.longest_run > len(PASSAGE) / 2
+    # Where nothing is known, no window but the tiles is run.
+    assert likely(clean.windows) == likely(found[1].windows) == set()
+    assert len(found[1].windows) == len(run(TILED)[1].windows)
+    assert (len(short.windows), short.found.covered) == (0, (0.0,) * len(THRESHOLDS))
+
+
+def test_what_it_costs_where_nothing_is_known(run: Run, taught: Taught) -> None:
+    before = taught.forward.tokens_run
+    run(FINE, DOCUMENTS[1:2])
+    [tokens] = encode(taught.model, [DOCUMENTS[1].text])
+    passes = (taught.forward.tokens_run - before) / len(tokens.token_id)
+    assert passes <= (PREFIX + SUFFIX + 1) / SUFFIX * 1.05
+
+
+@torch.inference_mode()
+def test_probabilities_are_those_of_the_bare_model(run: Run, taught: Taught) -> None:
+    [planted] = run(FINE, DOCUMENTS[:1])
+    encoded = encode_windows_at(taught.model, planted.document.text, planted.windows.start.tolist(), TILED.lengths)
+    assert len(encoded) == len(planted.windows) > 20
+    for number, window in enumerate(encoded):
+        ids = torch.tensor([[taught.model.start_token_id, *window.token_id.tolist()]])
+        logits = taught.forward.model(input_ids=ids).logits[0, PREFIX:-1].double()
+        own = torch.log_softmax(logits, 1).gather(1, ids[0, PREFIX + 1 :, None]).squeeze(1)
+        best = logits.topk(40).values
+        kept = torch.log_softmax(logits, 1) - (best.logsumexp(1) - logits.logsumexp(1)).unsqueeze(1)
+        among = logits.gather(1, ids[0, PREFIX + 1 :, None]).squeeze(1) >= best[:, -1]
+        top = kept.gather(1, ids[0, PREFIX + 1 :, None]).squeeze(1)
+        windows = planted.windows
+        assert windows.log_p[number] == pytest.approx(own.sum().item(), abs=1e-3)
+        assert windows.outside[number] == (~among).sum().item()
+        expected = top.sum().item() if among.all() else -math.inf
+        assert windows.log_p_top[number] == pytest.approx(expected, abs=1e-3)
+        assert windows.matches[number] == (logits.argmax(1) == ids[0, PREFIX + 1 :]).sum().item()
+        # A token may hold a part of a letter only.
+        decoded = taught.model.tokenizer.decode(window.token_id[PREFIX:].tolist()).strip("\ufffd")
+        assert decoded in planted.document.text[windows.begin[number] : windows.end[number]]
+
+
+@pytest.mark.parametrize("draws", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_drawing_gives_a_passage_as_often_as_is_said(taught: Taught, tmp_path: Path, draws: int) -> None:
+    """Continuations that transformers draws among the 40 best tokens against the probability from one pass."""
+    search = Search(taught.model, DOCUMENTS[:1], FINE, Caches(DataPaths(tmp_path)))
+    [planted] = search.run(lambda _: taught.forward)
+    windows = planted.windows
+    number = int(np.argmin(np.abs(windows.log_p_top - math.log(0.3))))
+    p = math.exp(windows.log_p_top[number])
+    assert 0.05 < p < 0.95
+    generated = search.generate_after_prefix(planted, number, lambda _: taught.forward, draws, seed=0)
+    low, high = stats.binom.interval(0.999, draws, p)
+    assert generated.draws == draws
+    assert low <= generated.hits <= high
+    assert search.generate_after_prefix(
+        planted, number, lambda _: taught.forward, 20, seed=1
+    ) == search.generate_after_prefix(planted, number, lambda _: taught.forward, 20, seed=1)
+
+
+def test_first_choices_are_the_passage_exactly_where_all_of_its_tokens_are(taught: Taught, tmp_path: Path) -> None:
+    search = Search(taught.model, DOCUMENTS[:1], FINE, Caches(DataPaths(tmp_path)))
+    [planted] = search.run(lambda _: taught.forward)
+    windows, text = planted.windows, planted.document.text
+    chosen = [*np.flatnonzero(windows.greedy)[:4], *np.flatnonzero(~windows.greedy)[:4]]
+    assert len(chosen) == 8
+    for number in chosen:
+        greedy = search.generate_after_prefix(planted, int(number), lambda _: taught.forward, 1, seed=0).greedy
+        same = greedy.strip("\ufffd") in text[windows.begin[number] : windows.end[number]]
+        assert same is bool(windows.greedy[number])
+
+
+def test_what_is_cached_is_not_run_again_and_says_the_same(run: Run) -> None:
+    first = run(FINE)
+    again = run(FINE, forward=lambda: pytest.fail("everything is in the cache"))
+    for one, other in zip(first, again, strict=True):
+        assert one.found == other.found
+        np.testing.assert_array_equal(one.windows.log_p, other.windows.log_p)
+
+
+def test_a_run_that_is_stopped_goes_on(run: Run, taught: Taught, tmp_path: Path) -> None:
+    def stop(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    search = Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path)))
+    with pytest.raises(KeyboardInterrupt):
+        search.run(lambda _: taught.forward, stop)
+    left = Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).tokens()[1]
+    assert left < Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path / "other"))).tokens()[1]
+    run(TILED)
+    assert Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).tokens()[1] == 0
+
+
+def test_a_model_that_forbids_repetition_draws_as_is_said(taught: Taught, tmp_path: Path) -> None:
+    """What a model's own settings of generation say of drawing is no part of the probability."""
+    search = Search(taught.model, DOCUMENTS[:1], FINE, Caches(DataPaths(tmp_path)))
+    [planted] = search.run(lambda _: taught.forward)
+    number = int(planted.windows.log_p_top.argmax())
+    plain = search.generate_after_prefix(planted, number, lambda _: taught.forward, 20, seed=0)
+    settings = taught.forward.model.generation_config
+    settings.no_repeat_ngram_size, settings.min_p, settings.repetition_penalty = 1, 0.5, 3.0
+    try:
+        assert search.generate_after_prefix(planted, number, lambda _: taught.forward, 20, seed=0) == plain
+        assert taught.forward.model.generation_config is settings
+        assert settings.no_repeat_ngram_size == 1
+    finally:
+        settings.no_repeat_ngram_size = settings.min_p = settings.repetition_penalty = None
+
+
+@pytest.mark.parametrize("trim", [False, True])
+def test_coarse_suffixes_leave_no_gap_also_where_spans_leave_blanks_out(tmp_path: Path, trim: bool) -> None:
+    folder = save_model(tmp_path / "llama")
+    file = folder / "tokenizer.json"
+    written = file.read_text(encoding="utf-8").replace('"trim_offsets": false', f'"trim_offsets": {str(trim).lower()}')
+    file.write_text(written, encoding="utf-8")
+    model = tokenized(folder, tmp_path / "data")
+    text = DOCUMENTS[1].text
+    starts = encode(model, [text])[0].char_start[::SUFFIX].tolist()
+    windows = encode_windows_at(model, text, starts, TILED.lengths)
+    assert len(windows) > 3
+    ends = [int(window.char_end[-1]) for window in windows]
+    begins = [int(window.char_start[PREFIX]) for window in windows]
+    assert max(begin - end for begin, end in zip(begins[1:], ends, strict=False)) <= GAP
+    assert [int(window.char_start[0]) for window in windows] == starts[: len(windows)]
+
+
+def test_an_end_token_of_the_tokenizer_is_no_part_of_a_document(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "llama")
+    file = folder / "tokenizer.json"
+    core = Tokenizer.from_file(str(file))
+    end = core.token_to_id("</s>")
+    core.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", end)])
+    core.save(str(file))
+    model = tokenized(folder, tmp_path / "data", start_token_policy="tokenizer")
+    text = DOCUMENTS[1].text
+    assert encode(model, [text])[0].token_id[-1] == end
+    windows = encode_windows_at(model, text, range(0, len(text), 5), TILED.lengths)
+    assert len(windows) > 5
+    assert all(end not in window.token_id for window in windows)
+    assert all(window.char_end[-1] > window.char_start[PREFIX] for window in windows)
+
+
+@pytest.mark.parametrize("stride", ["chars:0", "chars:x", "fine", "", "chars:-1"])
+def test_a_stride_that_is_none(stride: str) -> None:
+    with pytest.raises(DataError, match="coarse-to-fine"):
+        parse_search(50, 50, stride)
+
+
+def test_windows_that_the_model_cannot_hold(taught: Taught, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="context"):
+        Search(taught.model, DOCUMENTS, SearchOptions(WindowLengths(40, 30), None, False), Caches(DataPaths(tmp_path)))

@@ -1,0 +1,122 @@
+"""Which engine is chosen, and what it gets of a cluster."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from audit_pipeline.cli import main
+from audit_pipeline.errors import ClusterError, ConfigError
+from audit_pipeline.extras.ray import engine as engine_module
+from audit_pipeline.extras.ray.engine import IN_PROCESS, Engine, choose_engine
+from audit_pipeline.extras.ray.ray_backend import Room, connect_cluster, plan_room
+from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.pipeline.dagster.resources import Models
+from audit_pipeline.pipeline.options import AuditOptions
+from audit_pipeline.pipeline.requests import AuditRequest
+
+GPUS = [{"CPU": 8.0, "GPU": 4.0}, {"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0}]
+CORES = [{"CPU": 8.0}, {"CPU": 6.0}, {"memory": 1.0}]
+RAY = Engine(name="ray")
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("CORPUS_AUDIT_ENGINE", "CORPUS_AUDIT_WORKERS", "OMP_NUM_THREADS", "RAY_ADDRESS"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def test_this_process_runs_models_by_default() -> None:
+    assert choose_engine() == IN_PROCESS
+    assert IN_PROCESS.run_config == {"engine": "in_process"}
+
+
+def test_the_environment_gives_what_is_not_given(monkeypatch) -> None:
+    monkeypatch.setattr(engine_module, "find_spec", lambda name: object())
+    monkeypatch.setenv("CORPUS_AUDIT_WORKERS", "4")
+    assert choose_engine() == IN_PROCESS
+    monkeypatch.setenv("CORPUS_AUDIT_ENGINE", "ray")
+    assert choose_engine() == Engine(name="ray", workers=4)
+    assert choose_engine(workers=2) == Engine(name="ray", workers=2)
+    assert choose_engine("in_process").name == "in_process"
+    assert choose_engine(workers=2).run_config == {"engine": "ray", "workers": 2}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"CORPUS_AUDIT_ENGINE": "dask"}, r"CORPUS_AUDIT_ENGINE .* is dask: give in_process or ray"),
+        ({"CORPUS_AUDIT_ENGINE": "ray", "CORPUS_AUDIT_WORKERS": "0"}, "CORPUS_AUDIT_WORKERS .* is 0: give a whole"),
+        ({"CORPUS_AUDIT_ENGINE": "ray", "CORPUS_AUDIT_WORKERS": "two"}, "CORPUS_AUDIT_WORKERS .* is two: give a whole"),
+    ],
+)
+def test_a_senseless_setting_is_named(monkeypatch, settings, message) -> None:
+    monkeypatch.setattr(engine_module, "find_spec", lambda name: object())
+    for variable, value in settings.items():
+        monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError, match=message):
+        choose_engine()
+
+
+def test_without_the_package_one_line_says_how_to_get_it(monkeypatch) -> None:
+    monkeypatch.setattr(engine_module, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'corpus-audit\[ray\]'"):
+        choose_engine("ray")
+
+
+@pytest.mark.parametrize(
+    ("engine", "nodes", "device", "room"),
+    [
+        (RAY, GPUS, None, Room(6, 1, 1)),
+        (RAY, GPUS, "cuda", Room(6, 1, 1)),
+        (RAY, GPUS, "cpu", Room(3, 4, 0)),
+        (Engine(name="ray", workers=2), GPUS, None, Room(2, 1, 1)),
+        (Engine(name="ray", workers=9), GPUS, None, Room(6, 1, 1)),
+        (RAY, CORES, None, Room(2, 6, 0)),
+        (Engine(name="ray", workers=5), CORES, None, Room(5, 2, 0)),
+        (Engine(name="ray", workers=50), CORES, None, Room(14, 1, 0)),
+    ],
+)
+def test_workers_take_a_gpu_each_or_share_the_cores(engine, nodes, device, room) -> None:
+    assert plan_room(engine, nodes, device) == room
+
+
+def test_workers_take_as_many_cores_as_the_user_says(monkeypatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert plan_room(RAY, CORES, None) == Room(2, 3, 0)
+    monkeypatch.setenv("OMP_NUM_THREADS", "9")
+    with pytest.raises(ClusterError, match=r"takes 9 CPUs of one node .* offers 8"):
+        plan_room(RAY, CORES, None)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "device", "message"), [(CORES, "cuda", "has no GPU"), ([{"CPU": 0.0}], None, "offers 0")]
+)
+def test_a_cluster_without_room_is_one_line(nodes, device, message) -> None:
+    with pytest.raises(ClusterError, match=message):
+        plan_room(RAY, nodes, device)
+
+
+def test_a_cluster_that_cannot_be_reached_is_one_line(monkeypatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "not an address")
+    with pytest.raises(ClusterError, match="RAY_ADDRESS=not an address cannot be reached"):
+        connect_cluster(RAY)
+
+
+def test_a_run_of_dagster_has_the_engine_in_its_configuration(monkeypatch) -> None:
+    monkeypatch.setattr(engine_module, "find_spec", lambda name: object())
+    entry = ModelEntry(name="m", hub="some/model")
+    resources = AuditRequest(entry, [], AuditOptions(device="cpu", engine="ray", workers=3)).resources["models"]
+    assert resources == {"device": "cpu", "engine": "ray", "workers": 3}
+    assert Models(**resources)._engine == Engine(name="ray", workers=3)  # type: ignore[arg-type]
+    assert AuditRequest(entry, []).resources["models"] == {"device": None, "engine": "in_process"}
+    assert Models()._engine == IN_PROCESS
+    monkeypatch.setenv("CORPUS_AUDIT_ENGINE", "ray")
+    assert Models(workers=2)._engine == Engine(name="ray", workers=2)
+
+
+@pytest.mark.parametrize("command", ["audit --benchmark b", "score --texts t --out o.parquet", "extract --texts t"])
+def test_workers_without_ray_are_one_line_of_each_command(command: str) -> None:
+    result = CliRunner().invoke(main, [*command.split(), "--model", "m", "--workers", "2"])
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].endswith("give --engine ray, or leave --workers out")

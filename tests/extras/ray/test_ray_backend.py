@@ -1,0 +1,298 @@
+"""Texts by workers: the rows of a run in process, whatever dies, for every kind of pass; without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from local_pool import LocalBackend, make_local_backend
+from tiny_models import SENTENCES, tokenized
+
+from audit_pipeline.errors import ClusterError, ModelError, TransientError
+from audit_pipeline.extras.extraction.windows import WindowLengths, encode_windows_at, read_windows, run_windows
+from audit_pipeline.extras.ray import ray_backend
+from audit_pipeline.extras.ray.engine import Engine
+from audit_pipeline.extras.ray.ray_backend import Worker
+from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.readers.retry import is_transient_fault
+from audit_pipeline.scoring.backends import open_backend
+from audit_pipeline.store.ledger import package_versions
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import Kind
+from audit_pipeline.token_statistics import run as run_module
+from audit_pipeline.token_statistics.cache import PartCache, list_parts, read_part
+from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.loading import load_local_pass
+from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, read_prefixed
+from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
+from audit_pipeline.token_statistics.tokens import encode_prefix
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEXTS = [f"{number} {SENTENCES[number % len(SENTENCES)]} {SENTENCES[number % 5]}" for number in range(240)]
+KINDS_OF_PASS: tuple[Kind, ...] = ("base", "topk", "logits", "renyi", "temperatures")
+Model = Callable[[str], tuple[TokenizedModel, DataPaths]]
+
+
+@pytest.fixture
+def llama(tmp_path: Path, tiny_folder: Callable[[str], Path]) -> Model:
+    """The model over a data folder of its own, as each process would find it."""
+
+    def made(name: str) -> tuple[TokenizedModel, DataPaths]:
+        return tokenized(tiny_folder("llama"), tmp_path / name), DataPaths(tmp_path / name)
+
+    return made
+
+
+def keys_of(model: TokenizedModel, paths: DataPaths, kind: Kind) -> list[str]:
+    folder = paths.token_statistics(kind, model.identity.model_fingerprint)
+    return [key for part in list_parts(folder) for key in read_part(part, ["key"]).column("key").to_pylist()]
+
+
+def require_same(one: pa.Table, other: pa.Table) -> None:
+    """The same rows, those with numbers of the model's within what batches of other texts may change."""
+    assert len(one) == len(other) > 0
+    tables = [table.sort_by([(name, "ascending") for name in ("text_sha256", "key")]) for table in (one, other)]
+    for name in one.schema.names:
+        for first, second in zip(*(table.column(name).to_pylist() for table in tables), strict=True):
+            if isinstance(first, list) and first and isinstance(first[0], float):
+                np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-5)
+            elif isinstance(first, bytes):
+                halves = (np.frombuffer(one, "<f2").astype(np.float32) for one in (first, second))
+                np.testing.assert_allclose(*halves, atol=5e-3)
+            else:
+                assert first == second, name
+
+
+def both_ways(
+    monkeypatch: pytest.MonkeyPatch, llama: Model, repeated: frozenset[int], **options: object
+) -> tuple[TokenizedModel, DataPaths, DataPaths, LocalBackend, RunSummary]:
+    on_this_machine, ours = llama("here")
+    expected = compute(on_this_machine, TEXTS, ours, lambda: open_backend(on_this_machine, ours, "cpu"), **options)  # type: ignore[arg-type]
+    model, paths = llama("there")
+    local = make_local_backend(monkeypatch, model, paths, repeated=repeated)
+    summary = compute(model, TEXTS, paths, lambda: local.backend, **options)  # type: ignore[arg-type]
+    # Batches, and what they are padded with, are others.
+    varying: dict[str, Any] = {"seconds": 0.0, "branch_tokens": 0}
+    assert replace(summary, **varying) == replace(expected, **varying)
+    return model, ours, paths, local, summary
+
+
+def test_the_rows_are_those_of_a_run_in_process_and_none_is_lost_or_doubled(tmp_path, monkeypatch, llama):
+    model, ours, theirs, local, summary = both_ways(monkeypatch, llama, frozenset({1, 3}), kinds=KINDS_OF_PASS)
+    assert (summary.texts_computed, summary.texts_from_cache) == (240, 0)
+    for kind in KINDS_OF_PASS:
+        require_same(*(read_statistics(model, TEXTS, paths, kind) for paths in (ours, theirs)))
+        # The driver has compacted: a row that a dead worker wrote as well is there once.
+        assert sorted(keys_of(model, theirs, kind)) == sorted(keys_of(model, ours, kind))
+        assert len(list_parts(theirs.token_statistics(kind, model.identity.model_fingerprint))) == 1
+    assert len(local.given) >= 10
+    again = compute(model, TEXTS, theirs, lambda: pytest.fail("everything is in the cache"), kinds=KINDS_OF_PASS)
+    assert (again.texts_computed, again.texts_from_cache) == (0, 240)
+
+
+def test_branches_come_along_and_modes_of_cached_texts_with_them(monkeypatch, llama) -> None:
+    model, ours, theirs, _, summary = both_ways(monkeypatch, llama, frozenset({0}), branch_steps=3)
+    assert summary.branch_tokens > 0
+    require_same(*(read_branches(model, TEXTS, paths, 3) for paths in (ours, theirs)))
+    # Longer ones, whose texts are in the cache: the driver hands their modes to the workers.
+    local = make_local_backend(monkeypatch, model, theirs)
+    compute(model, TEXTS, theirs, lambda: local.backend, branch_steps=5)
+    compute(model, TEXTS, ours, lambda: open_backend(model, ours, "cpu"), branch_steps=5)
+    require_same(*(read_branches(model, TEXTS, paths, 5) for paths in (ours, theirs)))
+
+
+def test_texts_behind_a_prefix_and_windows_of_documents_come_along(monkeypatch, llama) -> None:
+    model, ours = llama("here")
+    theirs = llama("there")[1]
+    local = make_local_backend(monkeypatch, model, theirs, repeated=frozenset({0}))
+    prefix = encode_prefix(model, SENTENCES[0][:40])
+    windows = [one for text in TEXTS[:60] for one in encode_windows_at(model, text, [0, 5, 10], WindowLengths(10, 8))]
+    short = [text[:60] for text in TEXTS]
+    for paths, backend in ((ours, open_backend(model, ours, "cpu")), (theirs, local.backend)):
+        compute_prefixed(model, short, prefix, paths, lambda backend=backend: backend)  # type: ignore[misc]
+        run_windows(model, windows, paths, lambda backend=backend: backend)  # type: ignore[misc]
+    require_same(*(read_prefixed(model, short, prefix, paths) for paths in (ours, theirs)))
+    require_same(*(read_windows(model, windows, paths) for paths in (ours, theirs)))
+    assert local.given
+
+
+def test_a_run_that_is_killed_keeps_what_workers_have_written(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+    local = make_local_backend(monkeypatch, model, paths)
+
+    def stop(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module, "_PROGRESS_SECONDS", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        compute(model, TEXTS, paths, lambda: local.backend, on_progress=stop)
+    written = len(set(keys_of(model, paths, "base")))
+    assert 0 < written < 240
+    summary = compute(model, TEXTS, paths, lambda: local.backend)
+    assert (summary.texts_from_cache, summary.texts_computed) == (written, 240 - written)
+    assert sorted(keys_of(model, paths, "base")) == sorted(set(keys_of(model, paths, "base")))
+
+
+def test_workers_neither_read_nor_compact_the_cache(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+    local = make_local_backend(monkeypatch, model, paths)
+    at_work: list[bool] = []
+    run = Worker.run
+
+    def watched(self: Worker, *shard: object) -> object:
+        at_work.append(True)
+        try:
+            return run(self, *shard)  # type: ignore[arg-type]
+        finally:
+            at_work.pop()
+
+    monkeypatch.setattr(Worker, "run", watched)
+    for name in ("missing", "values_of", "read_by_part", "compact"):
+        inner = getattr(PartCache, name)
+
+        def guarded(self: PartCache, *given: object, inner: Callable[..., object] = inner) -> object:
+            assert not at_work, "a worker reads the cache"
+            return inner(self, *given)
+
+        monkeypatch.setattr(PartCache, name, guarded)
+    compute(model, TEXTS, paths, lambda: local.backend, branch_steps=2)
+    assert len(local.given) >= 8
+
+
+def test_texts_without_tokens_are_the_drivers(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+    local = make_local_backend(monkeypatch, model, paths)
+    summary = compute(model, ["", *TEXTS[:3]], paths, lambda: local.backend)
+    assert (summary.texts_without_tokens, sum(local.given)) == (1, 3)
+    assert len(read_statistics(model, ["", *TEXTS[:3]], paths)) == 4
+
+
+@pytest.mark.parametrize("changed", ["model_fingerprint", "weights_digest", "tokenizer_fingerprint"])
+def test_a_worker_that_has_another_model_refuses(monkeypatch, llama, changed) -> None:
+    model, paths = llama("there")
+    other = replace(model, identity=replace(model.identity, **{changed: "0" * 24}))
+    local = make_local_backend(monkeypatch, other, paths)
+    with pytest.raises(ClusterError, match=f"or other files of llama, than the process that asks: {changed} is"):
+        compute(other, TEXTS, paths, lambda: local.backend)
+    assert keys_of(model, paths, "base") == []
+
+
+def test_a_worker_that_has_other_packages_refuses(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+    local = make_local_backend(monkeypatch, model, paths)
+    versions = iter([package_versions(), {**package_versions(), "torch": "1.0"}])
+    monkeypatch.setattr(ray_backend, "package_versions", lambda: next(versions))
+    with pytest.raises(ClusterError, match=r"has other packages.*torch is 1\.0"):
+        compute(model, TEXTS, paths, lambda: local.backend)
+
+
+def test_a_batch_that_a_workers_device_has_no_room_for_is_halved_there(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+    local = make_local_backend(monkeypatch, model, paths)
+    begin, refused = ForwardPass.begin, []
+
+    def crowded(self: ForwardPass, encoded: object, batch: list[object], *given: object, **more: object) -> object:
+        if len(batch) > 4:
+            refused.append(len(batch))
+            raise torch.OutOfMemoryError("no room")
+        return begin(self, encoded, batch, *given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ForwardPass, "begin", crowded)
+    summary = compute(model, TEXTS, paths, lambda: local.backend)
+    assert refused
+    assert summary.texts_computed == len(set(keys_of(model, paths, "base"))) == 240
+
+
+def test_what_needs_the_weights_here_loads_them_here(monkeypatch, llama, tiny) -> None:
+    model, paths = llama("there")
+    local = make_local_backend(monkeypatch, model, paths)
+    forward = tiny("llama")[1]
+    monkeypatch.setattr(local.backend, "_load", lambda: forward)
+    assert load_local_pass(model, lambda _: local.backend) is forward
+
+
+def test_one_model_at_a_time_has_workers(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+    first, second = (make_local_backend(monkeypatch, model, paths) for _ in range(2))
+    compute(model, TEXTS[:2], paths, lambda: first.backend)
+    compute(model, TEXTS[2:4], paths, lambda: second.backend)
+    assert first.backend._pool is None
+    compute(model, TEXTS[4:6], paths, lambda: first.backend)
+    assert second.backend._pool is None
+    assert len(read_statistics(model, TEXTS[:6], paths)) == 6
+
+
+def test_workers_are_reported_and_so_is_a_long_wait(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+    local = make_local_backend(monkeypatch, model, paths, timeouts=1)
+    assert local.backend.described == "run by 2 workers of a Ray cluster"
+    compute(model, TEXTS[:2], paths, lambda: local.backend)
+    assert local.messages[0] == "llama: 2 workers of 1 CPU each in the Ray cluster"
+    assert "no shard was finished for 0 minutes" in local.messages[1]
+    monkeypatch.setattr(ray_backend, "_LIMIT_SECONDS", 0.0)
+    slow = make_local_backend(monkeypatch, model, paths, timeouts=1)
+    with pytest.raises(ClusterError, match=r"finished no shard for 0 hours.*run the same again"):
+        compute(model, TEXTS[2:4], paths, lambda: slow.backend)
+    assert slow.backend._pool is None
+
+
+def test_a_model_that_is_only_needed_here_reaches_for_no_cluster(monkeypatch, llama, tiny) -> None:
+    model, paths = llama("there")
+    local = make_local_backend(monkeypatch, model, paths)
+    monkeypatch.setattr(ray_backend, "connect_cluster", lambda engine: pytest.fail("Ray is started"))
+    monkeypatch.setattr(local.backend, "_load", lambda: tiny("llama")[1])
+    assert local.backend.on_this_machine is local.backend.on_this_machine
+    assert not local.pools
+
+
+def test_the_workers_end_before_the_model_is_loaded_here(monkeypatch, llama, tiny) -> None:
+    model, paths = llama("there")
+    local = make_local_backend(monkeypatch, model, paths)
+    compute(model, TEXTS[:2], paths, lambda: local.backend)
+
+    def load() -> ForwardPass:
+        assert local.backend._pool is None
+        forward: ForwardPass = tiny("llama")[1]
+        return forward
+
+    monkeypatch.setattr(local.backend, "_load", load)
+    assert local.backend.on_this_machine is not None
+    compute(model, TEXTS[2:4], paths, lambda: local.backend)
+    assert len(read_statistics(model, TEXTS[:4], paths)) == 4
+
+
+def test_a_model_behind_an_interface_is_asked_from_this_process(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+    asked = replace(
+        model,
+        located=replace(
+            model.located, entry=model.entry.model_copy(update={"endpoint": SimpleNamespace(is_here=False)})
+        ),
+    )
+    endpoints = SimpleNamespace(open=lambda *given: "the server")
+    messages: list[str] = []
+    opened = open_backend(asked, paths, None, messages.append, endpoints, Engine(name="ray"))  # type: ignore[arg-type]
+    assert opened == "the server"
+    assert messages == ["llama is behind an interface: it is asked from this process, and Ray is not used"]
+
+
+def test_what_caused_an_error_in_a_worker_says_whether_it_may_pass(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+
+    def unreachable(*given: object) -> TokenizedModel:
+        raise ModelError("the hub does not answer") from ConnectionError("no route")
+
+    local = make_local_backend(monkeypatch, model, paths)
+    monkeypatch.setattr(ray_backend, "load_tokenizer", unreachable)
+    with pytest.raises(TransientError, match="the hub does not answer") as raised:
+        compute(model, TEXTS[:2], paths, lambda: local.backend)
+    assert is_transient_fault(raised.value)

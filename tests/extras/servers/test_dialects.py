@@ -1,0 +1,175 @@
+"""What is read from an answer of each kind of server, without a server, and which answers are refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from copy import deepcopy
+from functools import reduce
+from operator import getitem
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from audit_pipeline.extras.servers.dialects import DIALECTS
+from audit_pipeline.extras.servers.exchange import AnswerDetail, BadAnswerError, Prompt, PromptString, find_floor
+from audit_pipeline.models.config import DIALECT_TRAITS, Dialect
+
+PROMPT = Prompt("sha", (1, 5, 7), 2)
+STRING = Prompt("sha", (1, 5, 7), 2, PromptString("a b", frozenset({(0, 3, 4)})))
+OPENAI = {"token_logprobs": [None, -1.5, -0.25], "top_logprobs": [None, {"x": -0.5}, {"y": -0.25}]}
+ANSWERS: Mapping[Dialect, dict[str, Any]] = {
+    "vllm": {
+        "choices": [
+            {
+                "prompt_logprobs": [
+                    None,
+                    {"5": {"logprob": -1.5, "rank": 2}, "9": {"logprob": -0.5, "rank": 1}},
+                    {"7": {"logprob": -0.25, "rank": 1}},
+                ],
+                "prompt_token_ids": [1, 5, 7],
+            }
+        ]
+    },
+    "sglang": {
+        "meta_info": {
+            "input_token_logprobs": [[None, 1, None], [-1.5, 5, None], [-0.25, 7, None]],
+            "input_top_logprobs": [None, [[-0.5, 9, None]], [[-0.25, 7, None]]],
+        }
+    },
+    "completions": {"choices": [{"logprobs": OPENAI}], "usage": {"prompt_tokens": 3}},
+    # One token more than was sent, which the server puts in front, and the generated one's entry.
+    "llama_cpp": {
+        "choices": [
+            {
+                "logprobs": {
+                    "token_logprobs": [*OPENAI["token_logprobs"], -0.1],
+                    "top_logprobs": [*OPENAI["top_logprobs"], {}],
+                    "text_offset": [0, 3, 4, 5],
+                }
+            }
+        ],
+        "usage": {"prompt_tokens": 4, "completion_tokens": 1},
+    },
+}
+ENTRIES, TRIPLES, LOGPROBS = ("choices", 0, "prompt_logprobs"), ("meta_info", "input_token_logprobs"), ("choices", 0)
+OWN: Mapping[Dialect, tuple[Any, ...]] = {
+    "vllm": (*ENTRIES, 1, "5", "logprob"),
+    "sglang": (*TRIPLES, 1, 0),
+    "completions": (*LOGPROBS, "logprobs", "token_logprobs", 1),
+    "llama_cpp": (*LOGPROBS, "logprobs", "token_logprobs", 1),
+}
+"""Where each answer has the log-probability of the first scored token."""
+
+
+def read(
+    dialect: Dialect, place: tuple[Any, ...] = (), value: object = None, best: int = 1
+) -> Mapping[str, npt.NDArray[Any]]:
+    """What is read where ``value`` stands at a place of the answer; ...: nothing does."""
+    answer = deepcopy(ANSWERS[dialect])
+    if place:
+        holder = reduce(getitem, place[:-1], answer)
+        if value is ...:
+            del holder[place[-1]]
+        else:
+            holder[place[-1]] = value
+    prompt = STRING if dialect == "llama_cpp" else PROMPT
+    return DIALECTS[dialect].read(prompt, AnswerDetail(best), json.dumps(answer).encode()).values
+
+
+@pytest.mark.parametrize("dialect", ANSWERS)
+def test_an_answer_is_read_token_by_token(dialect: Dialect) -> None:
+    values, traits = read(dialect), DIALECT_TRAITS[dialect]
+    expected = {
+        "logprob": [-1.5, -0.25],
+        "max_logprob": [-0.5, -0.25],
+        **({"argmax_id": [9, 7]} if traits.names_ids else {}),
+        **({"rank": [1, 0]} if traits.gives_rank else {}),
+    }
+    assert {name: array.tolist() for name, array in values.items()} == expected
+
+
+@pytest.mark.parametrize(
+    "placeholder", [-9999, -9999.0, -100, -1000, -1e30, -3.4e38, -1e300, -math.inf, math.nan, None, 0.5]
+)
+@pytest.mark.parametrize("dialect", ANSWERS)
+def test_a_placeholder_is_no_log_probability(dialect: Dialect, placeholder: float | None) -> None:
+    logprobs = read(dialect, OWN[dialect], placeholder, best=0)["logprob"]
+    assert np.isnan(logprobs).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("low", [-98.0, -99.5, -100.25, -998.5])
+@pytest.mark.parametrize("dialect", ANSWERS)
+def test_a_low_log_probability_is_one(dialect: Dialect, low: float) -> None:
+    assert read(dialect, OWN[dialect], low, best=0)["logprob"].tolist() == [low, -0.25]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "place", "value", "line"),
+    [
+        ("vllm", OWN["vllm"], "-1.5 or so", "expected form"),
+        ("vllm", OWN["vllm"], False, "expected form .*valid number"),
+        ("vllm", OWN["vllm"], -1e-9, "more likely than the best"),
+        ("vllm", (*ENTRIES, 1, "9", "logprob"), 0.5, "that are none"),
+        ("vllm", (*ENTRIES, 1, "9", "logprob"), 3e38, "that are none"),
+        ("vllm", (*ENTRIES, 1, "5", "rank"), 0, r"expected form .*\.rank: .* greater than or equal to 1"),
+        ("vllm", (*ENTRIES, 1, "5", "rank"), 2**31, "rank: Input should be less than or equal to 2147483647"),
+        ("vllm", (*ENTRIES, 1, "5", "rank"), 10**400, "expected form .*less than or equal to"),
+        ("vllm", (*ENTRIES, 1, "5", "rank"), 1.5, "expected form .*rank: .*valid integer"),
+        ("vllm", (*ENTRIES, 1, "5", "rank"), True, "expected form .*rank: .*valid integer"),
+        ("vllm", (*ENTRIES, 1, "5", "rank"), None, "lacks a token's own"),
+        ("vllm", (*ENTRIES, 1, "5"), ..., "lacks a token's own"),
+        ("vllm", (*ENTRIES, 1), None, "lacks a token's own"),
+        ("vllm", (*ENTRIES, 1, str(2**31)), {"logprob": -0.1, "rank": 1}, "expected form"),
+        ("vllm", (*ENTRIES, 1, "-3"), {"logprob": -0.1, "rank": 1}, "expected form"),
+        ("vllm", (*ENTRIES, 2), ..., "2 entries for 3 tokens: it cuts the text otherwise, or shortens it"),
+        ("vllm", ENTRIES, [None] * 4, "4 entries for 3 tokens"),
+        ("vllm", ENTRIES, None, "0 entries for 3 tokens: it ignores"),
+        ("vllm", ENTRIES, {"504": -1}, "expected form"),
+        ("vllm", ("choices", 0, "prompt_token_ids"), [7, 5, 1], "not about the token ids"),
+        ("vllm", ("choices", 0, "prompt_token_ids"), None, "not about the token ids"),
+        ("sglang", (*TRIPLES, 1, 1), 2**31, r"input_token_logprobs\.1\.1: Input should be less than or equal to"),
+        ("sglang", (*TRIPLES, 1, 1), 1.5, r"input_token_logprobs\.1\.1: Input should be a valid integer"),
+        ("sglang", (*TRIPLES, 1, 1), 6, "not about the token ids"),
+        ("completions", (*LOGPROBS, "logprobs"), None, "no log-probabilities at all"),
+        ("completions", (*OWN["completions"][:-1],), [-0.1], "1 entries for 3 tokens: it ignores"),
+        ("completions", (*OWN["completions"],), ..., "2 entries for 3 tokens: it cuts the text otherwise"),
+        ("completions", ("usage", "prompt_tokens"), 2**31, "usage.prompt_tokens: Input should be less than or equal"),
+        ("llama_cpp", ("usage", "prompt_tokens"), -1, "usage.prompt_tokens: Input should be greater than or equal"),
+        ("llama_cpp", ("usage", "prompt_tokens"), "8", "usage.prompt_tokens: Input should be a valid integer"),
+        ("llama_cpp", ("usage", "prompt_tokens"), 3, "no start token in front, and is off by one then: start it with"),
+        ("llama_cpp", ("usage",), ..., "does not say how many tokens the prompt has"),
+        ("llama_cpp", (*OWN["llama_cpp"],), ..., "the server leaves its start token out, and a text that spells it"),
+        ("llama_cpp", (*OWN["llama_cpp"][:-1],), [-0.1], "0 entries for 3 tokens: it ignores"),
+        ("llama_cpp", (*LOGPROBS, "logprobs", "text_offset", 1), 2, "into other tokens than the entry's tokenizer"),
+    ],
+)
+def test_an_answer_that_is_none_is_refused_in_one_line(
+    dialect: Dialect, place: tuple[Any, ...], value: object, line: str
+) -> None:
+    with pytest.raises(BadAnswerError, match=line) as refused:
+        read(dialect, place, value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "floor"),
+    [
+        ([-3.0, -3.0, -3.0], -3.0),
+        ([-3.0, -3.0, -1.0], None),
+        ([-9.5, -9.5, -9.5, -9.25, -9.25, -1.0], None),
+        ([-9.5, -9.5, -9.5, -9.25, -9.0, -1.0, -1.0, -1.0], None),
+        ([-9.5, -9.5, -9.5, -9.25, -9.0, -8.0, -7.0, -6.0, -1.0, -1.0, -1.0], -9.5),
+        # A memorised text, rounded.
+        ([-0.01, -0.01, -0.01, 0.0], None),
+        ([math.nan] * 3, None),
+        ([], None),
+    ],
+)
+def test_a_floor_is_the_least_value_where_it_is_the_commonest_of_the_least(
+    logprobs: list[float], floor: float | None
+) -> None:
+    assert find_floor(np.array(logprobs, dtype=np.float32)) == floor

@@ -1,0 +1,43 @@
+"""Values of made-up texts under made-up models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from audit_pipeline.extras.unlearning.measures import MEANS, MIN_40, MIN_K, TextValues, ThresholdBefore
+from audit_pipeline.tables import ComparedModel
+
+SIDE = 80
+
+
+def model(seed: int, *, known: float, spoken: float = 0.2) -> Mapping[str, np.ndarray]:
+    """A model to which the texts to be forgotten are ``known`` nats likelier than held-out ones: [2 * SIDE] each.
+
+    It gives a share of ``spoken`` of their tokens; of held-out texts a fifth.
+    """
+    chance = np.random.default_rng(seed)
+    forget = np.arange(2 * SIDE) < SIDE
+    score = -4 + chance.normal(scale=0.5, size=2 * SIDE) + known * forget
+    said = np.where(forget, spoken, 0.2) + chance.uniform(-0.05, 0.05, size=2 * SIDE)
+    return {**dict(zip(MEANS, (said, said / 4, score), strict=True)), MIN_40: score, MIN_K: score}
+
+
+def texts(threshold: float | None = -3.2, chosen_on: int = 0, **models: Mapping[str, np.ndarray]) -> TextValues:
+    """The texts under ``models``; the first ``chosen_on`` held-out ones chose the threshold."""
+    places = np.arange(2 * SIDE)
+    roles: tuple[ComparedModel, ...] = ("before", "after", "retrained")
+    return TextValues(
+        places < SIDE,
+        [f"group {place}" for place in places],
+        {role: models[role] for role in roles if role in models},
+        ThresholdBefore(
+            0.2,
+            threshold,
+            "b",
+            "marginal threshold at 5% on b",
+            None if threshold is not None else "no thresholds were chosen",
+        ),
+        (places >= SIDE) & (places < SIDE + chosen_on),
+    )

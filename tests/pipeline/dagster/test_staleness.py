@@ -1,0 +1,255 @@
+"""Which benchmarks an audit builds again, and what a dry run says without running anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+import pytest
+from made_overlap import FOUND, write_search
+from made_workspace import (
+    NEW,
+    OLD,
+    SOURCE,
+    Workspace,
+    controlled,
+    made_document,
+    made_documents,
+    made_text,
+    temporal,
+    tiny_control,
+)
+from tiny_models import forward_of
+
+from audit_pipeline.benchmarks.build import compute_current_digest
+from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.config import BUILDERS, BenchmarkSpec, load_benchmarks, resolve_benchmarks
+from audit_pipeline.extras.controls.build import ensure_control_trained
+from audit_pipeline.extras.controls.config import load_controls
+from audit_pipeline.pipeline.dagster.audit import plan_dry_run
+from audit_pipeline.pipeline.options import AuditOptions
+from audit_pipeline.pipeline.requests import AuditRequest
+from audit_pipeline.pipeline.situation import Scope, Situation
+from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS
+from audit_pipeline.store.ledger import LineageStep
+from audit_pipeline.tables import Kind
+from audit_pipeline.token_statistics.run import compute
+from audit_pipeline.token_statistics.tokens import encode, window_and_stride, windows_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def spec(name: str = "made_8") -> BenchmarkSpec:
+    [found] = resolve_benchmarks(name)
+    return found
+
+
+def steps(workspace: Workspace, *names: str) -> dict[str, dict[str, str]]:
+    """The planner's steps for these benchmarks, or for all of the configuration: by stage, what is made and why."""
+    specs = [one for name, one in load_benchmarks().items() if name in names or not names]
+    situation = Situation(workspace.paths, {one.name: one for one in specs})
+    found: dict[str, dict[str, str]] = {}
+    for step in situation.plan(Scope(tuple(situation.specs)), OF_BENCHMARKS).steps:
+        found.setdefault(step.stage.name, {})[step.partition] = step.because
+    return found
+
+
+def is_stale(workspace: Workspace, name: str = "made_8") -> bool:
+    return name in steps(workspace, name).get("benchmark", {})
+
+
+@pytest.fixture
+def built(workspace: Workspace) -> Workspace:
+    workspace.write_benchmarks(made=temporal([8, 16]))
+    workspace.fetch(*made_documents(2, 40))
+    workspace.build("made")
+    return workspace
+
+
+def test_built_of_what_there_is_now_is_fresh_and_not_built_is_stale(built: Workspace) -> None:
+    assert not is_stale(built)
+    built.paths.benchmark_manifest("made_8").unlink()
+    assert is_stale(built)
+    assert not is_stale(built, "made_16")
+    built.paths.examples("made_16").unlink()
+    assert is_stale(built, "made_16")
+
+
+ROWS = {"description": "made up", "calibration_fraction": 0, "seed": 5, "design": "temporal"}
+EVERY_BUILDER: Mapping[str, Mapping[str, Any]] = {
+    "dated": temporal([8]),
+    "later": temporal([8], nonmember_from=date(2024, 1, 1)),
+    "labelled": {**ROWS, "builder": "labelled", "path": "rows.jsonl", "words": [8]},
+    "sides": {
+        **ROWS,
+        **{"builder": "sides", "path": ".", "words": "any", "text_column": "input"},
+        **{"members": {"files": ["rows.jsonl"]}, "nonmembers": {"files": ["others.jsonl"]}},
+    },
+    "items": {
+        **ROWS,
+        **{"builder": "templated", "path": "rows.jsonl", "words": "any", "template": "{{ input }}!"},
+        "design": "unlabelled",
+    },
+    "shelf": {
+        **{"builder": "shelf", "description": "made up", "sources": [SOURCE], "words": [8]},
+        **{"windows_per_document": 2, "seed": 5},
+    },
+    "online": {**ROWS, "builder": "online", "path": "rows.jsonl", "words": [4], "lengths": [8]},
+    "known": controlled("check"),
+    "searched": {
+        **{"builder": "found_in_corpus", "description": "made up", "pool": "labelled_8", "corpus": "open"},
+        **{"words": [8], "seed": 5},
+    },
+}
+# Of each family one setting that decides its texts, as another might have it.
+OTHERWISE: Mapping[str, Mapping[str, Any]] = {
+    "dated": {"member_before": date(2021, 1, 1)},
+    "later": {"nonmember_from": date(2024, 6, 1)},
+    "labelled": {"label_values": {"0": 0, "1": 1}},
+    "sides": {"nonmembers": {"files": ["rows.jsonl"]}, "members": {"files": ["others.jsonl"]}},
+    "items": {"template": "{{ input }}?"},
+    "shelf": {"windows_per_document": 1},
+    "online": {"order": "random"},
+    "known": {"near_duplicate_threshold": 0.9},
+    "searched": {"share": 0.8},
+}
+
+
+def test_labelled_rows_of_a_folder_are_looked_at_every_time(workspace: Workspace) -> None:
+    rows = workspace.config / "rows"
+    rows.mkdir()
+    labelled = {**EVERY_BUILDER["labelled"], "path": "rows", "split": "Rows"}
+    lines = [json.dumps({"input": made_text(f"row {place}", 8), "label": place % 2}) for place in range(6)]
+    (rows / "Rows.jsonl").write_text("\n".join(lines))
+    workspace.write_benchmarks(theirs=labelled)
+    workspace.build("theirs_8")
+    assert not is_stale(workspace, "theirs_8")
+    (rows / "Rows.jsonl").write_text("\n".join(lines[:-1]))
+    assert is_stale(workspace, "theirs_8")
+    (rows / "Rows.jsonl").write_text("\n".join(lines))
+    assert not is_stale(workspace, "theirs_8")
+    workspace.write_benchmarks(theirs={**labelled, "seed": 6})
+    assert is_stale(workspace, "theirs_8")
+
+
+def write_rows(workspace: Workspace, name: str) -> None:
+    rows = [{"input": made_text(f"{name} {place}", 8), "label": place % 2} for place in range(6)]
+    (workspace.config / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
+def digests(workspace: Workspace) -> dict[str, str]:
+    return {name: compute_current_digest(spec, workspace.paths) for name, spec in load_benchmarks().items()}
+
+
+@pytest.fixture
+def every_builder(workspace: Workspace) -> Workspace:
+    """A family of each builder, built."""
+    assert {fields["builder"] for fields in EVERY_BUILDER.values()} == set(BUILDERS)
+    for name in ("rows", "others"):
+        write_rows(workspace, name)
+    workspace.fetch(*made_documents(5, 40))
+    train(workspace)
+    workspace.write_benchmarks(**EVERY_BUILDER)
+    for family, fields in EVERY_BUILDER.items():
+        if "corpus" in fields:
+            write_search(workspace.paths, fields["pool"], fields["corpus"], lambda row: FOUND if row["label"] else {})
+        workspace.build(family)
+    assert stale(workspace) == []
+    return workspace
+
+
+def train(workspace: Workspace, **changes: Any) -> None:
+    workspace.write_config("controls", {"controls": {"check": tiny_control(epochs=1, **changes)}})
+    step = LineageStep.now("trained", "controlled_contamination", "1")
+    ensure_control_trained(load_controls()["check"], workspace.paths, step, device="cpu")
+
+
+def stale(workspace: Workspace) -> list[str]:
+    return list(steps(workspace).get("benchmark", {}))
+
+
+def test_a_changed_entry_moves_its_own_data_version_and_no_other(every_builder: Workspace) -> None:
+    before = digests(every_builder)
+    for family, change in OTHERWISE.items():
+        every_builder.write_benchmarks(**{**EVERY_BUILDER, family: {**EVERY_BUILDER[family], **change}})
+        now = digests(every_builder)
+        moved = [name for name in before if now[name] != before[name]]
+        assert [resolve_benchmarks(name)[0].family for name in moved] == [family]
+        assert stale(every_builder) == moved
+    # What only says when it is audited, and of what licence it is, moves nothing.
+    words = {"on_request": True, "licence": "mine", "description": "in other words"}
+    same = {family: {**fields, **words} for family, fields in EVERY_BUILDER.items()}
+    every_builder.write_benchmarks(**same)
+    assert digests(every_builder) == before
+
+
+def test_what_a_benchmark_is_made_of_moves_its_data_version_and_no_other(every_builder: Workspace) -> None:
+    write_rows(every_builder, "others")
+    every_builder.fetch(*reversed(made_documents(5, 40)))
+    assert stale(every_builder) == [], "the same rows and documents, written again"
+    (every_builder.config / "others.jsonl").write_text(json.dumps({"input": made_text("another", 8)}))
+    assert stale(every_builder) == ["sides"]
+    every_builder.build("sides")
+    train(every_builder, held_out=20)
+    assert stale(every_builder) == ["known_12"]
+    every_builder.build("known")
+    every_builder.fetch(*made_documents(5, 40), made_document("alder", "more", NEW, made_text("more", 40)))
+    found = steps(every_builder)
+    assert found["controlled_contamination"] == {
+        "check": "its entry in the configuration or its documents changed since it was trained"
+    }
+    changed = "its entry in the configuration or its sources changed since it was built"
+    assert found["benchmark"] == {
+        **dict.fromkeys(("dated_8", "later_8", "shelf_8"), changed),
+        "known_12": "the control check is trained first",
+    }
+
+
+def test_a_source_that_is_gone_is_fetched_first(built: Workspace) -> None:
+    built.paths.documents(SOURCE).unlink()
+    assert steps(built, "made_8") == {
+        "documents": {SOURCE: "its documents are not there"},
+        "benchmark": {"made_8": f"the source {SOURCE} is fetched first"},
+        "split_quality": {"made_8": "the split has not been assessed, or a file of it is damaged or gone"},
+    }
+
+
+def test_rows_that_are_gone_are_a_problem_and_no_step(workspace: Workspace) -> None:
+    workspace.write_benchmarks(theirs={**EVERY_BUILDER["labelled"], "path": "nowhere.jsonl"})
+    situation = Situation(workspace.paths, {"theirs_8": spec("theirs_8")})
+    made = situation.plan(Scope(("theirs_8",)), OF_BENCHMARKS)
+    assert made.steps == ()
+    assert "nowhere.jsonl" in made.problems_of("benchmark")["theirs_8"]
+
+
+def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
+    model = built.model("tiny")
+    request = AuditRequest(model.entry, [spec()], AuditOptions(kinds=("base", "topk")))
+    before = plan_dry_run(request, model, built.paths).plans["made_8"][0]
+    texts = read_built(built.paths, "made_8").examples.column("text").to_pylist()
+    encoded = encode(model, texts)
+    windows = [
+        one for number, text in enumerate(encoded) for one in windows_of(number, text, *window_and_stride(model))
+    ]
+    assert (before.texts, before.cached_texts, before.texts_to_run) == (len(texts), 0, len(texts))
+    assert before.tokens_to_run == sum(window.length for window in windows)
+    assert before.passes == len(windows)
+    assert set(before.bytes_to_write) == {"base", "topk", "renyi", "branches"}
+    assert 0 < before.branch_tokens < before.tokens_to_run, "m is 1, and not every token has a branch"
+    assert not built.parts()
+
+    kinds: tuple[Kind, ...] = ("base", "topk", "renyi")
+    compute(model, texts[:5], built.paths, lambda: forward_of(model), kinds=kinds, branch_steps=1)
+    after = plan_dry_run(request, model, built.paths).plans["made_8"][0]
+    assert (after.cached_texts, after.texts_to_run) == (5, len(texts) - 5)
+    assert after.tokens_to_run < before.tokens_to_run
+
+
+def test_a_dry_run_of_what_is_not_built_names_what_is_built_first(built: Workspace) -> None:
+    built.fetch(*(made_document("alder", name, day, made_text(name, 40)) for name, day in (("a", OLD), ("b", NEW))))
+    model = built.model("tiny")
+    found = plan_dry_run(AuditRequest(model.entry, [spec()]), model, built.paths)
+    assert (found.plans, found.not_built) == ({}, ["made_8"])
+    assert [str(step.product) for step in found.first] == ["benchmark/made_8"]

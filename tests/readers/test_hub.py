@@ -1,0 +1,75 @@
+"""Errors of the hub's clients in our words: which may pass, and what there is to do; a cause may be hidden."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.pipeline.dagster.retries import is_transient
+from audit_pipeline.readers.hub_faults import HubDataUnreachableError, fault_of, hub_faults_as_errors
+
+
+def refused(status: int, kind: type[HfHubHTTPError] = HfHubHTTPError, **headers: str) -> HfHubHTTPError:
+    request = httpx2.Request("GET", "http://127.0.0.1/")
+    return kind(
+        "what the hub said\n\nover two lines", response=httpx2.Response(status, headers=headers, request=request)
+    )
+
+
+def caused(error: Exception, by: Exception) -> Exception:
+    error.__cause__ = by
+    return error
+
+
+def hidden(error: Exception, by: Exception) -> Exception:
+    """As `datasets` raises that it found no file, when the hub did not answer."""
+    try:
+        try:
+            raise by
+        except Exception:  # noqa: BLE001 - it is `datasets` that catches everything
+            raise error from None
+    except type(error) as raised:
+        return raised
+
+
+@pytest.mark.parametrize(
+    ("error", "why", "passing"),
+    [
+        (refused(401, GatedRepoError), "is gated: accept its terms on the hub and set HF_TOKEN", False),
+        (refused(403, GatedRepoError), "is gated, and HF_TOKEN may not read it", False),
+        (refused(404, RevisionNotFoundError), "has no revision v1", False),
+        (refused(404, RepositoryNotFoundError), "is not on the hub, or is private", False),
+        (refused(401), "is not on the hub, or is private", False),
+        (refused(403), "cannot be fetched: what the hub said over two lines", False),
+        (refused(429, **{"Retry-After": "7"}), r"the hub is busy \(status 429\) and asks to wait 7 s; try again", True),
+        (refused(500), r"the hub is busy \(status 500\); try again later", True),
+        (refused(501), "cannot be fetched: ", False),
+        (caused(LocalEntryNotFoundError("none here"), refused(503)), r"the hub is busy \(status 503\)", True),
+        (hidden(FileNotFoundError("no data file"), refused(503)), r"the hub is busy \(status 503\)", True),
+        (caused(LocalEntryNotFoundError("none here"), httpx2.ConnectError("refused")), "broke off .refused.", True),
+        (httpx2.ReadError(""), r"cannot be reached, or broke off \(ReadError\)", True),
+        (ConnectionError("Couldn't reach it"), "broke off .Couldn't reach it.", True),
+        (TimeoutError("timed out"), "broke off .timed out.", True),
+        (OfflineModeIsEnabled("off"), "is not in the local hub cache, and HF_HUB_OFFLINE is set: go online", False),
+    ],
+)
+def test_an_error_of_the_hub_is_told_in_our_words(error: Exception, why: str, passing: bool) -> None:
+    fault = fault_of(error, "v1")
+    assert fault is not None
+    assert fault.passing is passing
+    with (
+        pytest.raises(DataError, match=f"^x/y .*{why}.*, or do without$") as raised,
+        hub_faults_as_errors("x/y", "v1", "or do without", DataError, HubDataUnreachableError),
+    ):
+        raise error
+    assert "\n" not in str(raised.value)
+    assert is_transient(raised.value) is passing

@@ -1,0 +1,37 @@
+"""How labels are spelt, and what is said of those that nobody understands."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from audit_pipeline.readers.labels import LabelReader
+
+
+@pytest.mark.parametrize(
+    ("spelt", "label"),
+    [
+        *((value, 1) for value in (1, 1.0, True, "1", "1.0", " 1 ", "TRUE", "Member")),
+        *((value, 0) for value in (0, 0.0, False, "0", "0.0", "false", "non-member", "NonMember", "non_member")),
+        *((value, None) for value in (None, math.nan, "", "  ", "null", "None", "NaN", "unknown")),
+    ],
+)
+def test_every_known_spelling(spelt: object, label: int | None) -> None:
+    reader = LabelReader()
+    assert reader.read(spelt) == label
+    assert reader.in_words("taken as unknown") is None
+    assert sum(reader.known.values()) == (label is not None)
+
+
+def test_others_are_counted_and_the_first_five_spellings_shown_harmless() -> None:
+    reader = LabelReader()
+    spelt = ["yes", "yes", "01", "x" * 40, "red \x1b[31m", -1, 2, "another"]
+    assert [reader.read(value) for value in [1, *spelt, 0, 1]] == [1, *[None] * 8, 0, 1]
+    assert reader.known == {1: 2, 0: 1}
+    words = reader.in_words("taken as unknown")
+    assert words == (
+        "8 label(s) not understood, taken as unknown: 'yes' (2), '01' (1), cells of more than 30 characters (1), "
+        "'red \\x1b[31m' (1), '-1' (1), and others; "
+        "a label is 1 or member, 0 or non-member, or empty"
+    )

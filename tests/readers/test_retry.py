@@ -1,0 +1,109 @@
+"""The one policy of retries: what may pass, how long is waited, and what a server asks for."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+import requests
+
+from audit_pipeline.readers.retry import (
+    PassingError,
+    RetryPolicy,
+    build_retryer,
+    format_public_error,
+    is_transient_fault,
+    parse_retry_after,
+)
+
+
+def answered(status: int) -> requests.HTTPError:
+    response = requests.Response()
+    response.status_code = status
+    return requests.HTTPError(f"{status}", response=response)
+
+
+def failing(times: int, error: Exception) -> Callable[[], str]:
+    left = iter([error] * times)
+
+    def run() -> str:
+        for one in left:
+            raise one
+        return "done"
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        *((answered(status), True) for status in (408, 425, 429, 500, 502, 503, 504, 520)),
+        *((answered(status), False) for status in (400, 401, 404, 410, 501, 505)),
+        (requests.HTTPError("no answer at all"), False),
+        (requests.exceptions.ChunkedEncodingError(), True),
+        (requests.exceptions.SSLError("certificate verify failed"), False),
+        (OSError(errno.ECONNREFUSED, "refused"), True),
+        (OSError(errno.ENOSPC, "no space left on device"), False),
+    ],
+)
+def test_what_may_pass(error: Exception, passes: bool) -> None:
+    assert is_transient_fault(error) is passes
+    around = RuntimeError("cannot be had")
+    around.__cause__ = error
+    assert is_transient_fault(around) is passes
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    waits: list[float] = []
+    run = build_retryer(RetryPolicy(5, 1.0, longest=3.0), is_transient_fault, sleep=waits.append)
+    assert run(failing(4, TimeoutError())) == "done"
+    assert waits == [1, 2, 3, 3]
+
+
+def test_chance_adds_to_a_pause_and_never_takes_from_it() -> None:
+    waits: list[float] = []
+    build_retryer(RetryPolicy(30, 1.0, longest=1.0, jitter=0.5), is_transient_fault, sleep=waits.append)(
+        failing(29, TimeoutError())
+    )
+    assert all(1 <= wait <= 1.5 for wait in waits)
+    assert len(set(waits)) > 1
+
+
+@pytest.mark.parametrize(("pause", "expected"), [(10.0, [10, 10, 10]), (1.5, [1.5, 2, 4]), (None, [1, 2, 4])])
+def test_no_pause_is_shorter_than_the_server_asks_for(pause: float | None, expected: list[float]) -> None:
+    waits: list[float] = []
+    run = build_retryer(RetryPolicy(4, 1.0), lambda error: isinstance(error, PassingError), sleep=waits.append)
+    assert run(failing(3, PassingError("busy", pause=pause))) == "done"
+    assert waits == expected
+
+
+def test_the_last_error_is_raised_and_a_lasting_one_at_once() -> None:
+    waits: list[float] = []
+    run = build_retryer(RetryPolicy(3, 1.0), is_transient_fault, sleep=waits.append)
+    with pytest.raises(TimeoutError):
+        run(failing(3, TimeoutError()))
+    assert len(waits) == 2
+    with pytest.raises(ValueError, match="a bug"):
+        run(failing(1, ValueError("a bug")))
+    assert len(waits) == 2
+
+
+def test_what_a_server_asks_for_in_either_form() -> None:
+    assert parse_retry_after(" 12 ") == 12
+    assert parse_retry_after(None) is parse_retry_after("soon") is None
+    assert parse_retry_after(f"Wed, 21 Oct {10**30} 07:28:00 GMT") is None
+    in_a_minute = datetime.now(UTC) + timedelta(seconds=60)
+    for given in (format_datetime(in_a_minute, usegmt=True), format_datetime(in_a_minute.replace(tzinfo=None))):
+        assert 55 < (parse_retry_after(given) or 0) <= 60
+    assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+
+
+def test_no_password_is_told() -> None:
+    assert (
+        format_public_error(ValueError("https://me:secret@example.org/a is lost\nand more"))
+        == "https://***@example.org/a is lost"
+    )
+    assert format_public_error(TimeoutError()) == "TimeoutError"

@@ -1,0 +1,215 @@
+"""Answers of servers: what they unpack to is bounded, and keys that were sent come back in none of their forms."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx2
+import pytest
+import requests
+from bad_server import Answer, BadServer, truncated
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.extras.corpora.corpus import list_hub_files
+from audit_pipeline.extras.evidence_packs.timestamps import AuthorityError, request_timestamp
+from audit_pipeline.extras.servers.budget import Budget
+from audit_pipeline.extras.servers.client import OversizedError, ServerRequest, UnansweredError
+from audit_pipeline.extras.servers.endpoint_client import EndpointClient
+from audit_pipeline.models.config import Endpoint
+from audit_pipeline.readers import distributions
+from audit_pipeline.readers.package_index import Index
+from audit_pipeline.readers.retry import RetryPolicy
+from audit_pipeline.readers.server_answers import (
+    DamagedAnswerError,
+    GuardedAdapter,
+    OversizedAnswerError,
+    Unpacker,
+    guard_response,
+    list_secrets,
+    redact,
+    redact_json,
+)
+
+KEY = 'sk/made+0123"4567\\89abcdef'
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    "gzip": gzip.compress,
+    "x-gzip": lambda body: gzip.compress(body[: len(body) // 2]) + gzip.compress(body[len(body) // 2 :]),
+    "deflate": zlib.compress,
+    "Deflate ": zlib.compress,
+}
+BOMB = gzip.compress(bytes(64 << 20), 1)
+
+
+def unpack(encoding: str, sent: bytes, limit: int, step: int = 7) -> bytes:
+    unpacker = Unpacker(encoding, limit)
+    for start in range(0, len(sent), step):
+        unpacker.feed(sent[start : start + step])
+    return unpacker.finish()
+
+
+@given(st.binary(min_size=1, max_size=3000), st.sampled_from(sorted(PACKED)), st.integers(1, 500))
+def test_a_body_is_the_same_however_it_is_packed_and_cut(body: bytes, encoding: str, step: int) -> None:
+    sent = PACKED[encoding](body)
+    room = max(len(body), len(sent))
+    assert unpack(encoding, sent, room, step) == body
+    with pytest.raises(OversizedAnswerError, match=f"longer than the {len(body) - 1:,} bytes"):
+        unpack(encoding, sent, len(body) - 1, step)
+    if encoding.strip():
+        with pytest.raises(DamagedAnswerError, match="cut short or damaged"):
+            unpack(encoding, sent[:-1], room, step)
+
+
+def test_a_bomb_is_never_unpacked_beyond_the_limit() -> None:
+    unpacker = Unpacker("gzip", 1000)
+    with pytest.raises(OversizedAnswerError):
+        unpacker.feed(BOMB)
+    assert len(unpacker.body) == 1001
+    unpacker = Unpacker("gzip", 1000)
+    with pytest.raises(OversizedAnswerError):
+        # Blocks that hold nothing.
+        unpacker.feed(gzip.compress(b"") * 100)
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "compress"])
+def test_what_was_not_asked_for_is_not_unpacked(encoding: str) -> None:
+    with pytest.raises(DamagedAnswerError, match=f"compressed as {encoding}, which was not asked for"):
+        Unpacker(encoding, 1000)
+
+
+def forms(key: str) -> Iterator[str]:
+    yield from (key, f"Bearer {key}", key.upper(), quote(key), quote(key, safe=""), key.encode().hex())
+    for before in ("", "u:", "user:"):
+        coded = base64.b64encode(f"{before}{key} and more".encode()).decode()
+        yield from (coded, coded.replace("+", "-").replace("/", "_"))
+
+
+@pytest.mark.parametrize("form", list(forms(KEY)))
+def test_a_key_is_found_in_every_form(form: str) -> None:
+    found = redact(f"before {form} after", [KEY])
+    assert found.startswith("before ")
+    assert "***" in found
+    assert not any(part in found.lower() for part in (KEY[5:15].lower(), form[8:20].lower()))
+    spelled = "".join(f"\\u{ord(letter):04x}" for letter in form)
+    for body in (
+        json.dumps({"a": form, "n": 1.5}),
+        f'{{"a": "{spelled}", "n": 1.5}}',
+        json.dumps(form).replace("/", "\\/"),
+    ):
+        clean = redact_json(body.encode(), [KEY])
+        assert "***" in str(json.loads(clean))
+        assert KEY[5:12] not in str(json.loads(clean))
+
+
+@given(
+    st.recursive(
+        st.none() | st.floats(allow_nan=False) | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_an_answer_without_the_key_is_as_it_came(value: object) -> None:
+    body = json.dumps(value).replace("/", "\\/").encode()
+    assert redact_json(body, [KEY]) == body
+
+
+def test_the_keys_of_a_request_are_those_that_it_was_sent_with() -> None:
+    basic = base64.b64encode(b"user:pass-0123456789").decode()
+    assert list_secrets("https://h/x?key=query-0123456789&a=b", {}) == ["query-0123456789"]
+    assert list_secrets("https://h/x", {"authorization": f"Bearer {KEY}"}) == [KEY]
+    assert list_secrets("https://h/x", {"Authorization": f"Basic {basic}"}) == [basic, "pass-0123456789"]
+    assert list_secrets("https://h/x", {"x-api-key": KEY, "x-goog-api-key": "other-0123456789"}) == [
+        KEY,
+        "other-0123456789",
+    ]
+    assert list_secrets("https://h/x", {"authorization": "Bearer no-key"}) == [], "in texts by chance"
+
+
+@pytest.fixture
+def server() -> Iterator[BadServer]:
+    with BadServer() as running:
+        yield running
+
+
+def packed(body: bytes, encoding: str = "gzip") -> Answer:
+    return Answer(body, "application/json", headers={"Content-Encoding": encoding})
+
+
+LONG = [packed(BOMB), Answer(bytes(3 << 20)), Answer(BOMB, status=400, headers={"Content-Encoding": "gzip"})]
+
+
+@pytest.mark.parametrize("long", LONG, ids=["bomb", "plain", "refusal"])
+def test_model_servers(server: BadServer, long: Answer) -> None:
+    endpoint = Endpoint(url=f"{server.url}/v1", model="tiny", dialect="vllm")
+    client = EndpointClient("tiny", endpoint, Budget(), patience=RetryPolicy(attempts=2, first=0.01))
+    server.serve("/v1/x", long)
+    with pytest.raises(OversizedError, match="its answer is longer than the 1,048,576 bytes") as error:
+        client.ask(ServerRequest(f"{endpoint.url}/x", {}, most_bytes=1 << 20))
+    assert "\n" not in str(error.value)
+    server.serve("/v1/y", packed(b"no gzip"), packed(gzip.compress(b"fine")))
+    assert client.ask(ServerRequest(f"{endpoint.url}/y", {})) == b"fine"
+    server.serve("/v1/z", packed(b"x", "br"))
+    with pytest.raises(UnansweredError, match="compressed as br, which was not asked for"):
+        client.ask(ServerRequest(f"{endpoint.url}/z", {}))
+
+
+def test_sessions_of_requests(server: BadServer) -> None:
+    session = requests.Session()
+    session.mount("http://", GuardedAdapter(1 << 20))
+    session.headers["Authorization"] = f"Bearer {KEY}"
+    echo = json.dumps({"said": KEY}).encode()
+    server.serve("/bomb", packed(BOMB))
+    server.serve("/echo", Answer(gzip.compress(echo), headers={"Content-Encoding": "gzip", "X-Said": f"{KEY} is"}))
+    server.serve("/cut", truncated(echo))
+    with pytest.raises(OversizedAnswerError):
+        session.get(f"{server.url}/bomb")
+    answer = session.get(f"{server.url}/echo")
+    assert (answer.json(), answer.headers["X-Said"]) == ({"said": "***"}, "*** is")
+    with pytest.raises(requests.RequestException):
+        session.get(f"{server.url}/cut")
+
+
+def test_clients_of_httpx(server: BadServer) -> None:
+    server.serve("/echo", packed(gzip.compress(json.dumps([KEY]).encode())))
+    server.serve("/bomb", packed(BOMB))
+    hooks = {"response": [lambda response: guard_response(response, 1 << 20)]}
+    with httpx2.Client(event_hooks=hooks, headers={"x-api-key": KEY}) as client:
+        assert client.get(f"{server.url}/echo").json() == ["***"]
+        with pytest.raises(OversizedAnswerError):
+            client.get(f"{server.url}/bomb")
+
+
+def test_the_hub(server: BadServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("audit_pipeline.readers.hub_faults.MOST_JSON", 1 << 20)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
+    monkeypatch.setattr("huggingface_hub.hf_api.ENDPOINT", server.url, raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    for answer, line in (
+        (packed(BOMB), "its answer is longer than the 1,048,576 bytes"),
+        (Answer(b"[" * 500_000, "application/json"), "unexpected answer"),
+        (Answer(b"{}", "application/json"), "unexpected answer"),
+    ):
+        server.serve("/api/datasets/a/b", answer)
+        with pytest.raises(DataError, match=f"the data set a/b .*{line}") as error:
+            list_hub_files("a/b", ["*"], None)
+        assert "\n" not in str(error.value)
+
+
+def test_the_package_index(server: BadServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributions, "MOST_JSON", 1 << 20)
+    server.serve("/demo/", packed(BOMB))
+    with pytest.raises(SourceError, match="its answer is longer than the 1,048,576 bytes"):
+        distributions.fetch_archive("demo", Index(endpoint=server.url, attempts=2, pause=0), tmp_path)
+
+
+def test_timestamp_authorities(server: BadServer) -> None:
+    server.serve("/", packed(BOMB))
+    with pytest.raises(AuthorityError, match="its answer is longer than the 1,048,576 bytes"):
+        request_timestamp(f"{server.url}/", b"content")

@@ -1,0 +1,267 @@
+"""Front and back matter, in the spellings of several decades; the texts are invented."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profiles import max_examples
+
+from audit_pipeline.readers.whole_files.book_matter import (
+    epub_text,
+    find_gutenberg_body,
+    gutenberg_head,
+    is_matter,
+    remove_book_matter,
+)
+from audit_pipeline.readers.whole_files.document import WholeDocument
+from audit_pipeline.readers.whole_files.epub import Chapter, Epub
+from audit_pipeline.readers.whole_files.prose import prose
+
+
+def gutenberg_body(text: str) -> str:
+    lines = text.split("\n")
+    return "\n".join(lines[number] for number in find_gutenberg_body(lines))
+
+
+RUNNING = "\n".join(["The lamps were lit before the carriage came down the long hill to the town,"] * 6)
+LATER = RUNNING.replace("lamps", "fires") + "\n\nHe said nothing more that night."
+
+HEAD = "The Project Gutenberg eBook of The Lamp\n\nTitle: The Lamp\n\nOriginal publication: London: Fox, 1871\n"
+STARTS = [
+    "*** START OF THE PROJECT GUTENBERG EBOOK THE LAMP ***",
+    "*** START OF THIS PROJECT GUTENBERG EBOOK THE LAMP ***",
+    "***START OF THE PROJECT GUTENBERG EBOOK THE LAMP***",
+    "*** START OF THE PROJECT GUTENBERG EBOOK THE LAMP: BEING THE HISTORY OF\nA LIGHT AND OF THOSE WHO SAW IT ***",
+    "*** START OF THIS PROJECT GUTENBERG E-BOOK, THE LAMP ***",
+    "*** START OF THIS PROJECT GUTENBERG ETEXT THE LAMP ***",
+    "*** START OF THE COPYRIGHTED PROJECT GUTENBERG EBOOK THE LAMP ***",
+    "*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*",
+    "*END THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.10/04/01*END*",
+]
+ENDS = [
+    "*** END OF THE PROJECT GUTENBERG EBOOK THE LAMP ***",
+    "*** END OF THIS PROJECT GUTENBERG EBOOK THE LAMP ***",
+    "***END OF THE PROJECT GUTENBERG EBOOK THE LAMP***",
+    "End of the Project Gutenberg EBook of The Lamp, by Ada Miller",
+    "End of Project Gutenberg's The Lamp, by Ada Miller",
+    "End of The Project Gutenberg Etext of The Lamp, by Ada Miller",
+    "The End of the Project Gutenberg Etext of The Lamp",
+    "End of this Project Gutenberg Etext of The Lamp",
+    "*** START: FULL LICENSE ***",
+    "Ende dieses Projekt Gutenberg Etextes Die Lampe",
+]
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_every_spelling_of_the_beginning(start: str) -> None:
+    text = f"{HEAD}\n{start}\n\n\n{RUNNING}\n\n\n{ENDS[0]}\nThe licence.\n"
+    assert remove_book_matter(text) == RUNNING
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_every_spelling_of_the_end(end: str) -> None:
+    text = f"{HEAD}\n{STARTS[0]}\n\n\n{RUNNING}\n\n\n{end}\n\n\n{LATER}\n*** END OF THE PROJECT GUTENBERG EBOOK ***\n"
+    assert remove_book_matter(text) == RUNNING
+
+
+def test_the_small_print_may_stand_on_either_side() -> None:
+    early = f"{STARTS[0]}\n{HEAD}\n{STARTS[7]}\n\n\n{RUNNING}\n\n\n{ENDS[3]}\n"
+    late = f"{HEAD}\n{STARTS[0]}\n\n\n{RUNNING}\n\n\n{ENDS[3]}\n\n\nPlease give.\n{STARTS[8]}\n"
+    assert remove_book_matter(early) == remove_book_matter(late) == RUNNING
+
+
+def test_one_mark_alone_and_none() -> None:
+    assert gutenberg_body(f"{HEAD}\n{STARTS[0]}\n\n{RUNNING}\n") == RUNNING
+    assert gutenberg_body(f"{RUNNING}\n\n{ENDS[0]}\nLicence") == RUNNING
+    assert gutenberg_body(RUNNING) == RUNNING
+    assert gutenberg_body(f"{ENDS[0]}\nLicence") == ""
+    talk = "She read *** START OF SOMETHING *** in the End of Project papers."
+    assert gutenberg_body(talk) == talk
+
+
+def test_of_several_books_the_first() -> None:
+    two = f"{STARTS[0]}\n{RUNNING}\n{ENDS[0]}\nbetween\n{STARTS[0]}\n{LATER}\n{ENDS[0]}\n"
+    assert gutenberg_body(two) == RUNNING
+
+
+def test_the_head_is_what_stands_before_the_first_mark() -> None:
+    assert gutenberg_head(f"{HEAD}\n{STARTS[3]}\n{RUNNING}") == HEAD.rstrip("\n")
+    assert gutenberg_head(RUNNING) == ""
+
+
+CONTENTS = "CONTENTS\n\nCHAPTER I. The Hill ........ 1\nCHAPTER II. The Town ....... 23\nThe Last Chapter         41"
+FRONT = [
+    "Produced by Ann Other and the Online Distributed Proofreading Team",
+    "E-text prepared by Ann Other",
+    "This etext was produced by Ann Other, from scans of the library",
+    "Transcriber's Note: Spelling has been left as it was.\nErrors were mended.\n\nItalics are _marked_.",
+    "[Transcriber's Notes\n\nA list of what was mended stands behind the book.]",
+    "THE LAMP\n\nA Novel\n\nby\n\nAda Miller",
+    "LONDON: Fox & Sons, Publishers.\n1871.",
+    "Copyright © 2024 by Ada Miller. All rights reserved.\nISBN 000-0-00-000000-0\nFirst edition.",
+    CONTENTS,
+    "CONTENTS\n\n\nI. The Hill     1\nII. The Town   23\n\n\n\nIII. The Sea  40\nIV. The Lamp 51",
+    "LIST OF ILLUSTRATIONS\n\nThe carriage       12\nThe lamp           33",
+    "[Illustration: The lamp,\nas it was]",
+    "_To my mother_",
+]
+BACK = [
+    "INDEX\n\nCarriage, the, 1, 14-16\nHill, long, 1\nLamps, 3, 12; lit, 14\n  see also Fires",
+    "INDEX\n\n\nA\n\nAda, 12\n\n\nB\n\nBarn, the old, 13\nBells, 1, 20-22",
+    "FOOTNOTES:\n\n[1] In the year 1851.\n\n[2] As the parish book says.",
+    "[Footnotes]\n\n[Footnote 1: In the year 1851.]\n",
+    "Transcriber's note:\n\nPage 12: 'lampp' changed to 'lamp'",
+    "Printed by Fox & Sons, London",
+]
+
+
+@pytest.mark.parametrize("matter", FRONT)
+def test_front_matter_goes(matter: str) -> None:
+    assert remove_book_matter(f"{matter}\n\n\n\nCHAPTER I\n\n\n{RUNNING}") == f"CHAPTER I\n\n\n{RUNNING}"
+
+
+def test_all_front_matter_at_once() -> None:
+    assert remove_book_matter("\n\n\n\n".join([*FRONT, RUNNING, LATER])) == f"{RUNNING}\n\n\n\n{LATER}"
+
+
+@pytest.mark.parametrize("matter", [matter for matter in BACK if not matter.startswith("[Footnotes")])
+def test_back_matter_goes(matter: str) -> None:
+    assert remove_book_matter(f"{RUNNING}\n\n\n\n{LATER}\n\n\n\n{matter}\n") == f"{RUNNING}\n\n\n\n{LATER}"
+
+
+KEPT = [
+    # The heading of a chapter, and what stands alone under it.
+    f"CHAPTER I\n\n\n{RUNNING}",
+    f"I\n\n\n{RUNNING}",
+    # A chapter about contents, and one that tells of a copyright.
+    f"{RUNNING}\n\n\nCONTENTS\n\n{LATER}\n\n\n{LATER}",
+    f"{RUNNING}\n\n\n" + "\n".join(["the copyright 1871 had been sold to a man in the town by the long hill"] * 5),
+    # Verse: no page of running text, no listing.
+    "The hill\n\n\nO lamp upon the hill,\nO fire,\n\n\nO sea,\nbe still",
+    # A last chapter of numbers that no heading calls an index.
+    f"{RUNNING}\n\n\nHe went in May, 1851\nShe left in June, 1852",
+    # A last page under 60 words, and one that speaks of a transcriber.
+    f"{RUNNING}\n\n\nHe said nothing more that night.",
+    f"{RUNNING}\n\n\nThe transcriber noted that the lamp was out.",
+]
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_the_book_stays(text: str) -> None:
+    assert remove_book_matter(text) == text
+
+
+def test_places_of_illustrations_go_everywhere() -> None:
+    ship, without = "[Illustration: A ship\nat sea]", "[Illustration without"
+    text = f"{RUNNING}\n\n{ship}\n\n{LATER}\n\n[Illustration]\n\n{RUNNING}\n\n{without}"
+    assert remove_book_matter(text) == f"{RUNNING}\n\n{LATER}\n\n{RUNNING}\n\n[Illustration without"
+
+
+LINES = st.sampled_from(
+    [
+        "", "", "", *STARTS, *ENDS, *RUNNING.split("\n")[:1], RUNNING, LATER, *FRONT, *BACK, CONTENTS, "INDEX",
+        "CONTENTS",
+        "A", "CHAPTER I", "I. The Hill     1", "Ada, 12", "[1] A note.", "FOOTNOTES", "***", "1871",
+    ]
+)  # fmt: skip
+FREE = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=60)
+
+
+@max_examples(250)
+@given(st.lists(LINES | FREE, max_size=25))
+def test_stripping_twice_is_stripping_once_and_every_line_was_there(parts: list[str]) -> None:
+    text = "\n".join(parts)
+    stripped = remove_book_matter(text)
+    assert remove_book_matter(stripped) == stripped
+    remaining = iter(text.split("\n"))
+    # In the input's order: each line is looked for behind the one before it.
+    assert not stripped or all(line in remaining for line in stripped.split("\n"))
+
+
+def test_hostile_texts_take_no_long_time() -> None:
+    for line in ("1" * 4000 + "x", "* " * 4000, "a, 1 " * 4000 + "x", "I. " * 3000, "\t" * 5000 + "."):
+        for text in (line, f"INDEX\n\n{line}", "\n\n\n".join([line[:40]] * 2000), f"{RUNNING}\n\n\n{line}"):
+            remove_book_matter(text)
+
+
+# --- EPUB
+
+
+def chapter(path: str, body: str, types: str = "", roles: frozenset[str] = frozenset()) -> Chapter:
+    return Chapter(path, roles, f'<html><body epub:type="{types}">{body}</body></html>')
+
+
+def book(*chapters: Chapter) -> Epub:
+    return Epub("The Lamp", ("Ada Miller",), "en", chapters, ())
+
+
+CHAPTER_1 = f'<section epub:type="chapter"><h2>I</h2><p>{" ".join(RUNNING.split())}</p></section>'
+CHAPTER_2 = f'<section epub:type="chapter"><h2>II</h2><p>{" ".join(LATER.split())}</p></section>'
+WANTED = f"I\n\n{' '.join(RUNNING.split())}\n\n\n\nII\n\n{' '.join(LATER.split())}"
+
+
+def test_a_book_as_standard_ebooks_lays_it_out() -> None:
+    def section(kind: str, words: str) -> str:
+        return f'<section id="{kind}" epub:type="{kind}"><h2 epub:type="title">{kind}</h2><p>{words}</p></section>'
+
+    got = epub_text(
+        book(
+            chapter("text/titlepage.xhtml", section("titlepage", "The Lamp"), "frontmatter"),
+            chapter("text/imprint.xhtml", section("imprint", "Standard Ebooks and volunteers"), "frontmatter"),
+            chapter("text/dedication.xhtml", section("dedication", "To all"), "frontmatter"),
+            chapter("text/preface.xhtml", section("preface", RUNNING), "frontmatter"),
+            chapter("text/halftitlepage.xhtml", section("halftitlepage", "The Lamp"), "frontmatter"),
+            chapter("text/chapter-1.xhtml", CHAPTER_1, "bodymatter z3998:fiction"),
+            chapter(
+                "text/chapter-2.xhtml", CHAPTER_2.replace("fires", 'fires<a epub:type="noteref">1</a>', 1), "bodymatter"
+            ),
+            chapter("text/endnotes.xhtml", section("endnotes", "A note"), "backmatter"),
+            chapter("text/colophon.xhtml", section("colophon", "was published in 1871 by"), "backmatter"),
+            chapter("text/uncopyright.xhtml", section("copyright-page", "May you do good"), "backmatter"),
+            chapter("toc.xhtml", '<nav epub:type="toc"><ol><li>I</li></ol></nav>', roles=frozenset({"nav"})),
+        )
+    )
+    assert (got.text, got.problems) == (WANTED, ())
+    assert got.places == ((0, "chapter 1 (I)"), (WANTED.index("II\n"), "chapter 2 (II)"))
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "roles"),
+    [
+        ("copyright.xhtml", "<p>© 2024</p>", ()),
+        ("003_copyright_page.xhtml", "<p>© 2024</p>", ()),
+        ("x1.xhtml", "<h1>Acknowledgments</h1><p>Thanks.</p>", ()),
+        ("x1.xhtml", "<h3>Also by Ada Miller</h3><p>The Hill</p>", ()),
+        ("x1.xhtml", "<p>One</p><p>Two</p>", ("toc",)),
+        ("x1.xhtml", "<p>One</p><p>Two</p>", ("non-linear",)),
+        ("x1.xhtml", '<div class="pg-boilerplate"><p>The Project Gutenberg eBook</p></div>', ()),
+    ],
+)
+def test_a_book_without_types_is_told_by_names_headings_and_the_guide(
+    path: str, body: str, roles: tuple[str, ...]
+) -> None:
+    matter = chapter(path, body, roles=frozenset(roles))
+    assert is_matter(matter, prose(matter.markup))
+    assert epub_text(book(matter, chapter("a.xhtml", CHAPTER_1), chapter("b.xhtml", CHAPTER_2), matter)).text == WANTED
+
+
+def test_a_file_that_is_most_of_the_book_is_the_book() -> None:
+    whole = chapter("index.xhtml", f"<h1>Contents</h1><p>{RUNNING}</p>{CHAPTER_2}")
+    assert CHAPTER_2.split("<p>")[1][:40] in epub_text(book(whole, chapter("a.xhtml", "<p>Short.</p>"))).text
+    assert not is_matter(*_page("notes-from-the-hill.xhtml", "<h1>Notes from the Hill</h1><p>x</p>"))
+    assert epub_text(book(chapter("cover.xhtml", "<img src='c.png'/>"))) == WholeDocument("", "The Lamp")
+
+
+def _page(path: str, body: str):  # type: ignore[no-untyped-def]
+    found = chapter(path, body)
+    return found, prose(found.markup)
+
+
+@max_examples(60)
+@given(st.lists(st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=8), max_size=30))
+def test_an_epub_gives_no_word_that_was_not_in_it(words: list[str]) -> None:
+    markup = "".join(f"<p>{word.replace('&', '&amp;').replace('<', '&lt;')}</p>" for word in words)
+    invisible = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
+    got = epub_text(book(chapter("a.xhtml", markup)))
+    assert set(got.text.split()) <= {word.translate(invisible) for word in words}

@@ -1,0 +1,212 @@
+"""EPUBs, well-made, broken and hostile; all of them are built here."""
+
+from __future__ import annotations
+
+import zipfile
+
+import pytest
+from made_epubs import CONTAINER, item, package, packed, page
+from made_epubs import epub as book
+
+from audit_pipeline.readers.whole_files.epub import Epub, EpubError, EpubLimits, read_epub
+from audit_pipeline.readers.whole_files.prose import prose
+
+
+def texts(epub: Epub) -> list[str]:
+    return [prose(chapter.markup).text for chapter in epub.chapters]
+
+
+def test_chapters_come_in_the_order_of_the_spine_not_of_the_files() -> None:
+    opf = package(
+        item("a", "a.xhtml") + item("b", "text/b%20b.xhtml") + item("nav", "nav.xhtml", 'properties="nav"'),
+        '<itemref idref="b"/><itemref idref="nav" linear="no"/><itemref idref="a"/>',
+        '<guide><reference type="Toc" href="nav.xhtml"/><reference type="cover" href="a.xhtml#top"/></guide>',
+    )
+    nav = page('<nav epub:type="toc"><ol><li><a href="a">One</a><ol><li>Deeper</li></ol></li></ol></nav>')
+    epub = read_epub(
+        book(
+            {"a.xhtml": page("<p>Last.</p>"), "text/b b.xhtml": page("<p>First.</p>"), "nav.xhtml": nav},
+            opf=opf,
+        )
+    )
+    assert texts(epub) == ["First.", "", "Last."]
+    assert [chapter.path for chapter in epub.chapters] == ["OPS/text/b b.xhtml", "OPS/nav.xhtml", "OPS/a.xhtml"]
+    assert [chapter.roles for chapter in epub.chapters] == [set(), {"nav", "toc", "non-linear"}, set()]
+    assert (epub.title, epub.authors, epub.language) == ("The Lamp", ("Ada Miller", "Bo Lind"), "en-GB")
+    assert epub.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("encryption", "protected"),
+    [
+        ("http://www.idpf.org/2008/embedding", False),
+        ("http://ns.adobe.com/pdf/enc#RC", False),
+        ("http://www.w3.org/2001/04/xmlenc#aes128-cbc", True),
+        (None, True),
+    ],
+)
+def test_copy_protection_is_named_and_scrambled_fonts_are_none(encryption: str | None, protected: bool) -> None:
+    method = f'<enc:EncryptionMethod Algorithm="{encryption}"/>' if encryption else ""
+    mark = (
+        '<encryption xmlns="urn:oasis:names:tc:opendocument:xmlns:container" xmlns:enc="http://www.w3.org/2001/04/xmlenc#">'
+        f'<enc:EncryptedData>{method}<enc:CipherData><enc:CipherReference URI="OPS/x"/></enc:CipherData>'
+        "</enc:EncryptedData></encryption>"
+    )
+    content = book({"a.xhtml": page("<p>Text.</p>")}, **{"META-INF/encryption.xml": mark})
+    if protected:
+        with pytest.raises(EpubError, match="copy-protected"):
+            read_epub(content)
+    else:
+        assert texts(read_epub(content)) == ["Text."]
+
+
+def test_a_bomb_among_the_chapters_costs_that_chapter_and_a_book_of_bombs_the_book() -> None:
+    bomb = page("<p>" + "0" * 300_000 + "</p>")
+    content = book({"a.xhtml": page("<p>Text.</p>"), "bomb.xhtml": bomb})
+    assert len(content) < 5_000
+    epub = read_epub(content, EpubLimits(member=100_000))
+    assert texts(epub) == ["Text."]
+    assert epub.problems == (("OPS/bomb.xhtml", "unpacks to more than 100000 bytes"),)
+    with pytest.raises(EpubError, match="unpacks to more than 500000 bytes"):
+        read_epub(book({"a.xhtml": bomb, "b.xhtml": bomb}), EpubLimits(total=500_000))
+    tags = read_epub(book({"a.xhtml": page("<b>x"), "b.xhtml": page("<b>" * 600)}), EpubLimits(tags=500))
+    assert tags.problems == (("OPS/b.xhtml", "more than 500 tags"),)
+    with pytest.raises(EpubError, match="more than 3 members"):
+        read_epub(content, EpubLimits(members=3))
+    with pytest.raises(EpubError, match="more than 10 bytes"):
+        read_epub(content, EpubLimits(file=10))
+
+
+@pytest.mark.parametrize(
+    ("href", "reason"),
+    [
+        ("../../etc/passwd", "outside the file"),
+        ("../OPS/../../x.xhtml", "outside the file"),
+        ("%2e%2e/%2e%2e/x.xhtml", "outside the file"),
+        ("..\\..\\x.xhtml", "outside the file"),
+        ("/etc/passwd", "outside the file"),
+        ("file:///etc/passwd", "outside the file (an address)"),
+        ("https://example.org/x.xhtml", "outside the file (an address)"),
+        ("http://[x.xhtml", "not an address"),
+        ("", "not named"),
+        ("absent.xhtml", "not in the file"),
+    ],
+)
+def test_references_out_of_the_file_are_named_and_not_followed(href: str, reason: str) -> None:
+    opf = package(item("a", "a.xhtml") + item("x", href), '<itemref idref="a"/><itemref idref="x"/>')
+    epub = read_epub(book({"a.xhtml": page("<p>Text.</p>")}, opf=opf, **{"../../etc/passwd": "root"}))
+    assert texts(epub) == ["Text."]
+    assert [problem for _, problem in epub.problems] == [reason]
+
+
+def test_a_spine_that_is_not_right_costs_what_is_wrong_with_it() -> None:
+    opf = package(
+        item("a", "a.xhtml") + item("again", "a.xhtml") + item("font", "f.otf", media="font/otf"),
+        "".join(f'<itemref idref="{name}"/>' for name in ("a", "again", "nobody", "font")),
+    )
+    epub = read_epub(book({"a.xhtml": page("<p>Text.</p>"), "f.otf": b"\x00"}, opf=opf))
+    assert texts(epub) == ["Text."]
+    assert dict(epub.problems) == {
+        "OPS/a.xhtml": "a second time in the reading order",
+        "nobody": "in the reading order, but not in the list of files",
+        "OPS/f.otf": "not text but font/otf",
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"just bytes", "not a zip file"),
+        (packed({"OPS/book.opf": "<package/>"}), r"no META-INF/container\.xml"),
+        (packed({"META-INF/container.xml": "<container><rootfile"}), r"container\.xml: broken XML"),
+        (packed({"META-INF/container.xml": "<container/>"}), "names no package file"),
+        (packed({"META-INF/container.xml": '<c><rootfile full-path="../x.opf"/></c>'}), "outside the file"),
+        (packed({"META-INF/container.xml": CONTAINER}), r"OPS/book\.opf: not in the file"),
+        (packed({"META-INF/container.xml": CONTAINER, "OPS/book.opf": "<package><manifest>"}), "broken XML"),
+        (packed({"META-INF/container.xml": CONTAINER, "OPS/book.opf": "<package/>"}), "no chapter can be read"),
+        (
+            packed(
+                {
+                    "META-INF/container.xml": CONTAINER,
+                    "OPS/book.opf": '<!DOCTYPE p [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><package>&b;</package>',
+                }
+            ),
+            "defines entities",
+        ),
+        (packed({"META-INF/container.xml": CONTAINER}, zipfile.ZIP_LZMA), "packed in a way that EPUB does not have"),
+    ],
+)
+def test_what_is_no_epub_says_what_it_is(content: bytes, reason: str) -> None:
+    with pytest.raises(EpubError, match=reason):
+        read_epub(content)
+
+
+def test_a_locked_and_a_damaged_member_are_named() -> None:
+    content = bytearray(book({"a.xhtml": page("<p>Text.</p>"), "b.xhtml": page("<p>" + "Other words. " * 40 + "</p>")}))
+    locked = bytearray(content)
+    # The flag of a member stands 8 bytes behind the signature of its entry in the central directory.
+    last_entry = locked.rfind(b"PK\x01\x02")
+    locked[last_entry + 8] |= 1
+    assert read_epub(bytes(locked)).problems == (("OPS/b.xhtml", "locked with a password"),)
+    damaged = bytearray(content)
+    data = damaged.rfind(b"PK\x03\x04") + 30 + len("OPS/b.xhtml")
+    damaged[data + 20 : data + 60] = bytes(40)
+    ((path, reason),) = read_epub(bytes(damaged)).problems
+    assert path == "OPS/b.xhtml"
+    assert reason.startswith("damaged (")
+
+
+def test_encodings_of_chapters() -> None:
+    latin = '<?xml version="1.0" encoding="iso-8859-1"?><html><body><p>café</p></body></html>'.encode("latin-1")
+    wide = "<html><body><p>café</p></body></html>".encode("utf-16")
+    epub = read_epub(
+        book(
+            {
+                "latin.xhtml": latin,
+                "wide.xhtml": wide,
+                "bom.xhtml": b"\xef\xbb\xbf<p>caf\xc3\xa9</p>",
+                "bad.xhtml": b"<p>caf\xe9</p>",
+                "odd.xhtml": b'<?xml version="1.0" encoding="klingon"?><p>x</p>',
+            }
+        )
+    )
+    assert texts(epub) == ["café"] * 3
+    assert dict(epub.problems) == {
+        "OPS/bad.xhtml": "invalid UTF-8 at byte 6",
+        "OPS/odd.xhtml": "in an unknown encoding, klingon",
+    }
+
+
+def test_prose_has_paragraphs_and_nothing_that_is_not_read() -> None:
+    body = """
+      <!-- a remark --><h2>I</h2>
+      <p>It was&#160;late;\n   the lamp<i>s</i> were lit<a epub:type="noteref" href="#n">1</a>.<br/>They
+         wait\u00aded.\u2060</p>
+      <div><p>Two.</p>Loose<p hidden="hidden">hid</p></div><p/>
+      <ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>
+      <script>alert(1)</script><style>p {}</style><nav>menu</nav><svg><text>art</text></svg>
+      <table><tr><td>a</td><td>b</td></tr><tr><td>c</td></tr></table>
+      <aside epub:type="footnote">1. A note.</aside><p>Un<b>closed
+    """
+    got = prose(page(body, "bodymatter z3998:fiction"), {"noteref", "footnote"})
+    assert got.text.split("\n\n") == [
+        "I",
+        "It was late; the lamps were lit.\nThey waited.",
+        "Two.",
+        "Loose",
+        "漢",
+        "a b",
+        "c",
+        "Unclosed",
+    ]
+    assert got.heading == "I"
+    assert {"bodymatter", "z3998:fiction"} <= got.types
+    assert "1. A note." in prose(page(body)).text
+
+
+def test_types_are_those_of_everything_that_holds_the_whole_page() -> None:
+    inner = (
+        '<section epub:type="Chapter"><div class="Wide" role="doc-dedication"><p>To you</p><p>all</p></div></section>'
+    )
+    assert prose(page(inner, "frontmatter")).types == {"frontmatter", "chapter", "dedication", ".wide"}
+    assert prose(page(f"{inner}<p>x</p>", "frontmatter")).types == {"frontmatter"}

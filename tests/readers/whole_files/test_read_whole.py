@@ -1,0 +1,250 @@
+"""Files that are one document, of every kind: what is read of them, and what is said where nothing can be."""
+
+from __future__ import annotations
+
+from html import escape, unescape
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_epubs import epub, packed, page
+from made_whole_files import docx, paragraph, pdf, scan
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.readers.whole_files.document import (
+    WHOLE_FILES,
+    NoTextError,
+    WholeDocument,
+    is_whole_file,
+    read_whole,
+    usable_title,
+)
+from audit_pipeline.readers.whole_files.pdf import join_paragraphs
+from audit_pipeline.readers.whole_files.places import NO_LINES
+
+FULL = "The lamps were lit before the carriage came down the long hill to"
+NEXT = "the town below, and nobody who stood there in the cold said a word"
+
+
+def read(folder: Path, name: str, content: bytes) -> WholeDocument:
+    file = folder / name
+    file.write_bytes(content)
+    return read_whole(file)
+
+
+def test_each_suffix_in_any_case_is_known() -> None:
+    assert all(is_whole_file(Path(f"a{one.upper()}")) for one in WHOLE_FILES)
+    assert not any(is_whole_file(Path(one)) for one in ("a.jsonl", "a.doc", "pdf", "a.txt.gz"))
+
+
+def test_text_is_read_as_it_stands(tmp_path: Path) -> None:
+    assert read(tmp_path, "a.md", b"\xef\xbb\xbf# One\r\n\r\n*two*\n") == WholeDocument("# One\n\n*two*\n")
+
+
+def test_a_page_is_read_without_what_stands_around_it(tmp_path: Path) -> None:
+    whole = read(
+        tmp_path,
+        "a.html",
+        b"<html><head><title> The\n lamp </title><style>p {}</style></head><body><nav>Home</nav><div>Menu</div>"
+        b"<main><h1>One</h1><p>Two &amp;\n three.</p><script>no()</script></main><p>Imprint</p></body></html>",
+    )
+    assert whole == WholeDocument("One\n\nTwo & three.", "The lamp", places=NO_LINES)
+
+
+@pytest.mark.parametrize(
+    ("given", "title"),
+    [
+        ("The Lamp", "The Lamp"),
+        (" The\n Lamp ", "The Lamp"),
+        ("Document of a Life", "Document of a Life"),
+        ("1984", "1984"),
+        ("", None),
+        ("Untitled-1", None),
+        ("Document1", None),
+        ("Microsoft Word - draft 3.doc", None),
+        ("lamp_final.indd", None),
+        ("a\x07b", None),
+        ("word " * 100, None),
+    ],
+)
+def test_a_title_that_a_program_wrote_is_none(given: str, title: str | None) -> None:
+    assert usable_title(given) == title
+
+
+def test_word_files_and_pdfs_say_their_titles(tmp_path: Path) -> None:
+    properties = '<p xmlns:d="http://purl.org/dc/elements/1.1/"><d:title>{}</d:title></p>'
+
+    def titled(core: str) -> str | None:
+        return read(tmp_path, "a.docx", docx(paragraph(FULL), **{"docProps/core.xml": core})).title
+
+    assert titled(properties.format("The Lamp &amp; the Hill")) == "The Lamp & the Hill"
+    assert titled(properties.format("Untitled")) is None
+    assert titled("<cut") is None
+    assert read(tmp_path, "a.docx", docx(paragraph(FULL))).title is None
+    assert read(tmp_path, "a.pdf", pdf([[FULL]], title="Die Lampe – ü")).title == "Die Lampe – ü"
+    assert read(tmp_path, "a.pdf", pdf([[FULL]])).title is None
+
+
+def test_a_book_is_read_without_its_front_matter(tmp_path: Path) -> None:
+    running = f"<p>{'The lamps were lit again. ' * 30}</p>"
+    whole = read(
+        tmp_path, "a.epub", epub({"copyright.xhtml": page("<p>All rights reserved.</p>"), "one.xhtml": page(running)})
+    )
+    assert whole.title == "The Lamp"
+    assert whole.text == ("The lamps were lit again. " * 30).strip()
+
+
+def test_a_book_that_looks_like_nothing_but_front_matter_is_read_whole(tmp_path: Path) -> None:
+    whole = read(tmp_path, "a.epub", epub({"copyright.xhtml": page("<p>All rights reserved.</p>")}))
+    assert whole.text == "All rights reserved."
+
+
+def test_lines_of_a_pdf_are_paragraphs_again(tmp_path: Path) -> None:
+    body = [FULL, NEXT, "and all of them waited.", FULL, "the exam-", "ple of the others."]
+    pages = [[f"A Book of Lamps {number}", *body, str(number)] for number in range(1, 6)]
+    first = f"{FULL} {NEXT} and all of them waited."
+    assert read(tmp_path, "a.pdf", pdf(pages)).text == "\n\n".join(
+        [first, f"{FULL} the example of the others."] * len(pages)
+    )
+
+
+def test_a_pdf_that_only_its_owner_may_change_is_read(tmp_path: Path) -> None:
+    assert read(tmp_path, "a.pdf", pdf([[FULL]], owner="secret")).text == FULL
+
+
+def test_pages_of_a_pdf_without_text_are_told(tmp_path: Path) -> None:
+    whole = read(tmp_path, "a.pdf", pdf([[FULL], []]))
+    assert (whole.text, whole.problems) == (
+        FULL,
+        (("1 of 2 pages", "no text on them, only pictures (a scan?) or nothing"),),
+    )
+
+
+def test_word_keeps_what_was_inserted_and_drops_what_was_deleted(tmp_path: Path) -> None:
+    body = (
+        paragraph("One &amp; two.")
+        + "<w:sdt><w:sdtContent>"
+        + paragraph("In a content control.")
+        + "</w:sdtContent></w:sdt>"
+        + "<w:p><w:r><w:t>Kept </w:t></w:r><w:ins><w:r><w:t>put in</w:t></w:r></w:ins>"
+        + "<w:del><w:r><w:delText>taken out</w:delText></w:r></w:del></w:p>"
+        + "<w:tbl><w:tr><w:tc>"
+        + paragraph("cell")
+        + "</w:tc></w:tr></w:tbl>"
+    )
+    assert read(tmp_path, "a.docx", docx(body)).text == "One & two.\n\nIn a content control.\n\nKept put in\n\ncell"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("locked.pdf", pdf([[FULL]], owner="a", user="b"), "locked with a password"),
+        ("scan.pdf", scan(), r"no text can be extracted \(1 of 1 pages: no text on them, only pictures"),
+        ("locked.docx", bytes.fromhex("D0CF11E0A1B11AE1") + b"x" * 600, "locked with a password"),
+        ("pictures.epub", epub({"one.xhtml": page("<img src='a.png'/>")}), "no text in it"),
+    ],
+)
+def test_a_whole_file_without_text_says_why(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    with pytest.raises(NoTextError, match=said):
+        read(tmp_path, name, content)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("latin.txt", b"caf\xe9", "invalid UTF-8 at byte 3"),
+        ("empty.pdf", b"", "damaged, or not a PDF"),
+        ("cut.pdf", pdf([[FULL]])[:300], "damaged, or not a PDF"),
+        ("text.docx", b"some text", "damaged, or not a Word file"),
+        ("cut.docx", docx(paragraph(FULL))[:-40], "damaged, or not a Word file"),
+        ("other.docx", packed({"a": "b"}), "not a Word file"),
+        ("broken.docx", docx("<w:p><w:r>"), "damaged, or not a Word file"),
+        ("bomb.docx", docx("", **{"word/styles.xml": "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>"}), "a document type"),
+        ("deep.docx", docx("<w:p>" * 20_000 + "</w:p>" * 20_000), "damaged"),
+        ("text.epub", b"some text", "not a zip file"),
+        ("tags.html", b"<p>" * 1_000_001, "tags"),
+    ],
+)
+def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    with pytest.raises(DataError, match=said) as raised:
+        read(tmp_path, name, content)
+    assert str(tmp_path / name) in str(raised.value)
+    assert not isinstance(raised.value, NoTextError)
+
+
+WORDS = st.lists(st.text("abcdefg", min_size=1, max_size=9), min_size=1, max_size=12).map(" ".join)
+
+
+@given(st.lists(st.lists(WORDS, max_size=6), max_size=6))
+def test_joining_lines_loses_and_changes_no_word(pages: list[list[str]]) -> None:
+    """Whatever becomes a paragraph."""
+    words = [word for lines in pages for line in lines for word in line.split()]
+    assert join_paragraphs(pages)[0].split() == words
+
+
+def test_a_pdf_whose_font_says_nothing_of_its_letters_is_as_a_scan(tmp_path: Path) -> None:
+    with pytest.raises(NoTextError, match=r"2 of 2 pages: letters that form words of no language.* run text recogn"):
+        read(tmp_path, "a.pdf", pdf([shifted([FULL, NEXT, FULL])] * 2))
+
+
+def test_pages_of_such_a_font_are_left_out_with_their_share(tmp_path: Path) -> None:
+    pages = [[FULL, NEXT], shifted([FULL, NEXT, FULL]), shifted([NEXT, FULL, NEXT]), [NEXT, FULL], []]
+    whole = read(tmp_path, "a.pdf", pdf(pages))
+    assert whole.text == f"{FULL} {NEXT} {NEXT} {FULL}"
+    assert [label for _, label in whole.places] == ["page 1", "page 4"]
+    assert dict(whole.problems) == {
+        "2 of 5 pages": "letters that form words of no language",
+        "1 of 5 pages": "no text on them, only pictures (a scan?) or nothing",
+    }
+
+
+def shifted(lines: list[str]) -> list[str]:
+    """As a subset font without a way to Unicode comes out."""
+    return [
+        "".join(character if character == " " else chr(ord(character) - 29) for character in line) for line in lines
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.html", "a.docx", "a.epub"])
+def test_whatever_holds_letters_of_no_language_has_no_text(tmp_path: Path, name: str) -> None:
+    words = escape(" ".join(shifted([FULL, NEXT.replace(",", ""), FULL])))
+    contents = {
+        "a.html": f"<p>{words}</p>".encode(),
+        "a.docx": docx(paragraph(words)),
+        "a.epub": epub({"one.xhtml": page(f"<p>{words}</p>")}),
+    }
+    with pytest.raises(NoTextError, match="letters that form words of no language"):
+        read(tmp_path, name, contents.get(name, unescape(words).encode()))
+
+
+def test_chapters_without_text_are_named_with_their_share_of_the_book(tmp_path: Path) -> None:
+    chapters: dict[str, str | bytes] = {
+        "cover.xhtml": page("<img src='cover.png'/>"),
+        "1.xhtml": page(f"<p>{FULL}</p>"),
+        "2.xhtml": page("<img src='fixed.png'/>"),
+        "3.xhtml": page("<svg><text>drawn</text></svg>"),
+        "4.xhtml": page(""),
+        "5.xhtml": page("<object data='a.swf'></object>"),
+        "6.xhtml": b"\xff",
+        "7.xhtml": page(f"<p>{escape(' '.join(shifted([FULL, NEXT, FULL])))}</p>"),
+    }
+    whole = read(tmp_path, "a.epub", epub(chapters))
+    assert whole.text == FULL
+    assert dict(whole.problems) == {
+        "4 of 8 chapters (OPS/2.xhtml, OPS/3.xhtml, OPS/4.xhtml, …)": "no text in it, only pictures or nothing",
+        "1 of 8 chapters (OPS/6.xhtml)": "invalid UTF-8 at byte 0",
+        "1 of 8 chapters (OPS/7.xhtml)": "letters that form words of no language",
+    }, "a cover is no chapter that is lost"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("frames.html", b"<html><frameset><frame src='a.html'/></frameset></html>"),
+        ("script.html", b"<body><script>document.write('x')</script><noscript>Turn it on.</noscript></body>"),
+        ("pictures.docx", docx("<w:p><w:r><w:drawing/></w:r></w:p>")),
+    ],
+)
+def test_pages_and_letters_without_text_are_empty(tmp_path: Path, name: str, content: bytes) -> None:
+    assert not read(tmp_path, name, content).text

@@ -1,0 +1,197 @@
+"""Books in folders, and the source that puts all of them together."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+from made_epubs import epub, page
+
+from audit_pipeline.readers.whole_files.places import NO_LINES
+from audit_pipeline.sources.base import Harvest, collect
+from audit_pipeline.sources.books.files import harvest_folder
+from audit_pipeline.sources.books.harvest import harvest
+from audit_pipeline.sources.books.source import BooksSettings
+
+RUNNING = "\n".join(["The lamps were lit before the carriage came down the long hill to the town,"] * 6)
+CHAPTER = " ".join(RUNNING.split())
+
+
+def read(folder: Path) -> Harvest:
+    return collect(harvest_folder(folder, "shelf", "en", "unknown"))
+
+
+def reasons(got: Harvest) -> dict[str, str]:
+    return {item.part: item.reason for item in got.left_out}
+
+
+def metadata(folder: Path, *rows: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "books.csv").write_text(
+        "\n".join(("file,title,author,published,language,licence,url,group,encoding", *rows)) + "\n"
+    )
+
+
+def test_a_shelf_of_txt_and_epub(tmp_path: Path) -> None:
+    metadata(
+        tmp_path,
+        "lamp.txt,The Lamp,Ada Miller,1871,,CC0-1.0,https://example.org/lamp,lamp,",
+        "new/lampe.epub,,,2024-06-03,de,,,lamp,",
+        "latin.txt,Café,,1900-02,,,,,Latin-1",
+    )
+    (tmp_path / "lamp.txt").write_bytes(
+        b"\xef\xbb\xbf" + f"THE LAMP\n\nby Ada Miller\n\n\n\nCHAPTER I\n\n\n{RUNNING}\n".replace("\n", "\r\n").encode()
+    )
+    (tmp_path / "latin.txt").write_bytes(f"{RUNNING} café".encode("latin-1"))
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "lampe.epub").write_bytes(
+        epub({"copyright.xhtml": page("<p>© 2024</p>"), "one.xhtml": page(f"<p>{CHAPTER}</p>")})
+    )
+    got = read(tmp_path)
+    lamp, latin, lampe = got.documents
+    assert (lamp.name, lamp.title, lamp.text) == ("lamp.txt", "The Lamp, by Ada Miller", f"CHAPTER I\n\n\n{RUNNING}")
+    assert (lamp.published, lamp.earliest, lamp.date_kind) == (
+        date(1871, 12, 31),
+        date(1871, 1, 1),
+        "first publication",
+    )
+    assert (lamp.language, lamp.licence, lamp.url) == ("en", "CC0-1.0", "https://example.org/lamp")
+    assert latin.text == f"{RUNNING} café"
+    assert (latin.published, latin.earliest, latin.group) == (date(1900, 2, 28), date(1900, 2, 1), None)
+    assert (lampe.name, lampe.title, lampe.text) == ("new/lampe.epub", "The Lamp", CHAPTER)
+    assert (lamp.places, lampe.places) == (NO_LINES, ((0, "chapter 1 (OPS/one.xhtml)"),))
+    assert (lampe.published, lampe.earliest, lampe.language) == (date(2024, 6, 3), None, "de")
+    assert lampe.url == (tmp_path / "new" / "lampe.epub").resolve().as_uri()
+    assert lamp.group == lampe.group == "books:lamp"
+    assert {document.collection for document in got.documents} == {"shelf"}
+    assert got.missing == ()
+    assert got.left_out == ()
+
+
+def test_everything_that_makes_no_document_is_named(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_text(RUNNING)
+    folder = tmp_path / "shelf"
+    metadata(
+        folder,
+        "good.txt,,,1900,,,,,",
+        "bad.txt,,,1900,,,,,",
+        "zero.txt,,,1900,,,,,",
+        "wide.txt,,,1900,,,,,",
+        "matter.txt,,,1900,,,,,",
+        "drm.epub,,,2024,,,,,",
+        "part.epub,,,2024,,,,,",
+        "old.mobi,,,1900,,,,,",
+        "absent.txt,,,1900,,,,,",
+        "undated.txt,,,,,,,,",
+        "../outside/secret.txt,,,1900,,,,,",
+        "away.txt,,,1900,,,,,",
+        "greek.txt,,,1900,,,,,iso-8859-7",
+        "good.txt,,,1901,,,,,",
+    )
+    (folder / "good.txt").write_text(RUNNING)
+    (folder / "bad.txt").write_bytes(b"caf\xe9")
+    (folder / "zero.txt").write_bytes(b"a\x00b")
+    (folder / "wide.txt").write_bytes("wide".encode("utf-16"))
+    (folder / "matter.txt").write_text(
+        "*** START OF THE PROJECT GUTENBERG EBOOK X ***\n\n*** END OF THE PROJECT GUTENBERG EBOOK X ***\n"
+    )
+    (folder / "undated.txt").write_text(RUNNING)
+    (folder / "nobody.txt").write_text(RUNNING)
+    (folder / "cover.jpg").write_bytes(b"\xff\xd8")
+    (folder / "old.mobi").write_bytes(b"BOOKMOBI")
+    (folder / "greek.txt").write_text(RUNNING)
+    (folder / ".hidden.txt").write_text(RUNNING)
+    (folder / "away.txt").symlink_to(outside / "secret.txt")
+    (folder / "linked").symlink_to(outside)
+    chapter = page(f"<p>{CHAPTER}</p>")
+    encryption = "<encryption><EncryptedData><EncryptionMethod Algorithm='aes'/></EncryptedData></encryption>"
+    (folder / "drm.epub").write_bytes(epub({"a.xhtml": chapter}, **{"META-INF/encryption.xml": encryption}))
+    (folder / "part.epub").write_bytes(epub({"a.xhtml": chapter, "b.xhtml": b"<p>\xff</p>"}))
+    got = read(folder)
+    assert [document.name for document in got.documents] == ["good.txt", "part.epub"]
+    assert {(item.part, item.collection, item.name) for item in got.missing} == {
+        ("absent.txt", "shelf", "absent.txt"),
+        ("away.txt", "shelf", "away.txt"),
+    }
+    undescribed = "no entry in books.csv or books.jsonl says when it was published"
+    assert reasons(got) == {
+        "bad.txt": "invalid UTF-8 at byte 3; save it as UTF-8, or say latin-1 in the column 'encoding'",
+        "zero.txt": "a zero byte at character 1: not a text",
+        "wide.txt": "in UTF-16; save it as UTF-8",
+        "matter.txt": "no text is left once front and back matter are gone",
+        "drm.epub": "copy-protected (META-INF/encryption.xml); use a copy that is not",
+        "part.epub!1 of 2 chapters (OPS/b.xhtml)": "invalid UTF-8 at byte 3",
+        "old.mobi": "not one of .txt, .epub",
+        "cover.jpg": "not one of .txt, .epub",
+        "nobody.txt": undescribed,
+        "undated.txt": undescribed,
+        "greek.txt": undescribed,
+        "away.txt": "a link out of the folder",
+        "linked": "a linked folder",
+        "books.csv:11 (undated.txt)": "no date of first publication; fill in 'published'",
+        "books.csv:12 (../outside/secret.txt)": (
+            "'file' does not name a file in the folder of the metadata file or below it"
+        ),
+        "books.csv:14 (greek.txt)": "'encoding' must be utf-8 or latin-1, not 'iso-8859-7'",
+        "books.csv:15 (good.txt)": "described before, at books.csv:2, which holds",
+    }
+
+
+def test_each_folder_may_describe_its_own_and_a_broken_description_keeps_what_was_there(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        metadata(tmp_path / name, f"book.txt,Book {name},,1900,,,,,")
+        (tmp_path / name / "book.txt").write_text(RUNNING)
+    (tmp_path / "books.jsonl").write_text('{"file": "a/book.txt", "published": 1800}\n')
+    got = read(tmp_path)
+    assert [(document.name, document.title) for document in got.documents] == [
+        ("a/book.txt", "Book a"),
+        ("b/book.txt", "Book b"),
+    ]
+    assert [item.reason for item in got.left_out] == ["described before, at books.csv:2"]
+    (tmp_path / "b" / "books.csv").write_text("")
+    broken = read(tmp_path)
+    assert [document.name for document in broken.documents] == ["a/book.txt"]
+    assert broken.missing[0].held("shelf", "b/book.txt")
+
+
+# --- the source
+
+
+def test_what_is_to_be_set(tmp_path: Path) -> None:
+    assert "books.folder" in (BooksSettings().to_be_set or "")
+    mirror = {"gutenberg": {"mirror": "http://mirror.example"}}
+    assert "books.contact" in (BooksSettings.model_validate(mirror).to_be_set or "")
+    assert BooksSettings.model_validate({**mirror, "contact": "ann@example.org"}).to_be_set is None
+    listed = {"standard_ebooks": {"ids": ["ada-miller/the-lamp"]}}
+    assert "books.contact" in (BooksSettings.model_validate(listed).to_be_set or "")
+    assert BooksSettings(folder=tmp_path).to_be_set is None
+
+
+def test_the_source_reads_the_folder_and_fetches_nothing_without_being_told(tmp_path: Path) -> None:
+    metadata(tmp_path / "shelf", "lamp.txt,,,1871,,,,,")
+    (tmp_path / "shelf" / "lamp.txt").write_text(RUNNING)
+    got = collect(harvest(BooksSettings(folder=tmp_path / "shelf"), tmp_path / "downloads"))
+    assert [(document.collection, document.name, document.title) for document in got.documents] == [
+        ("books", "lamp.txt", "lamp")
+    ]
+    assert not (tmp_path / "downloads").exists()
+
+
+def test_with_a_broken_file_of_dates_no_library_is_asked_and_their_books_stay(tmp_path: Path) -> None:
+    metadata(tmp_path / "shelf", "lamp.txt,,,1871,,,,,")
+    (tmp_path / "shelf" / "lamp.txt").write_text(RUNNING)
+    settings = BooksSettings.model_validate(
+        {
+            "folder": tmp_path / "shelf",
+            "dates": tmp_path / "absent.csv",
+            "contact": "ann@example.org",
+            "gutenberg": {"mirror": "http://127.0.0.1:9"},
+            "standard_ebooks": {"ids": ["ada-miller/the-lamp"]},
+        }
+    )
+    got = collect(harvest(settings, tmp_path / "downloads"))
+    assert len(got.documents) == 1
+    assert [item.collection for item in got.missing] == ["gutenberg", "standard_ebooks"]
+    assert "no such file" in got.missing[0].reason

@@ -1,0 +1,202 @@
+"""Project Gutenberg: a small catalogue and invented books, served on the loopback interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+from made_books import Library, impatient_client
+
+from audit_pipeline.errors import SourceError
+from audit_pipeline.sources.base import Harvest, LeftOut, collect
+from audit_pipeline.sources.books.files import BookEntry, Dating
+from audit_pipeline.sources.books.gutenberg import (
+    COPYRIGHTED,
+    LICENCE,
+    CatalogueBook,
+    choose_books,
+    dating_from_gutenberg_text,
+    harvest_gutenberg,
+    read_catalogue,
+)
+from audit_pipeline.sources.books.source import GutenbergSettings
+
+CATALOGUE = """Text#,Type,Issued,Title,Language,Authors,Subjects,LoCC,Bookshelves
+7,Text,1998-06-01,"The Lamp
+Or, the Hill",en,"Miller, Ada, 1820-1878; Lind, Bo [Illustrator]",Lamps -- Fiction; Hills,PR,Best Books; Category: Old
+12,Text,1999-06-01,Die Lampe,de,"Müller, Ada",Lamps -- Fiction,PT,
+1342,Text,2000-06-01,The Fire,en; fr,,Fires,PR,Best Books
+13,Sound,2001-06-01,The Lamp (read),en,,Lamps,PR,
+20,Text,2002-06-01,The Sea,en,"Lind, Bo, -1901",Sea stories,PR,
+nonsense,Text,2002-06-01,Bad,en,,,,
+21,Text,2002
+"""
+RUNNING = "\n".join(["The lamps were lit before the carriage came down the long hill to the town,"] * 6)
+
+
+def text(original: str = "", head: str = "", body: str = RUNNING) -> bytes:
+    return (
+        "\ufeffThe Project Gutenberg eBook of The Lamp\r\n"
+        f"{head}\r\nTitle: The Lamp\r\n\r\nRelease date: June 1, 1998 [eBook #7]\r\n\r\n{original}\r\n"
+        f"*** START OF THE PROJECT GUTENBERG EBOOK THE LAMP ***\r\n\r\nProduced by Ann Other\r\n\r\n\r\n{body}\r\n\r\n"
+        "*** END OF THE PROJECT GUTENBERG EBOOK THE LAMP ***\r\nLicence\r\n"
+    ).encode()
+
+
+ORIGINAL = "Original publication: London: Fox and\r\n        Sons, 1871\r\n\r\nCredits: Ann Other, 2021\r\n"
+
+
+@pytest.fixture
+def shelf() -> Iterator[Library]:
+    with Library() as served:
+        served.pages["/feeds/pg_catalog.csv"] = CATALOGUE.encode()
+        yield served
+
+
+def settings(shelf: Library | None = None, **changes: object) -> GutenbergSettings:
+    served = {"mirror": f"{shelf.url}/pg/", "catalogue": f"{shelf.url}/feeds/pg_catalog.csv"} if shelf else {}
+    return GutenbergSettings.model_validate({**served, **changes})
+
+
+def harvest(shelf: Library, folder: Path, dates: dict[str, BookEntry] | None = None, **changes: object) -> Harvest:
+    with impatient_client(folder) as client:
+        return collect(harvest_gutenberg(settings(shelf, **changes), client, dates or {}))
+
+
+def test_the_catalogue() -> None:
+    rows = list(read_catalogue("\ufeff" + CATALOGUE))
+    books = {row.number: row for row in rows if isinstance(row, CatalogueBook)}
+    assert [number for number, book in books.items() if book.kind == "Text"] == [7, 12, 1342, 20]
+    assert books[13].kind == "Sound"
+    lamp = books[7]
+    assert (lamp.title, lamp.author) == ("The Lamp Or, the Hill", "Miller, Ada")
+    assert lamp.subjects == ("Lamps -- Fiction", "Hills")
+    assert lamp.bookshelves == ("Best Books", "Category: Old")
+    assert books[1342].languages == ("en", "fr")
+    assert [books[number].author for number in (12, 1342, 20)] == ["Müller, Ada", None, "Lind, Bo"]
+    assert [row.part for row in rows if isinstance(row, LeftOut)] == ["pg_catalog.csv:8", "pg_catalog.csv:9"]
+
+
+@pytest.mark.parametrize("text", ["", "<html>Not found</html>", "a,b\n1,2\n"])
+def test_what_is_no_catalogue_is_refused(text: str) -> None:
+    with pytest.raises(SourceError, match=r"no column .*Text#"):
+        list(read_catalogue(text))
+
+
+@pytest.mark.parametrize(
+    ("changes", "numbers"),
+    [
+        ({}, {7, 1342, 20}),
+        ({"languages": ["de", "fr"]}, {12, 1342}),
+        ({"languages": []}, {7, 12, 1342, 20}),
+        ({"subjects": ["LAMPS"]}, {7}),
+        ({"subjects": ["lamps", "sea"], "languages": []}, {7, 12, 20}),
+        ({"bookshelves": ["best"]}, {7, 1342}),
+        ({"bookshelves": ["best"], "subjects": ["fires"]}, {1342}),
+        ({"ids": [20, 12]}, {20, 12}),
+    ],
+)
+def test_the_choice(changes: dict[str, object], numbers: set[int]) -> None:
+    chosen, left_out = choose_books(list(read_catalogue(CATALOGUE)), settings(**changes))
+    assert {book.number for book in chosen} == numbers
+    assert [item.part for item in left_out] == ["pg_catalog.csv:8", "pg_catalog.csv:9"]
+
+
+def test_the_choice_is_cut_in_an_order_that_a_growing_catalogue_keeps() -> None:
+    few, grown = (list(read_catalogue(CATALOGUE + more)) for more in ("", "30,Text,2003-01-01,New,en,,,,\n"))
+    order = [book.number for book in choose_books(few, settings())[0]]
+    assert [book.number for book in choose_books(grown, settings())[0] if book.number != 30] == order
+    chosen, left_out = choose_books(few, settings(limit=2))
+    assert [book.number for book in chosen] == order[:2]
+    assert [item.reason for item in left_out[2:]] == ["1 more books fit; books.gutenberg.limit is 2"]
+    assert choose_books(few, settings(limit=1), frozenset({str(order[2])}))[0][0].number == order[2]
+
+
+def test_listed_numbers_that_are_no_texts_are_named() -> None:
+    chosen, left_out = choose_books(list(read_catalogue(CATALOGUE)), settings(ids=[13, 99, 7, 7]))
+    assert [book.number for book in chosen] == [7]
+    assert [(item.part, item.reason) for item in left_out[2:]] == [
+        ("gutenberg 13", "no text but: Sound"),
+        ("gutenberg 99", "not in the catalogue"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("original", "dating"),
+    [
+        (ORIGINAL, Dating(date(1871, 12, 31), date(1871, 1, 1))),
+        ("Original publication: 1871, reprinted 1902\r\n\r\n", Dating(date(1902, 12, 31), date(1871, 1, 1))),
+        ("Original publication: London: Fox\r\n\r\nCredits: 2021\r\n", None),
+        ("Original Publication: London: Fox, n.d.\r\n\r\n", None),
+        ("", None),
+    ],
+)
+def test_the_original_publication(original: str, dating: Dating | None) -> None:
+    assert dating_from_gutenberg_text(text(original).decode().replace("\r\n", "\n")) == dating
+
+
+def test_a_line_in_the_book_itself_dates_nothing() -> None:
+    body = f"Original publication: 1871\n\n{RUNNING}"
+    assert dating_from_gutenberg_text(text(body=body).decode().replace("\r\n", "\n")) is None
+
+
+def test_a_harvest(shelf: Library, tmp_path: Path) -> None:
+    shelf.pages["/pg/cache/epub/7/pg7.txt"] = text(ORIGINAL)
+    shelf.pages["/pg/1/3/4/1342/1342.txt"] = text(
+        ORIGINAL.replace("1871", "1899"), "** This is a COPYRIGHTED Project Gutenberg eBook **"
+    )
+    shelf.pages["/pg/cache/epub/20/pg20.txt"] = text()
+    got = harvest(shelf, tmp_path)
+    documents = {document.name: document for document in got.documents}
+    assert set(documents) == {"7", "1342"}
+    lamp = documents["7"]
+    assert lamp.text == RUNNING
+    assert lamp.title == "The Lamp Or, the Hill, by Miller, Ada"
+    assert (lamp.published, lamp.earliest, lamp.date_kind) == (
+        date(1871, 12, 31),
+        date(1871, 1, 1),
+        "first publication",
+    )
+    assert (lamp.collection, lamp.language, lamp.licence, lamp.group) == ("gutenberg", "en", LICENCE, None)
+    assert lamp.url == "https://www.gutenberg.org/ebooks/7"
+    assert documents["1342"].licence == COPYRIGHTED
+    assert got.missing == ()
+    assert [item.part for item in got.left_out] == ["pg_catalog.csv:8", "pg_catalog.csv:9", "gutenberg 20 (The Sea)"]
+    assert "does not say when the work was first published" in got.left_out[-1].reason
+
+    first = len(shelf.asked())
+    dated = harvest(shelf, tmp_path, {"20": BookEntry("dates.csv:2", "20", Dating(date(1880, 5, 1)), group="sea")})
+    added = {document.name: document for document in dated.documents}["20"]
+    assert (added.published, added.earliest, added.group) == (date(1880, 5, 1), None, "books:sea")
+    # Nothing that arrived is asked for again, only where there was nothing.
+    assert shelf.asked()[first:] == ["/pg/cache/epub/1342/pg1342.txt", "/pg/1/3/4/1342/1342-0.txt"]
+
+
+def test_books_that_cannot_be_had_are_missing_and_a_dead_mirror_is_left_alone(shelf: Library, tmp_path: Path) -> None:
+    shelf.pages["/pg/cache/epub/7/pg7.txt"] = b"The Lamp \x00\x00"
+    shelf.pages["/pg/cache/epub/12/pg12.txt"] = 404
+    got = harvest(shelf, tmp_path, ids=[7, 12])
+    assert got.documents == ()
+    assert [(item.part, item.collection, item.name) for item in got.missing] == [
+        ("gutenberg 12 (Die Lampe)", "gutenberg", "12")
+    ]
+    assert "a zero byte at character 9" in got.left_out[-1].reason
+
+    shelf.pages.update({f"/pg/cache/epub/{number}/pg{number}.txt": 503 for number in (12, 1342, 20)})
+    del shelf.pages["/pg/cache/epub/7/pg7.txt"]
+    shelf.requests.clear()
+    again = harvest(shelf, tmp_path / "fresh", ids=[12, 1342, 20, 7])
+    assert [item.name for item in again.missing] == ["12", "1342", "20", "7"]
+    assert "not fetched after 3 failures in a row" in again.missing[-1].reason
+    # Twice each, as the client was told; other addresses are not tried where there is no answer.
+    assert len([path for path in shelf.asked() if "pg7" in path or "/7/" in path]) == 0
+    assert len(shelf.asked()) == 1 + 3 * 2
+
+
+def test_without_the_catalogue_all_of_the_collection_is_missing(shelf: Library, tmp_path: Path) -> None:
+    shelf.pages["/feeds/pg_catalog.csv"] = b"<html>"
+    got = harvest(shelf, tmp_path)
+    assert got.documents == ()
+    assert got.missing[0].held("gutenberg", "7")

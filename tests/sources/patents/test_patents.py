@@ -1,0 +1,159 @@
+"""The source as a whole: every input, documents, groups, and reasons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import jieba
+from ledger_lines import step_of
+from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page, write_csv
+
+from audit_pipeline.benchmarks.build import build
+from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.sources.base import Harvest, LeftOut, collect
+from audit_pipeline.sources.patents import harvest as patents
+from audit_pipeline.sources.patents.source import PatentsSettings
+from audit_pipeline.sources.store import store_harvest
+from audit_pipeline.store.paths import PROJECT_ROOT, DataPaths
+
+TODAY = date(2024, 12, 31)
+TEXT = "\n".join((ABSTRACT, *DESCRIPTION, *CLAIMS))
+
+
+def settings(**changes: object) -> PatentsSettings:
+    return PatentsSettings.model_validate(changes)
+
+
+def harvest(tmp_path: Path, **changes: object) -> Harvest:
+    return collect(patents.harvest(settings(**changes), tmp_path / "downloads", TODAY))
+
+
+def reasons(found: Harvest) -> Counter[str]:
+    return Counter(item.reason.partition(":")[0] for item in found.left_out)
+
+
+def save(folder: Path, name: str, source: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(source, encoding="utf-8")
+    return folder
+
+
+def export(path: Path, *numbers: str) -> Path:
+    days = {"publication_date": 20240910, "priority_date": 20240402, "family_id": 901}
+    texts = {"title": TITLE, "abstract": ABSTRACT, "description": "\n".join(DESCRIPTION), "claims": "\n".join(CLAIMS)}
+    return write_csv(path, [{"publication_number": number, **days, **texts} for number in numbers])
+
+
+def test_a_document(tmp_path: Path) -> None:
+    folder = save(tmp_path / "pages", "a.html", page())
+    (document,) = harvest(tmp_path, pages=folder).documents
+    assert document.text == TEXT
+    assert (document.collection, document.name, document.title) == ("CN", "CN112345678A", TITLE)
+    assert (document.published, document.earliest) == (date(2021, 2, 9), date(2020, 10, 12))
+    assert document.date_kind == "publication of the patent (its priority date is kept as the earliest)"
+    assert (document.language, document.licence) == ("zh", patents.LICENCE)
+    assert document.group == "patents:family:74512345"
+    assert document.url == "https://patents.google.com/patent/CN112345678A/zh"
+
+
+def test_pages_and_export_together(tmp_path: Path) -> None:
+    folder = save(tmp_path / "pages", "a.html", page())
+    save(folder, "b.html", page("CN112345678B", published="2022-08-19", family="74512345"))
+    found = harvest(tmp_path, pages=folder, export=export(tmp_path / "e.csv", "CN-118000001-A", "CN-118000001-B"))
+    assert [(document.name, document.group) for document in found.documents] == [
+        ("CN112345678A", "patents:family:74512345"),
+        ("CN112345678B", "patents:family:74512345"),
+        ("CN118000001A", "patents:family:901"),
+        ("CN118000001B", "patents:family:901"),
+    ]
+    assert found.documents[2].published == date(2024, 9, 10)
+    assert found.documents[2].earliest == date(2024, 4, 2)
+
+
+def test_rejects_are_named_and_counted(tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    save(folder, "good.html", page())
+    save(folder, "undated.html", page(published=None, events=[]))
+    save(folder, "contradiction1.html", page(meta_published="2021-02-10"))
+    save(folder, "contradiction2.html", page(meta_published="2021-03-10"))
+    save(folder, "index.html", "<html><body>搜索</body></html>")
+    save(folder, "us.html", page("US20210000001A1"))
+    save(folder, "short.html", page("CN100000001A", description=(), claims=()))
+    save(
+        folder,
+        "english.html",
+        page("CN100000002A", abstract="A lantern. " * 9, description=("It is made of bamboo. " * 30,), claims=()),
+    )
+    save(folder, "repeats.html", page("CN100000003A", description=[f"第{n}段，{DESCRIPTION[-1]}" for n in range(9)]))
+    save(folder, "empty.html", page("CN100000004A", abstract="", description=(), claims=()))
+    save(folder, "nested.html", page("CN100000005A", abstract="&amp;" + "amp;" * 40 + "lt;"))
+    found = harvest(tmp_path, pages=folder)
+    assert [document.name for document in found.documents] == ["CN112345678A"]
+    assert found.missing == ()
+    assert reasons(found) == {
+        "contradictory publication dates": 2,
+        "no publication date": 1,
+        "not the source of a patent page": 1,
+        "not of CN": 1,
+        "200 characters or fewer": 1,
+        "fewer than 30% Chinese characters": 1,
+        "more than 50% of its 13-character sequences repeat": 1,
+        "no Chinese text": 1,
+        "markup within markup": 1,
+    }
+    assert (
+        LeftOut("contradiction1.html", "contradictory publication dates: 2021-02-09 and 2021-02-10") in found.left_out
+    )
+
+
+def test_cleaning_follows_the_settings(tmp_path: Path) -> None:
+    folder = save(tmp_path / "pages", "a.html", page(description=("[0001] 本发明涉及\u200b照明。", *DESCRIPTION)))
+    (document,) = harvest(tmp_path, pages=folder).documents
+    assert "本发明涉及照明。" in document.text.split("\n")
+    found = harvest(tmp_path, pages=folder, cleaning={"more_than_characters": 5000})
+    assert found.documents == ()
+    assert reasons(found) == {"5000 characters or fewer": 1}
+
+
+def test_what_did_not_arrive_keeps_what_was_there(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path / "data")
+    now = datetime(2024, 12, 31, tzinfo=UTC)
+    folder = save(tmp_path / "pages", "a.html", page())
+    store_harvest("patents", harvest(tmp_path, pages=folder), paths, step_of("run1"), now)
+    gone = harvest(tmp_path, pages=tmp_path / "nowhere", export=export(tmp_path / "e.csv", "CN-118000001-A"))
+    assert [(item.part, item.collection) for item in gone.missing] == [("nowhere", "CN")]
+    report = store_harvest("patents", gone, paths, step_of("run2"), now)
+    assert report.documents == 2
+    assert report.kept == {"CN": 1}
+
+
+def test_windows_of_patentmia_in_jieba_words(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path / "data")
+    folder = save(tmp_path / "pages", "a.html", page())
+    found = harvest(tmp_path, pages=folder, export=export(tmp_path / "e.csv", "CN-118000001-A"))
+    # Of one family they would be one group: here one is old, the other new.
+    different = [replace(one, text=one.text[at:]) for at, one in enumerate(found.documents)]
+    store_harvest("patents", Harvest(tuple(different)), paths, step_of("run1"), datetime(2024, 12, 31, tzinfo=UTC))
+    shipped = load_benchmarks(PROJECT_ROOT / "config", TODAY)["patentmia_64"]
+    assert (shipped.sources, shipped.settings.unit) == (("patents",), "jieba")
+    report = build(replace(shipped, words=16), paths, "run")
+    assert report.failed == ()
+    rows = report.examples.to_pylist()
+    assert {row["label"]: row["document_id"] for row in rows} == {
+        1: "patents:CN:CN112345678A",
+        0: "patents:CN:CN118000001A",
+    }
+    for row in rows:
+        assert len([word for word in jieba.lcut(row["text"]) if word.strip()]) == row["words"] == 16
+        assert row["language"] == "zh"
+        assert row["text"] in {one.name: one.text.replace("\n", "") for one in different}[row["document_id"][-12:]]
+
+
+def test_what_has_to_be_set(tmp_path: Path) -> None:
+    assert "set patents.pages, patents.export or patents.crawl" in str(settings().to_be_set)
+    assert "set patents.contact" in str(settings(crawl=tmp_path).to_be_set)
+    assert settings(pages=tmp_path).to_be_set is None
+    assert settings(crawl=tmp_path, contact="ann@example.org").to_be_set is None

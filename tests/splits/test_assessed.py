@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from filled_rows import example, examples_table
+
+from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.splits.assessment import assessed_split_from_tables, compute_assessed_split
+from audit_pipeline.splits.blind_controls import compute_blind_control
+from audit_pipeline.splits.evaluation_texts import select_evaluation_texts, select_labelled_examples
+from audit_pipeline.splits.quality import measure_split_quality
+from audit_pipeline.statistics.roc import compute_metrics
+from audit_pipeline.tables import BLIND_SCORES
+
+
+def made(n: int = 240, seed: int = 0) -> pa.Table:
+    """Texts of made-up words; every second member holds a word of its own. A few are not labelled, or calibrate."""
+    generator = np.random.default_rng(seed)
+    rows = []
+    for index in range(n):
+        label: int | None = None if index % 40 == 0 else index % 2
+        words = [f"word{word}" for word in generator.integers(0, 200, 15)] + ["telltale"] * (
+            label == 1 and index % 4 == 1
+        )
+        own = {"label": label, "split": "calibration" if index % 41 == 0 else "evaluation", "group": f"g{index // 2}"}
+        rows.append(example(f"{index:05d}", text=" ".join(words), benchmark="made", **own))
+    return examples_table(rows)
+
+
+def test_the_control_is_read_on_every_labelled_text_that_is_evaluated() -> None:
+    examples = made()
+    labelled = select_labelled_examples(examples)
+    split = compute_assessed_split(examples, "temporal", "en")
+    alone = compute_blind_control(labelled.example_ids, labelled.texts, labelled.labels, labelled.groups, language="en")
+    assert split.example_ids == labelled.example_ids
+    assert split.control.scores is not None
+    assert alone.scores is not None
+    assert (split.control.scores == alone.scores).all()
+    assert split.auroc.value == compute_metrics(alone.scores, labelled.labels)["auroc"]
+    assert split.auroc.n == len(labelled)
+
+
+@pytest.mark.parametrize("n", [240, 100])
+def test_what_is_read_from_the_tables_is_what_was_assessed(n: int) -> None:
+    examples = made(n)
+    split = compute_assessed_split(examples, "exchangeable", "en", matched=True)
+    texts = select_evaluation_texts(examples, str.split)
+    quality = measure_split_quality(texts, split, "en", run_id="run", most_per_side=60)
+    scores = split.table("made", "run")
+    assert scores.schema == BLIND_SCORES.schema
+    assert len(scores) == (len(split.example_ids) if n == 240 else 0)
+    again = assessed_split_from_tables("exchangeable", True, quality, scores)
+    assert (again.verdict, again.claim_level, again.auroc) == (split.verdict, split.claim_level, split.auroc)
+    ids = split.example_ids[::-1]
+    for one, other in ((again.align_control(ids), split.align_control(ids)),):
+        assert (one.reason, one.scores is None) == (other.reason, other.scores is None)
+        if one.scores is not None and other.scores is not None:
+            assert one.method == other.method
+            assert one.scores.tolist() == other.scores.tolist()
+
+
+def test_scores_are_given_in_the_order_asked_for_and_of_these_texts_only() -> None:
+    split = compute_assessed_split(made(), "temporal", "en")
+    ids = list(split.example_ids)
+    forth, back = split.align_control(ids).scores, split.align_control(ids[::-1]).scores
+    assert forth is not None
+    assert back is not None
+    assert (forth == back[::-1]).all()
+    for others in (ids[:-1], [*ids[:-1], "another"], [*ids, "another"]):
+        with pytest.raises(DataError, match="other texts"):
+            split.align_control(others)
+
+
+def test_the_design_decides_what_may_be_claimed() -> None:
+    examples = made()
+    assert compute_assessed_split(examples, "randomised", "en").claim_level == "sound test"
+    assert compute_assessed_split(examples, "temporal", "en").claim_level == "screening only"
+    with pytest.raises(ConfigError, match="no benchmark design"):
+        compute_assessed_split(examples, "secret", "en")

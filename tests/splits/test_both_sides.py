@@ -1,0 +1,57 @@
+"""Texts that stand on both sides are found, however little of the difference anybody sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from audit_pipeline.splits import shared_text
+from audit_pipeline.splits.shared_text import find_texts_on_both_sides, normalise_text
+
+TEXT = "The harbour was full of copper kettles, and nobody in the orchard asked for the winter ladder or a thimble."
+OTHER = "Shepherds of the quarry bring their saddles to a ferry that leaves before barley and timber are on the wagon."
+
+
+def found(*labelled: tuple[str, int | None]) -> list[int]:
+    texts, labels = zip(*labelled, strict=True)
+    return find_texts_on_both_sides(texts, [""] * len(texts), labels, 0.5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text,
+        str.upper,
+        lambda text: f"  {text}\n".replace(" ", " \t\n"),
+        lambda text: text.replace(" ", "\u00a0"),
+        lambda text: text.replace(" ", " \u200b"),
+        lambda text: text.replace("o", "o\u00ad"),
+        lambda text: text.replace("full", "ﬀull".replace("ﬀ", "f")),
+        lambda text: text.replace("kettles", "cups"),
+        lambda text: f"{text} And so on.",
+    ],
+)
+def test_one_text_under_two_labels(change: Callable[[str], str]) -> None:
+    assert found((TEXT, 1), (OTHER, 1), (change(TEXT), 0)) == [0, 2]
+    assert found((TEXT, 1), (OTHER, 0), (change(TEXT), 1)) == []
+    assert found((TEXT, None), (OTHER, 1), (change(TEXT), 0)) == []
+
+
+def test_every_copy_is_found() -> None:
+    assert found((TEXT, 1), (TEXT.upper(), 1), (f"{TEXT} Yes.", 0), (f"{TEXT}  yes.", 0), (OTHER, 0)) == [0, 1, 2, 3]
+
+
+def test_texts_that_are_not_there_are_one_by_their_digest() -> None:
+    assert find_texts_on_both_sides(["", "", "", ""], ["a", "b", "a", ""], [1, 1, 0, 0], 0.5) == [0, 2]
+
+
+def test_among_many_texts_equal_ones_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_text, "MOST_COMPARED", 2)
+    assert found((TEXT, 1), (OTHER, 1), (TEXT.upper(), 0), (f"{OTHER} No.", 0), ("short", 0)) == [0, 2]
+
+
+def test_what_nobody_sees_is_levelled() -> None:
+    assert normalise_text("\ufeffA\u200b  B\u00a0\u00adc\r\n") == "a b c"
+    assert normalise_text("ﬁne Straße") == "fine strasse"
+    assert normalise_text(" \u200b ") == ""

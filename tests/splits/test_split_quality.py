@@ -1,0 +1,316 @@
+import json
+from datetime import date
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profiles import max_examples
+
+from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.splits import quality as module
+from audit_pipeline.splits.assessment import compute_assessed_split
+from audit_pipeline.splits.evaluation_texts import select_evaluation_texts
+from audit_pipeline.tables import EXAMPLES, SPLIT_QUALITY, description_of, digest
+
+WIKIMIA = Path(__file__).parents[3] / "shared" / "benchmarks" / "wikimia" / "WikiMIA_length64.jsonl"
+
+
+MEASURES = {
+    *("blind_auroc", "worst_blind_auroc", "texts", "groups", "texts_of_collection", "uneven_collections"),
+    *(f"ngram_overlap_{name}" for name in ("mean", "max", "above_20", "above_80")),
+    *("near_duplicate_pairs", "near_duplicate_texts", "near_duplicate_max", "texts_published", "texts_with_year"),
+    *("years_mentioned", "latest_year_mentioned", "length_mean", "length_std", "length_min", "length_max"),
+    *("language_share", "language_mismatch"),
+}
+
+
+MEASURE_OF_ALL = ("blind_auroc", "words")
+
+
+def split_quality(examples, design, language, *, seed=0, matched=False, **how):
+    assessed = compute_assessed_split(examples, design, language, matched=matched, seed=seed)
+    texts = select_evaluation_texts(examples, str.split)
+    return module.measure_split_quality(texts, assessed, language, seed=seed, run_id="run", **how)
+
+
+def table(texts, labels, **columns):
+    """Examples of one benchmark, one group per text."""
+    n = len(texts)
+    given = {
+        "example_id": [f"{index:05d}" for index in range(n)],
+        "benchmark": ["made"] * n,
+        "document_id": [f"d{index}" for index in range(n)],
+        "text": texts,
+        "label": labels,
+        "split": ["evaluation"] * n,
+        "published": [date(2020 + index % 2, 1, 1) for index in range(n)],
+        "words": [len(text.split()) for text in texts],
+        "language": ["en"] * n,
+        "collection": ["one"] * n,
+        "group": [f"g{index}" for index in range(n)],
+        "run_id": ["run"] * n,
+        **columns,
+    }
+    rows = [{name: given[name][index] if name in given else None for name in EXAMPLES.names} for index in range(n)]
+    return pa.Table.from_pylist(rows, schema=EXAMPLES.schema)
+
+
+def words(first, count):
+    return " ".join(f"w{index}" for index in range(first, first + count))
+
+
+def made(n=220, seed=0):
+    generator = np.random.default_rng(seed)
+    texts = [" ".join(f"word{index}" for index in generator.integers(0, 200, 20)) for _ in range(n)]
+    return texts, [index % 2 for index in range(n)]
+
+
+def values(quality):
+    rows = quality.to_pylist()
+    found = {(row["measure"], row["part"], row["side"]): row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def verdict_of(quality):
+    (verdict,) = set(quality["split_verdict"].to_pylist())
+    return verdict
+
+
+def small(**columns):
+    """Two members and two non-members; the first of each side are near-duplicates: 10 of 12 words in a row."""
+    texts = [words(0, 12), words(100, 14), words(2, 12), words(300, 3)]
+    return table(texts, [1, 1, 0, 0], **columns)
+
+
+def test_a_small_split_by_hand():
+    found = values(
+        split_quality(small(collection=["a", "b", "a", "a"]), "temporal", "en", near_duplicate_threshold=0.5)
+    )
+
+    def value(*key):
+        return found[key]["value"]
+
+    # 12 words have six 7-grams; shifted by two they share four. The text of three words has none.
+    assert value("ngram_overlap_mean", "7", "nonmembers") == pytest.approx(4 / 6)
+    assert found["ngram_overlap_mean", "7", "nonmembers"]["n"] == 1
+    assert "1 texts of fewer than 7 words left out" in found["ngram_overlap_mean", "7", "nonmembers"]["method"]
+    assert value("ngram_overlap_mean", "7", "members") == pytest.approx((4 / 6 + 0) / 2)
+    assert value("ngram_overlap_max", "7", "members") == pytest.approx(4 / 6)
+    assert value("ngram_overlap_above_20", "7", "members") == 0.5
+    assert value("ngram_overlap_above_80", "7", "members") == 0.0
+    assert value("ngram_overlap_mean", "13", "nonmembers") is None
+    assert found["ngram_overlap_mean", "13", "nonmembers"]["method"] == "not defined: no text has 13 words"
+    # 8 shingles of five words each, 6 of 10 shared.
+    assert value("near_duplicate_pairs", "all", "between") == 1
+    assert value("near_duplicate_max", "all", "between") == pytest.approx(6 / 10)
+    assert value("near_duplicate_texts", "all", "members") == 1
+    assert value("near_duplicate_pairs", "different groups", "members") == 0
+    assert value("uneven_collections", "all", "both") == 2
+    assert value("texts_of_collection", "b", "members") == 1
+    assert value("texts_published", "2020-01", "members") == 1
+    assert value("length_mean", "words", "members") == 13
+    assert value("length_std", "words", "members") == 1
+    assert value("groups", "all", "nonmembers") == 2
+    assert value("blind_auroc", "words", "both") is None
+    assert "4 labelled examples, it needs 200" in found["blind_auroc", "words", "both"]["method"]
+
+
+def test_pairs_within_a_side_are_counted_by_group():
+    text = words(0, 12)
+    found = values(
+        split_quality(
+            table([text, text, text, words(50, 12)], [1, 1, 1, 0], group=["a", "a", "b", "c"]), "temporal", "en"
+        )
+    )
+    assert found["near_duplicate_pairs", "one group", "members"]["value"] == 1
+    assert found["near_duplicate_pairs", "different groups", "members"]["value"] == 2
+    assert found["near_duplicate_pairs", "all", "between"]["value"] == 0
+
+
+def test_years_and_languages_of_each_side():
+    english = "The council met in 2019 and again in 2021 to discuss the budget of the coming year."
+    german = "Der Rat tagte am Dienstag, um über den Haushalt des kommenden Jahres zu beraten."
+    found = values(split_quality(table([english, german, english], [1, 0, 1]), "temporal", "en"))
+    assert found["texts_with_year", "all", "members"]["value"] == 1
+    assert found["years_mentioned", "all", "members"]["value"] == 2
+    assert found["latest_year_mentioned", "all", "members"]["value"] == 2021
+    assert found["latest_year_mentioned", "all", "nonmembers"]["value"] is None
+    assert found["language_mismatch", "all", "members"]["value"] == 0
+    assert found["language_mismatch", "all", "nonmembers"]["value"] == 1
+    assert found["language_share", "de", "nonmembers"]["value"] == 1
+
+
+def test_the_word_control_binds_and_the_worst_is_named():
+    texts, labels = made()
+    # Every text names a year of its own: no word that a text of another fold has, but a number that tells the sides.
+    texts = [f"{text} {1600 + index + 250 * (1 - labels[index])}" for index, text in enumerate(texts)]
+    quality = split_quality(table(texts, labels), "temporal", "en")
+    found = values(quality)
+    assert found["worst_blind_auroc", "dates", "both"]["value"] > 0.8
+    assert found["worst_blind_auroc", "dates", "both"]["verdict"] == "separable without a model"
+    assert verdict_of(quality) == found["blind_auroc", "words", "both"]["verdict"] != "separable without a model"
+
+
+def test_randomised_labels_are_so_by_design():
+    texts, labels = made()
+    assert verdict_of(split_quality(table(texts, labels), "randomised", "en")) == "randomised by design"
+
+
+def test_every_measure_is_there():
+    quality = split_quality(table(*made()), "temporal", "en")
+    assert set(quality["measure"].to_pylist()) == MEASURES
+    assert quality.schema == SPLIT_QUALITY.schema
+    assert all(description_of(field) for field in SPLIT_QUALITY.schema)
+
+
+@pytest.mark.parametrize("labels", [[1, 1, 1], [0, 0, 0], [None, None, None], [1, None, None]])
+def test_without_two_sides_there_are_reasons(labels):
+    quality = split_quality(table([words(0, 14), words(20, 14), words(40, 14)], labels), "temporal", "en")
+    found = values(quality)
+    assert verdict_of(quality) == "undetermined"
+    assert "worst_blind_auroc" not in quality["measure"].to_pylist()
+    for key in (("blind_auroc", "words", "both"), ("ngram_overlap_mean", "7", "nonmembers")):
+        assert found[key]["value"] is None
+    assert "not computed" in found["blind_auroc", "dates", "both"]["method"]
+    assert "holds no" in found["near_duplicate_pairs", "all", "between"]["method"]
+    side = {1: "members", 0: "nonmembers", None: "unlabelled"}[labels[-1]]
+    assert found["texts", "all", side]["value"] == labels.count(labels[-1])
+    assert found["length_mean", "words", side]["value"] == 14
+
+
+def test_the_calibration_split_is_left_out():
+    split = ["evaluation", "calibration", "evaluation", "evaluation"]
+    found = values(split_quality(small(split=split), "temporal", "en"))
+    assert found["texts", "all", "members"]["value"] == 1
+    everything = values(split_quality(small(split=["calibration"] * 4), "temporal", "en"))
+    assert "holds no members and no nonmembers" in everything["uneven_collections", "all", "both"]["method"]
+
+
+def test_wrong_tables_are_refused():
+    with pytest.raises(DataError, match="not of 2"):
+        split_quality(small(benchmark=["a", "a", "b", "b"]), "temporal", "en")
+    with pytest.raises(DataError, match="not of 0"):
+        split_quality(EXAMPLES.empty_table(), "temporal", "en")
+    with pytest.raises(DataError, match="twice"):
+        split_quality(small(example_id=["1", "1", "2", "3"]), "temporal", "en")
+    with pytest.raises(DataError, match="neither 1"):
+        split_quality(
+            small().set_column(
+                EXAMPLES.schema.get_field_index("label"), EXAMPLES.field("label"), pa.array([1, 2, 0, 0], pa.int8())
+            ),
+            "temporal",
+            "en",
+        )
+    with pytest.raises(DataError, match="group"):
+        split_quality(small().drop_columns("group"), "temporal", "en")
+    with pytest.raises(ConfigError, match="design"):
+        split_quality(small(), "guessed", "en")
+
+
+@cache
+def examples_and_their_quality():
+    texts, labels = made()
+    texts[7] = texts[12]
+    texts[3] = f"{texts[3]} in May 2019"
+    examples = table(texts, labels, group=[f"g{index // 2}" for index in range(220)])
+    return examples, split_quality(examples, "temporal", "en")
+
+
+@max_examples(2)
+@given(order=st.permutations(range(220)))
+def test_order_of_rows_does_not_matter(order):
+    examples, expected = examples_and_their_quality()
+    assert split_quality(examples.take(pa.array(order)), "temporal", "en").equals(expected)
+
+
+def test_large_sides_are_sampled_and_counted_whole():
+    texts, labels = made(300)
+    labels = [int(index < 200) for index in range(300)]
+    examples = table(texts, labels, group=[f"g{index // 2}" for index in range(300)])
+    quality = split_quality(examples, "temporal", "en", most_per_side=120)
+    found = values(quality)
+    drawn = "read on 120 of 200 members, drawn at random (seed 0)"
+    for key, n in (
+        (("blind_auroc", "length", "both"), 220),
+        (("ngram_overlap_mean", "7", "members"), 120),
+        (("near_duplicate_pairs", "all", "between"), 220),
+        (("length_mean", "words", "members"), 120),
+        (("language_mismatch", "all", "members"), 120),
+        (("years_mentioned", "all", "nonmembers"), 100),
+    ):
+        assert found[key]["n"] == n
+        assert found[key]["method"].endswith(drawn)
+    for key, value in (
+        (("texts", "all", "members"), 200),
+        (("groups", "all", "members"), 100),
+        (("texts_of_collection", "one", "members"), 200),
+    ):
+        assert found[key]["value"] == value
+        assert "drawn" not in found[key]["method"]
+    words = found["blind_auroc", "words", "both"]
+    assert words["n"] == 300, "the control that binds reads all texts, as every evaluation does"
+    assert "drawn" not in words["method"]
+    dated = [row for (measure, _, side), row in found.items() if (measure, side) == ("texts_published", "members")]
+    assert sum(row["value"] for row in dated) == 200
+    order = pa.array(np.random.default_rng(2).permutation(300))
+    again = split_quality(examples.take(order), "temporal", "en", most_per_side=120)
+    assert again.equals(quality)
+    other = split_quality(examples, "temporal", "en", most_per_side=120, seed=1)
+    assert values(other)["blind_auroc", "length", "both"]["value"] != found["blind_auroc", "length", "both"]["value"]
+    everything = split_quality(examples, "temporal", "en", most_per_side=200)
+    assert not any("drawn" in method for method in everything["method"].to_pylist())
+    with pytest.raises(ValueError, match="at least one"):
+        split_quality(examples, "temporal", "en", most_per_side=0)
+
+
+def test_a_sample_is_what_its_texts_alone_would_give():
+    texts, labels = made(300)
+    examples = table(texts, labels)
+    sampled = split_quality(examples, "temporal", "en", most_per_side=110)
+    kept = [
+        index
+        for side in (0, 1)
+        for index in sorted(
+            (index for index in range(300) if labels[index] == side),
+            key=lambda index: digest(0, "sample", f"{index:05d}"),
+        )[:110]
+    ]
+    alone = split_quality(examples.take(pa.array(sorted(kept))), "temporal", "en")
+    measured = [(row["measure"], row["part"], row["side"], row["value"]) for row in sampled.to_pylist()]
+
+    def is_of_sample(measure, part):
+        return not measure.startswith(("texts", "groups", "uneven", "worst")) and (measure, part) != MEASURE_OF_ALL
+
+    assert [row for row in measured if is_of_sample(*row[:2])] == [
+        (row["measure"], row["part"], row["side"], row["value"])
+        for row in alone.to_pylist()
+        if is_of_sample(row["measure"], row["part"])
+    ]
+
+
+def test_matched_sides_are_at_best_undetermined():
+    # One vocabulary of 12 words on both sides.
+    generator = np.random.default_rng(0)
+    texts = [" ".join(f"w{index}" for index in generator.integers(0, 12, 12)) for _ in range(400)]
+    labels = [index % 2 for index in range(400)]
+    plain, matched = (
+        split_quality(table(texts, labels), "temporal", "en", matched=matched) for matched in (False, True)
+    )
+    assert (verdict_of(plain), verdict_of(matched)) == ("mild shift", "undetermined")
+    assert "mild shift" not in matched["verdict"].to_pylist()
+
+
+@pytest.mark.skipif(not WIKIMIA.exists(), reason="the WikiMIA files are not beside the repository")
+def test_wikimia_is_told_apart_by_the_years_it_mentions():
+    rows = [json.loads(line) for line in WIKIMIA.read_text(encoding="utf-8").splitlines()]
+    quality = split_quality(table([row["input"] for row in rows], [row["label"] for row in rows]), "temporal", "en")
+    found = values(quality)
+    assert verdict_of(quality) == "separable without a model"
+    assert found["blind_auroc", "dates", "both"]["value"] > 0.95
+    assert found["blind_auroc", "length", "both"]["value"] < 0.6
+    assert found["near_duplicate_pairs", "all", "between"]["value"] == 0

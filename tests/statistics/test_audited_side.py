@@ -1,0 +1,46 @@
+"""A shelf's examples as two sides: audited and held out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from filled_rows import example, examples_table
+
+from audit_pipeline.statistics.sides import relabel_against_held_out
+from audit_pipeline.tables import EXAMPLES
+
+
+def examples(*rows: tuple[str, int | None, str]) -> pa.Table:
+    """Rows of (id, label, split)."""
+    return examples_table(example(name, label=label, split=split) for name, label, split in rows)
+
+
+def test_audited_texts_stand_against_held_out_ones_and_known_members_are_left_out() -> None:
+    given = examples(
+        ("mine", None, "evaluation"),
+        ("known", 1, "calibration"),
+        ("new", 0, "calibration"),
+        ("unused", None, "calibration"),
+    )
+    found = relabel_against_held_out(given)
+    assert found is not None
+    assert found.schema == EXAMPLES.schema
+    assert {row["example_id"]: (row["label"], row["split"]) for row in found.to_pylist()} == {
+        "mine": (1, "evaluation"),
+        "new": (0, "evaluation"),
+    }
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (("a", 1, "evaluation"), ("b", None, "evaluation"), ("c", 0, "calibration")),
+        (("a", None, "evaluation"), ("b", 1, "calibration")),
+        (("b", 0, "calibration"),),
+        (),
+    ],
+)
+def test_where_something_is_labelled_or_nothing_held_out_there_is_nothing_to_rewrite(given: Any) -> None:
+    assert relabel_against_held_out(examples(*given)) is None

@@ -1,0 +1,276 @@
+"""Dataset inference: what it finds, what it must not find, what it leaves out and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import stats
+from sklearn.linear_model import RidgeCV
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.statistics.dataset_inference import (
+    MIN_GROUPS,
+    ComparedTexts,
+    DatasetInference,
+    combine_p_values,
+    dataset_inference,
+    feature_matrix,
+)
+
+Data = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_], list[str]]
+NAMES = ["loss", "min_k", "zlib", "noise"]
+
+
+def made(seed: int, *, groups: int = 24, windows: int = 3, effect: float = 0.0, own: float = 1.0) -> Data:
+    """``groups`` a side, ``windows`` texts each; ``own`` is how far the windows of one group differ."""
+    generator = np.random.default_rng(seed)
+    group = np.repeat(np.arange(2 * groups), windows)
+    values = generator.standard_normal((2 * groups, 4))[group] + own * generator.standard_normal((len(group), 4))
+    held_out = group >= groups
+    values[~held_out, :2] += effect
+    return values, held_out, [f"book {one}" for one in group]
+
+
+def infer(data: Data, **options: Any) -> DatasetInference:
+    values, held_out, groups = data
+    given = {"design": "exchangeable", "claim_level": "statistical evidence", "splits": 3, **options}
+    return dataset_inference(ComparedTexts(values, given.pop("names", NAMES), held_out, groups), **given)
+
+
+def test_a_difference_is_found_and_the_numbers_are_what_they_are_of() -> None:
+    done = infer(made(1, effect=2.0))
+    assert (done.status, done.reason) == ("ok", None)
+    assert done.p_value is not None
+    assert done.statistic is not None
+    assert done.p_value < 1e-4
+    assert done.statistic > 4
+    assert (done.n, done.n_held_out) == (72, 72)
+    assert len(done.split_p_values) == 3
+    assert done.p_value == pytest.approx(combine_p_values(done.split_p_values))
+    # Halves of 12 groups a side, at 2.5%: 0.5 + (1.960 + 0.842) * sqrt(25 / (12 * 144)).
+    assert done.detectable_auroc == pytest.approx(0.837, abs=5e-4)
+    assert "4 features" in done.method
+    assert "twice the median" in done.method
+
+
+def test_one_split_is_that_of_a_plain_twin() -> None:
+    """The halves, clipping, means, fit and test of one split, spelled out text by text."""
+    values, held_out, groups = made(5, groups=MIN_GROUPS, windows=2, effect=0.8)
+    done = infer((values, held_out, groups), splits=1, seed=7)
+    generator = np.random.default_rng([7, 0])
+    names = sorted(set(groups))
+    sides = [[name for name in names if held_out[groups.index(name)] == side] for side in (False, True)]
+    fitted = {side[place] for side in sides for place in generator.permutation(len(side))[: len(side) // 2]}
+    texts = np.array([group in fitted for group in groups])
+    low, high = np.percentile(values[texts], [2.5, 97.5], axis=0)
+    clipped = np.minimum(np.maximum(values, low), high)
+    scaled = (clipped - clipped[texts].mean(0)) / clipped[texts].std(0)
+    means = {
+        name: np.mean([row for row, group in zip(scaled, groups, strict=True) if group == name], 0) for name in names
+    }
+    label = {name: float(not held_out[groups.index(name)]) for name in names}
+    training = sorted(fitted)
+    model = RidgeCV(alphas=np.logspace(-1, 5, 13)).fit(
+        [means[one] for one in training], [label[one] for one in training]
+    )
+    output = {name: float(model.predict([means[name]])[0]) for name in names if name not in fitted}
+    welch = stats.ttest_ind(
+        [output[name] for name in output if label[name]],
+        [output[name] for name in output if not label[name]],
+        equal_var=False,
+        alternative="greater",
+    )
+    assert len(fitted) == MIN_GROUPS
+    assert done.split_p_values[0] == pytest.approx(welch.pvalue)
+    assert done.statistic == pytest.approx(welch.statistic)
+
+
+def test_lower_scores_are_the_opposite_direction_and_no_finding() -> None:
+    """The same data with the sign forgotten: what was clear is p = 1, and the result says which way it runs."""
+    values, held_out, groups = made(1, effect=2.0)
+    found, turned = infer((values, held_out, groups)), infer((-values, held_out, groups))
+    assert (found.direction, turned.direction) == ("training", "opposite")
+    assert turned.split_p_values == (1.0, 1.0, 1.0)
+    assert (turned.p_value, turned.statistic) == (1.0, pytest.approx(-(found.statistic or 0)))
+    assert found.method.endswith("; 3 of 3 fitted halves run in the direction of training")
+    assert "; 0 of 3 fitted halves run in the direction of training (p = " in turned.method
+    assert "without regard to direction)" in turned.method
+    assert infer((values, ~held_out, groups)).direction == "opposite", "the sides exchanged are the sign exchanged"
+
+
+def direction_by_hand(
+    weights: npt.NDArray[np.float64], values: npt.NDArray[np.float64], audited: npt.NDArray[np.bool_]
+) -> bool:
+    """The sign of the sum of |weight| times the difference of means, spelled out."""
+    total = 0.0
+    for weight, feature in zip(weights, values.T, strict=True):
+        total += abs(weight) * (feature[audited].mean() - feature[~audited].mean())
+    return total > 0
+
+
+@pytest.mark.parametrize("effect", [-0.6, -0.2, 0.0, 0.2])
+def test_the_direction_is_decided_on_the_fitted_half_alone(effect: float) -> None:
+    values, held_out, groups = made(11, groups=20, windows=1, effect=effect)
+    for seed in range(12):
+        p_value = infer((values, held_out, groups), splits=1, seed=seed).split_p_values[0]
+        generator = np.random.default_rng([seed, 0])
+        names = np.array(groups)
+        sides = [sorted(names[held_out == side]) for side in (False, True)]
+        fitted = [side[place] for side in sides for place in generator.permutation(len(side))[: len(side) // 2]]
+        half = np.isin(names, fitted)
+        low, high = np.percentile(values[half], [2.5, 97.5], axis=0)
+        clipped = np.clip(values, low, high)
+        scaled = (clipped - clipped[half].mean(0)) / clipped[half].std(0)
+        # By name, as the groups are fitted.
+        order = [place for place in np.argsort(names) if half[place]]
+        model = RidgeCV(alphas=np.logspace(-1, 5, 13)).fit(scaled[order], (~held_out[order]).astype(float))
+        assert (p_value < 1) == direction_by_hand(model.coef_, scaled[half], ~held_out[half]), (effect, seed)
+
+
+@pytest.mark.parametrize("n", [24, pytest.param(150, marks=pytest.mark.slow)])
+def test_the_level_holds_and_differences_of_the_other_sign_do_not_count(n: int) -> None:
+    """``n`` made data sets each: without an effect, with some detectors against training, and with all of them."""
+
+    def directions(effect: float, *, every: bool = False) -> list[str | None]:
+        found = []
+        for seed in range(n):
+            values, held_out, groups = made(seed, groups=20, windows=1, effect=effect)
+            values[~held_out, 2:] += effect if every else 0.0
+            done = infer((values, held_out, groups))
+            assert (done.direction == "training") == (done.p_value is not None and done.p_value <= 0.05)
+            found.append(done.direction)
+        return found
+
+    limit = 0.05 + 3 * math.sqrt(0.05 * 0.95 / n)
+    without, some, every = directions(0.0), directions(-1.2), directions(-1.2, every=True)
+    assert without.count("training") / n <= limit
+    assert without.count("opposite") / n <= limit
+    assert some.count("training") / n <= limit
+    assert every.count("training") == 0
+    assert every.count("opposite") > 0.8 * n
+
+
+def test_what_known_members_say_of_a_feature_goes_before_what_audited_texts_do() -> None:
+    """Audited texts score higher, and texts that are known to be members lower: the scores run against training."""
+    values, held_out, groups = made(1, effect=2.0)
+    generator = np.random.default_rng(3)
+    known = generator.standard_normal((60, 4)), [f"known {one // 2}" for one in range(60)]
+    assert infer((values, held_out, groups), known_members=known).p_value == pytest.approx(
+        infer((values, held_out, groups)).p_value
+    ), "members that score like held-out texts say nothing"
+    lower = known[0] - 5, known[1]
+    done = infer((values, held_out, groups), known_members=lower)
+    assert (done.p_value, done.direction) == (1.0, "opposite")
+    assert "up to 4 feature(s) left aside by which known members score lower" in done.method
+    # One feature of four: the others are tested as they would be without it.
+    one = known[0] - np.array([5.0, 0.0, 0.0, 0.0]), known[1]
+    without = infer((values[:, 1:], held_out, groups), names=NAMES[1:])
+    assert infer((values, held_out, groups), known_members=one).p_value == pytest.approx(without.p_value)
+    lacking = np.full((60, 4), np.nan), known[1]
+    assert infer((values, held_out, groups), known_members=lacking).direction == "training"
+
+
+def test_a_feature_and_its_negative_say_nothing_by_rounding() -> None:
+    values, held_out, groups = made(1, effect=2.0)
+    done = infer((np.column_stack([values[:, 0], -values[:, 0]]), held_out, groups), names=["ppl", "less ppl"])
+    assert done.p_value == 1.0
+    assert done.direction != "training"
+
+
+def test_sides_without_spread_have_the_p_value_of_a_permutation_test(recwarn: pytest.WarningsRecorder) -> None:
+    values, held_out, groups = made(1)
+    done = infer((np.where(held_out, 0.0, 1.0)[:, None].repeat(4, axis=1), held_out, groups))
+    assert done.statistic is None
+    assert done.split_p_values == (1 / math.comb(24, 12),) * 3, "12 groups per side are tested"
+    far = infer((np.where(held_out, 0.0, 1e3)[:, None] + values, held_out, groups))
+    assert min(far.split_p_values) >= 1 / math.comb(24, 12)
+    assert not recwarn.list
+
+
+def test_windows_of_one_book_do_not_count_as_independent() -> None:
+    """Thirty all but equal windows per book, no effect: a test over texts would find a difference nearly always."""
+    p_values = [infer(made(seed, groups=20, windows=30, own=0.05), splits=1).p_value for seed in range(100)]
+    # One split by twice the median is twice its p-value.
+    assert np.mean([one / 2 <= 0.05 for one in p_values if one is not None]) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 100)
+
+
+def test_neither_order_nor_scale_of_the_texts_matters() -> None:
+    values, held_out, groups = made(3, effect=1.0)
+    expected = infer((values, held_out, groups))
+    order = np.random.default_rng(0).permutation(len(groups))
+    shuffled = infer((values[order], held_out[order], [groups[place] for place in order]))
+    assert shuffled.split_p_values == pytest.approx(expected.split_p_values)
+    scaled = infer((values * [1, 3, 0.01, 100] + [5, 0, 0, -9], held_out, groups))
+    assert scaled.split_p_values == pytest.approx(expected.split_p_values)
+    assert infer((values, held_out, groups), seed=1).split_p_values != expected.split_p_values
+
+
+@pytest.mark.parametrize("missing", [math.nan, math.inf])
+def test_a_feature_that_some_text_lacks_is_left_out_and_named(missing: float) -> None:
+    values, held_out, groups = made(4, effect=1.0)
+    holed = values.copy()
+    holed[[3, 90], 2] = missing
+    found = infer((holed, held_out, groups))
+    assert found.left_out == ("zlib (2 of 144 texts lack it)",)
+    assert "3 features" in found.method
+    assert found.method.endswith("; left out: zlib (2 of 144 texts lack it)")
+    without = infer((np.delete(values, 2, axis=1), held_out, groups), names=["loss", "min_k", "noise"])
+    assert found.split_p_values == without.split_p_values
+    assert infer((values, held_out, groups)).split_p_values != without.split_p_values
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"design": "temporal"}, "design is 'temporal'"),
+        ({"design": "unlabelled"}, "design is 'unlabelled'"),
+        ({"groups": 19}, "the audited texts are of 19 groups, the test needs 20"),
+        ({"no_held_out": True}, "the held-out texts are of 0 groups, the test needs 20"),
+        ({"all_missing": True}, "every feature is missing for some text"),
+    ],
+)
+def test_what_is_refused_has_a_reason_and_no_number(change: dict[str, Any], reason: str) -> None:
+    values, held_out, groups = made(6, groups=change.get("groups", 20), effect=5.0)
+    if "no_held_out" in change:
+        held_out = np.zeros_like(held_out)
+    if "all_missing" in change:
+        values = np.full_like(values, math.nan)
+    done = infer((values, held_out, groups), design=change.get("design", "exchangeable"))
+    assert (done.status, done.p_value, done.statistic, done.direction) == ("refused", None, None, None)
+    assert done.split_p_values == ()
+    assert done.reason is not None
+    assert reason in done.reason
+
+
+def test_groups_of_both_sides_stay_together() -> None:
+    """Every book has texts of both sides that resemble each other: alike halves would leak otherwise."""
+    generator = np.random.default_rng(8)
+    group = np.repeat(np.arange(40), 2)
+    values = 5 * generator.standard_normal((40, 4))[group] + generator.standard_normal((80, 4))
+    held_out = np.tile([True, False], 40)
+    data = (values, held_out, [str(one) for one in group])
+    done = infer(data)
+    assert done.status == "ok"
+    assert min(done.split_p_values) > 0.05
+    assert infer(data, design="randomised").split_p_values == done.split_p_values
+
+
+def test_constant_features_say_nothing() -> None:
+    values, held_out, groups = made(9)
+    done = infer((np.ones_like(values), held_out, groups))
+    assert (done.p_value, done.statistic, done.direction) == (1.0, 0.0, "none")
+
+
+def test_a_long_table_of_scores_becomes_a_matrix() -> None:
+    found = feature_matrix(["b", "a", "b", "c"], ["loss", "loss", "zlib", "zlib"], [1.0, 2.0, 3.0, None])
+    assert (found.example_ids, found.names) == (("a", "b", "c"), ("loss", "zlib"))
+    np.testing.assert_array_equal(found.values, [[2.0, math.nan], [1.0, 3.0], [math.nan, math.nan]])
+    assert feature_matrix([], [], []).values.shape == (0, 0)
+    with pytest.raises(DataError, match="two scores"):
+        feature_matrix(["a", "a"], ["loss", "loss"], [1.0, 1.0])
+    with pytest.raises(DataError, match="each entry"):
+        feature_matrix(["a"], ["loss"], [])

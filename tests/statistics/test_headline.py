@@ -1,0 +1,27 @@
+"""The headline detector is chosen by its name alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from audit_pipeline.statistics.evaluate_options import choose_headline_detector
+
+
+@pytest.mark.parametrize(
+    ("scored", "chosen"),
+    [
+        ({"loss", "infilling", "min_k_plus_plus", "min_k"}, "min_k_plus_plus"),
+        ({"loss", "min_k"}, "min_k"),
+        ({"zlib", "loss"}, "loss"),
+        ({"theirs", "mine"}, None),
+        ({"mine"}, "mine"),
+        (set(), None),
+    ],
+)
+def test_the_first_of_ours_or_the_only_one_and_of_several_others_none(scored: set[str], chosen: str | None) -> None:
+    assert choose_headline_detector(scored) == chosen
+
+
+def test_the_one_that_was_named_answers_or_none() -> None:
+    assert choose_headline_detector({"loss", "theirs"}, "theirs") == "theirs"
+    assert choose_headline_detector({"loss", "min_k"}, "theirs") is None, "never another one in its place"

@@ -1,0 +1,131 @@
+"""The data folder: made for its owner only; where it cannot be written, that is said first, and it is read still."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import webbrowser
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from made_workspace import Workspace, made_documents, make_workspace, temporal
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.report.files import build_reports
+from audit_pipeline.store.paths import is_writable, make_private, require_writable
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
+
+WRITING = (
+    ("audit", "--model", "tiny", "--benchmark", "made_8"),
+    ("benchmarks", "--build", "made_8"),
+    ("score", "--model", "tiny", "--texts", "t.jsonl", "--out", "s.parquet"),
+    ("forget", "--model", "tiny"),
+    ("report",),
+    ("dev",),
+    ("test", "ordered", "--model", "tiny", "--items", "t.jsonl"),
+)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]) -> Workspace:
+    return make_workspace(tmp_path / "made", monkeypatch, tiny=tiny_folder("llama"))
+
+
+@pytest.fixture
+def read_only(workspace: Workspace) -> Iterator[Workspace]:
+    """A workspace with a report, whose data folder nobody can write to, not root either."""
+    workspace.write_benchmarks(made=temporal([8]))
+    workspace.fetch(*made_documents(1, 20))
+    workspace.build("made_8")
+    build_warehouse(workspace.paths)
+    build_reports(workspace.paths.warehouse, workspace.paths.reports)
+    root = workspace.paths.root
+    if os.geteuid() != 0:
+        folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
+        for folder in folders:
+            folder.chmod(0o500)
+        yield workspace
+        for folder in folders:
+            folder.chmod(0o700)
+        return
+    mount, umount = shutil.which("mount"), shutil.which("umount")
+    if mount is None or umount is None:
+        pytest.skip("making a folder read-only for root takes mount")
+    for options in (["--bind", str(root), str(root)], ["-o", "remount,bind,ro", str(root)]):
+        done = subprocess.run([mount, *options], capture_output=True, check=False)
+        if done.returncode != 0:
+            pytest.skip(f"nothing can be mounted here: {done.stderr.decode().strip()}")
+    try:
+        yield workspace
+    finally:
+        subprocess.run([umount, "--lazy", str(root)], check=True)
+
+
+def error_of(result: Result) -> list[str]:
+    assert result.exit_code == 2, result.output
+    return result.stderr.splitlines()
+
+
+def test_what_would_write_says_so_in_one_line_before_anything_runs(read_only: Workspace, tmp_path: Path) -> None:
+    texts = tmp_path / "t.jsonl"
+    texts.write_text('{"text": "some words to be read"}\n{"text": "and more"}\n', encoding="utf-8")
+    out = tmp_path / "s.parquet"
+    for command in WRITING:
+        arguments = [str({"t.jsonl": texts, "s.parquet": out}.get(one, one)) for one in command]
+        [told] = error_of(read_only.run(*arguments))
+        assert told.startswith(f"Error: the folder {read_only.paths.root} cannot be written ("), command
+        assert "so nothing was run: set CORPUS_AUDIT_DATA" in told
+        assert not out.exists()
+
+
+def test_what_only_reads_works_on_it(read_only: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = read_only.run("sql", "SELECT count(*) AS n FROM benchmarks", "--json")
+    assert asked.exit_code == 0, asked.output
+    export = read_only.run("export", "leaderboard", "--out", str(tmp_path / "leaderboard.csv"))
+    assert export.exit_code == 0, export.output
+    shown: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", shown.append)
+    opened = read_only.run("report", "--open")
+    assert opened.exit_code == 0, opened.output
+    assert shown == [read_only.paths.report.as_uri()]
+    assert "the report shown is the last one built" in opened.stderr
+    for listed in ("models", "detectors", "benchmarks"):
+        assert read_only.run(listed).exit_code == 0
+    seen = read_only.run("doctor")
+    assert seen.exit_code == 1, seen.output
+    amiss = [line for line in seen.stdout.splitlines() if line.startswith("!!")]
+    assert any("data folder" in line and "cannot be written" in line for line in amiss), amiss
+
+
+def test_it_is_made_for_its_owner_only(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        make_private(tmp_path / "a" / "data")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a" / "data").stat().st_mode) == 0o700
+
+
+def test_a_command_that_makes_it_makes_it_private(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = workspace.root / "made by a command"
+    monkeypatch.setenv("CORPUS_AUDIT_DATA", str(root))
+    workspace.write_benchmarks(made=temporal([8]))
+    workspace.hold(*made_documents(1, 20))
+    done = workspace.run("benchmarks", "--build", "made_8")
+    assert done.exit_code == 0, done.output
+    assert stat.S_IMODE(root.stat().st_mode) == 0o700
+
+
+def test_a_file_in_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "data"
+    file.write_text("")
+    assert not is_writable(file)
+    with pytest.raises(DataError, match="cannot be written"):
+        require_writable(file)
+    assert is_writable(tmp_path / "not" / "there" / "yet")

@@ -1,0 +1,299 @@
+"""A hundred and fifty flipped bits, over every kind of file that a number comes from: none changes a number unseen.
+
+A flip is one bit of one file. Whoever reads the file afterwards raises an error, leaves it out and names it, sets it
+aside so that its texts are run again, or gets exactly what it got before.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_rows import make_table
+from made_workspace import SOURCE, Workspace, made_documents, make_workspace, quick_folder, temporal
+from tiny_models import forward_of
+
+from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.days_before_today import read_rolled_day, roll_day
+from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.extras.corpora.config import ReferenceEntry
+from audit_pipeline.extras.corpora.frequencies import build_frequencies, read_corpus_frequencies
+from audit_pipeline.extras.extraction.search import SearchOptions
+from audit_pipeline.extras.extraction.stage import extract_pair
+from audit_pipeline.extras.extraction.windows import WindowLengths
+from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
+from audit_pipeline.pipeline.stages.benchmarks import SPLIT_VERSION, assess_split
+from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
+from audit_pipeline.pipeline.stages.scores import run_tokens, score_pair
+from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.store import store
+from audit_pipeline.store.control_files import MANIFEST, TEXTS, read_control, read_control_texts
+from audit_pipeline.store.files import read_json, write_json, write_table
+from audit_pipeline.store.integrity import digests_of_folder
+from audit_pipeline.store.ledger import LineageStep, read_ledger, record_outcome
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.store import read_documents
+from audit_pipeline.tables import (
+    CHAT_ANSWERS,
+    CHAT_DOCUMENTS,
+    CONTROL_STUDIES,
+    CONTROL_TEXTS,
+    PLANS,
+    SCORES,
+    TABLES,
+    UNLEARNING,
+    Pair,
+)
+from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
+from audit_pipeline.warehouse.query import open_read_only
+
+BENCHMARKS = ("made_8", "made_9")
+PAIRS = tuple(Pair(benchmark, "tiny") for benchmark in BENCHMARKS)
+CONTROL, STUDY = "made_control", "made_study"
+FLIPS_A_READER, BUILDS = 12, 5
+REFUSED = object()
+Read = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A data folder with every sort of file, and who reads each of them."""
+
+    paths: DataPaths
+    model: TokenizedModel
+    texts: list[str]
+
+    @property
+    def readers(self) -> Mapping[str, tuple[Path, Read]]:
+        """A file, and the values that come of it."""
+        paths, pair = self.paths, PAIRS[0]
+        cache = paths.token_statistics("base", self.model.identity.model_fingerprint)
+        branches = paths.token_statistics("branches", self.model.identity.model_fingerprint)
+        control = paths.control_version(CONTROL, "v1")
+        frequencies = paths.token_frequencies("notes", self.model.identity.tokenizer_fingerprint)
+        return {
+            "documents": (paths.documents(SOURCE), lambda: read_documents(paths, SOURCE).to_pylist()),
+            "source manifest": (paths.source_manifest(SOURCE), lambda: read_json(paths.source_manifest(SOURCE))),
+            "examples": (
+                paths.examples(pair.benchmark),
+                lambda: [*read_built(paths, pair.benchmark).examples.to_pylist()],
+            ),
+            "benchmark manifest": (
+                paths.benchmark_manifest(pair.benchmark),
+                lambda: {**read_built(paths, pair.benchmark).manifest},
+            ),
+            "token statistics": (next(cache.glob("part-*.parquet")), lambda: self._cached(read_statistics)),
+            "branches": (
+                next(branches.glob("part-*.parquet")),
+                lambda: self._cached(lambda *given: read_branches(*given, 1)),
+            ),
+            "scores": (paths.run_file("scores", pair.partition, "run"), self._scores),
+            "ledger": (next(paths.ledger.glob("*.jsonl")), lambda: read_whole_ledger(paths)),
+            "token frequencies": (
+                frequencies,
+                lambda: [
+                    one.tolist() if hasattr(one, "tolist") else one
+                    for one in (self._frequencies()[0].counts, self._frequencies()[1])
+                ],
+            ),
+            "control's texts": (control / TEXTS, lambda: read_control_texts(CONTROL, paths).to_pylist()),
+            "control's manifest": (control / MANIFEST, lambda: read_control(CONTROL, paths)),
+            "control's pointer": (paths.control_pointer(CONTROL), lambda: read_control(CONTROL, paths)),
+            "rolled day": (paths.rolled_day, lambda: read_rolled_day(paths)),
+            "model's card": (
+                paths.model_card(self.model.identity.model_fingerprint),
+                lambda: read_json(paths.model_card(self.model.identity.model_fingerprint)),
+            ),
+        }
+
+    def _cached(self, read: Callable[..., Any]) -> dict[str, object]:
+        rows = read(self.model, self.texts, self.paths).to_pylist()
+        return {row["text_sha256"]: row for row in rows}
+
+    def _scores(self) -> object:
+        pair = PAIRS[0]
+        return store.read(self.paths, SCORES, pair, run_id="run", label="the scores").to_pylist()
+
+    def _frequencies(self) -> Any:
+        return read_corpus_frequencies("notes", self.model, self.paths)
+
+
+def read_whole_ledger(paths: DataPaths) -> object:
+    ledger = read_ledger(paths)
+    if ledger.problems:
+        raise DataError(ledger.problems[0])
+    return ledger.entries, ledger.outcomes
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path]) -> Iterator[Kept]:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        quick_folder(tmp_path_factory.mktemp("flips")) as folder,
+    ):
+        yield made(make_workspace(folder / "made", patch, tiny=tiny_folder("llama")))
+
+
+def made(workspace: Workspace) -> Kept:
+    """Every sort of file, written by whoever writes it in earnest; but for the control, which nobody trains here."""
+    paths, model = workspace.paths, workspace.model("tiny")
+    workspace.write_benchmarks(made=temporal([8, 9]))
+    workspace.fetch(*made_documents(1, 40))
+    write_card(model, paths, parameters=1000)
+    for spec, pair in zip(workspace.build("made"), PAIRS, strict=True):
+        assess_split(read_built(paths, spec.name), paths, LineageStep.now("run", "split_quality", SPLIT_VERSION))
+        step = LineageStep.now("run", "token_statistics", "1")
+        run_tokens(pair, model, paths, lambda: forward_of(model), step, kinds=("base",), logits_budget=0)
+        extract_pair(
+            pair,
+            model,
+            paths,
+            forward_of,
+            LineageStep.now("run", "extraction", "1"),
+            SearchOptions(WindowLengths(12, 8), None, fine=True),
+        )
+        score_pair(pair, model, paths, LineageStep.now("run", "scores", "1"))
+        evaluate_pair(pair, model, paths, LineageStep.now("run", "evaluations", "1"))
+        _write_findings(pair, paths)
+    record_outcome(paths, PAIRS[0], "scores", "failed", "the device is gone", "failed")
+    corpus = workspace.root / "corpus.txt"
+    corpus.write_text("one text\nanother text\n")
+    entry = ReferenceEntry(name="notes", path=corpus, language="en", licence="none")
+    build_frequencies(entry, model, paths, LineageStep.now("run", "token_frequencies", "1"))
+    _write_control(paths)
+    roll_day(paths, date(2026, 3, 1))
+    return Kept(paths, model, [row["text"] for row in read_built(paths, BENCHMARKS[0]).examples.to_pylist()])
+
+
+def _write_findings(pair: Pair, paths: DataPaths) -> None:
+    """A row of what commands beside the audit write of a pair."""
+    of_run = {"model": pair.model, "benchmark": pair.benchmark, "run_id": "run"}
+    for table in (UNLEARNING, PLANS, CHAT_ANSWERS, CHAT_DOCUMENTS):
+        rows = make_table(table, [of_run])
+        store.write(paths, LineageStep.now("run", table.name, "1"), table, pair, rows, upstream={})
+
+
+def _write_control(paths: DataPaths) -> None:
+    texts = [{"exposed": number, "text": f"text {number}"} for number in range(30)]
+    folder = paths.control_version(CONTROL, "v1")
+    write_table(folder / TEXTS, make_table(CONTROL_TEXTS, texts))
+    manifest = {"control": CONTROL, "version": "v1", "files": digests_of_folder(folder), "losses": [3.25, 1.125]}
+    write_json(folder / MANIFEST, manifest)
+    write_json(paths.control_pointer(CONTROL), {"version": "v1"})
+    rows = [{"study": STUDY, "value": str(value), "auroc": 0.5 + value / 100} for value in range(20)]
+    step, table = LineageStep.now("run", "control_study", "1"), make_table(CONTROL_STUDIES, rows)
+    store.write(paths, step, CONTROL_STUDIES, STUDY, table, data_version="v", upstream={})
+
+
+def flipped(path: Path, chance: random.Random) -> bytes:
+    """Flip one bit of the file, and return what it held before."""
+    before = path.read_bytes()
+    bit = chance.randrange(8 * len(before))
+    after = bytearray(before)
+    after[bit // 8] ^= 1 << bit % 8
+    put(path, bytes(after))
+    return before
+
+
+def put(path: Path, content: bytes) -> None:
+    """As another file: what is remembered of the one before does not hold."""
+    other = path.with_name(f"{path.name}.other")
+    other.write_bytes(content)
+    other.replace(path)
+    path.with_suffix(".unreadable").unlink(missing_ok=True)
+
+
+SORTS = (
+    *("documents", "source manifest", "examples", "benchmark manifest", "token statistics", "branches", "scores"),
+    *("ledger", "token frequencies", "control's texts", "control's manifest", "control's pointer"),
+    *("rolled day", "model's card"),
+)
+
+
+@pytest.mark.usefixtures("one_thread", "quick_audits")
+@pytest.mark.parametrize("sort", SORTS)
+def test_no_reader_gets_another_number(kept: Kept, sort: str) -> None:
+    assert set(SORTS) == set(kept.readers)
+    (path, read), chance = kept.readers[sort], random.Random(f"flips of {sort}")
+    expected, noticed = read(), 0
+    for _ in range(FLIPS_A_READER):
+        before = flipped(path, chance)
+        found = after_a_flip(path, read)
+        put(path, before)
+        if found is REFUSED:
+            noticed += 1
+        else:
+            assert found == expected
+    assert noticed >= FLIPS_A_READER // 3, "of the rest, most are in what Parquet says of a file and nobody reads"
+    assert read() == expected
+
+
+def after_a_flip(path: Path, read: Read) -> object:
+    """What is read; or REFUSED: with an error that a user can act on, or the part set aside, its texts to be run."""
+    try:
+        found = read()
+    except (AuditError, ValueError, OSError):
+        return REFUSED
+    if path.with_suffix(".unreadable").exists():
+        assert found == {}
+        return REFUSED
+    return found
+
+
+def loaded_files(kept: Kept) -> dict[Path, str]:
+    """Every file that the warehouse is made of, and SQL for the rows that come of it."""
+    paths, found = kept.paths, {}
+    for table in (table.name for table in TABLES.values() if table.append_only):
+        for pair in PAIRS:
+            file = paths.run_file(table, pair.partition, "run")
+            found[file] = f"FROM {table} WHERE benchmark = '{pair.benchmark}'"
+    for benchmark in BENCHMARKS:
+        found[paths.examples(benchmark)] = f"FROM examples WHERE benchmark = '{benchmark}'"
+        found[paths.split_quality(benchmark)] = f"FROM split_quality WHERE benchmark = '{benchmark}'"
+        found[paths.benchmark_manifest(benchmark)] = f"FROM benchmarks WHERE benchmark = '{benchmark}'"
+    found[paths.documents(SOURCE)] = "FROM documents"
+    found[paths.study(STUDY)] = "FROM control_studies"
+    found[paths.model_card(kept.model.identity.model_fingerprint)] = "FROM models"
+    return found
+
+
+def rows(paths: DataPaths, statements: Mapping[Path, str]) -> dict[Path, list[str]]:
+    with open_read_only(paths.warehouse) as connection:
+        return {
+            file: sorted(json.dumps(row, default=str) for row in connection.sql(sql).fetchall())
+            for file, sql in statements.items()
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_no_build_of_the_warehouse_loads_another_number(kept: Kept) -> None:
+    paths, statements, chance = kept.paths, loaded_files(kept), random.Random("flips of a build")
+    parts = sorted(paths.table("token_statistics").glob("kind=base/*/part-*.parquet"))
+    empty = paths.root.parent / "no config"
+    assert {one.path.parent for one in build_warehouse(paths, config=empty).filled.left_out} == {empty}
+    expected = rows(paths, statements)
+    assert sum(map(bool, expected.values())) > 0.8 * len(expected), "tables of findings hold something to be changed"
+    texts = rows(paths, dict.fromkeys(parts, "FROM token_statistics"))
+    flips = noticed = 0
+    for _ in range(BUILDS):
+        before = {file: flipped(file, chance) for file in [*statements, parts[0]]}
+        try:
+            named = {one.path for one in build_warehouse(paths, config=empty).filled.left_out}
+            found = rows(paths, statements)
+            for file, expected_rows in expected.items():
+                assert found[file] == ([] if file in named else expected_rows), file
+                assert file in before or file not in named
+            cached = rows(paths, dict.fromkeys(parts, "FROM token_statistics"))
+            assert cached[parts[0]] == ([] if parts[0] in named else texts[parts[0]])
+            flips, noticed = flips + len(before), noticed + len(named & before.keys())
+        finally:
+            for file, content in before.items():
+                put(file, content)
+    assert noticed > flips // 2, "of the rest, most are in footers"
