@@ -327,7 +327,7 @@ class Statistics:
     def find(self, text: str, context: str | None = None) -> TextStatistics | None:
         """The statistics of ``text`` with their extras; None where the model has not been run on it.
 
-        With a ``context`` they are those of ``text`` as the model read it after the context (Zhang et al. 2025, appendix C).
+        With a ``context`` they are those of ``text`` as the model read it after that (Zhang et al. 2025, appendix C).
         """
         before = context or ""
         whole = before + text

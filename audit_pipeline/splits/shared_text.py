@@ -2,9 +2,10 @@
 
 Near-duplicates are candidate pairs of MinHash and locality-sensitive hashing (Broder 1997; Leskovec, Rajaraman and
 Ullman, Mining of Massive Datasets, 3.3 and 3.4), confirmed exactly. Of a text's sets of hash values, bands of r are
-compared; a pair of similarity s agrees in one of b bands with probability 1 - (1 - s^r)^b. Bands are chosen so that a pair just at the threshold is missed with probability 1e-6 at
-most, a more similar one with less. Every candidate is then compared exactly, so no pair is wrong, and the similarity
-is the exact one: hashing only decides which pairs are compared.
+compared; a pair of similarity s agrees in one of b bands with probability 1 - (1 - s^r)^b. Bands are chosen so that
+a pair just at the threshold is missed with probability 1e-6 at most, a more similar one with less. Every candidate is
+then compared exactly, so no pair is wrong, and the similarity is the exact one: hashing only decides which pairs are
+compared.
 
 A text that is labelled as member and as non-member is one of the two, and nothing says which. Whatever separates its
 two copies is no membership, so both are left out.
