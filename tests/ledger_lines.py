@@ -80,7 +80,9 @@ def _write(paths: DataPaths, lines: list[Fields]) -> None:
         line = _format(previous, fields)
         previous, content = parse_lines(line)[0].digest, content + line
     paths.ledger.mkdir(parents=True, exist_ok=True)
-    (paths.ledger / "000001.jsonl").write_bytes(content)
+    rewritten = paths.ledger / "rewritten"
+    rewritten.write_bytes(content)
+    rewritten.replace(paths.ledger / "000001.jsonl")
 
 
 def lineage_rows(paths: DataPaths) -> list[dict[str, Any]]:

@@ -156,7 +156,7 @@ def fit_of(tokenized: TokenizedModel, device: str) -> Fit:
     """Return whether the model's weights fit where its entry puts them; ``device``: 'cpu' or 'cuda'."""
     needed = compute_weight_bytes(tokenized, device)
     spreads = tokenized.entry.devices is not None
-    swap, place, rest = 0, "the GPU has", "in main memory, or on disk"
+    swap, place, rest = 0, "the GPU has", ""
     if not device.startswith("cuda"):
         swap, place, rest = psutil.swap_memory().total, "main memory has", "on disk"
         memory = measure_main_memory()
@@ -166,6 +166,7 @@ def fit_of(tokenized: TokenizedModel, device: str) -> Fit:
         gpus = measure_gpu_memory()
         memory = Memory(sum(gpu.total for gpu in gpus), sum(gpu.free for gpu in gpus))
         place = f"{len(gpus)} GPUs have"
+        rest = f"in main memory, which has {_format_gb(measure_main_memory().free)} free, or on disk"
     else:
         memory = measure_gpu_memory()[torch.device(device).index or 0]
     fits = needed <= memory.free

@@ -52,6 +52,8 @@ def main() -> None:
         sys.exit("is locked with a password: save it without one")
     except SeveralSheetsError as error:
         sys.exit(str(error))
+    except MemoryError:
+        sys.exit(f"cannot be read within {memory >> 30} GiB of memory: save it as .csv")
     except BaseException as error:  # noqa: BLE001 a panic of the library is an error of no narrower class
         sys.exit(f"is not a readable spreadsheet ({' '.join(str(error).split()) or type(error).__name__})")
 

@@ -226,7 +226,8 @@ def _read_cells(file: Path) -> tuple[pa.Table, set[str], list[Skipped]]:
 
 
 def _find_invalid_cell(row: Row) -> Skipped | None:
-    problems = ((name, unicode_problem(cell)) for name, cell in row.values.items() if isinstance(cell, str))
+    used = ((name, row.values.get(name)) for name in (*_STRINGS, "parameters"))
+    problems = ((name, unicode_problem(cell)) for name, cell in used if isinstance(cell, str))
     first = next(((name, problem) for name, problem in problems if problem is not None), None)
     return first and Skipped(row.location, row.index, f"column '{first[0]}' {first[1]}")
 

@@ -25,7 +25,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypedDict, Unpack
 
-from pydantic_core import from_json
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.store.bucket_folder import BucketFolder, find_bucket_folder, refresh
@@ -136,11 +135,11 @@ class Line(NamedTuple):
     @property
     def fields(self) -> Mapping[str, Any] | None:
         """Its fields by name; None where it is not as it was written."""
-        return None if self.content is None else from_json(b"{%b}" % self.content)
+        return None if self.content is None else json.loads(b"{%b}" % self.content)
 
     @property
     def is_outcome(self) -> bool:
-        return self.names.startswith(_format_names(OUTCOMES.name, "")[:-1])
+        return self.names.startswith(_OF_OUTCOMES)
 
 
 @dataclass
@@ -152,6 +151,8 @@ class Ledger:
     problems: list[str] = field(default_factory=list)
     _places: dict[bytes, list[int]] = field(default_factory=dict)
     _entries: dict[int, Entry] = field(default_factory=dict)
+    _outcomes: list[PairOutcome] = field(default_factory=list)
+    _outcome_lines: list[Line] = field(default_factory=list)
 
     @property
     def head(self) -> str:
@@ -173,7 +174,9 @@ class Ledger:
     @property
     def outcomes(self) -> list[PairOutcome]:
         """Every outcome, in the order in which they were written."""
-        return [_outcome_from_fields(line.fields or {}) for line in self.lines if line.is_outcome]
+        for line in self._outcome_lines[len(self._outcomes) :]:
+            self._outcomes.append(_outcome_from_fields(line.fields or {}))
+        return self._outcomes
 
     def of(self, table: str, partition: str) -> Sequence[Entry]:
         """The entries of a partition, in the order in which they were written."""
@@ -193,6 +196,8 @@ class Ledger:
                 )
             if line.names:
                 self._places.setdefault(line.names, []).append(place)
+            if line.is_outcome:
+                self._outcome_lines.append(line)
             before = line
 
     def _read_entry(self, place: int) -> Entry:
@@ -220,6 +225,10 @@ def format_line(previous: str, fields: Mapping[str, Any]) -> bytes:
 
 def _format_names(table: str, partition: str) -> bytes:
     return json.dumps({"table": table, "partition": partition})[1:-1].encode()
+
+
+_OF_OUTCOMES = _format_names(OUTCOMES.name, "")[:-1]
+"""How the names of the line of an outcome begin."""
 
 
 def _parse_line(line: bytes) -> Line:
@@ -269,8 +278,10 @@ class _Reader:
             if segments != self._segments:
                 if not self._is_extended(segments):
                     self._segments, self._consumed, self._ledger = [], 0, Ledger()
-                for number in range(max(len(self._segments) - 1, 0), len(segments)):
-                    self._read_on(segments[number].file, self._consumed if number < len(self._segments) else 0)
+                # Known again when all are read: after an error the next call reads from the beginning.
+                known, self._segments = len(self._segments), []
+                for number in range(max(known - 1, 0), len(segments)):
+                    self._read_on(segments[number].file, self._consumed if number < known else 0)
                 self._segments = segments
             return self._ledger
 

@@ -15,8 +15,8 @@ from tiny_models import CONTEXT, SENTENCES, config_of, forward_of, score, tokeni
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from audit_pipeline.errors import ModelError, OtherTokenizerWarning
-from audit_pipeline.extras.controls.build import _prepare_tokenizer
 from audit_pipeline.models.config import Endpoint, ModelEntry
+from audit_pipeline.models.conversion import read_with_transformers
 from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.models.tokenizer_files import read_tokenizer_files
 from audit_pipeline.store.paths import DataPaths
@@ -304,7 +304,7 @@ def test_a_control_is_trained_with_the_file(tmp_path: Path) -> None:
     base = tokenized(
         save_folder(tmp_path / "m", file, tokenizer_class="GPT2Tokenizer", bos_token="<s>"), tmp_path / "data"
     )
-    tokenizer, start_id = _prepare_tokenizer([], None, base)  # type: ignore[arg-type]
+    tokenizer, start_id = read_with_transformers(base.located)[0], base.start_token_id
     assert tokenizer(TEXTS[-4])["input_ids"] == file.encode(TEXTS[-4]).ids
     assert start_id == file.token_to_id("<s>")
     tokenizer.save_pretrained(tmp_path / "control")

@@ -14,7 +14,8 @@ from tiny_models import forward_of
 
 from audit_pipeline.extras.maintenance.doctor import DoctorCheck, examine
 from audit_pipeline.models.kept_files import KEPT_MANIFEST
-from audit_pipeline.pipeline import console, doctor
+from audit_pipeline.extras.maintenance import doctor
+from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.store import integrity, store
 from audit_pipeline.store.files import write_json

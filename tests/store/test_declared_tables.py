@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.store import contracts, store
+from audit_pipeline import tables as contracts
+from audit_pipeline.store import store
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import EXAMPLES, HIGHLIGHTS, KINDS, SCORES, TABLES, Pair, Table

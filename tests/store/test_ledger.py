@@ -387,7 +387,7 @@ def test_a_file_that_every_run_writes_anew_may_be_of_any_run(paths: DataPaths) -
         ("blind_scores", "b_8", "blind_scores/benchmark=b_8/blind_scores.parquet"),
         ("token_frequencies", "a|b|fingerprint", "token_frequencies/corpus=a%7Cb/tokenizer=fingerprint.parquet"),
         ("control_studies", "s", "control_studies/study=s/results.parquet"),
-        ("controls", "c", "extras/controls/c/current.json"),
+        ("controls", "c", "controls/c/current.json"),
         ("scores", "b|m", "scores/partition=b%7Cm/run_id=r.parquet"),
         ("token_statistics", "b|m", None),
     ],

@@ -29,11 +29,7 @@ def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path
     """Build the warehouse (warehouse/build.py, build_warehouse_file), with or without excerpts of the texts; pairs
     without an answer get one first."""
     answer_missing(paths, config)
-    # Before the build: what is written meanwhile is built next time.
-    head = read_ledger(paths).head
-    report = build_warehouse_file(judge, paths, include_text=include_text, config=config)
-    note_warehouse(paths, head)
-    return report
+    return build_warehouse_file(judge, paths, include_text=include_text, config=config)
 
 
 def ensure_warehouse(paths: DataPaths) -> Path:
@@ -70,7 +66,11 @@ def summarise_warehouse(report: WarehouseReport) -> Shown:
 
 
 def _build(run: StageRun) -> Made:
+    answer_missing(run.paths)
+    # Before the build: what is written meanwhile is built next time.
+    head = read_ledger(run.paths).head
     report = build_warehouse(run.paths, include_text=run.options.include_text)
+    note_warehouse(run.paths, head)
     if report.moved_wal is not None:
         run.log.warning(f"the log of somebody's read-write session was in the way and was moved to {report.moved_wal}")
     with open_read_only(report.path) as connection:

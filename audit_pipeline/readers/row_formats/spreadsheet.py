@@ -65,7 +65,10 @@ def _iterate_records(
         if any(cell != "" for cell in cells):
             yield number, cells
     if process.wait() < 0:
-        raise UnreadableFileError(file.path, f"needs more than {_GIBIBYTES} GiB of memory: save it as .csv")
+        signal = -process.returncode
+        raise UnreadableFileError(
+            file.path, f"cannot be read within {_GIBIBYTES} GiB of memory (signal {signal}): save it as .csv"
+        )
     if process.returncode:
         errors.seek(0)
         raise UnreadableFileError(file.path, errors.read().decode(errors="replace").strip().splitlines()[-1])
