@@ -211,7 +211,9 @@ DOORS = {
 }
 
 
-@pytest.mark.parametrize("package", [path.name for path in sorted((PACKAGE / "extras").iterdir()) if (path / "__init__.py").exists()])
+@pytest.mark.parametrize(
+    "package", [path.name for path in sorted((PACKAGE / "extras").iterdir()) if (path / "__init__.py").exists()]
+)
 def test_the_core_imports_extras_through_these_doors_alone(package: str) -> None:
     core = [path for path in MODULES if path.parts[:2] != ("audit_pipeline", "extras")]
     assert {module for module, _ in offences(core, {f"audit_pipeline.extras.{package}"})} == DOORS[package]

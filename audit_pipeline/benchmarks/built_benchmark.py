@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.builder_interface import MATCHED
-from audit_pipeline.benchmarks.rows import parse_name
+from audit_pipeline.benchmarks.labelled_rows import parse_name
 from audit_pipeline.detectors import combined, dc_pdd, infilling
 from audit_pipeline.errors import DataError, NotApplicableError
 from audit_pipeline.store.files import read_json

@@ -101,7 +101,7 @@ def roll_day(paths: DataPaths, day: date) -> bool:
     return True
 
 
-def ensure_rolled_day(paths: DataPaths) -> date:
+def ensure_reference_day(paths: DataPaths) -> date:
     """The rolled day; where there is none yet, today's (UTC), which is kept as such from now on."""
     kept = read_rolled_day(paths)
     if kept is None:

@@ -20,7 +20,7 @@ from audit_pipeline.benchmarks.row_settings import SUBSET_PLACE, WORDS_PLACE, Da
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.readers.archives import read_wheel_member
 from audit_pipeline.readers.formats import ROW_SUFFIXES, digest_of, read_rows
-from audit_pipeline.readers.package_index import read_configured_index
+from audit_pipeline.readers.pip_settings import read_configured_index
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind
 from audit_pipeline.readers.rows import Row, RowFile, Skipped
 
@@ -63,7 +63,7 @@ def read_origin(settings: RowsSettings, part: DataSetPart | None, words: int | N
     return replace(rows, provenance={**rows.provenance, "licence": settings.licence or "not stated"})
 
 
-def format_origin(settings: RowsSettings) -> str:
+def describe_planned_origin(settings: RowsSettings) -> str:
     """Where the rows will be read from, before they are."""
     if (place := find_local_path(settings)[0]) is not None:
         return str(place)

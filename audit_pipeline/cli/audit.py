@@ -154,7 +154,7 @@ def _build_step_row(step: Step, paths: DataPaths) -> Row:
     """Build a step, with what is known beforehand of what it fetches or builds."""
     from audit_pipeline.benchmarks.config import load_benchmarks
     from audit_pipeline.benchmarks.row_settings import RowsSettings
-    from audit_pipeline.benchmarks.rows_origin import format_origin
+    from audit_pipeline.benchmarks.rows_origin import describe_planned_origin
     from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
     from audit_pipeline.pipeline.stages.documents import DOCUMENTS_STAGE
     from audit_pipeline.sources.config import all_sources
@@ -162,7 +162,7 @@ def _build_step_row(step: Step, paths: DataPaths) -> Row:
     row = {"step": step.stage.name, "what": step.partition, "because": step.because}
     if step.stage is BENCHMARK_STAGE:
         spec = load_benchmarks()[step.partition]
-        rows = format_origin(spec.settings) if isinstance(spec.settings, RowsSettings) else None
+        rows = describe_planned_origin(spec.settings) if isinstance(spec.settings, RowsSettings) else None
         sources = {name: _count_fetched_documents(name, paths) for name in spec.sources}
         return {**row, "rows_of": rows, "sources": sources, "control": spec.control}
     if step.stage is DOCUMENTS_STAGE:

@@ -181,7 +181,7 @@ def _search_and_show(
         tell(f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again")
     audited = [result for result in found if result.document.side == "audited"]
     if out is not None:
-        from audit_pipeline.extras.extraction.tables import write_windows
+        from audit_pipeline.extras.extraction.results import write_windows
 
         write_windows(out, audited)
     show_documents(found)

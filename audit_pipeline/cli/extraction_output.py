@@ -22,9 +22,9 @@ from audit_pipeline.statistics.claims import (
 )
 
 if TYPE_CHECKING:
-    from audit_pipeline.extras.extraction.grid import GridFindings
+    from audit_pipeline.extras.extraction.results import HeldOutTest
     from audit_pipeline.extras.extraction.search import Extraction, Search, SearchOptions
-    from audit_pipeline.extras.extraction.tables import HeldOutTest
+    from audit_pipeline.extras.extraction.settings_grid import GridFindings
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.token_statistics.backend import BackendOf
 
@@ -230,7 +230,7 @@ def show_passages(
 
 def show_grid(extractions: Sequence[Extraction], shown: Sequence[Extraction], findings: GridFindings) -> None:
     """Show what the grid shows of the documents that are ``shown``; as JSON, each setting of every document, too."""
-    from audit_pipeline.extras.extraction.tables import build_grid_columns, build_grid_rows
+    from audit_pipeline.extras.extraction.results import build_grid_columns, build_grid_rows
 
     rows = build_grid_rows(extractions, findings)
     if is_json_output():
@@ -292,7 +292,7 @@ def _filter_by_side(extractions: Sequence[Extraction], side: str) -> list[Extrac
 
 
 def _show_held_out_rates(held_out: Sequence[Extraction]) -> None:
-    from audit_pipeline.extras.extraction.tables import compute_extraction_rates
+    from audit_pipeline.extras.extraction.results import compute_extraction_rates
 
     rows = [
         {
@@ -308,7 +308,7 @@ def _show_held_out_rates(held_out: Sequence[Extraction]) -> None:
 def show_documents(extractions: Sequence[Extraction]) -> None:
     """Show how much of each audited document the model gives, the strongest first."""
     from audit_pipeline.extras.extraction.conclusions import THRESHOLDS
-    from audit_pipeline.extras.extraction.tables import compare_with_held_out
+    from audit_pipeline.extras.extraction.results import compare_with_held_out
 
     tests = compare_with_held_out(extractions)
     rows = [

@@ -17,7 +17,7 @@ from dagster_shared.yaml_utils.source_position import SourcePositionTree
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Problem, format_problems
 from audit_pipeline.errors import ConfigError, to_one_line
-from audit_pipeline.store.paths import config_dir, explain_path
+from audit_pipeline.store.paths import config_dir, explain_unusable_name
 
 _MERGE = "tag:yaml.org,2002:merge"
 Repeated = tuple[tuple[str, ...], Fault]
@@ -211,7 +211,7 @@ class EntryFile(Generic[E]):
             try:
                 if name in repeated:
                     raise InvalidEntryError(repeated[name])
-                if not self.may_be_paths and (problem := explain_path(self.what, name)) is not None:
+                if not self.may_be_paths and (problem := explain_unusable_name(self.what, name)) is not None:
                     raise InvalidEntryError([Fault((), problem)])
                 given[name] = self._require_fields(value)
                 good[name] = self.read(name, given[name], path.parent)

@@ -221,7 +221,7 @@ def load_weights(
     return model  # type: ignore[no-any-return]
 
 
-def convert_gguf(tokenized: TokenizedModel, notify: Callable[[str], None]) -> TokenizedModel:
+def ensure_safetensors(tokenized: TokenizedModel, notify: Callable[[str], None]) -> TokenizedModel:
     """Return the same model, read from safetensors: a .gguf is converted where that has not been done.
 
     Raises ModelError where the disk has no room for what it is converted into.
@@ -241,7 +241,7 @@ def convert_gguf(tokenized: TokenizedModel, notify: Callable[[str], None]) -> To
 
 
 def _load_on_all_devices(tokenized: TokenizedModel, device: str, notify: Callable[[str], None]) -> Any:
-    plain = convert_gguf(tokenized, notify)
+    plain = ensure_safetensors(tokenized, notify)
     # Else the library would take the GPUs as well.
     room = {"cpu": compute_weight_budget()} if device == "cpu" else None
     model = _load_pretrained(plain, plain.weights_folder, device_map=plain.entry.devices, max_memory=room)

@@ -32,7 +32,7 @@ from pypi_simple import (
 
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.archives import Archive, ArchiveLimits
-from audit_pipeline.readers.package_index import Index
+from audit_pipeline.readers.pip_settings import Index
 from audit_pipeline.readers.retry import (
     RetryPolicy,
     build_retryer,

@@ -25,7 +25,12 @@ from huggingface_hub.errors import (
 
 from audit_pipeline.errors import AuditError, DataError, TransientError, to_one_line
 from audit_pipeline.readers.retry import is_transient_status, parse_retry_after
-from audit_pipeline.readers.server_answers import MOST_JSON, DamagedAnswerError, OversizedAnswerError, guard_response
+from audit_pipeline.readers.server_answers import (
+    MOST_JSON,
+    DamagedAnswerError,
+    OversizedAnswerError,
+    read_redacted_response,
+)
 
 _UNAUTHORISED, _FORBIDDEN = 401, 403
 _LONGEST_REASON = 300
@@ -111,7 +116,7 @@ def _guard_answer(response: httpx2.Response) -> None:
     url = response.request.url
     is_file = "/resolve" in url.path or not str(url).startswith(f"{constants.ENDPOINT}/api/")
     if response.request.method != "HEAD" and not (is_file and response.is_success):
-        guard_response(response, MOST_JSON)
+        read_redacted_response(response, MOST_JSON)
 
 
 def is_missing(error: HfHubHTTPError | httpx2.HTTPStatusError) -> bool:

@@ -1,7 +1,7 @@
 """Answers of servers as they may be kept: no longer than they can be, and without the keys that they were asked with.
 
 All of our clients use it: model servers, chat, hub, package index, timestamps, webhooks and crawls.
-A client of httpx or httpx2 calls :func:`guard_response` or :func:`guard_response_async` before the body is
+A client of httpx or httpx2 calls :func:`read_redacted_response` or :func:`guard_response_async` before the body is
 read, as in its hook for responses; a session of requests has a :class:`GuardedAdapter`. gzip and deflate are taken,
 which zlib unpacks in bounded steps, and nothing else is asked for.
 """
@@ -137,7 +137,7 @@ def _list_forms(key: str) -> list[str]:
     return sorted(forms, key=len, reverse=True)
 
 
-def guard_response(response: Any, limit: int) -> None:
+def read_redacted_response(response: Any, limit: int) -> None:
     """Read a response (of httpx or httpx2, not read yet) whole, and put what may be kept of it in its place.
 
     Raises OversizedAnswerError and DamagedAnswerError.
@@ -150,7 +150,7 @@ def guard_response(response: Any, limit: int) -> None:
 
 
 async def guard_response_async(response: Any, limit: int) -> None:
-    """As :func:`guard_response`, for asynchronous clients."""
+    """As :func:`read_redacted_response`, for asynchronous clients."""
     unpacker = Unpacker(response.headers.get("Content-Encoding", ""), limit)
     async for chunk in response.stream:
         unpacker.feed(chunk)

@@ -18,7 +18,7 @@ class SeveralSheetsError(Exception):
     """A spreadsheet of which more than one sheet holds something."""
 
 
-def iterate_cells(path: str) -> Iterator[int | list[object]]:
+def iterate_sheet_rows(path: str) -> Iterator[int | list[object]]:
     """How many rows the only sheet has that is not empty, and these rows from its first; raises SeveralSheetsError."""
     with CalamineWorkbook.from_path(path) as workbook:
         names = [sheet.name for sheet in workbook.sheets_metadata if sheet.typ is SheetTypeEnum.WorkSheet]
@@ -46,7 +46,7 @@ def main() -> None:
     path, memory = sys.argv[1], int(sys.argv[2])
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     try:
-        for row in iterate_cells(path):
+        for row in iterate_sheet_rows(path):
             sys.stdout.write(json.dumps(row) + "\n")
     except PasswordError:
         sys.exit("is locked with a password: save it without one")

@@ -49,7 +49,7 @@ from audit_pipeline.report.summary import (
     describe_set_test,
     find_test_claim_source,
     group_by_subject,
-    summarise_page,
+    write_page_summary,
 )
 from audit_pipeline.statistics.claims import warn_of_few_texts
 from audit_pipeline.statistics.evaluate_options import build_evaluate_command, choose_headline_detector
@@ -177,7 +177,7 @@ def _first_screen(rows: list[Row], results: Results) -> None:
     pairs = {(result["model"], result["benchmark"]) for result in every}
     models, titles = (sorted({result[name] for result in every}) for name in ("model_title", "benchmark_title"))
     dates = [when for when in (*(r["audited_at"] for r in results.answers), *(r["finished_at"] for r in made)) if when]
-    summary = summarise_page(
+    summary = write_page_summary(
         models,
         titles,
         group_by_subject(shown, tests, results.searches, results.chats),

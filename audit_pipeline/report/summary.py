@@ -165,7 +165,7 @@ def _count_kinds(results: Sequence[Row]) -> list[str]:
     return [f"{'all' if len(found) == 1 else found[kind]} {kind}" for kind in order if found[kind]]
 
 
-def summarise_page(
+def write_page_summary(
     models: Sequence[str],
     benchmarks: Sequence[str],
     subjects: Sequence[Subject],

@@ -1,7 +1,7 @@
 """A table of scores that a user hands over, made into the tables that findings are drawn from.
 
 What belongs here: which texts calibrate, where infinite scores are placed, and the two tables. What does not: the
-file's columns and which rows cannot be used (given_rows.py), statistics (statistics/findings.py), writing and
+file's columns and which rows cannot be used (score_rows.py), statistics (statistics/findings.py), writing and
 publishing (pipeline/evaluate_file.py).
 """
 
@@ -20,7 +20,7 @@ from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.readers.rows import Skipped, SkippedRows
-from audit_pipeline.scoring.given_rows import GivenRows, Setting, read_given_rows
+from audit_pipeline.scoring.score_rows import GivenRows, Setting, read_given_rows
 from audit_pipeline.splits.blind_controls import is_unspaced
 from audit_pipeline.splits.shared_text import MOST_COMPARED, find_texts_on_both_sides
 from audit_pipeline.statistics.claims import FEW_TEXTS

@@ -15,7 +15,7 @@ from pydantic import Field
 from audit_pipeline.config.validation import Language, StrictSettings, Text
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.archives import read_wheel_member
-from audit_pipeline.readers.package_index import read_configured_index
+from audit_pipeline.readers.pip_settings import read_configured_index
 from audit_pipeline.sources.base import Collection, Document, HarvestItem, LeftOut, MissingPart, Source, SourceSection
 
 NAME = "passages"

@@ -19,7 +19,7 @@ from pydantic import Field, field_validator
 
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.archives import Archive, read_members
-from audit_pipeline.readers.package_index import read_configured_index
+from audit_pipeline.readers.pip_settings import read_configured_index
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, Source, SourceSection, collect
 
 NAME = "release_notes"

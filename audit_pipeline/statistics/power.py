@@ -117,7 +117,7 @@ class PowerReport:
         )
 
 
-def mean_score_power(auroc: float, n: int, n_held_out: int, level: float) -> float:
+def compute_mann_whitney_power(auroc: float, n: int, n_held_out: int, level: float) -> float:
     """The power of a one-sided Mann-Whitney test of ``n`` audited against ``n_held_out`` texts, by Noether's formula.
 
     ``auroc``: the chance that an audited text's score is above a held-out one's.
@@ -279,7 +279,7 @@ def _build_report(
         n_held_out=n_held_out,
         n_flagged=None if tpr is None else flagged_sample_size(tpr, fpr, effect, fpr, goal.power),
         curve=tuple(
-            PowerPoint(n, mean_score_power(diluted, n, n_held_out or n, fpr), counted, drawn)
+            PowerPoint(n, compute_mann_whitney_power(diluted, n, n_held_out or n, fpr), counted, drawn)
             for n, counted, drawn in zip(goal.sizes, flagged, resampled, strict=True)
         ),
     )

@@ -25,7 +25,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypedDict, Unpack
 
-
 from audit_pipeline.errors import DataError
 from audit_pipeline.store.bucket_folder import BucketFolder, find_bucket_folder, refresh
 from audit_pipeline.store.files import move_into_place, write_atomically
@@ -394,7 +393,7 @@ def _clean_reason(reason: str) -> str:
     return printable if len(printable) <= MAX_REASON else printable[: MAX_REASON - 1] + "…"
 
 
-def forget_lines(paths: DataPaths, digests: Collection[str]) -> None:
+def blank_lines(paths: DataPaths, digests: Collection[str]) -> None:
     """Empty lines; their digests and links stay. Raises DataError where another process keeps the ledger."""
     with _hold(paths):
         refresh(paths.ledger)

@@ -122,7 +122,7 @@ def texts_are_quoted() -> bool:
     return "CORPUS_AUDIT_NO_TEXT" not in os.environ
 
 
-def explain_path(what: str, name: str) -> str | None:
+def explain_unusable_name(what: str, name: str) -> str | None:
     """Why ``name``, which leads to another folder, cannot name a ``what``; None where it leads nowhere."""
     if name and ("\\" in name or not {"", ".", ".."}.isdisjoint(name.split("/"))):
         return f"{name[:80]!r} cannot name a {what}: it is a path"

@@ -22,7 +22,7 @@ from audit_pipeline.report.drawing import PALETTE, QUIET, STYLE, as_png
 from audit_pipeline.splits.blind_controls import compute_blind_control
 from audit_pipeline.statistics.conformal import conformal_p_values, q_values
 from audit_pipeline.statistics.intervals import GroupedSides, Interval, measure_auroc_of_scores
-from audit_pipeline.statistics.power import mean_score_power, mean_score_sample_size
+from audit_pipeline.statistics.power import compute_mann_whitney_power, mean_score_sample_size
 from audit_pipeline.statistics.rates import measure_share
 from audit_pipeline.statistics.roc import METRICS, compute_metrics, roc_points, threshold_at
 
@@ -259,7 +259,7 @@ def _power() -> Figure:
     sizes = np.unique(np.geomspace(5, 5000, 120).astype(int))
     with _panels(1, width=6.4) as (figure, [axes]):
         for effect, colour in zip(EFFECTS, PALETTE, strict=False):
-            power = [mean_score_power(effect, int(size), int(size), ALPHA) for size in sizes]
+            power = [compute_mann_whitney_power(effect, int(size), int(size), ALPHA) for size in sizes]
             axes.plot(sizes, power, color=colour, label=f"AUROC {effect}")
         axes.axhline(POWER, color=QUIET, linestyle="--")
         axes.set_xscale("log")

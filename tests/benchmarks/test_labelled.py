@@ -15,7 +15,7 @@ from made_documents import labelled_spec, words_of
 from audit_pipeline.benchmarks.builders import labelled
 from audit_pipeline.benchmarks.checks import run_checks
 from audit_pipeline.benchmarks.config import load_benchmarks, resolve_benchmarks
-from audit_pipeline.benchmarks.rows import LabelledRows, draw_rows
+from audit_pipeline.benchmarks.labelled_rows import LabelledRows, draw_rows
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.errors import DataError
 from audit_pipeline.store.paths import PROJECT_ROOT, DataPaths

@@ -19,7 +19,7 @@ from audit_pipeline.benchmarks.builders.temporal import TemporalSettings
 from audit_pipeline.benchmarks.config import find_moved_cutoffs, load_benchmarks, resolve_benchmarks
 from audit_pipeline.benchmarks.days_before_today import (
     RelativeDay,
-    ensure_rolled_day,
+    ensure_reference_day,
     parse_cutoff,
     read_current_day,
     read_rolled_day,
@@ -206,9 +206,9 @@ def test_benchmarks_count_from_the_rolled_day_and_else_from_today(
     before = load_benchmarks(tmp_path)
     assert cutoffs(before["notes_32"])[1] == date(2026, 11, 14)
     assert not paths.rolled_day.exists()
-    assert ensure_rolled_day(paths) == TODAY
+    assert ensure_reference_day(paths) == TODAY
     monkeypatch.setattr(days_before_today, "utc_today", lambda: TODAY + timedelta(days=5))
-    assert ensure_rolled_day(paths) == read_current_day(paths) == TODAY
+    assert ensure_reference_day(paths) == read_current_day(paths) == TODAY
     assert load_benchmarks(tmp_path) == before
     assert roll_day(paths, days_before_today.utc_today())
     after = load_benchmarks(tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from audit_pipeline.benchmarks.rows import parse_label
+from audit_pipeline.benchmarks.labelled_rows import parse_label
 from audit_pipeline.readers.rows import UnusableRowError
 
 LONG = f"its label is '{'word ' * 6}…', not "

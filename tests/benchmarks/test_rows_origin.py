@@ -15,7 +15,7 @@ from made_files import save_dataset
 
 from audit_pipeline.benchmarks.build import is_on_hub
 from audit_pipeline.benchmarks.config import BenchmarkSpec
-from audit_pipeline.benchmarks.rows import require_rows_settings
+from audit_pipeline.benchmarks.labelled_rows import require_rows_settings
 from audit_pipeline.benchmarks.rows_origin import OriginRows, read_origin
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.readers.archives import Archive

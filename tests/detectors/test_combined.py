@@ -15,7 +15,7 @@ from audit_pipeline.detectors.detector import UNKNOWN_LOGPROB
 from audit_pipeline.detectors.registry import ONE_PASS, parse_set
 from audit_pipeline.detectors.statistics import Lacking, TextStatistics
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.scoring.needs.ranks import rank_texts
+from audit_pipeline.scoring.needs.ranks import rank_texts_by_detectors
 from audit_pipeline.statistics.conformal import conformal_p_values
 from audit_pipeline.statistics.intervals import measure_auroc_of_scores
 from audit_pipeline.tables import MEMBER
@@ -29,7 +29,7 @@ def combined(found: dict[str, TextStatistics]) -> dict[str, float]:
     """The combination's score of each text, by the default list."""
     of = join_detector_names(DEFAULT)
     scores = {}
-    for text, own in rank_texts(found, PARTS).items():
+    for text, own in rank_texts_by_detectors(found, PARTS).items():
         statistics = TextStatistics(found[text].text, found[text].columns, {RANKS: {of: own}})
         scores[text] = COMBINED.score(statistics, [{"of": of}])[0].score
     return scores  # type: ignore[return-value]
@@ -39,7 +39,7 @@ def test_ranks_by_hand(text_statistics: Make) -> None:
     """Means -2, -1, -2, -3; the lowest of two or three -3, -1, -3, -5: two texts tie for the places 2 and 3."""
     of_text = {"a": [-1.0, -3.0], "b": [-1.0, -1.0], "c": [-3.0, -1.0], "d": [-5.0, -1.0, -3.0]}
     found = {text: text_statistics(values, text=text) for text, values in of_text.items()}
-    assert rank_texts(found, LOSS_AND_MIN_K) == {
+    assert rank_texts_by_detectors(found, LOSS_AND_MIN_K) == {
         "a": [0.625, 0.625],
         "b": [1.0, 1.0],
         "c": [0.625, 0.625],
@@ -58,11 +58,11 @@ def test_the_score_is_the_mean_of_the_ranks(text_statistics: Make) -> None:
 
 def test_a_text_that_one_of_them_does_not_score_is_not_ranked(text_statistics: Make) -> None:
     found = {"good": text_statistics([-1.0]), "bad": text_statistics([math.nan]), "none": text_statistics([])}
-    ranked = rank_texts(found, LOSS_AND_MIN_K)
+    ranked = rank_texts_by_detectors(found, LOSS_AND_MIN_K)
     assert ranked["good"] == [1.0, 1.0], "alone among those that both score"
     assert ranked["bad"] == Lacking(f"loss does not score it: {UNKNOWN_LOGPROB}")
     assert ranked["none"] == Lacking("loss does not score it: the text has no scored token")
-    assert rank_texts({}, LOSS_AND_MIN_K) == {}
+    assert rank_texts_by_detectors({}, LOSS_AND_MIN_K) == {}
 
 
 LOGPROBS = st.lists(st.floats(-20, -0.5, width=32), min_size=1, max_size=8)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.readers.package_index import Index, index_from, parse_pip_settings, read_configured_index
+from audit_pipeline.readers.pip_settings import Index, index_from, parse_pip_settings, read_configured_index
 
 
 def test_settings_of_pip_in_its_order_of_precedence() -> None:

@@ -10,7 +10,7 @@ from loopback_index import FakeIndex, make_archive, make_wheel
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.archives import read_members, read_wheel_member
 from audit_pipeline.readers.distributions import fetch_archive, fetch_wheel
-from audit_pipeline.readers.package_index import Index
+from audit_pipeline.readers.pip_settings import Index
 
 
 def test_newest_final_release_that_is_not_yanked(fake_index: FakeIndex, tmp_path: Path) -> None:

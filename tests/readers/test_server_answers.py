@@ -22,18 +22,18 @@ from audit_pipeline.extras.corpora.corpus import list_hub_files
 from audit_pipeline.extras.evidence_packs.timestamps import AuthorityError, request_timestamp
 from audit_pipeline.extras.servers.budget import Budget
 from audit_pipeline.extras.servers.client import OversizedError, ServerRequest, UnansweredError
-from audit_pipeline.extras.servers.endpoint_client import EndpointClient
+from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.readers import distributions
-from audit_pipeline.readers.package_index import Index
+from audit_pipeline.readers.pip_settings import Index
 from audit_pipeline.readers.retry import RetryPolicy
 from audit_pipeline.readers.server_answers import (
     DamagedAnswerError,
     GuardedAdapter,
     OversizedAnswerError,
     Unpacker,
-    guard_response,
     list_secrets,
+    read_redacted_response,
     redact,
     redact_json,
 )
@@ -179,7 +179,7 @@ def test_sessions_of_requests(server: BadServer) -> None:
 def test_clients_of_httpx(server: BadServer) -> None:
     server.serve("/echo", packed(gzip.compress(json.dumps([KEY]).encode())))
     server.serve("/bomb", packed(BOMB))
-    hooks = {"response": [lambda response: guard_response(response, 1 << 20)]}
+    hooks = {"response": [lambda response: read_redacted_response(response, 1 << 20)]}
     with httpx2.Client(event_hooks=hooks, headers={"x-api-key": KEY}) as client:
         assert client.get(f"{server.url}/echo").json() == ["***"]
         with pytest.raises(OversizedAnswerError):

@@ -32,7 +32,7 @@ from audit_pipeline.report.summary import (
     describe_set_test,
     group_by_subject,
     sort_by_kind,
-    summarise_page,
+    write_page_summary,
 )
 from audit_pipeline.statistics.claims import (
     CLAIM_IN_WORDS,
@@ -657,7 +657,7 @@ def test_what_matters_most_is_told_first() -> None:
 def summary_of(*results: dict[str, Any], **changes: Any) -> dict[str, str]:
     subjects = [Subject(answer=row) if "sides" in row else Subject(found=row) for row in results]
     settings: dict[str, Any] = {"pairs": len(results), **changes}
-    return summarise_page(["M"], ["A", "B"][: len(results)], subjects, **settings)
+    return write_page_summary(["M"], ["A", "B"][: len(results)], subjects, **settings)
 
 
 SCREENING, LOOK = result("separable"), result("difference_to_look_at")

@@ -10,9 +10,9 @@ from scipy.stats import binom, mannwhitneyu, norm
 from audit_pipeline.statistics.power import (
     PowerGoal,
     binormal_tpr,
+    compute_mann_whitney_power,
     flagged_power,
     flagged_sample_size,
-    mean_score_power,
     mean_score_sample_size,
     power_report_from_auroc,
     power_report_from_scores,
@@ -33,11 +33,11 @@ def test_noether_by_hand():
 def test_the_fewest_texts_are_the_fewest(auroc, level, power, held_out):
     n = mean_score_sample_size(auroc, level, power, held_out)
     if n is None:
-        assert mean_score_power(auroc, 10**6, held_out or 10**6, level) < power + 1e-9
+        assert compute_mann_whitney_power(auroc, 10**6, held_out or 10**6, level) < power + 1e-9
         return
-    assert mean_score_power(auroc, n, held_out or n, level) >= power - 1e-6
+    assert compute_mann_whitney_power(auroc, n, held_out or n, level) >= power - 1e-6
     if n > 1:
-        assert mean_score_power(auroc, n - 1, held_out or n - 1, level) < power + 1e-6
+        assert compute_mann_whitney_power(auroc, n - 1, held_out or n - 1, level) < power + 1e-6
 
 
 def test_too_few_held_out_texts_are_too_few_for_any_number():
@@ -61,9 +61,9 @@ def test_resampled_power_agrees_with_the_formula_and_keeps_the_level():
     inside, outside = GENERATOR.normal(size=2000) + 0.4, GENERATOR.normal(size=2000)
     auroc = mannwhitneyu(inside, outside).statistic / 2000**2
     found = resampled_power(inside, outside, 80, 80, level=0.05)
-    assert found == pytest.approx(mean_score_power(auroc, 80, 80, 0.05), abs=0.06)
+    assert found == pytest.approx(compute_mann_whitney_power(auroc, 80, 80, 0.05), abs=0.06)
     diluted = resampled_power(inside, outside, 80, 300, level=0.05, effect=0.5)
-    assert diluted == pytest.approx(mean_score_power(0.5 + 0.5 * (auroc - 0.5), 80, 300, 0.05), abs=0.06)
+    assert diluted == pytest.approx(compute_mann_whitney_power(0.5 + 0.5 * (auroc - 0.5), 80, 300, 0.05), abs=0.06)
     assert resampled_power(outside, outside, 40, 40, level=0.05) == pytest.approx(0.05, abs=0.03)
     assert resampled_power(inside, outside, 80, 80, level=0.05) == found
 
@@ -172,5 +172,5 @@ def test_more_effect_needs_fewer_texts_and_more_power_more(auroc, effect, power)
     few, many = (mean_score_sample_size(0.5 + one * (auroc - 0.5), 0.05, power) for one in (effect, effect / 2))
     # None: more than a million texts.
     assert many is None or (few is not None and few <= many)
-    powers = [mean_score_power(auroc, n, n, 0.05) for n in (5, 20, 100)]
+    powers = [compute_mann_whitney_power(auroc, n, n, 0.05) for n in (5, 20, 100)]
     assert powers == sorted(powers)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from audit_pipeline.errors import DataError
 from audit_pipeline import tables as contracts
+from audit_pipeline.errors import DataError
 from audit_pipeline.store import store
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths

@@ -9,8 +9,7 @@ from typing import ClassVar, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from audit_pipeline.benchmarks.builder_interface import MATCHED, Builder, BuilderInputs, Drawn, ReadDocuments
-from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelColumnSettings
-from audit_pipeline.benchmarks.rows import (
+from audit_pipeline.benchmarks.labelled_rows import (
     LabelledRows,
     Place,
     Reading,
@@ -18,6 +17,7 @@ from audit_pipeline.benchmarks.rows import (
     parse_label_column,
     read_rows_inputs,
 )
+from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelColumnSettings
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides, FamilySettings
 from audit_pipeline.config.validation import Text
 from audit_pipeline.readers.labels import shorten_spelling
@@ -80,14 +80,14 @@ def read_labelled_rows(
     reading = Reading(
         text=lambda row: text_of(row.values, settings.text_column),
         label=lambda row: parse_label_column(row, settings.label_column, meanings),
-        place=(lambda row: read_place_columns(row, settings)) if any(settings.place_columns) else None,
+        place=(lambda row: read_row_assignment(row, settings)) if any(settings.place_columns) else None,
         columns=(settings.text_column, settings.label_column, *settings.place_columns),
         lengths=(spec.length,) if spec.is_exact else None,
     )
     return read_rows_inputs(spec, paths, reading)
 
 
-def read_place_columns(row: Row, settings: LabelledSettings) -> Place:
+def read_row_assignment(row: Row, settings: LabelledSettings) -> Place:
     """What a row's columns say of where it belongs; raises UnusableRowError.
 
     A null says nothing: what the entry says of all rows then holds.

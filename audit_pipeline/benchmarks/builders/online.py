@@ -18,8 +18,7 @@ from audit_pipeline.benchmarks.builder_interface import (
     ReadDocuments,
     build_examples_table,
 )
-from audit_pipeline.benchmarks.row_settings import WORDS_PLACE, DataSetPart, LabelColumnSettings
-from audit_pipeline.benchmarks.rows import (
+from audit_pipeline.benchmarks.labelled_rows import (
     LabelledRows,
     Reading,
     build_labelled_rows,
@@ -27,6 +26,7 @@ from audit_pipeline.benchmarks.rows import (
     parse_label_column,
     refuse_one_class,
 )
+from audit_pipeline.benchmarks.row_settings import WORDS_PLACE, DataSetPart, LabelColumnSettings
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DesignOfSides, Length
 from audit_pipeline.benchmarks.words import WordUnit, word_unit

@@ -8,8 +8,14 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from audit_pipeline.benchmarks.builder_interface import Builder, BuilderInputs, ReadDocuments
+from audit_pipeline.benchmarks.labelled_rows import (
+    LabelledRows,
+    Reading,
+    build_labelled_rows,
+    build_rows_inputs,
+    draw_rows,
+)
 from audit_pipeline.benchmarks.row_settings import DataSetPart, GroupedRowsSettings
-from audit_pipeline.benchmarks.rows import LabelledRows, Reading, build_labelled_rows, build_rows_inputs, draw_rows
 from audit_pipeline.benchmarks.rows_origin import OriginRows, concatenate_row_files, read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides
 from audit_pipeline.config.validation import Text

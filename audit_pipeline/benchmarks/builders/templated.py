@@ -11,8 +11,14 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import Field, StringConstraints, model_validator
 
 from audit_pipeline.benchmarks.builder_interface import Builder, BuilderInputs, Drawn, ReadDocuments
+from audit_pipeline.benchmarks.labelled_rows import (
+    LabelledRows,
+    Reading,
+    draw_rows,
+    parse_label_column,
+    read_rows_inputs,
+)
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelColumnSettings
-from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, parse_label_column, read_rows_inputs
 from audit_pipeline.benchmarks.settings import ANY, MEANINGS, BenchmarkSpec, Count, Design
 from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import to_one_line

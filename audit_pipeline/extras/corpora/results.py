@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.builders.templated import RowTemplate
-from audit_pipeline.benchmarks.rows import parse_name
+from audit_pipeline.benchmarks.labelled_rows import parse_name
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.corpora.items import Item, Record, Verdict
 from audit_pipeline.readers.formats import read_rows

@@ -27,7 +27,9 @@ from audit_pipeline.extras.extraction.conclusions import (
 )
 from audit_pipeline.extras.extraction.defaults import COARSE_TO_FINE
 from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocument, quote
-from audit_pipeline.extras.extraction.grid import (
+from audit_pipeline.extras.extraction.judgements import Judgement, Reference, judge_windows
+from audit_pipeline.extras.extraction.priors import judge_by_priors
+from audit_pipeline.extras.extraction.settings_grid import (
     Grid,
     GridFindings,
     GridWindow,
@@ -35,8 +37,6 @@ from audit_pipeline.extras.extraction.grid import (
     encode_grid_windows,
     read_grid,
 )
-from audit_pipeline.extras.extraction.judgements import Judgement, Reference, judge_windows
-from audit_pipeline.extras.extraction.priors import judge_by_priors
 from audit_pipeline.extras.extraction.windows import (
     WindowLengths,
     count_tokens_to_run,

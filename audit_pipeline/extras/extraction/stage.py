@@ -20,8 +20,8 @@ from audit_pipeline.extras.extraction.conclusions import conclude_memorisation, 
 from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.extras.extraction.documents import SearchedDocument, parse_places
 from audit_pipeline.extras.extraction.judgements import Judgement
+from audit_pipeline.extras.extraction.results import Passages, build_extraction_tables
 from audit_pipeline.extras.extraction.search import Extraction, Search, SearchOptions, parse_search
-from audit_pipeline.extras.extraction.tables import Passages, build_extraction_tables
 from audit_pipeline.extras.extraction.windows import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model

@@ -19,7 +19,7 @@ from audit_pipeline.models.kept_files import conversion_folder
 from audit_pipeline.scoring.needs.registry import list_derived_texts
 from audit_pipeline.store.bucket_folder import remove
 from audit_pipeline.store.files import read_json, read_parquet, write_json
-from audit_pipeline.store.ledger import Ledger, Line, forget_lines, read_ledger
+from audit_pipeline.store.ledger import Ledger, Line, blank_lines, read_ledger
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import iterate_partitions, list_cache_folders
 from audit_pipeline.tables import DOCUMENTS, TABLES, Table, text_sha256
@@ -114,7 +114,7 @@ def carry_out(removal: Removal, paths: DataPaths) -> None:
     for card, name in removal.renamed_cards.items():
         write_json(card, {**read_json(card), "name": name})
     _remove_files([paths.warehouse, *_files_below(paths.reports)], paths)
-    forget_lines(paths, removal.lines)
+    blank_lines(paths, removal.lines)
 
 
 def _iterate_folders(paths: DataPaths) -> Iterator[tuple[Table, str, Path]]:

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
-from audit_pipeline.extras.servers.endpoint_client import EndpointClient
 from audit_pipeline.extras.servers.exchange import AnswerDetail, NoStringError, Prompt, build_prompt, find_floor
 from audit_pipeline.extras.servers.probe import Check, ProbeResult
+from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import WindowResult, Work
 from audit_pipeline.token_statistics.tokens import Window

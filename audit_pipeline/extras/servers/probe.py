@@ -12,7 +12,6 @@ from pydantic import Field
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.extras.servers.client import OversizedError, RefusedError, ServerRequest, UnansweredError
-from audit_pipeline.extras.servers.endpoint_client import EndpointClient
 from audit_pipeline.extras.servers.exchange import (
     WHOLE,
     Answer,
@@ -25,6 +24,7 @@ from audit_pipeline.extras.servers.exchange import (
     find_url,
     parse_answer,
 )
+from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.endpoint_history import Probe, is_different_model, largest_deviation
 from audit_pipeline.models.probe_texts import COUNTING, TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel

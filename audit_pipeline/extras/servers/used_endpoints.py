@@ -112,7 +112,7 @@ class Endpoints:
         """Return the model ready to run. Raises as :meth:`load`, and ModelError where the endpoint has another."""
         # Imported where a server is asked: planning what is on this machine needs no client.
         from audit_pipeline.extras.servers.backend import EndpointBackend  # noqa: PLC0415
-        from audit_pipeline.extras.servers.endpoint_client import EndpointClient  # noqa: PLC0415
+        from audit_pipeline.extras.servers.prompt_client import EndpointClient  # noqa: PLC0415
 
         endpoint = model.entry.endpoint
         if endpoint is None:
@@ -161,8 +161,8 @@ class Endpoints:
 
     def _probe(self, endpoint: Endpoint, model: TokenizedModel, paths: DataPaths, notify: Notify) -> None:
         from audit_pipeline.extras.servers.client import read_api_key  # noqa: PLC0415
-        from audit_pipeline.extras.servers.endpoint_client import EndpointClient  # noqa: PLC0415
         from audit_pipeline.extras.servers.probe import probe_endpoint  # noqa: PLC0415
+        from audit_pipeline.extras.servers.prompt_client import EndpointClient  # noqa: PLC0415
 
         # Nothing is sent without the key: a missing one is reported first.
         read_api_key(endpoint)

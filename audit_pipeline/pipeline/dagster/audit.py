@@ -15,7 +15,7 @@ import dagster as dg
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
-from audit_pipeline.benchmarks.days_before_today import ensure_rolled_day, roll_day, utc_today
+from audit_pipeline.benchmarks.days_before_today import ensure_reference_day, roll_day, utc_today
 from audit_pipeline.errors import DataError, NotApplicableError, PairsFailedError
 from audit_pipeline.extras.controls.config import load_controls, load_studies
 from audit_pipeline.extras.extraction.search import SearchOptions
@@ -277,7 +277,7 @@ def _resolve_relative_cutoffs(
     if not any(spec.is_relative for spec in benchmarks):
         return benchmarks
     if not refresh:
-        ensure_rolled_day(paths)
+        ensure_reference_day(paths)
     elif roll_day(paths, utc_today()):
         on_step(f"relative cutoffs are counted from {utc_today()} on")
     settled = load_benchmarks()

@@ -13,7 +13,7 @@ from audit_pipeline.benchmarks.build import BenchmarkReport, build, compute_want
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.checks import CHECKS, CheckResult
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
-from audit_pipeline.benchmarks.days_before_today import ensure_rolled_day
+from audit_pipeline.benchmarks.days_before_today import ensure_reference_day
 from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.pipeline.stage import BUILD_BENCHMARKS, Check, Finding, Inputs, Made, Shown, Stage, StageRun
 from audit_pipeline.splits.assessment import (
@@ -64,7 +64,7 @@ def resolve_spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
     """
     (spec,) = resolve_benchmarks(name)
     if spec.is_relative:
-        ensure_rolled_day(paths)
+        ensure_reference_day(paths)
         (spec,) = resolve_benchmarks(name)
     return spec
 

@@ -51,11 +51,11 @@ class RanksProvider(Provider[Mapping[str, Ranks]]):
     def read(self, texts: Sequence[str]) -> Read[Mapping[str, Ranks]]:
         index = self._read_index(texts)
         found = {text: statistics for text in texts if (statistics := index.find(text)) is not None}
-        ranked = {of: rank_texts(found, detectors) for of, detectors in self._lists.items()}
+        ranked = {of: rank_texts_by_detectors(found, detectors) for of, detectors in self._lists.items()}
         return lambda scored: {of: ranks.get(scored.whole, _NOT_RUN) for of, ranks in ranked.items()}
 
 
-def rank_texts(texts: Mapping[str, TextStatistics], detectors: Sequence[Detector]) -> Mapping[str, Ranks]:
+def rank_texts_by_detectors(texts: Mapping[str, TextStatistics], detectors: Sequence[Detector]) -> Mapping[str, Ranks]:
     """Of each text its mid-rank by each detector at its default, divided by the number of texts that all of them score.
 
     A text that one of them does not score has none, and the reason.

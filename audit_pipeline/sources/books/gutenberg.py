@@ -17,7 +17,7 @@ from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.whole_files.book_matter import gutenberg_head, remove_book_matter
 from audit_pipeline.readers.whole_files.places import NO_LINES
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
-from audit_pipeline.sources.books.files import (
+from audit_pipeline.sources.books.book_folder import (
     BookEntry,
     Dating,
     book_document,

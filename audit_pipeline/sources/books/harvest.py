@@ -7,7 +7,7 @@ from pathlib import Path
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.sources.base import HarvestItem, LeftOut, MissingPart
-from audit_pipeline.sources.books.files import BookEntry, harvest_folder, read_metadata
+from audit_pipeline.sources.books.book_folder import BookEntry, harvest_folder, read_metadata
 from audit_pipeline.sources.books.gutenberg import harvest_gutenberg
 from audit_pipeline.sources.books.source import NAME, BooksSettings
 from audit_pipeline.sources.books.standard_ebooks import harvest_standard_ebooks

@@ -22,7 +22,7 @@ from audit_pipeline.readers.whole_files.document import WholeDocument
 from audit_pipeline.readers.whole_files.epub import Epub, EpubError, read_epub
 from audit_pipeline.readers.whole_files.prose import prose
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
-from audit_pipeline.sources.books.files import (
+from audit_pipeline.sources.books.book_folder import (
     BookEntry,
     Dating,
     book_document,

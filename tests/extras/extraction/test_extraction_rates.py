@@ -13,8 +13,8 @@ from scipy.stats import t
 from audit_pipeline.extras.extraction.conclusions import conclude_memorisation, windows_from_rows
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.judgements import Judgement
+from audit_pipeline.extras.extraction.results import compute_extraction_rates
 from audit_pipeline.extras.extraction.search import Extraction
-from audit_pipeline.extras.extraction.tables import compute_extraction_rates
 from audit_pipeline.statistics.rates import clopper_pearson_bounds
 from audit_pipeline.tables import EXTRACTION
 

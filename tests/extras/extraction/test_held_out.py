@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.extraction.tables import HeldOutTest, compare_each_with_held_out
+from audit_pipeline.extras.extraction.results import HeldOutTest, compare_each_with_held_out
 
 
 def test_p_values_by_hand() -> None:

@@ -14,8 +14,8 @@ from made_epubs import epub, page
 from audit_pipeline.extras.extraction.conclusions import conclude_memorisation, windows_from_rows
 from audit_pipeline.extras.extraction.documents import SearchedDocument, read_document_of_source
 from audit_pipeline.extras.extraction.judgements import Judgement
+from audit_pipeline.extras.extraction.results import write_windows
 from audit_pipeline.extras.extraction.search import Extraction
-from audit_pipeline.extras.extraction.tables import write_windows
 from audit_pipeline.sources.local_files import LocalFilesSettings, harvest_local_files
 from audit_pipeline.sources.store import store_harvest
 from audit_pipeline.store.paths import DataPaths

@@ -18,7 +18,8 @@ from tiny_models import forward_of, save_model, tokenized
 
 from audit_pipeline.extras.extraction.continuations import count_words_in_common
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.grid import (
+from audit_pipeline.extras.extraction.search import Search, SearchOptions, parse_search
+from audit_pipeline.extras.extraction.settings_grid import (
     FROM_BEGINNING,
     NAMED_WAY,
     WAYS,
@@ -30,7 +31,6 @@ from audit_pipeline.extras.extraction.grid import (
     compute_grid_p_values,
     iterate_grid_rows,
 )
-from audit_pipeline.extras.extraction.search import Search, SearchOptions, parse_search
 from audit_pipeline.extras.extraction.windows import WindowLengths
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.store.paths import DataPaths

@@ -243,7 +243,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize(
-    "where", ["a file", *(pytest.param(name, marks=pytest.mark.slow) for name in ("forget_lines", "publish"))]
+    "where", ["a file", *(pytest.param(name, marks=pytest.mark.slow) for name in ("blank_lines", "publish"))]
 )
 def test_a_removal_that_was_killed_is_finished_by_the_same_command(
     audited: Workspace,
@@ -268,7 +268,7 @@ def test_a_removal_that_was_killed_is_finished_by_the_same_command(
         if where == "a file":
             patch.setattr(removal_module, "remove", remove_all_before_scores)
         else:
-            patch.setattr(removal_module if where == "forget_lines" else forgetting, where, die)
+            patch.setattr(removal_module if where == "blank_lines" else forgetting, where, die)
         with pytest.raises(Killed):
             forget(MADE_9, definitions, audited.paths, lambda what: None)
     # As where the entry was taken out of the configuration before: only the disk knows the name.

@@ -9,7 +9,7 @@ from made_epubs import epub, page
 
 from audit_pipeline.readers.whole_files.places import NO_LINES
 from audit_pipeline.sources.base import Harvest, collect
-from audit_pipeline.sources.books.files import harvest_folder
+from audit_pipeline.sources.books.book_folder import harvest_folder
 from audit_pipeline.sources.books.harvest import harvest
 from audit_pipeline.sources.books.source import BooksSettings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from audit_pipeline.sources.base import LeftOut
-from audit_pipeline.sources.books.files import BookEntry, Dating, dating_of, read_metadata, years_in
+from audit_pipeline.sources.books.book_folder import BookEntry, Dating, dating_of, read_metadata, years_in
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from made_epubs import epub, page
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.whole_files.epub import read_epub
 from audit_pipeline.sources.base import Harvest, collect
-from audit_pipeline.sources.books.files import BookEntry, Dating
+from audit_pipeline.sources.books.book_folder import BookEntry, Dating
 from audit_pipeline.sources.books.source import StandardEbooksSettings
 from audit_pipeline.sources.books.standard_ebooks import (
     LICENCE,

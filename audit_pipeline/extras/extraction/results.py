@@ -20,8 +20,13 @@ import pyarrow as pa
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.conclusions import THRESHOLDS
 from audit_pipeline.extras.extraction.documents import Quotation
-from audit_pipeline.extras.extraction.grid import DocumentGrid, GridFindings, compute_grid_p_values, iterate_grid_rows
 from audit_pipeline.extras.extraction.search import Extraction, SearchOptions
+from audit_pipeline.extras.extraction.settings_grid import (
+    DocumentGrid,
+    GridFindings,
+    compute_grid_p_values,
+    iterate_grid_rows,
+)
 from audit_pipeline.readers.whole_files.places import describe_place
 from audit_pipeline.statistics.claims import extraction_claim
 from audit_pipeline.statistics.conformal import conformal_p_values, count_compared_texts, q_values
