@@ -71,7 +71,12 @@ class Bench:
     def share(self) -> float:
         """Of the scored tokens, how many are not the model's first choice."""
         ranks = np.concatenate(
-            [one.values["rank"] for window in self.windows for one in self.forward.run(self.encoded, [window])]
+            [
+                done.values["rank"]
+                for window in self.windows
+                for done in self.forward.run(self.encoded, [window])
+                if done.values is not None
+            ]
         )
         return float((ranks > 0).mean())
 
@@ -131,7 +136,8 @@ def main() -> None:
         windows = [one for number, text in enumerate(encoded) for one in windows_of(number, text, 8192, 4096)]
         bench = Bench(forward, encoded, windows, given.whole)
         share = bench.share()
-        modes = [one.values["argmax_id"] for window in windows for one in forward.run(encoded, [window])]
+        done = [done for window in windows for done in forward.run(encoded, [window])]
+        modes = [window.values["argmax_id"] for window in done if window.values is not None]
         timed: dict[str, list[float]] = {}
 
         def take(name: str, work: Callable[[], None], timed: dict[str, list[float]] = timed) -> None:

@@ -104,7 +104,7 @@ class Bench:
 
     def _run(self, batch: list[Window]) -> list[np.ndarray]:
         found = self.forward.run(self.texts, batch, (), before=self.prefix.ids[:-1])
-        return [one.values["logprob"] for one in found]
+        return [done.values["logprob"] for done in found if done.values is not None]
 
 
 def main() -> None:
