@@ -108,7 +108,6 @@ def test_killed_and_interrupted_audits_resume(workspace: Workspace) -> None:
     runs = [run.status for run in reversed(workspace.runs()) if run.job_name == "audit_pairs"]
     failed, done = dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.SUCCESS
     assert runs == [failed, failed, done]
-    # The file of the audit that was killed stays until `forget` looks at it.
-    assert [file.name[:6] for file in workspace.paths.claims.glob("*.alive")] == ["audit-"]
+    assert [file.name[:6] for file in workspace.paths.claims.glob("*.alive")] == ["audit-"], "until `forget` looks"
     rows = workspace.run("sql", "SELECT count(*) AS gaps FROM lineage_gaps", "--format", "csv")
     assert rows.stdout.splitlines() == ["gaps", "0"]
