@@ -65,6 +65,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 
 FILE = re.compile(r"(?<![\w/<*.-])((?:[a-z_]+/)*[a-z_0-9]+\.(?:py|sql|md|yaml))\b")
+ASIDE = re.compile(r"\(([a-z_/., ]+)\)")
 ROLE = re.compile(r":(?:func|class|meth|data|attr|mod|exc):`~?(?:\w+\.)*(\w+)`")
 
 
@@ -72,11 +73,7 @@ def test_docstrings_name_only_files_and_names_that_exist() -> None:
     modules = [path for top in ("audit_pipeline", "assets", "corpus_audit") for path in (ROOT / top).rglob("*.py")]
     trees = {path.relative_to(ROOT): ast.parse(path.read_text()) for path in modules}
     nodes = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
-    names = {
-        getattr(node, "name", getattr(node, "id", None))
-        for _, node in nodes
-        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Name)
-    }
+    names = {getattr(node, "name", getattr(node, "id", None)) for _, node in nodes}
     kept = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     ends = {"/".join(path.split("/")[-depth:]) for path in kept for depth in range(1, path.count("/") + 2)}
     texts = [
@@ -85,6 +82,9 @@ def test_docstrings_name_only_files_and_names_that_exist() -> None:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     ]
     files = {(path, file) for path, text in texts for file in FILE.findall(text)}
+    folders = {"/".join(place.split("/")[start:end]) for place in kept for end in range(1, 9) for start in range(end)}
+    asides = [(str(path), word.strip(",.")) for path, text in texts for word in " ".join(ASIDE.findall(text)).split()]
+    assert [aside for aside in asides if aside[1][-1:] == "/" and aside[1].strip("/") not in {*folders, ""}] == []
     roles = {(path, name) for path, text in texts for name in ROLE.findall(text)}
     assert len(files) > 100
     assert len(roles) > 100

@@ -1,1 +1,1 @@
-"""What is done and what is to be done."""
+"""What an audit is made of, what of it is out of date, and what brings it up to date."""

@@ -13,6 +13,9 @@ from collections.abc import Iterator
 
 from python_calamine import CalamineWorkbook, PasswordError, SheetTypeEnum
 
+NO_MEMORY = 3
+"""The exit code where the memory does not suffice."""
+
 
 class SeveralSheetsError(Exception):
     """A spreadsheet of which more than one sheet holds something."""
@@ -53,7 +56,7 @@ def main() -> None:
     except SeveralSheetsError as error:
         sys.exit(str(error))
     except MemoryError:
-        sys.exit(f"cannot be read within {memory >> 30} GiB of memory: save it as .csv")
+        sys.exit(NO_MEMORY)
     except BaseException as error:  # noqa: BLE001 a panic of the library is an error of no narrower class
         sys.exit(f"is not a readable spreadsheet ({' '.join(str(error).split()) or type(error).__name__})")
 

@@ -1,7 +1,7 @@
 """The answers about documents: what a model gives of them word for word, and what it said when it was asked in words.
 
 What belongs here: from documents counted to the kind of an answer and its sentences. What does not: the claims
-themselves (statistics/claims.py, asking/), the searches (extraction/, asking/), the sentences (answers.yaml).
+themselves (statistics/claims.py), the searches (extras/extraction/, extras/chat/), the sentences (answers.yaml).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What pictures are made of: curves as fine as the eye sees, shares between edges, intervals, panels of studies.
 
 What belongs here: thinning and binning, from the results of a study to its panels (one per setting, a line per
-detector, seeds averaged), and what a plot is given. What does not: drawing (plots.py), metrics (metrics/, evidence/).
+detector, seeds averaged), and what a plot is given. What does not: drawing (plots.py), metrics (statistics/).
 Nothing here loads matplotlib.
 """
 

@@ -1,7 +1,7 @@
 """Every plot that matplotlib draws, each one panel: ROC curves, how scores of two sides spread, values with intervals.
 
 What belongs here: drawing ROC curves, whole and their corner of few false positives; histograms; lines over settings,
-readings and rungs; the picture of a pair for Dagster. What does not: computing any of it (metrics/, evidence/,
+readings and rungs; the picture of a pair for Dagster. What does not: computing any of it (statistics/,
 extraction/), thinning and binning (picture_data.py), how pictures look (drawing.py), the pictures of a page
 (pictures.py).
 """

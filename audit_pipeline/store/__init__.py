@@ -1,5 +1,5 @@
-"""What the pipeline produces: its tables and files, where they stand, and how they are written, read and compared.
+"""The files of a data folder: where they are, and how they are written, explained, read and compared.
 
-What belongs here: columns, keys, paths, digests, lineage rows, outcomes. What does not: any computation of a number,
-and anything of ours but errors.
+What belongs here: paths, digests, locks, the ledger, buckets. What does not: which tables there are (tables/), and any
+computation of a number.
 """

@@ -1,6 +1,6 @@
 """Members and non-members by date: windows of documents published before one day, or from another day on.
 
-The sides may differ in more than membership (the blind control, separability/): a split by date never makes them
+The sides may differ in more than membership (the blind control, splits/): a split by date never makes them
 exchangeable.
 """
 

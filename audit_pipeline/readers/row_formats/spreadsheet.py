@@ -64,11 +64,8 @@ def _iterate_records(
         cells = json.loads(line)
         if any(cell != "" for cell in cells):
             yield number, cells
-    if process.wait() < 0:
-        signal = -process.returncode
-        raise UnreadableFileError(
-            file.path, f"cannot be read within {_GIBIBYTES} GiB of memory (signal {signal}): save it as .csv"
-        )
+    if process.wait() < 0 or process.returncode == spreadsheet_cells.NO_MEMORY:
+        raise UnreadableFileError(file.path, f"cannot be read within {_GIBIBYTES} GiB of memory: save it as .csv")
     if process.returncode:
         errors.seek(0)
         raise UnreadableFileError(file.path, errors.read().decode(errors="replace").strip().splitlines()[-1])
