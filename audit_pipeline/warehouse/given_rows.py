@@ -198,4 +198,6 @@ def format_model_origin(entry: ModelEntry) -> str:
         files = f"hub {entry.hub}" if entry.revision is None else f"hub {entry.hub} at {entry.revision}"
     elif entry.control is not None:
         files = f"control {entry.control.name}: {entry.control.role}"
+    if entry.adapter is not None:
+        files += f" with the adapter {entry.adapter}"
     return entry.host.origin(files)
