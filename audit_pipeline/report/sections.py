@@ -287,6 +287,13 @@ def _unlearning(rows: list[Row], results: Results) -> None:
         row.update(asdict(conclude_unlearning(row["_compared"], before=row["before"], after=row["model"])))
 
 
+def _series(rows: list[Row], results: Results) -> None:
+    for row in rows:
+        row["summary"] = write("series_summary", {"points": row["points"]})
+        for document in row["found"]:
+            document["words"] = write("along_series", document)
+
+
 def _splits(rows: list[Row], results: Results) -> None:
     for row in rows:
         row["verdict_in_words"] = describe_verdict(row["split_verdict"])
@@ -380,6 +387,7 @@ SECTION_FUNCTIONS: Mapping[str, Callable[[list[Row], Results], None]] = {
             _curves,
             _error_rates,
             _unlearning,
+            _series,
             _splits,
             _coverage,
             _changes,

@@ -147,7 +147,12 @@ def _read_models(folder: Path) -> tuple[list[Row], Iterable[Problem]]:
     """Return one row per model of models.yaml; raises ConfigError where the file cannot be read."""
     models = load_models(folder)
     rows: list[Row] = [
-        {**vars(entry), "origin": format_model_origin(entry), "on_request": entry.control is not None}
+        {
+            **vars(entry),
+            **({} if entry.checkpoint is None else vars(entry.checkpoint)),
+            "origin": format_model_origin(entry),
+            "on_request": entry.control is not None,
+        }
         for entry in models.values()
     ]
     rows += [

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from test_quantised import in_bits
-from tiny_models import SENTENCES, save_model, score
+from tiny_models import LORA, SENTENCES, save_adapter, save_model, score
 from transformers import AutoModelForCausalLM
 
 from audit_pipeline.config.entries import Entries
@@ -32,25 +32,12 @@ from audit_pipeline.token_statistics.loading import load_forward_pass
 peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-LORA = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"], "task_type": "CAUSAL_LM"}
 NO_MODELS: Entries[ModelEntry] = Entries(Path("models.yaml"), "model", {})
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("models") / "base")
-
-
-def save_adapter(folder: Path, base: Path, config: object | None = None, seed: int = 1) -> Path:
-    """An adapter with random weights, which changes what its base says."""
-    adapted = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base), config or peft.LoraConfig(**LORA))
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in adapted.named_parameters():
-            if parameter.requires_grad and not name.endswith(("embed_tokens.weight", "lm_head.weight")):
-                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-    adapted.save_pretrained(folder)
-    return folder
 
 
 def load(base: Path, adapter: Path | None, data: Path, **fields: object) -> TokenizedModel:
