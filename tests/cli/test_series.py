@@ -40,6 +40,6 @@ def test_a_series_of_adapters_is_audited_in_one_run(
     assert [(point["place"], point["tokens"]) for point in page[0]["points"]] == [("step 5", 500), ("step 20", 2000)]
     html = (workspace.paths.reports / "contamination_report.html").read_text(encoding="utf-8")
     assert "tuned on made_8, by checkpoint" in html
-    refused = workspace.run("score", "--model", "tuned", base / "config.json")
+    refused = workspace.run("score", "--model", "tuned", "--texts", base / "config.json", "--out", tmp_path / "out")
     assert refused.exit_code != 0
     assert "tuned is a series of 2 models" in refused.stderr
