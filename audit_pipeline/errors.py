@@ -48,6 +48,14 @@ class TransientError(AuditError):
     """A fault of the surroundings that may be gone in a moment: a host that does not answer."""
 
 
+class UnansweredError(TransientError):
+    """A request that a server did not answer in spite of all attempts; ``status`` where there was one."""
+
+    def __init__(self, message: str, status: int | None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class ClusterError(AuditError):
     """Machines that were to run a model, and did not: not reachable, or without a result for too long."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.cli.audit_output import audit_pairs, show_audit_outcome
-from audit_pipeline.cli.options import DETAILS, MODEL, PASSES_KEPT, command, fields, note_state, option
+from audit_pipeline.cli.options import DETAILS, MODEL, PASSES_KEPT, Place, Section, command, fields, note_state, option
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
 from audit_pipeline.cli.shared import tell_problems
 from audit_pipeline.errors import AuditError
@@ -46,7 +46,7 @@ def _describe_step(row: Row) -> str:
 _STEPS: Columns = (("first", "step"), ("what", _describe_step), ("why", "because"))
 
 
-@command(keeps=PASSES_KEPT, fail_on=("found", "stale"))
+@command(Place(Section.AUDIT, 10), keeps=PASSES_KEPT, fail_on=("found", "stale"))
 def audit(
     model: str = MODEL,
     benchmark: str = option(BENCHMARK.help),

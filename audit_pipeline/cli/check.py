@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_audit_outcome
-from audit_pipeline.cli.controls import pairs_of_control
-from audit_pipeline.cli.exhibit import AUTHORITY, seal_plans
 from audit_pipeline.cli.listing import open_report_in_browser
 from audit_pipeline.cli.options import (
     DETAILS,
@@ -26,6 +24,8 @@ from audit_pipeline.cli.options import (
     MODEL,
     PASSES_KEPT,
     TEXT_COLUMN,
+    Place,
+    Section,
     argument,
     command,
     fields,
@@ -34,6 +34,7 @@ from audit_pipeline.cli.options import (
 )
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
 from audit_pipeline.cli.shared import build_benchmarks, get_writable_paths, load_whole_configuration, tell_problems
+from audit_pipeline.extras.evidence_packs.commands import AUTHORITY, seal_plans
 from audit_pipeline.pipeline.console import (
     Columns,
     Row,
@@ -135,7 +136,7 @@ def _say_possible_conclusions(
     say("\n".join(words), **facts, instrument_check=instrument)
 
 
-@command(keeps=PASSES_KEPT, fail_on=("found", "stale"))
+@command(Place(Section.BEGIN, 10), keeps=PASSES_KEPT, fail_on=("found", "stale"))
 def check(
     files: tuple[Path, ...] = argument(nargs=-1, required=True, type=EXISTING),
     model: str = MODEL,
@@ -258,7 +259,7 @@ def _is_instrument_checked() -> bool | None:
     from audit_pipeline.pipeline.situation import Situation
     from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_STAGE
 
-    pairs = pairs_of_control(load_whole_configuration(), INSTRUMENT_CHECK)
+    pairs = load_whole_configuration().pairs_of_control(INSTRUMENT_CHECK)
     situation = Situation(DataPaths.from_environment())
     return all(situation.latest(EVALUATIONS_STAGE.key, pair.partition) for pair in pairs) if pairs else None
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.cli.audit_output import tell_damaged_files
-from audit_pipeline.cli.options import argument, command, option
+from audit_pipeline.cli.options import Place, Section, argument, command, option
 from audit_pipeline.cli.output import LAYOUTS
 from audit_pipeline.cli.shared import (
     build_benchmarks,
@@ -112,7 +112,7 @@ def _show_list(name: str, rows: Sequence[Row], short_columns: Columns, long_colu
     show_table(name, rows, long_columns)
 
 
-@command()
+@command(Place(Section.LISTS, 30))
 def detectors(name: str | None = argument(required=False), is_long: bool = LONG) -> None:
     """List the detectors, or say all about one of them.
 
@@ -151,7 +151,7 @@ def _build_detector_row(detector: Detector) -> Row:
     }
 
 
-@command()
+@command(Place(Section.LISTS, 10))
 def models(is_long: bool = LONG) -> None:
     """List the configured models, and any problems.
 
@@ -178,7 +178,7 @@ def models(is_long: bool = LONG) -> None:
     _show_list("models", rows, _MODELS, _MODELS_LONG, is_long=is_long)
 
 
-@command()
+@command(Place(Section.LISTS, 20))
 def benchmarks(
     build: str | None = option("Fetch the sources of a benchmark or a family, and build it.", metavar="NAME"),
     export: str | None = option(
@@ -275,7 +275,7 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
         say(f"On the hub: {address}", address=address)
 
 
-@command(prints="words")
+@command(Place(Section.RESULTS, 10), prints="words")
 def report(
     open_it: bool = option("Open the report in a browser.", flag="--open"),
     no_text: bool = option(
@@ -312,7 +312,7 @@ def open_report_in_browser(paths: DataPaths) -> None:
     webbrowser.open(paths.report.as_uri())
 
 
-@command()
+@command(Place(Section.RESULTS, 20))
 def sql(
     statement: str = argument(),
     layout: str = option(
@@ -374,7 +374,7 @@ def _to_json(value: object) -> str:
     return json.dumps(to_json_value(value), ensure_ascii=False, allow_nan=False)
 
 
-@command(prints="words")
+@command(Place(Section.RESULTS, 30), prints="words")
 def export(name: str = argument(), out: Path = option("The .parquet or .csv file to write.", FILE)) -> None:
     """Write a table or view of the warehouse to a file."""
     from audit_pipeline.warehouse.export import export as export_rows

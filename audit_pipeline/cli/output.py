@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from audit_pipeline.extras.servers.budget import Limits
+from audit_pipeline.models.budget import Limits
 from audit_pipeline.pipeline.console import Layout, Row, say
 from audit_pipeline.report.number_format import DASH, estimate, format_waiting_time
 from audit_pipeline.store.paths import DataPaths
@@ -126,7 +126,7 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
     here. Asking each server which model it is comes on top, once for the command and once for its run. ``limits`` are
     the command's.
     """
-    from audit_pipeline.extras.servers.used_endpoints import estimate_sending
+    from audit_pipeline.scoring.used_endpoints import estimate_sending
 
     sendings = [sending for model, tokens in to_send if (sending := estimate_sending(model, tokens)) is not None]
     if not sendings:

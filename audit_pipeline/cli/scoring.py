@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit_pipeline.cli.options import PASSES_KEPT, SHARDS_KEPT, TEXT_COLUMN, command, fields, option
+from audit_pipeline.cli.options import PASSES_KEPT, Place, Section, command, fields, option
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, format_side_counts
 from audit_pipeline.cli.shared import get_writable_paths, resolve_model_option
 from audit_pipeline.pipeline.console import (
@@ -22,7 +22,6 @@ from audit_pipeline.pipeline.console import (
     tell_unless_quiet,
 )
 from audit_pipeline.pipeline.options import FILE, ScoreOptions
-from audit_pipeline.store.paths import DataPaths
 
 if TYPE_CHECKING:
     from audit_pipeline.readers.stream import TextStream
@@ -35,7 +34,7 @@ _SEPARATION: Columns = (
 )
 
 
-@command(keeps=PASSES_KEPT)
+@command(Place(Section.OWN_FILES, 10), keeps=PASSES_KEPT)
 def score(
     texts: Path = option("A file of rows or lines, a folder that datasets saved, or - for standard input."),
     out: Path = option("The Parquet file to write.", FILE),
@@ -156,40 +155,3 @@ def _say_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: Pat
     # Half of the texts would calibrate.
     line += ["--calibration", "0"] if n_labelled < 2 * MIN_EXAMPLES else []
     say(f"{words}. To run it:\n  {shlex.join(line)}", claim_level=level, evaluate=shlex.join(line))
-
-
-@command(keeps=SHARDS_KEPT, prints="words")
-def count(
-    corpus: Path = option("The corpus: a file, or a folder of files."),
-    tokenizer: str = option("The model whose tokenizer is used: a name in config/models.yaml, a hub id, or a path."),
-    out: Path = option("The Parquet file to write.", FILE),
-    text_column: str | None = TEXT_COLUMN,
-    max_tokens_per_document: int | None = option(
-        "How much of each document is counted. Default: all; the published code of DC-PDD counts 1024.", least=1
-    ),
-) -> None:
-    """Count how often each token occurs in a reference corpus.
-
-    The result is a token-frequency table for one tokenizer. After an interruption, the same command continues.
-    """
-    configured = resolve_model_option(tokenizer)
-
-    from audit_pipeline.extras.corpora.corpus import list_ignored_files
-    from audit_pipeline.extras.corpora.count import CountLimits, count_to_file
-    from audit_pipeline.models.tokenized_model import load_tokenizer
-    from audit_pipeline.readers.formats import has_row_format, open_rows
-    from audit_pipeline.store.files import require_output
-
-    require_output(out, corpus)
-    if has_row_format(corpus) and corpus.exists() and (note := open_rows(corpus).note) is not None:
-        tell_step(note)
-    model = load_tokenizer(configured, DataPaths.from_environment())
-    limits = CountLimits(max_tokens_per_document=max_tokens_per_document)
-    tell_step(f"counting tokens of {corpus}")
-    counted = count_to_file(
-        model, corpus, out, text_column, limits=limits, on_progress=lambda so_far: tell_progress(so_far.in_words)
-    )
-    tell_skipped(counted.skipped, counted.skipped_rows)
-    if ignored := list_ignored_files(corpus):
-        tell(f"not read, of another kind: {len(ignored):,} file(s) in {corpus}, the first {ignored[0]}")
-    say(f"{counted.tokens:,} tokens in {counted.texts:,} texts, {int((counted.counts > 0).sum()):,} distinct, in {out}")

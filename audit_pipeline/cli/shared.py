@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.pipeline.options import RunOptions
     from audit_pipeline.pipeline.whole_configuration import Configuration
+    from audit_pipeline.readers.stream import TextStream
     from audit_pipeline.token_statistics.backend import BackendOf
 
 _REPORTED = "audit_pipeline.reported_problems"
@@ -65,6 +67,16 @@ def resolve_built_benchmark(name: str, paths: DataPaths) -> str:
     return resolve_partition(name, [built for built, _ in iterate_partitions(paths, EXAMPLES)])
 
 
+def open_texts(file: Path, text_column: str | None) -> TextStream:
+    """Open the texts of a file; what its format has to say of it is told."""
+    from audit_pipeline.readers.formats import open_texts as open_stream
+
+    stream = open_stream(file, text_column)
+    if stream.rows.note is not None:
+        tell(stream.rows.note)
+    return stream
+
+
 def load_whole_configuration() -> Configuration:
     """Load every file of the configuration; the command reports its problems, after what it was asked for."""
     from audit_pipeline.pipeline.whole_configuration import load_configuration
@@ -91,9 +103,9 @@ def prepare_model(
 
     Raises ConfigError where ``limits`` have no meaning for it.
     """
-    from audit_pipeline.extras.servers.used_endpoints import Endpoints
     from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.scoring.backends import build_backend_loader
+    from audit_pipeline.scoring.used_endpoints import Endpoints
 
     endpoints = Endpoints(options.limits.require_usable_for(entry))
     model = endpoints.load(entry, paths, tell_step) if ask_server else load_tokenizer(entry, paths)

@@ -203,11 +203,11 @@ def score_texts(
 
     Raises ConfigError, ModelError, DataError and what else a user can act on.
     """
-    from audit_pipeline.extras.servers.used_endpoints import Endpoints  # noqa: PLC0415
     from audit_pipeline.models.tokenized_model import with_overrides  # noqa: PLC0415
     from audit_pipeline.scoring.backends import build_backend_loader  # noqa: PLC0415
     from audit_pipeline.scoring.file import score_file  # noqa: PLC0415
     from audit_pipeline.scoring.needs.provider import UserInputs  # noqa: PLC0415
+    from audit_pipeline.scoring.used_endpoints import Endpoints  # noqa: PLC0415
 
     options = request.options
     entry = with_overrides(

@@ -26,6 +26,7 @@ from audit_pipeline.pipeline.stages import settings
 from audit_pipeline.sources import config as sources
 from audit_pipeline.sources.config import SourceSettings, all_sources
 from audit_pipeline.store.paths import config_dir
+from audit_pipeline.tables import Pair
 
 T = TypeVar("T")
 
@@ -85,6 +86,12 @@ class Configuration:
         for source in dict.fromkeys(source for spec in specs for source in spec.sources):
             self.sources.sections.require_not_broken(source)
         return specs
+
+    def pairs_of_control(self, control: str) -> list[Pair]:
+        """Each model of a control on each benchmark of it."""
+        models = [model.name for model in self.models.values() if model.control and model.control.name == control]
+        own = [spec.name for spec in self.benchmarks.values() if spec.control == control]
+        return [Pair(benchmark, model) for model in models for benchmark in own]
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from audit_pipeline.extras.ray.engine import IN_PROCESS, Engine, choose_engine
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
+from audit_pipeline.token_statistics.engine import IN_PROCESS, Engine, choose_engine
 
 if TYPE_CHECKING:
-    from audit_pipeline.extras.servers.used_endpoints import Endpoints
+    from audit_pipeline.scoring.used_endpoints import Endpoints
 
 
 class HeldModel:
@@ -63,7 +63,7 @@ def open_backend(
     be made ready, ClusterError where the workers of ``engine`` cannot be had.
     """
     if not model.entry.host.is_here:
-        from audit_pipeline.extras.servers.used_endpoints import Endpoints  # noqa: PLC0415
+        from audit_pipeline.scoring.used_endpoints import Endpoints  # noqa: PLC0415
 
         if engine.name == "ray":
             notify(f"{model.entry.name} is behind an interface: it is asked from this process, and Ray is not used")

@@ -17,12 +17,12 @@ from bad_server import Answer, BadServer, truncated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.errors import DataError, SourceError, UnansweredError
 from audit_pipeline.extras.corpora.corpus import list_hub_files
 from audit_pipeline.extras.evidence_packs.timestamps import AuthorityError, request_timestamp
-from audit_pipeline.extras.servers.budget import Budget
-from audit_pipeline.extras.servers.client import OversizedError, ServerRequest, UnansweredError
+from audit_pipeline.extras.servers.client import OversizedError, ServerRequest
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
+from audit_pipeline.models.budget import Budget
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.readers import distributions
 from audit_pipeline.readers.pip_settings import Index

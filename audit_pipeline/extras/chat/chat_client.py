@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.extras.chat.config import FILE_NAME, ChatModel
-from audit_pipeline.extras.servers.budget import Budget, Limits, SharedBudget, Usage
 from audit_pipeline.extras.servers.client import PATIENCE, Client, RefusedError, ServerAnswer, ServerRequest
+from audit_pipeline.models.budget import Budget, Limits, SharedBudget, Usage
 from audit_pipeline.readers.retry import PassingError, RetryPolicy
 
 _KEY_HEADERS: Mapping[str, str] = {

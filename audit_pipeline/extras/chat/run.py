@@ -16,7 +16,7 @@ from audit_pipeline.extras.chat.matching import LEAST, DocumentMatcher
 from audit_pipeline.extras.chat.outcomes import recognise_outcome
 from audit_pipeline.extras.chat.outputs import HandedOutput
 from audit_pipeline.extras.extraction.documents import SearchedDocument, cut_excerpt
-from audit_pipeline.extras.servers.budget import Budget
+from audit_pipeline.models.budget import Budget
 from audit_pipeline.tables import CHAT_ANSWERS, EXCERPT_CHARACTERS, canonical_json, digest, text_sha256
 
 OF_RUN = ("model", "benchmark", "run_id")

@@ -22,7 +22,7 @@ from audit_pipeline.extras.chat.outputs import HandedOutput
 from audit_pipeline.extras.chat.run import ask_missing, build_handed_over_row, identify_output, without_text
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.stage import read_benchmark_documents
-from audit_pipeline.extras.servers.budget import Budget, Limits
+from audit_pipeline.models.budget import Budget, Limits
 from audit_pipeline.pipeline.own_files import HELD_OUT, Inventory
 from audit_pipeline.pipeline.stage import Check, Finding, Inputs, Job, Made, Shown, Stage, StageRun
 from audit_pipeline.sources.base import document_id

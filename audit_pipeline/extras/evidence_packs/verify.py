@@ -31,12 +31,12 @@ from audit_pipeline.extras.extraction.stage import (
     search_options_from_lineage,
 )
 from audit_pipeline.extras.extraction.windows import encode_windows_at, read_windows, run_windows
-from audit_pipeline.extras.servers.used_endpoints import Endpoints
 from audit_pipeline.models.config import ModelEntry, load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
 from audit_pipeline.pipeline.stages.scores import SCORES_VERSION, score_pair
 from audit_pipeline.scoring.backends import build_backend_loader
+from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.files import read_json, read_table
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.store.ledger import Entry, Ledger, LineageStep, file_of, read_latest_run, read_ledger

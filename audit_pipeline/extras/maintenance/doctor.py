@@ -26,6 +26,7 @@ from audit_pipeline.models.kept_files import list_kept_folders, read_intact_mani
 from audit_pipeline.models.locate import locate
 from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenizer
 from audit_pipeline.models.weights import default_device
+from audit_pipeline.pipeline.dagster.instance import dagster_home, dead_runs, open_existing_instance
 from audit_pipeline.pipeline.whole_configuration import FILES, load_configuration
 from audit_pipeline.store.bucket_folder import find_bucket_folder
 from audit_pipeline.store.control_files import MANIFEST, require_intact_control
@@ -283,3 +284,23 @@ def _check_warehouse(warehouse: Path, *, deep: bool) -> DoctorCheck:
     if problem is not None:
         return DoctorCheck("warehouse", False, f"{warehouse}: {problem}; build it again: corpus-audit report")
     return DoctorCheck("warehouse", True, f"{warehouse}, {count} evaluations")
+
+
+def examine_dagster(paths: DataPaths) -> DoctorCheck:
+    """Say whether Dagster's storage can be opened, and which of its runs are dead. It makes no Dagster home."""
+    home = dagster_home(paths)
+    if (reason := explain_unwritable(home)) is not None:
+        return DoctorCheck(
+            "Dagster", False, f"{home} cannot be written ({reason}); set DAGSTER_HOME to a folder of yours"
+        )
+    if not (home / "dagster.yaml").exists():
+        return DoctorCheck("Dagster", True, f"{home} is made by the first audit")
+    try:
+        with open_existing_instance(home) as instance:
+            dead = [run.run_id for run in dead_runs(instance, paths)]
+    except Exception as error:  # noqa: BLE001 - each storage has errors of its own
+        words = f"the storage that {home / 'dagster.yaml'} names cannot be opened: {' '.join(str(error).split())[:300]}"
+        return DoctorCheck("Dagster", False, words)
+    if dead:
+        return DoctorCheck("Dagster", False, "runs whose process is gone; the next audit marks them failed", dead)
+    return DoctorCheck("Dagster", True, str(home))

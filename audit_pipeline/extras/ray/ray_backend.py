@@ -22,7 +22,6 @@ from typing import Any, ClassVar, NamedTuple
 import joblib
 
 from audit_pipeline.errors import AuditError, ClusterError, TransientError, to_one_line
-from audit_pipeline.extras.ray.engine import Engine
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
@@ -33,6 +32,7 @@ from audit_pipeline.store.versions import package_versions
 from audit_pipeline.tables import SHARE_WITH_BRANCH
 from audit_pipeline.token_statistics.backend import Backend, WindowResult, Work
 from audit_pipeline.token_statistics.cached_texts import Caches, Prepared
+from audit_pipeline.token_statistics.engine import Engine
 from audit_pipeline.token_statistics.run import run_prepared
 from audit_pipeline.token_statistics.tokens import Window
 

@@ -29,11 +29,11 @@ from audit_pipeline.errors import (
     AuditError,
     BudgetError,
     ModelError,
-    TransientError,
+    UnansweredError,
     to_one_line,
     withhold_quotes,
 )
-from audit_pipeline.extras.servers.budget import Budget, Usage
+from audit_pipeline.models.budget import Budget, Usage
 from audit_pipeline.models.server_settings import ServerSettings
 from audit_pipeline.readers.retry import (
     PassingError,
@@ -103,14 +103,6 @@ class RefusedError(ModelError):
 
 class OversizedError(ModelError):
     """An answer that is longer than it can be."""
-
-
-class UnansweredError(TransientError):
-    """A request that has not been answered in spite of all attempts; ``status`` where there was one."""
-
-    def __init__(self, message: str, status: int | None) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class _StoppedError(Exception):

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from audit_pipeline.errors import ModelError, to_one_line
-from audit_pipeline.extras.servers.budget import Usage
 from audit_pipeline.extras.servers.client import ServerRequest
+from audit_pipeline.models.budget import Usage
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.tables import TOPK_ENTRIES

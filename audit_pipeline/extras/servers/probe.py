@@ -10,8 +10,8 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from audit_pipeline.errors import ModelError
-from audit_pipeline.extras.servers.client import OversizedError, RefusedError, ServerRequest, UnansweredError
+from audit_pipeline.errors import ModelError, UnansweredError
+from audit_pipeline.extras.servers.client import OversizedError, RefusedError, ServerRequest
 from audit_pipeline.extras.servers.exchange import (
     WHOLE,
     Answer,

@@ -21,7 +21,6 @@ from audit_pipeline.extras.controls.config import load_controls, load_studies
 from audit_pipeline.extras.extraction.search import SearchOptions
 from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE
 from audit_pipeline.extras.extraction.windows import explain_window_too_long
-from audit_pipeline.extras.servers.used_endpoints import Endpoints
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_reference_model
 from audit_pipeline.pipeline.dagster import partitions, run
@@ -39,6 +38,7 @@ from audit_pipeline.pipeline.stages.documents import FETCHED_AGAIN
 from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_MODELS, PAIR
 from audit_pipeline.pipeline.stages.scores import STATISTICS_STAGE
 from audit_pipeline.scoring.session import build_audit_session
+from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import OPTIONAL_KINDS, Pair
 from audit_pipeline.token_statistics.cached_texts import Plan as PassPlan

@@ -11,8 +11,7 @@ from typing import TypeVar
 import tenacity
 from huggingface_hub.errors import OfflineModeIsEnabled
 
-from audit_pipeline.errors import to_one_line
-from audit_pipeline.extras.servers.client import UnansweredError
+from audit_pipeline.errors import UnansweredError, to_one_line
 from audit_pipeline.readers.retry import RetryPolicy, build_retryer, causes, is_transient_fault
 
 RETRY_POLICY = RetryPolicy(attempts=4, first=2.0, longest=60.0, jitter=1.0)

@@ -17,14 +17,14 @@ import dagster as dg
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from audit_pipeline.errors import AuditError, PairsFailedError
-from audit_pipeline.extras.servers.budget import Limits
-from audit_pipeline.extras.servers.used_endpoints import Endpoints
+from audit_pipeline.models.budget import Limits
 from audit_pipeline.pipeline.dagster.locks import hold_run_file
 from audit_pipeline.pipeline.dagster.partitions import partitions_of
 from audit_pipeline.pipeline.dagster.tags import REASON_TAG, compute_remaining_limits
 from audit_pipeline.pipeline.freshness import Step, iterate_groups
 from audit_pipeline.pipeline.situation import Scope, Situation
 from audit_pipeline.pipeline.stage import Product, Stage
+from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
 CODE_LOCATION = "corpus_audit"

@@ -1,6 +1,6 @@
 """The tags that runs of this project carry, and what they say of the texts that a command's runs have sent.
 
-Limits are kept while texts are sent (extras/servers/budget.py); here is what a command's earlier runs leave of them.
+Limits are kept while texts are sent (models/budget.py); here is what a command's earlier runs leave of them.
 """
 
 import json
@@ -12,9 +12,9 @@ from typing import Any
 
 import dagster as dg
 
-from audit_pipeline.extras.servers.budget import Limits, find_endpoint_models
-from audit_pipeline.extras.servers.used_endpoints import Endpoints
+from audit_pipeline.models.budget import Limits, find_endpoint_models
 from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.scoring.used_endpoints import Endpoints
 
 REASON_TAG = "why"
 """Why there is the run, in words; a short name, because the UI's list of runs has room for 40 characters."""

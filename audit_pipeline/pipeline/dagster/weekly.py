@@ -12,7 +12,6 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, exclude_on_request, find_moved_cutoffs, load_benchmarks
 from audit_pipeline.benchmarks.days_before_today import roll_day, utc_today
 from audit_pipeline.errors import AuditError, ConfigError, DataError
-from audit_pipeline.extras.servers.used_endpoints import Endpoints
 from audit_pipeline.models.config import ModelEntry, exclude_control_models
 from audit_pipeline.pipeline.dagster import partitions
 from audit_pipeline.pipeline.dagster.audit import audit_model
@@ -26,6 +25,7 @@ from audit_pipeline.pipeline.stage import AUDIT_PAIRS, BUILD_BENCHMARKS, REFRESH
 from audit_pipeline.pipeline.stages.documents import FETCHED_AGAIN
 from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_MODELS, STAGES, get_stage
 from audit_pipeline.pipeline.whole_configuration import OF_AUDITS, load_configuration
+from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read_documents_version
 

@@ -14,8 +14,7 @@ from pydantic import BaseModel, Field, create_model
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.detectors.registry import BROUGHT_BY, mark_defaults, select
-from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.extras.servers.client import UnansweredError
+from audit_pipeline.errors import AuditError, DataError, TransientError, UnansweredError
 from audit_pipeline.models.tokenized_model import KnownModel, TokenizedModel
 from audit_pipeline.pipeline.freshness import inputs_of_entry, pair_of
 from audit_pipeline.pipeline.seen_models import SeenModel

@@ -32,7 +32,7 @@ from audit_pipeline.extras.chat.stage import (
     read_answers,
 )
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.servers.budget import Limits
+from audit_pipeline.models.budget import Limits
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.locks import HeldError
 from audit_pipeline.store.paths import DataPaths

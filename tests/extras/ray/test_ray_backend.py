@@ -18,7 +18,6 @@ from tiny_models import SENTENCES, tokenized
 from audit_pipeline.errors import ClusterError, ModelError, TransientError
 from audit_pipeline.extras.extraction.windows import WindowLengths, encode_windows_at, read_windows, run_windows
 from audit_pipeline.extras.ray import ray_backend
-from audit_pipeline.extras.ray.engine import Engine
 from audit_pipeline.extras.ray.ray_backend import Worker
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.retry import is_transient_fault
@@ -29,6 +28,7 @@ from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics import run as run_module
 from audit_pipeline.token_statistics.cache import PartCache, list_parts, read_part
 from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
+from audit_pipeline.token_statistics.engine import Engine
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.loading import load_local_pass
 from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, read_prefixed

@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.extraction_output import (
-    GenerationOptions,
-    select_strongest,
-    show_claims,
-    show_documents,
-    show_grid,
-    show_long_runs,
-    show_passages,
-)
-from audit_pipeline.cli.options import MODEL, PASSES_KEPT, RUN, TEXT_COLUMN, command, fields, option
+from audit_pipeline.cli.options import MODEL, PASSES_KEPT, RUN, TEXT_COLUMN, Place, Section, command, fields, option
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
 from audit_pipeline.cli.shared import (
     get_writable_paths,
@@ -28,6 +19,15 @@ from audit_pipeline.cli.shared import (
     resolve_model_option,
 )
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.extras.extraction.command_output import (
+    GenerationOptions,
+    select_strongest,
+    show_claims,
+    show_documents,
+    show_grid,
+    show_long_runs,
+    show_passages,
+)
 from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.pipeline.console import say, tell, tell_skipped, tell_step
 from audit_pipeline.pipeline.options import FILE, AuditOptions, RunOptions
@@ -47,7 +47,7 @@ _UNLESS_SAID = "Default: as the benchmark's entry says, else {}."
 _NOT_KEPT = "Loads the model, and is not kept in the cache."
 
 
-@command(keeps=PASSES_KEPT)
+@command(Place(Section.AUDIT, 20), keeps=PASSES_KEPT)
 def extract(
     model: str = MODEL,
     texts: Path | None = option(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
-from audit_pipeline.extras.servers.budget import Budget, Limits, SharedBudget, find_endpoint_models
+from audit_pipeline.models.budget import Budget, Limits, SharedBudget, find_endpoint_models
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.endpoint_history import record_probe
 from audit_pipeline.models.probe_texts import COUNTING, TEXTS

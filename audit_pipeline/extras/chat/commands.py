@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.options import EXISTING, GO_ON, TEXT_COLUMN, command, option
+from audit_pipeline.cli.options import EXISTING, GO_ON, TEXT_COLUMN, Place, Section, command, option
 from audit_pipeline.cli.shared import get_writable_paths, publish
 from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
 from audit_pipeline.pipeline.console import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from audit_pipeline.extras.chat.ladder import AskRequest
     from audit_pipeline.extras.chat.outputs import HandedOutput
     from audit_pipeline.extras.chat.stage import AskedTexts, AskPlan, AskReport
-    from audit_pipeline.extras.servers.budget import Budget
+    from audit_pipeline.models.budget import Budget
 
 _OUTCOMES = ("requests", "answered", "refused", "filtered", "cut", "empty")
 _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
@@ -74,7 +74,7 @@ _DOCUMENTS: Columns = (
 )
 
 
-@command(keeps=f"Every answer that came is kept. {GO_ON}")
+@command(Place(Section.AUDIT, 30), keeps=f"Every answer that came is kept. {GO_ON}")
 def ask(
     model: str = option(
         "An entry of config/chat_models.yaml; with --outputs a name for the model whose outputs they are."
@@ -130,7 +130,7 @@ def ask(
     from audit_pipeline.extras.chat.chat_client import open_budget
     from audit_pipeline.extras.chat.config import load_chat_models
     from audit_pipeline.extras.chat.ladder import LADDER
-    from audit_pipeline.extras.servers.budget import Limits
+    from audit_pipeline.models.budget import Limits
 
     entry = load_chat_models().named(model)
     plan = plan_by_names(asked, entry, paths, rungs=rungs or LADDER, headline=headline, draws=draws, passages=passages)

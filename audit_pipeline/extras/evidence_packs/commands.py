@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.options import LIMITS, MODEL, argument, command, fields, option
+from audit_pipeline.cli.options import LIMITS, MODEL, Place, Section, argument, command, fields, option
 from audit_pipeline.cli.shared import (
     build_benchmarks,
     get_writable_paths,
@@ -37,7 +37,7 @@ _MARKS = {True: "ok", False: "!!", None: "--"}
 _CHECKS: Columns = (("", "ok", _MARKS.__getitem__), ("what", "what"), ("result", "words"))
 
 
-@command(prints="facts")
+@command(Place(Section.PROOF, 10), prints="facts")
 def seal(
     model: str = MODEL,
     benchmark: str = option(BENCHMARK.help),
@@ -99,7 +99,7 @@ def _describe_plan(benchmark: str, plan: SealedPlan, late: Sequence[str], *, is_
     return f"{benchmark}: {what}; sha256 {plan.sha256}; {stamped}{beforehand}"
 
 
-@command(prints="facts")
+@command(Place(Section.PROOF, 20), prints="facts")
 def pack(
     model: str = MODEL,
     benchmark: str = option(BENCHMARK.help),
@@ -133,7 +133,7 @@ def pack(
     )
 
 
-@command()
+@command(Place(Section.PROOF, 30))
 def verify(
     file: Path = argument(type=_READABLE),
     rerun: int | None = option(

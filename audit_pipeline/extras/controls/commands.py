@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import distributions
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from audit_pipeline.cli.audit_output import (
     audit_pairs,
@@ -14,7 +14,7 @@ from audit_pipeline.cli.audit_output import (
     say_conclusions,
     show_audit_outcome,
 )
-from audit_pipeline.cli.options import GO_ON, PASSES_KEPT, argument, command, fields, option
+from audit_pipeline.cli.options import GO_ON, PASSES_KEPT, Place, Section, argument, command, fields, option
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, say_commands
 from audit_pipeline.cli.shared import (
     get_writable_paths,
@@ -29,10 +29,6 @@ from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest
 from audit_pipeline.report.number_format import DASH, format_thousands, probability, yes_or_no
 from audit_pipeline.store.control_roles import INSTRUMENT_CHECK
 from audit_pipeline.store.paths import DataPaths
-
-if TYPE_CHECKING:
-    from audit_pipeline.pipeline.whole_configuration import Configuration
-    from audit_pipeline.tables import Pair
 
 MEMORISATION_CHECK = "memorisation_check"
 _BY_OCCURRENCES = """
@@ -51,7 +47,10 @@ _STUDY: Columns = (
 )
 
 
-@command(keeps=f"A control whose training was finished, and all that its models were run on, are kept. {GO_ON}")
+@command(
+    Place(Section.AUDIT, 70),
+    keeps=f"A control whose training was finished, and all that its models were run on, are kept. {GO_ON}",
+)
 def control(name: str = argument(default=INSTRUMENT_CHECK), run: DeviceOptions = fields()) -> None:
     """Train and audit models whose training data is known.
 
@@ -70,7 +69,7 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
     """Audit both models of a control on its texts; warehouse and report do not follow yet."""
     config = load_whole_configuration()
     config.controls.named(name)
-    pairs = pairs_of_control(config, name)
+    pairs = config.pairs_of_control(name)
     if not pairs:
         raise ConfigError(
             f"the control {name} has no model or no benchmark: name it in config/models.yaml "
@@ -80,16 +79,10 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
     return [audit_pairs(pair.model, pair.benchmark, asked) for pair in pairs]
 
 
-def pairs_of_control(config: Configuration, name: str) -> list[Pair]:
-    """Return each model of a control on each benchmark of it, as the configuration has them."""
-    from audit_pipeline.tables import Pair
-
-    models = [model.name for model in config.models.values() if model.control and model.control.name == name]
-    benchmarks = [spec.name for spec in config.benchmarks.values() if spec.control == name]
-    return [Pair(benchmark, model) for model in models for benchmark in benchmarks]
-
-
-@command(keeps="Of a study that is not finished nothing is kept: the same command begins anew.")
+@command(
+    Place(Section.AUDIT, 80),
+    keeps="Of a study that is not finished nothing is kept: the same command begins anew.",
+)
 def study(name: str = argument()) -> None:
     """Measure what makes members detectable.
 
@@ -277,7 +270,7 @@ def _format_lower_bound(log_p: float | None) -> str:
     return DASH if log_p is None else f"≥ {math.exp(log_p):.2g}"
 
 
-@command(keeps=PASSES_KEPT)
+@command(Place(Section.BEGIN, 20), keeps=PASSES_KEPT)
 def demo(model: str = option("The model to audit.", default="smollm2-135m")) -> None:
     """Check the instrument, audit a model, and let it recite.
 
