@@ -256,4 +256,5 @@ FILE = EntryFile(
     "it says which benchmarks there are",
     partial(_parse_family, lambda: read_current_day(DataPaths.from_environment())),
     leads=tuple(dict.fromkeys(lead for builder in BUILDERS.values() for lead in builder.settings.leads)),
+    is_of_audits=True,
 )

@@ -76,9 +76,9 @@ def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
     entry, specs = request.model, request.benchmarks
     tell_problems(request.problems)
 
-    from audit_pipeline.extras.controls.versions import read_trained_version
     from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.pipeline.dagster.audit import plan_dry_run
+    from audit_pipeline.store.control_files import read_trained_version
 
     paths = DataPaths.from_environment()
     is_untrained = entry.control is not None and read_trained_version(entry.control.name, paths) is None

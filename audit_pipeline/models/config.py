@@ -278,6 +278,7 @@ FILE = EntryFile(
         EntryReference(("reference_corpus",), "corpus"),
     ),
     may_be_paths=True,
+    is_of_audits=True,
 )
 
 

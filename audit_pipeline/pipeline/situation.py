@@ -6,7 +6,7 @@ seen last (seen_models.py): of the others it is not known how they would be run 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 
 from audit_pipeline.benchmarks.build import read_built_digest, read_source_version
 from audit_pipeline.benchmarks.config import BenchmarkSpec
-from audit_pipeline.config.entries import Entries
+from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.extras.controls.config import ControlEntry, load_controls
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.freshness import Facts, Plan, inputs_of_entry, pair_of, plan
@@ -54,7 +53,6 @@ class Scope:
     models: tuple[str, ...] = ()
     pairs: tuple[Pair, ...] = ()
     sources: tuple[str, ...] = ()
-    controls: tuple[str, ...] = ()
     again: Mapping[str, str] = field(default_factory=dict)
     is_weekly: bool = False
 
@@ -94,9 +92,10 @@ class Situation:
     def source_settings(self) -> SourceSettings:
         return load_source_settings(self.config)
 
-    @cached_property
-    def controls(self) -> Entries[ControlEntry]:
-        return load_controls(self.config)
+    def configured(self, file: EntryFile[T]) -> Entries[T]:
+        """The entries of a file of the configuration."""
+        entries: Entries[T] = self._read_once(("file", file.name), lambda: file.load(self.config))
+        return entries
 
     @cached_property
     def stage_entries(self) -> Entries[StageEntry]:
@@ -218,6 +217,13 @@ class Situation:
         stages = list(stages)
         wanted = {stage.name: tuple(self.list_partitions(stage, scope)) for stage in stages}
         return plan(stages, wanted, self.facts_of, scope.again if again is None else again, left)
+
+    def list_sources(self, scope: Scope) -> Iterator[str]:
+        """The sources that the scope asks for, and those that products of its stages are made of."""
+        yield from scope.sources
+        for stage in STAGES:
+            if stage.sources is not None:
+                yield from stage.sources(scope, self)
 
     def list_partitions(self, stage: Stage, scope: Scope) -> Iterable[str]:
         """The partitions of a stage that an audit of the scope takes."""

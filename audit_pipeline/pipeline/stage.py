@@ -216,6 +216,8 @@ class Stage:
     notes: Callable[[str, DataPaths], Iterable[str]] | None = None
     """What is told of a partition once it was made; raises DataError where a check found it unfit."""
     partitions: Callable[[Scope, Situation], Iterable[str]] | None = None
+    sources: Callable[[Scope, Situation], Iterable[str]] | None = None
+    """The sources whose documents its products of a scope are made of: an audit fetches them first."""
     inputs: Callable[[str, Situation], Inputs] = lambda partition, situation: {}
     recorded: Callable[[str, Situation], Inputs | None] | None = None
 

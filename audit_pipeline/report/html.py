@@ -25,7 +25,6 @@ import jinja2
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from audit_pipeline.extras.unlearning.measures import METRIC_IN_WORDS
 from audit_pipeline.report.notes import RULE_IN_WORDS, STEP_IN_WORDS, TEST_IN_WORDS, describe_text_counts
 from audit_pipeline.report.number_format import FILTERS, things
 from audit_pipeline.report.page import ReportPage, brought_sections, sections
@@ -46,6 +45,7 @@ from audit_pipeline.report.summary import group_by_subject
 from audit_pipeline.statistics.claims import format_claim_level
 from audit_pipeline.statistics.conformal import count_held_out_needed
 from audit_pipeline.store.paths import DEFAULTS
+from audit_pipeline.tables import UNLEARNING_METRICS
 
 GLOSSARY = DEFAULTS / "docs" / "glossary.md"
 
@@ -153,7 +153,7 @@ def _build_jinja_environment() -> jinja2.Environment:
         stated=format_claim_level,
         test=lambda name: TEST_IN_WORDS.get(name, spoken(name)),
         step=lambda name: STEP_IN_WORDS.get(name, spoken(name)),
-        unlearning=lambda name: METRIC_IN_WORDS.get(name, spoken(name)),
+        unlearning=lambda name: UNLEARNING_METRICS.get(name, spoken(name)),
     )
     environment.globals.update(_build_globals())
     return environment

@@ -110,6 +110,7 @@ FILE = EntryFile(
     "it says which models that answer in words can be asked",
     _build_entry,
     is_optional=True,
+    dimension="chat_model",
 )
 
 

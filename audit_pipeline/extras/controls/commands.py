@@ -67,8 +67,10 @@ def control(name: str = argument(default=INSTRUMENT_CHECK), run: DeviceOptions =
 
 def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
     """Audit both models of a control on its texts; warehouse and report do not follow yet."""
+    from audit_pipeline.extras.controls.config import FILE
+
     config = load_whole_configuration()
-    config.controls.named(name)
+    config.entries_of(FILE).named(name)
     pairs = config.pairs_of_control(name)
     if not pairs:
         raise ConfigError(
@@ -88,15 +90,22 @@ def study(name: str = argument()) -> None:
 
     NAME is an entry of config/studies.yaml: a control is trained again at each value of a setting, and audited.
     """
+    from audit_pipeline.extras.controls.config import FILE, STUDIES_FILE
+
     config = load_whole_configuration()
-    config.studies.named(name)
+    control = config.entries_of(FILE).named(config.entries_of(STUDIES_FILE).named(name).control)
     tell_problems(config.problems)
     paths = get_writable_paths()
 
     definitions = load_dagster_definitions()
-    from audit_pipeline.pipeline.dagster.audit import run_study_job as run_study
+    from audit_pipeline.extras.controls.stage import STUDY_STAGE
+    from audit_pipeline.pipeline.dagster import audit, run
+    from audit_pipeline.pipeline.situation import Scope
 
-    run_study(name, definitions, paths, tell_step)
+    with audit.open_runner(definitions, paths, tell_step) as (runner, _):
+        audit.prepare_scope(Scope(sources=control.sources), runner)
+        runner.run(STUDY_STAGE.job.name, "corpus-audit study", partition_key=name)
+        run.publish(runner)
     rows_shown = [
         {
             **{name: row[name] for name in ("setting", "value", "seed", "detector", "auroc")},
@@ -190,6 +199,7 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
     if not specs:
         tell(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}': it is left out")
     from audit_pipeline.benchmarks.settings import ExtractionSettings
+    from audit_pipeline.extras.extraction.commands import run_extraction
     from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE, search_options_from_settings
     from audit_pipeline.models.config import resolve_model
     from audit_pipeline.pipeline.requests import plan_quickly
@@ -204,11 +214,8 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
         if plan is not None and not plan.problems and not plan.of(stages):
             tell_step(request.done_in_words)
             continue
-        definitions = load_dagster_definitions()
-        from audit_pipeline.pipeline.dagster.audit import extract
-
         options = search_options_from_settings(spec.settings.extraction or ExtractionSettings())
-        extract(request, options, definitions, paths, tell_step)
+        run_extraction(request, options, paths)
     return [AuditOutcome(entry, [spec]) for spec in specs]
 
 
@@ -300,7 +307,9 @@ def demo(model: str = option("The model to audit.", default="smollm2-135m")) -> 
 
 def _audit_control_if_configured(name: str) -> list[AuditOutcome]:
     """Audit both models of a control; none where the configuration has no such control."""
-    if name in load_whole_configuration().controls.names:
+    from audit_pipeline.extras.controls.config import FILE
+
+    if name in load_whole_configuration().entries_of(FILE).names:
         return audit_control(name, None)
     tell(f"config/controls.yaml has no control '{name}': its check is left out")
     return []

@@ -94,7 +94,7 @@ class GenerationOptions:
 
 def format_draws_needed(log_p: float | None) -> str:
     """Format how many draws from the whole distribution give the passage at least once with an even chance."""
-    from audit_pipeline.extras.extraction.conclusions import log_draws
+    from audit_pipeline.statistics.draws import log_draws
 
     return DASH if log_p is None else draws(log_draws(log_p) / math.log(10))
 
@@ -185,7 +185,7 @@ def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[
 
 def _compute_log_cost(options: SearchOptions, log_p: float) -> float | None:
     """Compute the log of what the draws for an even chance of a passage cost; None where no price is named."""
-    from audit_pipeline.extras.extraction.conclusions import log_cost_of_draws
+    from audit_pipeline.statistics.draws import log_cost_of_draws
 
     price = options.price_per_million
     return log_cost_of_draws(log_p, options.lengths.window, price) if price else None

@@ -223,11 +223,48 @@ def _extract_benchmark_documents(
     from audit_pipeline.extras.extraction.stage import documents_of
 
     if not dry_run:
-        definitions = load_dagster_definitions()
-        from audit_pipeline.pipeline.dagster.audit import extract as run_extraction
-
-        run_extraction(AuditRequest(model, [spec], options), search_options, definitions, paths, tell_step)
+        run_extraction(AuditRequest(model, [spec], options), search_options, paths)
     return documents_of(spec.name, model, paths)
+
+
+def run_extraction(request: AuditRequest, search_options: SearchOptions, paths: DataPaths) -> None:
+    """Search the documents of the request's benchmark by ``search_options``, then publish where the request says so.
+
+    Raises the AuditError that stopped it; finished windows stay, and the next call goes on from there.
+    """
+    definitions = load_dagster_definitions()
+    from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE
+    from audit_pipeline.extras.extraction.windows import explain_window_too_long
+    from audit_pipeline.models.tokenized_model import load_reference_model
+    from audit_pipeline.pipeline.dagster import audit, partitions, run
+    from audit_pipeline.pipeline.situation import Scope
+    from audit_pipeline.scoring.used_endpoints import Endpoints
+    from audit_pipeline.tables import Pair
+
+    [spec] = request.benchmarks
+    entry, options, lengths = request.model, request.options, search_options.lengths
+    audit.require_same_control(entry, [spec])
+    endpoints = Endpoints(options.limits.require_usable_for(entry))
+    model = endpoints.load(entry, paths, tell_step)
+    if (problem := explain_window_too_long(model, lengths)) is not None:
+        raise DataError(problem)
+    load_reference_model(model, paths)
+    settings = {
+        "every_pair": True,
+        "prefix": lengths.prefix,
+        "suffix": lengths.suffix,
+        "stride": search_options.stride,
+        "grid": search_options.grid,
+    }
+    with audit.open_runner(definitions, paths, tell_step) as (plain, _):
+        runner = replace(plain, resources=request.resources, limits=options.limits, endpoints=endpoints)
+        partitions.register(runner.instance, models=[entry.name])
+        audit.prepare_scope(Scope((spec.name,)), runner, audit.resolve_relative_cutoffs([spec], paths, tell_step))
+        tell_step(f"searching the documents of {spec.name} with {entry.name}")
+        partition = Pair(spec.name, entry.name).partition
+        runner.run("extract", "corpus-audit extract", partition_key=partition, ops={EXTRACTION_STAGE.name: settings})
+        if options.publish:
+            run.publish(runner)
 
 
 def _merge_held_out_documents(

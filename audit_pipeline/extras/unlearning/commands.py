@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def _format_unlearning_metric(metric: str) -> str:
-    from audit_pipeline.extras.unlearning.measures import METRIC_IN_WORDS
+    from audit_pipeline.tables import UNLEARNING_METRICS
 
-    return METRIC_IN_WORDS[metric]
+    return UNLEARNING_METRICS[metric]
 
 
 def _format_side_cell(side: str, row: Row) -> str:

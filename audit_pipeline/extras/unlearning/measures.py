@@ -41,23 +41,6 @@ OUTPUTS = ("exact_memorization", "extraction_strength", "verbatim_coverage", REP
 """How much of a text the model says. A fall of one of them that held-out texts do not share is a change that a user
 sees; where the texts to be forgotten are clearly above held-out ones, something of them remains."""
 
-METRIC_IN_WORDS: Mapping[str, str] = {
-    "privleak": "PrivLeak",
-    "auroc_min_40": "AUROC of Min-40%, texts to be forgotten as members",
-    "forget_quality": "forget quality: p-value of no difference from the retrained model",
-    "suspicious": "share suspicious: called a member before, and hardly moved since",
-    "member_before": "share called a member before",
-    "unchanged": "share whose Min-K% hardly moved",
-    "exact_memorization": "exact memorisation: share of tokens that are the model's first choice",
-    "extraction_strength": "extraction strength: share of tokens behind the last that is no first choice",
-    "mean_log_probability": "mean log-probability of a token",
-    "verbatim_coverage": "verbatim: share of characters given with a probability of at least .001",
-    "verbatim_log_p": "verbatim: log-probability of a document's strongest window",
-    "verbatim_reproduced": "verbatim: share of documents with a passage that is reproduced",
-    "verbatim_still_reproduced": "verbatim: the same after, without documents that the retrained model reproduces, too",
-}
-"""Every metric of a comparison for people, in the order in which they are shown."""
-
 NO_RETRAINED = "no retrained model was named"
 
 Side = tuple[ComparedSide, Bools]

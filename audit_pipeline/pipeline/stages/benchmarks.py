@@ -33,7 +33,7 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import BLIND_SCORES, EXAMPLES, SPLIT_QUALITY
 
 if TYPE_CHECKING:
-    from audit_pipeline.pipeline.situation import Situation
+    from audit_pipeline.pipeline.situation import Scope, Situation
 
 SPLIT_VERSION = "3"
 """Of the code that assesses a split: where it is raised, a split is assessed again before it is evaluated on."""
@@ -217,6 +217,12 @@ def _note_skipped(name: str, paths: DataPaths) -> Iterator[str]:
         yield f"skipped in {name}: {skipped['rows']} row(s), the first {first['row']}: {first['reason']}"
 
 
+def _list_sources(scope: Scope, situation: Situation) -> Iterator[str]:
+    for name in scope.benchmarks:
+        if name in situation.specs:
+            yield from situation.specs[name].sources
+
+
 def _inputs_of_benchmark(name: str, situation: Situation) -> Inputs:
     """The digest that it would have if it were built now, which covers its sources and its control."""
     spec = situation.specs.get(name)
@@ -258,6 +264,7 @@ BENCHMARK_STAGE = Stage(
     absent="it has not been built",
     words={"entry": "its entry in the configuration or its sources changed since it was built"},
     notes=_note_skipped,
+    sources=_list_sources,
     inputs=_inputs_of_benchmark,
     recorded=_recorded_of_benchmark,
 )

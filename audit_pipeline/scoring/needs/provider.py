@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.statistics import Lacking, Need, StatisticsIndex, TextStatistics
+from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.store.paths import DataPaths
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from audit_pipeline.scoring.known_texts import Side
 
 T = TypeVar("T")
+SeenIdentities = Mapping[str, tuple[str, str]]
+"""The fingerprints of weights and tokenizer (empty: not known) that models were seen with last, by name."""
 OnProgress = Callable[[Progress], None]
 
 BY_ITSELF = "the text is scored in the context of an input: it has no pass of its own"
@@ -109,6 +112,11 @@ class Provider(Generic[T]):
     def derived(texts: Sequence[str]) -> Sequence[str]:
         """Other texts that a model is run over for ``texts``, as far as these alone tell; forgotten with them."""
         return ()
+
+    @staticmethod
+    def read_seen_versions(model: ModelEntry, seen: SeenIdentities, paths: DataPaths) -> Mapping[str, str] | None:
+        """``upstream`` of a model that is not loaded, as far as it was seen; None where it is not known."""
+        return {}
 
     def missing(self) -> str | None:
         """Why the need is not met for any text; None where it is.
