@@ -247,10 +247,10 @@ def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
 
 def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool) -> None:
     """Write the benchmarks of that name as a data set, and send it to the hub where one is named."""
+    from audit_pipeline.benchmarks.assessed_split import read_or_assess_quality
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.benchmarks.publish import export, require_licences, require_new_folder
     from audit_pipeline.benchmarks.push import push, require_hub_name_and_token
-    from audit_pipeline.pipeline.stages.benchmarks import read_or_assess_quality
 
     folder, paths = out.expanduser().resolve(), DataPaths.from_environment()
     config = load_whole_configuration()

@@ -12,7 +12,7 @@ import pytest
 from installed_example import DETECTORS, EXAMPLE, POINTS, SOURCES, command_with, evaluated_with, install, run_with
 
 from audit_pipeline.pipeline.stages.registry import get_stage
-from audit_pipeline.pipeline.stages.scores import SCORES_VERSION
+from audit_pipeline.scoring.pair_scores import SCORES_VERSION
 
 
 @pytest.mark.slow

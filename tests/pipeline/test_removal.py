@@ -17,6 +17,7 @@ import yaml
 from made_workspace import Workspace, made_text, make_workspace
 from tiny_models import forward_of
 
+from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, assess_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.maintenance import removal as removal_module
@@ -24,10 +25,9 @@ from audit_pipeline.extras.maintenance.removal import Removal, RemovalTarget, ca
 from audit_pipeline.models.fingerprint import LENGTH
 from audit_pipeline.models.kept_files import conversion_folder
 from audit_pipeline.models.tokenized_model import write_card
-from audit_pipeline.pipeline.stages.benchmarks import SPLIT_VERSION, assess_split
 from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
-from audit_pipeline.pipeline.stages.scores import run_tokens, score_pair
 from audit_pipeline.scoring.needs.registry import list_derived_texts
+from audit_pipeline.scoring.pair_scores import run_tokens, score_pair
 from audit_pipeline.store import store
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.ledger import LineageStep, read_ledger, record_outcome

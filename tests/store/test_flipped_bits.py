@@ -19,6 +19,7 @@ from made_rows import make_table
 from made_workspace import SOURCE, Workspace, made_documents, make_workspace, quick_folder, temporal
 from tiny_models import forward_of
 
+from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, assess_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.days_before_today import read_rolled_day, roll_day
 from audit_pipeline.errors import AuditError, DataError
@@ -28,10 +29,9 @@ from audit_pipeline.extras.extraction.search import SearchOptions
 from audit_pipeline.extras.extraction.stage import extract_pair
 from audit_pipeline.extras.extraction.windows import WindowLengths
 from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
-from audit_pipeline.pipeline.stages.benchmarks import SPLIT_VERSION, assess_split
 from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
-from audit_pipeline.pipeline.stages.scores import run_tokens, score_pair
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.scoring.pair_scores import run_tokens, score_pair
 from audit_pipeline.store import store
 from audit_pipeline.store.control_files import MANIFEST, TEXTS, read_control, read_control_texts
 from audit_pipeline.store.files import read_json, write_json, write_table

@@ -34,8 +34,8 @@ from audit_pipeline.extras.extraction.windows import encode_windows_at, read_win
 from audit_pipeline.models.config import ModelEntry, load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
-from audit_pipeline.pipeline.stages.scores import SCORES_VERSION, score_pair
 from audit_pipeline.scoring.backends import build_backend_loader
+from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_pair
 from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.files import read_json, read_table
 from audit_pipeline.store.integrity import file_sha256

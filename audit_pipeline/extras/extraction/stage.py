@@ -27,7 +27,7 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
 from audit_pipeline.pipeline.freshness import inputs_of_entry, pair_of
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, Inputs, Job, Made, Product, Shown, Stage, StageRun
-from audit_pipeline.pipeline.stages.scores import GRID_NOTE, build_origin, statistics_version
+from audit_pipeline.pipeline.stages.scores import GRID_NOTE
 from audit_pipeline.report.document_answers import SearchCounts, describe_search
 from audit_pipeline.report.sentences import Q_LEVEL
 from audit_pipeline.sources.config import all_sources
@@ -51,6 +51,7 @@ from audit_pipeline.tables import (
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import Progress
+from audit_pipeline.token_statistics.versions import build_origin, statistics_version
 
 if TYPE_CHECKING:
     from audit_pipeline.extras.extraction.continuations import Given

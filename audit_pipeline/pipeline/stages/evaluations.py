@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from audit_pipeline.benchmarks.assessed_split import read_or_assess_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import AuditError, DataError
@@ -28,8 +29,7 @@ from audit_pipeline.pipeline.stage import (
     Stage,
     StageRun,
 )
-from audit_pipeline.pipeline.stages.benchmarks import read_or_assess_split
-from audit_pipeline.pipeline.stages.scores import GRID_NOTE, build_origin, statistics_version
+from audit_pipeline.pipeline.stages.scores import GRID_NOTE
 from audit_pipeline.report.pair_answer import AskedPair, Row, Setting, answer_pair
 from audit_pipeline.scoring.needs.registry import is_extra
 from audit_pipeline.statistics.findings import Findings, compute_findings
@@ -53,6 +53,7 @@ from audit_pipeline.tables import (
     TABLES,
     Pair,
 )
+from audit_pipeline.token_statistics.versions import build_origin, statistics_version
 
 if TYPE_CHECKING:
     from audit_pipeline.pipeline.situation import Situation
