@@ -22,7 +22,7 @@ from audit_pipeline.pipeline.freshness import Facts, Plan, inputs_of_entry, pair
 from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.pipeline.seen_models import SeenModel
 from audit_pipeline.pipeline.stage import UNKNOWN, Inputs, Product, Stage
-from audit_pipeline.pipeline.stages.registry import OF_MODELS, PAIR, STAGES, get_stage
+from audit_pipeline.pipeline.stages.registry import OF_PAIRS, PAIR, STAGES, get_stage
 from audit_pipeline.pipeline.stages.scores import STATISTICS_STAGE
 from audit_pipeline.pipeline.stages.settings import StageEntry, is_asked_for, load_stage_entries
 from audit_pipeline.scoring.session import find_current_upstream
@@ -248,7 +248,7 @@ def scope_of_request(request: AuditRequest) -> Scope:
     options = request.options
     scope = Scope.of_models([spec.name for spec in request.benchmarks], [request.model.name])
     if options.again:
-        again = {stage.name: "it is asked for again" for stage in OF_MODELS if stage.dimensions == PAIR}
+        again = {stage.name: "it is asked for again" for stage in OF_PAIRS}
         return replace(scope, again=again)
     more = [kind for kind in options.kinds if kind != "base"]
     if not more:

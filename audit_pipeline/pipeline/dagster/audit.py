@@ -31,7 +31,7 @@ from audit_pipeline.pipeline.situation import Scope, Situation, look_at_model, p
 from audit_pipeline.pipeline.stage import Product
 from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
 from audit_pipeline.pipeline.stages.documents import FETCHED_AGAIN
-from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_MODELS, PAIR
+from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_MODELS, OF_PAIRS, PAIR
 from audit_pipeline.pipeline.stages.scores import STATISTICS_STAGE
 from audit_pipeline.scoring.session import build_audit_session
 from audit_pipeline.scoring.used_endpoints import Endpoints
@@ -173,7 +173,7 @@ def audit_model(request: AuditRequest, model: TokenizedModel, runner: Runner, ou
             if product.stage == stage.name and stage.is_optional:
                 runner.tell(f"{product} could not be made, detectors that need it are left out: {error}")
                 outcome.not_made[str(product)] = error
-    pairs = {stage.name for stage in OF_MODELS if stage.dimensions == PAIR}
+    pairs = {stage.name for stage in OF_PAIRS}
     failed = list({id(error): error for product, error in brought.errors.items() if product.stage in pairs}.values())
     if len(failed) == 1 and not isinstance(failed[0], PairsFailedError):
         raise failed[0]

@@ -31,13 +31,12 @@ from audit_pipeline.pipeline.freshness import Plan, Step
 from audit_pipeline.pipeline.seen_models import SeenModel, see_models
 from audit_pipeline.pipeline.situation import Scope, Situation
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS
-from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_MODELS, PAIR
+from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_PAIRS
 from audit_pipeline.pipeline.whole_configuration import Configuration, load_configuration
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair, digest
 
 _PREPARING_JOBS = (*dict.fromkeys(stage.job.name for stage in OF_BENCHMARKS), "weekly_audit")
-_OF_PAIRS = tuple(stage for stage in OF_MODELS if stage.dimensions == PAIR)
 
 
 def _find_unfinished(instance: dg.DagsterInstance, jobs: Iterable[str]) -> str | None:
@@ -152,7 +151,7 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
     if new and waiting is None:
         scope = Scope.of_models(built, new)
         add = [name for name in situation.specs if name not in registered[BENCHMARK]]
-        made = situation.plan(scope, _OF_PAIRS)
+        made = situation.plan(scope, OF_PAIRS)
         requests = _drop_requested(_request_pairs(made, situation, [*registered[BENCHMARK], *add]), instance)
     problems = [str(problem) for problem in config.models.problems]
     if missing := [name for name in situation.specs if name not in built]:
@@ -204,7 +203,7 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     benchmarks = [name for name in situation.specs if name not in unfit and situation.built(name) is not None]
     scope = Scope.of_models(benchmarks, models)
     if waiting is None and not requests:
-        pairs = situation.plan(scope, _OF_PAIRS)
+        pairs = situation.plan(scope, OF_PAIRS)
         requests = _drop_requested(_request_pairs(pairs, situation, [*registered[BENCHMARK], *new]), instance)
         if requests and (waiting := _find_unfinished(instance, (AUDIT_PAIRS.name,))) is not None:
             requests = []

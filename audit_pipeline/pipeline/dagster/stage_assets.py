@@ -21,7 +21,7 @@ from pydantic import BaseModel, create_model
 from audit_pipeline.errors import AuditError, DataError, NotApplicableError, PairsFailedError, to_one_line
 from audit_pipeline.pipeline.dagster.jobs import REBUILT
 from audit_pipeline.pipeline.dagster.locks import hold_run_lock
-from audit_pipeline.pipeline.dagster.metadata import metadata_of, schema_metadata
+from audit_pipeline.pipeline.dagster.metadata import column_schema, metadata_of
 from audit_pipeline.pipeline.dagster.partitions import partitions_of
 from audit_pipeline.pipeline.dagster.resources import AuditData, Models, ProgressReporter
 from audit_pipeline.pipeline.dagster.retries import with_retries
@@ -92,7 +92,10 @@ def _build_asset(stage: Stage, source: Source[Any] | None = None) -> dg.AssetsDe
         "group_name": stage.group,
         "code_version": stage.code,
         "freshness_policy": _late_after(stage.late_after_days),
-        "metadata": {**(schema_metadata(stage.tables[0]) if stage.tables else {}), **_refer_to_code(stage)},
+        "metadata": {
+            **({"dagster/column_schema": column_schema(stage.tables[0])} if stage.tables else {}),
+            **_refer_to_code(stage),
+        },
     }
     if source is not None:
         own |= {"description": source.description, "code_version": str(source.version)}

@@ -51,13 +51,21 @@ class WeeklySummary:
         self.problems.append(problem)
         self.tell(problem)
 
-    def note(self, brought: Brought) -> None:
-        """Take in what was made."""
+    def note(self, brought: Brought, stages: Sequence[Stage] = ()) -> None:
+        """Take in what was made, and what could not be made of ``stages``, each reason once: what is made of it has the
+        same."""
         for product in brought.runs:
             stage, _, partition = product.partition("/")
             made = self.made.setdefault(get_stage(stage).job, [])
             if partition not in made:
                 made.append(partition)
+        noted: set[str] = set()
+        for of in stages:
+            for partition, reason in brought.reasons_of(of.name).items():
+                is_broken_entry = of.dimensions == ("source",) and Product(of.name, partition) in brought.problems
+                if reason not in noted and not is_broken_entry:
+                    self.note_problem(f"{of.name} of {partition} could not be made: {reason}")
+                    noted.add(reason)
 
     @property
     def summary(self) -> str:
@@ -105,16 +113,13 @@ def run_week(
     look = partial(Situation, paths, specs, ask_hub=True)
     before = {source: _read_documents_version(source, paths) for spec in specs.values() for source in spec.sources}
     brought = bring_up_to_date(scope, OF_BENCHMARKS, look, runner)
-    week.note(brought)
     week.changed_sources = [name for name, version in before.items() if _read_documents_version(name, paths) != version]
-    _note_problems(brought, OF_BENCHMARKS, week)
+    week.note(brought, OF_BENCHMARKS)
     fit = _select_fit_benchmarks(specs, brought, week, paths)
     for entry in models.values():
         _audit_model(entry, fit, runner, week)
     try:
-        others = bring_up_to_date(replace(scope, again={}), _OTHERS, look, runner)
-        week.note(others)
-        _note_problems(others, _OTHERS, week)
+        week.note(bring_up_to_date(replace(scope, again={}), _OTHERS, look, runner), _OTHERS)
     except AuditError as error:
         week.note_problem(str(error))
     # Also where nothing is new: the report says what could not be audited, and when the audit was.
@@ -143,17 +148,6 @@ def _read_documents_version(source: str, paths: DataPaths) -> str | None:
         return read_documents_version(paths, source)
     except DataError:
         return None
-
-
-def _note_problems(brought: Brought, stages: Sequence[Stage], week: WeeklySummary) -> None:
-    """Note what could not be made, each reason once: what is made of it has the same."""
-    noted: set[str] = set()
-    for stage in stages:
-        for partition, reason in brought.reasons_of(stage.name).items():
-            is_broken_entry = stage.dimensions == ("source",) and Product(stage.name, partition) in brought.problems
-            if reason not in noted and not is_broken_entry:
-                week.note_problem(f"{stage.name} of {partition} could not be made: {reason}")
-                noted.add(reason)
 
 
 def _audit_model(entry: ModelEntry, specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:

@@ -91,6 +91,7 @@ OF_BENCHMARKS = tuple(stage for stage in STAGES if stage.dimensions[-1] in ("sou
 OF_MODELS = tuple(stage for stage in STAGES if stage.dimensions[-1] == "model")
 PAIR = ("benchmark", "model")
 """The dimensions of what is of a model and a benchmark."""
+OF_PAIRS = tuple(stage for stage in OF_MODELS if stage.dimensions == PAIR)
 
 
 def get_stage(name: str) -> Stage:
