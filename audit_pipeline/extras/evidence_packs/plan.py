@@ -29,7 +29,7 @@ from audit_pipeline.extras.extraction.stage import (
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION
-from audit_pipeline.pipeline.stages.scores import SCORES_VERSION
+from audit_pipeline.scoring.pair_scores import SCORES_VERSION
 from audit_pipeline.scoring.session import build_audit_session
 from audit_pipeline.statistics.claims import REPRODUCED_FROM
 from audit_pipeline.statistics.decision_tables import ALPHAS
