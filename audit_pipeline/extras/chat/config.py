@@ -19,11 +19,11 @@ Interface = Literal["chat", "completions"]
 _PER = 1_000_000
 _ADDRESSES = {
     "openai": "https://api.openai.com/v1",
-    "anthropic": "https://api.anthropic.com",
-    "gemini": "https://generativelanguage.googleapis.com/v1beta",
+    "anthropic": "https://api.anthropic.com/v1",
+    "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
 }
-"""The providers that can be named, and where they are: said here, so that no variable of the environment leads the
-texts elsewhere. All others speak OpenAI's interface at an address of their own."""
+"""The providers that can be named, and where each speaks OpenAI's interface: said here, so that no variable of the
+environment leads the texts elsewhere. All other servers have an address of their own."""
 
 
 class ChatModel(ServerSettings):
@@ -63,8 +63,6 @@ class ChatModel(ServerSettings):
                 "model is openai/NAME (every server that speaks OpenAI's interface, at its url), anthropic/NAME or "
                 "gemini/NAME"
             )
-        if self.interface == "completions" and provider != "openai":
-            raise ValueError("interface completions is OpenAI's: model is openai/NAME")
         if self.url is None and self.key_env is None:
             raise ValueError("a provider takes a key: name the variable that holds it as key_env, or give a url")
         if (self.price_in is None) != (self.price_out is None):
@@ -76,11 +74,6 @@ class ChatModel(ServerSettings):
         return self
 
     @property
-    def provider(self) -> str:
-        """openai, anthropic or gemini."""
-        return self.model.partition("/")[0]
-
-    @property
     def fingerprint(self) -> str:
         """What the model is known by: its address, and what is known of its weights."""
         return digest("chat", self.model, self.url, self.interface, self.revision)
@@ -88,7 +81,7 @@ class ChatModel(ServerSettings):
     @property
     def address(self) -> str:
         """Where it is asked: ``url``, else the provider's address."""
-        return self.url or _ADDRESSES[self.provider]
+        return self.url or _ADDRESSES[self.model.partition("/")[0]]
 
     def cost_of(self, prompt_tokens: int, output_tokens: int) -> float | None:
         """Return what so many tokens cost by the prices; None without."""

@@ -263,7 +263,7 @@ def keep_outputs(
     rows: list[Mapping[str, Any]] = []
     # By document: a matcher is built once for each.
     for output in sorted(outputs, key=lambda output: output.document):
-        known, passage = identify_output(output), (output.document, output.passage_number or output.passage_span)
+        known, passage = identify_output(output), (output.document, output.passage)
         if output.request_id is not None and repeats[known]:
             continue
         document, number = documents[output.document], numbers[passage]

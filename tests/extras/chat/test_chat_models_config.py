@@ -48,7 +48,6 @@ def test_a_bad_entry_stops_itself_alone_and_is_told_with_all_files(tmp_path: Pat
         ({"model": "made", "url": "http://x/v1"}, "model is openai/NAME"),
         ({"model": "openai/", "url": "http://x/v1"}, "model is openai/NAME"),
         ({"model": "azure/made", "url": "http://x/v1"}, "model is openai/NAME"),
-        ({**HOSTED, "interface": "completions"}, "interface completions is OpenAI's"),
         ({"model": "openai/made"}, "a provider takes a key"),
         ({**LOCAL, "url": "127.0.0.1:8000"}, "url is the address"),
         ({**LOCAL, "url": "http://me:word@host/v1"}, "url holds no key"),
@@ -67,7 +66,7 @@ def test_what_cannot_be_meant_is_refused(fields: dict[str, Any], words: str) -> 
 
 def test_an_entry_says_where_texts_go_and_what_they_cost() -> None:
     entry = ChatModel(name="made", **HOSTED, price_in=2.0, price_out=10.0)
-    assert (entry.address, entry.host) == ("https://api.anthropic.com", "api.anthropic.com")
+    assert (entry.address, entry.host) == ("https://api.anthropic.com/v1", "api.anthropic.com")
     assert "api.anthropic.com" in entry.sent_to
     assert entry.cost_of(500_000, 100_000) == pytest.approx(2.0)
     assert ChatModel(name="made", **LOCAL).cost_of(1, 1) is None
