@@ -197,7 +197,7 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
     if not specs:
         tell(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}': it is left out")
     from audit_pipeline.benchmarks.settings import ExtractionSettings
-    from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE, search_options_from_settings
+    from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE
     from audit_pipeline.models.config import resolve_model
     from audit_pipeline.pipeline.requests import plan_quickly
     from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
@@ -214,8 +214,7 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
         definitions = load_dagster_definitions()
         from audit_pipeline.pipeline.dagster.audit import extract
 
-        options = search_options_from_settings(spec.settings.extraction or ExtractionSettings())
-        extract(request, options, definitions, paths, tell_step)
+        extract(request, spec.settings.extraction or ExtractionSettings(), definitions, paths, tell_step)
     return [AuditOutcome(entry, [spec]) for spec in specs]
 
 

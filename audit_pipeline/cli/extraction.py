@@ -35,9 +35,9 @@ from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
 if TYPE_CHECKING:
-    from audit_pipeline.benchmarks.settings import BenchmarkSpec
+    from audit_pipeline.benchmarks.settings import BenchmarkSpec, ExtractionSettings
     from audit_pipeline.extras.extraction.documents import SearchedDocument
-    from audit_pipeline.extras.extraction.search import Search, SearchOptions
+    from audit_pipeline.extras.extraction.search import Search
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.token_statistics.backend import BackendOf
@@ -98,9 +98,6 @@ def extract(
         default=BEAMS,
         least=1,
     ),
-    edits: bool = option(
-        "With --near-verbatim: count tokens that are replaced, put in or left out (Levenshtein), not places."
-    ),
     continued: int | None = option(
         "Give the model the first --prefix tokens of the strongest documents, let it go on by its first choices for "
         f"TOKENS tokens, and say how much of the document came. {_NOT_KEPT}",
@@ -141,15 +138,13 @@ def extract(
 
     from audit_pipeline.extras.extraction.documents import read_document_of_source
     from audit_pipeline.extras.extraction.search import Search
-    from audit_pipeline.extras.extraction.stage import search_options_from_settings
     from audit_pipeline.models.tokenized_model import load_reference_model, with_overrides
     from audit_pipeline.token_statistics.cached_texts import Caches
 
-    asked = search_options_from_settings(settings, prefix, suffix, stride, grid=grid)
-    asked = replace(asked, price_per_million=price or asked.price_per_million)
+    asked = settings.override(prefix=prefix, suffix=suffix, stride=stride, grid=grid or None, price_per_million=price)
     entry = with_overrides(configured, reference_model=reference_model)
-    generation = GenerationOptions(generate, seed, near_verbatim or settings.near_verbatim, beams, edits, continued)
-    generation.require_consistent(asked.lengths.suffix, entry)
+    generation = GenerationOptions(generate, seed, near_verbatim or settings.near_verbatim, beams, continued)
+    generation.require_consistent(asked.suffix, entry)
     if spec is not None:
         documents = _extract_benchmark_documents(entry, spec, asked, options, paths, dry_run=dry_run)
     else:
@@ -210,7 +205,7 @@ def _resolve_benchmark(name: str) -> BenchmarkSpec:
 def _extract_benchmark_documents(
     model: ModelEntry,
     spec: BenchmarkSpec,
-    search_options: SearchOptions,
+    settings: ExtractionSettings,
     options: AuditOptions,
     paths: DataPaths,
     *,
@@ -226,7 +221,7 @@ def _extract_benchmark_documents(
         definitions = load_dagster_definitions()
         from audit_pipeline.pipeline.dagster.audit import extract as run_extraction
 
-        run_extraction(AuditRequest(model, [spec], options), search_options, definitions, paths, tell_step)
+        run_extraction(AuditRequest(model, [spec], options), settings, definitions, paths, tell_step)
     return documents_of(spec.name, model, paths)
 
 
@@ -260,7 +255,7 @@ def _show_dry_run(
         f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run"
         f"{f', {grid_tokens:,} of them for the grid' if grid_tokens else ''}, time "
         f"{format_estimated_time(seconds)}; "
-        f"{'likely passages add fine windows' if search.options.fine else 'nothing is added'}",
+        f"{'likely passages add fine windows' if search.options.stride == COARSE_TO_FINE else 'nothing is added'}",
         documents=documents,
         windows=windows,
         tokens=tokens,

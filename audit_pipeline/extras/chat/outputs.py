@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
@@ -71,7 +71,7 @@ class DocumentLookup:
 
 
 def _find_document(label: object, info: ValidationInfo) -> object:
-    lookup: DocumentLookup = info.context
+    lookup = cast(DocumentLookup, info.context)
     return lookup.find_document(str(label)) if isinstance(label, str | int) else label
 
 
@@ -81,7 +81,7 @@ def _find_passage(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str) and value.isascii() and value.isdigit():
         return int(value) if len(value) <= len(str(_MAX_PASSAGES)) else _MAX_PASSAGES
     if isinstance(value, str):
-        lookup: DocumentLookup = info.context
+        lookup = cast(DocumentLookup, info.context)
         # Without a document the row is not used.
         return lookup.find_passage(info.data["document"], value) if "document" in info.data else None
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -20,6 +20,7 @@ import pyarrow as pa
 import yaml
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError, ModelError, is_full_disk, to_one_line
 from audit_pipeline.extras.evidence_packs.pack import PACK, WORKSPACE, reduce_entries
 from audit_pipeline.extras.evidence_packs.plan import DIGESTS, RESULTS, SealedPlan, explain_late_plan, plan_from_row
@@ -28,7 +29,6 @@ from audit_pipeline.extras.extraction.stage import (
     EXTRACTION_VERSION,
     documents_of,
     extract_pair,
-    search_options_from_lineage,
 )
 from audit_pipeline.extras.extraction.windows import encode_windows_at, read_windows, run_windows
 from audit_pipeline.extras.servers.used_endpoints import Endpoints
@@ -285,7 +285,7 @@ class _Verification:
             score_pair(pair, self.model, self.paths, step("scores", SCORES_VERSION))
             evaluate_pair(pair, self.model, self.paths, step("evaluations", EVALUATIONS_VERSION))
         if DOCUMENT_MEMORISATION in runs:
-            options = search_options_from_lineage(runs[DOCUMENT_MEMORISATION].settings)
+            options = ExtractionSettings.model_validate(runs[DOCUMENT_MEMORISATION].settings)
             search = step("extraction", EXTRACTION_VERSION)
             extract_pair(pair, self.model, self.paths, _refuse_to_run, search, options, generate=False)
         for table, rows in packed.items():
@@ -330,7 +330,7 @@ class _Verification:
         if not self._list_run_files(EXTRACTION_WINDOWS, pair):
             return []
         run = read_latest_run(self.paths, EXTRACTION_WINDOWS.name, pair.partition)
-        options = search_options_from_lineage(run.settings)
+        options = ExtractionSettings.model_validate(run.settings)
         starts: dict[str, list[int]] = {}
         for row in self._read_run(EXTRACTION_WINDOWS, pair, run.run_id).select(["document_id", "start"]).to_pylist():
             starts.setdefault(row["document_id"], []).append(row["start"])

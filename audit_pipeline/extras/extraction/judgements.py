@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.extras.extraction.conclusions import Mask, Windows, windows_from_rows
+from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.windows import (
-    WindowLengths,
     encode_window_between,
     encode_windows_at,
     read_windows,

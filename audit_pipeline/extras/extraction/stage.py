@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PRE
 from audit_pipeline.extras.extraction.documents import SearchedDocument, parse_places
 from audit_pipeline.extras.extraction.judgements import Judgement
 from audit_pipeline.extras.extraction.results import Passages, build_extraction_tables
-from audit_pipeline.extras.extraction.search import Extraction, Search, SearchOptions, parse_search
+from audit_pipeline.extras.extraction.search import Extraction, Search
 from audit_pipeline.extras.extraction.windows import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
@@ -59,9 +59,6 @@ if TYPE_CHECKING:
 EXTRACTION_VERSION = "4"
 """Of the code that searches and concludes: where it is raised, pairs that are done are done again."""
 
-USUAL = parse_search(PREFIX, SUFFIX, COARSE_TO_FINE)
-"""How documents are searched by default."""
-
 
 @dataclass(frozen=True)
 class ExtractionReport:
@@ -82,7 +79,7 @@ def extract_pair(
     paths: DataPaths,
     backend_of: BackendOf,
     step: LineageStep,
-    search_options: SearchOptions,
+    settings: ExtractionSettings,
     on_progress: Callable[[Progress], None] | None = None,
     *,
     generate: bool = True,
@@ -98,14 +95,14 @@ def extract_pair(
     benchmark.require_passed_checks()
     documents = documents_of(pair.benchmark, model.entry, paths)
     reference, no_reference = _load_reference(model, paths)
-    no_window = explain_window_too_long(model, search_options.lengths)
+    no_window = explain_window_too_long(model, settings.lengths)
     if no_window is None:
-        search = Search(model, documents, search_options, Caches(paths), reference)
+        search = Search(model, documents, settings, Caches(paths), reference)
         found = search.run(backend_of, on_progress)
         grid = search.run_grid(backend_of, on_progress)
         # The weights of a model behind an interface are not here.
         can_generate = generate and model.entry.host.is_here
-        near = _compute_near_verbatim(search, found, search_options, backend_of) if can_generate else {}
+        near = _compute_near_verbatim(search, found, settings, backend_of) if can_generate else {}
         given = [
             _give_greedily(search, extraction, backend_of) if can_generate and grid is not None else {}
             for extraction in found
@@ -118,14 +115,14 @@ def extract_pair(
     else:
         found, grid, damaged = list(map(_build_empty_extraction, documents)), None, ()
         passages = [Passages({}, {}, None) for _ in documents]
-    tables = build_extraction_tables(found, passages, grid, pair, search_options, step.run_id, no_window or TOO_SHORT)
+    tables = build_extraction_tables(found, passages, grid, pair, settings, step.run_id, no_window or TOO_SHORT)
     upstream = {
         f"examples/{pair.benchmark}": benchmark.digest,
         # How the model is run: its start token among it.
         f"token_statistics/{pair.partition}": statistics_version(model, benchmark.digest),
         **build_reference_upstream(reference),
     }
-    origin = build_origin(model, benchmark, build_lineage_settings(search_options))
+    origin = build_origin(model, benchmark, settings.recorded)
     versions = {
         table: store.write(paths, step, table, pair, rows, upstream=upstream, **origin)
         for table, rows in tables.items()
@@ -140,60 +137,14 @@ def extract_pair(
     )
 
 
-def build_lineage_settings(search_options: SearchOptions) -> Mapping[str, object]:
-    """The settings of the search as its lineage names them."""
-    optional = {
-        **{"characters": search_options.characters, "near_verbatim": search_options.near_verbatim},
-        **{"grid": search_options.grid or None, "price_per_million": search_options.price_per_million},
-    }
-    return {
-        **{
-            "prefix": search_options.lengths.prefix,
-            "suffix": search_options.lengths.suffix,
-            "stride": search_options.stride,
-        },
-        **{name: value for name, value in optional.items() if value is not None},
-    }
-
-
-def search_options_from_lineage(settings: Mapping[str, Any]) -> SearchOptions:
-    """How documents were searched, from what :func:`build_lineage_settings` made of it."""
-    return search_options_from_settings(ExtractionSettings.model_validate(dict(settings)))
-
-
-def build_search_version(search_options: SearchOptions) -> str:
+def build_search_version(settings: ExtractionSettings) -> str:
     """The version of the code, and the settings where they are not the usual ones; a price changes nothing."""
-    if replace(search_options, price_per_million=None) == USUAL:
+    if settings.model_copy(update={"price_per_million": None}) == ExtractionSettings():
         return EXTRACTION_VERSION
-    more = "" if search_options.characters is None else f", first {search_options.characters} characters"
-    more += "" if search_options.near_verbatim is None else f", {search_options.near_verbatim} may differ"
-    more += ", grid" if search_options.grid else ""
-    return (
-        f"{EXTRACTION_VERSION}: {search_options.lengths.prefix} + {search_options.lengths.suffix}, "
-        f"{search_options.stride}{more}"
-    )
-
-
-def search_options_from_settings(
-    settings: ExtractionSettings,
-    prefix: int | None = None,
-    suffix: int | None = None,
-    stride: str | None = None,
-    *,
-    grid: bool = False,
-) -> SearchOptions:
-    """How a benchmark's entry has its documents searched; what is given beside it goes first.
-
-    A search as the entry has it is what an audit makes: one with other settings is done again by the next audit.
-    """
-    asked = parse_search(prefix or settings.prefix, suffix or settings.suffix, stride or settings.stride)
-    return replace(
-        asked,
-        characters=settings.characters,
-        near_verbatim=settings.near_verbatim,
-        grid=grid or settings.grid,
-        price_per_million=settings.price_per_million,
-    )
+    more = "" if settings.characters is None else f", first {settings.characters} characters"
+    more += "" if settings.near_verbatim is None else f", {settings.near_verbatim} may differ"
+    more += ", grid" if settings.grid else ""
+    return f"{EXTRACTION_VERSION}: {settings.prefix} + {settings.suffix}, {settings.stride}{more}"
 
 
 def settings_of(benchmark: str) -> ExtractionSettings | None:
@@ -204,11 +155,7 @@ def settings_of(benchmark: str) -> ExtractionSettings | None:
 
 def find_search_version(spec: BenchmarkSpec) -> str | None:
     """The version of the search that an audit of the benchmark makes; None where it makes none."""
-    return (
-        None
-        if spec.settings.extraction is None
-        else build_search_version(search_options_from_settings(spec.settings.extraction))
-    )
+    return None if spec.settings.extraction is None else build_search_version(spec.settings.extraction)
 
 
 def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[SearchedDocument]:
@@ -282,18 +229,16 @@ def _load_reference(model: TokenizedModel, paths: DataPaths) -> tuple[TokenizedM
 
 
 def _compute_near_verbatim(
-    search: Search, extractions: Sequence[Extraction], search_options: SearchOptions, backend_of: BackendOf
+    search: Search, extractions: Sequence[Extraction], settings: ExtractionSettings, backend_of: BackendOf
 ) -> Mapping[str, float]:
     """How likely the model gives each audited document's strongest passage nearly word for word, by the document's
     name: the log of a lower bound. None of them where it is not asked for."""
-    if search_options.near_verbatim is None:
+    if settings.near_verbatim is None:
         return {}
-    # Here and not above: what is cached needs no torch.
-    from audit_pipeline.extras.extraction.continuations import Nearness  # noqa: PLC0415
-
-    near = Nearness(search_options.near_verbatim, BEAMS, edits=False)
     return {
-        extraction.document.name: search.near_verbatim(extraction, extraction.found.strongest[0], backend_of, near)
+        extraction.document.name: search.near_verbatim(
+            extraction, extraction.found.strongest[0], backend_of, settings.near_verbatim, BEAMS
+        )
         for extraction in extractions
         if extraction.document.side == "audited" and extraction.found.strongest
     }
@@ -382,8 +327,8 @@ def _extract(run: StageRun) -> Made:
     if settings is None and not options.every_pair:
         reason = {"reason": "the benchmark does not say extraction: true"}
         return Made(None, Shown(values=reason), status="not_requested")
-    asked = search_options_from_settings(
-        settings or ExtractionSettings(), options.prefix, options.suffix, options.stride, grid=options.grid
+    asked = (settings or ExtractionSettings()).override(
+        prefix=options.prefix, suffix=options.suffix, stride=options.stride, grid=options.grid or None
     )
     model = run.models.load_for_run(pair.model, run.paths, run.log)
     backend_of = partial(run.models.backend, paths=run.paths, log=run.log)

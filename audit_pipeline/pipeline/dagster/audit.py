@@ -16,9 +16,9 @@ import dagster as dg
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
 from audit_pipeline.benchmarks.days_before_today import ensure_reference_day, roll_day, utc_today
+from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError, NotApplicableError, PairsFailedError
 from audit_pipeline.extras.controls.config import load_controls, load_studies
-from audit_pipeline.extras.extraction.search import SearchOptions
 from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE
 from audit_pipeline.extras.extraction.windows import explain_window_too_long
 from audit_pipeline.extras.servers.used_endpoints import Endpoints
@@ -220,12 +220,12 @@ def prepare(
 
 def extract(
     request: AuditRequest,
-    search_options: SearchOptions,
+    settings: ExtractionSettings,
     definitions: dg.Definitions,
     paths: DataPaths,
     on_step: Callable[[str], None],
 ) -> None:
-    """Search the documents of the request's benchmark by ``search_options``, then publish where the request says so.
+    """Search the documents of the request's benchmark by ``settings``, then publish where the request says so.
 
     Raises the AuditError that stopped it; finished windows stay, and the next call goes on from there.
     """
@@ -235,16 +235,10 @@ def extract(
     limits = options.limits.require_usable_for(entry)
     endpoints = Endpoints(limits)
     model = endpoints.load(entry, paths, on_step)
-    if (problem := explain_window_too_long(model, search_options.lengths)) is not None:
+    if (problem := explain_window_too_long(model, settings.lengths)) is not None:
         raise DataError(problem)
     load_reference_model(model, paths)
-    settings = {
-        "every_pair": True,
-        "prefix": search_options.lengths.prefix,
-        "suffix": search_options.lengths.suffix,
-        "stride": search_options.stride,
-        "grid": search_options.grid,
-    }
+    asked = {"every_pair": True, **settings.model_dump(include={"prefix", "suffix", "stride", "grid"})}
     with _open_runner(definitions, paths, on_step) as (plain, _):
         runner = replace(plain, resources=request.resources, limits=limits, endpoints=endpoints)
         partitions.register(runner.instance, models=[entry.name])
@@ -252,7 +246,7 @@ def extract(
         _prepare(Scope((spec.name,)), benchmarks, runner)
         on_step(f"searching the documents of {spec.name} with {entry.name}")
         partition = Pair(spec.name, entry.name).partition
-        runner.run("extract", "corpus-audit extract", partition_key=partition, ops={EXTRACTION_STAGE.name: settings})
+        runner.run("extract", "corpus-audit extract", partition_key=partition, ops={EXTRACTION_STAGE.name: asked})
         if options.publish:
             run.publish(runner)
 

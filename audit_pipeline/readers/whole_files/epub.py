@@ -10,7 +10,9 @@ import posixpath
 import re
 import zipfile
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -135,34 +137,36 @@ def _read_package(members: _Members, limits: EpubLimits) -> Epub:
         raise EpubError(f"no {_CONTAINER}: not an EPUB")
     _refuse_protected(members)
     package_path = _package_path(_read_xml(members, _CONTAINER))
-    package = _read_xml(members, package_path)
-    items = _manifest(package, posixpath.dirname(package_path))
-    guide = _guide(package, posixpath.dirname(package_path))
+    package, folder = _read_xml(members, package_path), posixpath.dirname(package_path)
+    items: dict[str, Element] = {}
+    for item in _find_elements(package, "item"):
+        items.setdefault(item.get("id", ""), item)
+    guide = _read_guide(package, folder)
     chapters: list[Chapter] = []
     problems: list[tuple[str, str]] = []
     seen: set[str] = set()
     for reference in _find_elements(package, "itemref"):
-        identity = reference.get("idref", "")
-        item = items.get(identity)
-        if item is None:
-            problems.append((identity or "itemref", "in the reading order, but not in the list of files"))
+        item_id = reference.get("idref", "")
+        path = item_id or "itemref"
+        try:
+            if item_id not in items:
+                raise _MemberError("in the reading order, but not in the list of files")
+            path = items[item_id].get("href", "")
+            path = _resolve_reference(folder, path)
+            if path in seen:
+                raise _MemberError("a second time in the reading order")
+            seen.add(path)
+            media_type = items[item_id].get("media-type", "").lower()
+            if media_type not in _CHAPTER_TYPES:
+                raise _MemberError(f"not text but {media_type or 'of no type'}")
+            markup = _decode_markup(members.read(path), limits)
+        except _MemberError as error:
+            problems.append((path, str(error)))
             continue
-        path, problem = item.path, item.problem
-        if path in seen:
-            problem = "a second time in the reading order"
-        seen.add(path)
-        if problem is None and item.media_type not in _CHAPTER_TYPES:
-            problem = f"not text but {item.media_type or 'of no type'}"
-        roles = item.roles | guide.get(path, frozenset())
+        roles = {*items[item_id].get("properties", "").split(), *guide.get(path, ())}
         if reference.get("linear", "yes") == "no":
-            roles |= {"non-linear"}
-        if problem is None:
-            try:
-                chapters.append(Chapter(path, roles, _decode_markup(members.read(path), limits)))
-            except _MemberError as error:
-                problem = str(error)
-        if problem is not None:
-            problems.append((path, problem))
+            roles.add("non-linear")
+        chapters.append(Chapter(path, frozenset(roles), markup))
     if not chapters:
         reasons = "; ".join(f"{path}: {problem}" for path, problem in problems[:2])
         raise EpubError(f"no chapter can be read{f' ({reasons})' if reasons else ''}")
@@ -199,56 +203,40 @@ def _read_xml(members: _Members, name: str) -> Element:
 
 def _package_path(container: Element) -> str:
     for rootfile in _find_elements(container, "rootfile"):
-        path, problem = _resolve_reference("", rootfile.get("full-path", ""))
-        if problem is not None:
-            raise EpubError(f"{_CONTAINER}: its package file is {problem}")
-        return path
+        try:
+            return _resolve_reference("", rootfile.get("full-path", ""))
+        except _MemberError as error:
+            raise EpubError(f"{_CONTAINER}: its package file is {error}") from error
     raise EpubError(f"{_CONTAINER}: names no package file")
 
 
-@dataclass(frozen=True)
-class _Item:
-    path: str
-    problem: str | None
-    media_type: str
-    roles: frozenset[str]
-
-
-def _manifest(package: Element, folder: str) -> dict[str, _Item]:
-    items: dict[str, _Item] = {}
-    for item in _find_elements(package, "item"):
-        path, problem = _resolve_reference(folder, item.get("href", ""))
-        roles = frozenset(item.get("properties", "").split())
-        items.setdefault(item.get("id", ""), _Item(path, problem, item.get("media-type", "").lower(), roles))
-    return items
-
-
-def _guide(package: Element, folder: str) -> Mapping[str, frozenset[str]]:
+def _read_guide(package: Element, folder: str) -> Mapping[str, set[str]]:
     """What the guide of an EPUB 2 calls its files: path -> types."""
-    roles: dict[str, frozenset[str]] = {}
+    roles: dict[str, set[str]] = defaultdict(set)
     for reference in _find_elements(package, "reference"):
-        path, problem = _resolve_reference(folder, reference.get("href", ""))
+        href = reference.get("href", "")
         # A reference into a file speaks of a place, not of the file.
-        if problem is None and "#" not in reference.get("href", ""):
-            roles[path] = roles.get(path, frozenset()) | {reference.get("type", "").lower()}
+        if "#" not in href:
+            with suppress(_MemberError):
+                roles[_resolve_reference(folder, href)].add(reference.get("type", "").lower())
     return roles
 
 
-def _resolve_reference(folder: str, reference: str) -> tuple[str, str | None]:
-    """The member that ``reference`` in a file of ``folder`` means; and why it cannot be one."""
+def _resolve_reference(folder: str, reference: str) -> str:
+    """The member that ``reference`` in a file of ``folder`` means; raises _MemberError where it cannot be one."""
     try:
         parts = urlsplit(reference.strip())
     except ValueError:
-        return reference, "not an address"
+        raise _MemberError("not an address") from None
     if parts.scheme or parts.netloc:
-        return reference, "outside the file (an address)"
+        raise _MemberError("outside the file (an address)")
     path = unquote(parts.path).replace("\\", "/")
     if not path:
-        return reference, "not named"
+        raise _MemberError("not named")
     joined = posixpath.normpath(posixpath.join(folder, path))
     if path.startswith("/") or joined == ".." or joined.startswith("../"):
-        return path, "outside the file"
-    return joined, None
+        raise _MemberError("outside the file")
+    return joined
 
 
 def _decode_markup(content: bytes, limits: EpubLimits) -> str:
