@@ -50,9 +50,6 @@ class ChatModel(ServerSettings):
         default=None, description="price of a million tokens of answers"
     )
     max_requests: Annotated[int, Field(ge=1)] | None = Field(default=None, description="the most requests of one run")
-    weekly: tuple[str, ...] = Field(
-        default=(), description="benchmarks that the weekly audit asks about; none: it is asked on request alone"
-    )
     notes: str | None = Field(default=None, description="whatever a reader should know")
 
     @model_validator(mode="after")
@@ -69,8 +66,6 @@ class ChatModel(ServerSettings):
             raise ValueError("price_in and price_out go together")
         if self.max_cost is not None and self.price_in is None:
             raise ValueError("max_cost goes with price_in and price_out")
-        if self.weekly and self.max_requests is None and self.max_tokens is None and self.max_cost is None:
-            raise ValueError("what is asked every week has a budget: give max_requests, max_tokens or max_cost")
         return self
 
     @property

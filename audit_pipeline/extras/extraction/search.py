@@ -148,7 +148,6 @@ class Search:
             judged = judge_by_priors(
                 self.model, self._documents, found, judged, lengths, self._caches, backend, on_progress
             )
-        self._caches.compact()
         return [
             Extraction(
                 document,
@@ -172,7 +171,6 @@ class Search:
             windows = [one.window for of_document in group for one in of_document]
             self._run(windows, partial(backend_of, self.model), on_progress, "grid")
             found += [read_grid(self.model, of_document, self._grid, self._caches) for of_document in group]
-        self._caches.compact()
         return GridFindings(self._grid, found)
 
     def quoted(self, extractions: Sequence[Extraction]) -> Iterator[dict[int, Quotation]]:

@@ -54,7 +54,6 @@ def test_a_bad_entry_stops_itself_alone_and_is_told_with_all_files(tmp_path: Pat
         ({**LOCAL, "url": "http://host/v1?key=abc"}, "url holds no key"),
         ({**LOCAL, "price_in": 1.0}, "go together"),
         ({**LOCAL, "max_cost": 1.0}, "max_cost goes with"),
-        ({**LOCAL, "weekly": ["made"]}, "has a budget"),
         ({**LOCAL, "temperature": 0.0}, "greater than 0"),
         ({**LOCAL, "answer_tokens": 99}, "greater than or equal to 100"),
     ],
