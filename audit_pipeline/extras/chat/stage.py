@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -211,14 +211,8 @@ def ask_pair(
         # What an earlier run asked in the same way at rungs that this one does not name counts as well.
         same_way = list_requests(plan.texts.documents, replace(options, rungs=LADDER)) if plan.requests else []
         fitting = {request.digest_for(entry) for request in [*plan.requests, *same_way]}
-        settings = {
-            "rungs": list(options.rungs),
-            "headline": options.headline,
-            "draws": options.draws,
-            "passages": options.passages,
-        }
         origin = RowOrigin(
-            model_fingerprint=entry.fingerprint, benchmark_digest=plan.texts.benchmark_digest, settings=settings
+            model_fingerprint=entry.fingerprint, benchmark_digest=plan.texts.benchmark_digest, settings=asdict(options)
         )
         report = _write_conclusions(pair, plan.texts, run_id, origin, answers, fitting, paths, options.headline)
         journal.path.unlink(missing_ok=True)

@@ -28,8 +28,6 @@ from audit_pipeline.models.tokenized_model import TokenizedModel, build_referenc
 from audit_pipeline.pipeline.freshness import inputs_of_entry, pair_of
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, Inputs, Job, Made, Product, Shown, Stage, StageRun
 from audit_pipeline.pipeline.stages.scores import GRID_NOTE, build_origin, statistics_version
-from audit_pipeline.report.document_answers import SearchCounts, describe_search
-from audit_pipeline.report.sentences import Q_LEVEL
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.statistics.claims import TOO_SHORT
 from audit_pipeline.store import store
@@ -260,32 +258,16 @@ def _build_empty_extraction(document: SearchedDocument) -> Extraction:
 
 
 def summarise_extraction(report: ExtractionReport, paths: DataPaths) -> Shown:
-    """The answer in the report's words and how many documents the model reproduces something of; the page of the report
-    has the passages."""
+    """How many documents the model reproduces something of; the page of the report has the passages."""
     rows = report.documents.to_pylist()
-    searched = [row for row in rows if row["windows"]]
-    audited = [row for row in searched if row["side"] == "audited"]
-    held_out = [row for row in searched if row["side"] == "held_out"]
+    audited, held_out = (
+        [row for row in rows if row["windows"] and row["side"] == side] for side in ("audited", "held_out")
+    )
     reproduced, held_out_reproduced = (
         sum(row["claim"] == "reproduced" for row in documents) for documents in (audited, held_out)
     )
-    counted = SearchCounts(
-        documents=len(audited),
-        without_window=sum(row["side"] == "audited" and not row["windows"] for row in rows),
-        reproduced=reproduced,
-        stand_out=sum(row["q_bh"] is not None and row["q_bh"] <= Q_LEVEL for row in audited),
-        held_out=len(held_out),
-        held_out_reproduced=held_out_reproduced,
-        set_apart=sum(row["set_apart"] for row in rows),
-        window=rows[0]["prefix_tokens"] + rows[0]["suffix_tokens"] if rows else 0,
-        reason=max((row["reason"] for row in rows if row["reason"] is not None), default=None),
-        grid=any(row["grid_settings"] for row in rows),
-        asked=False,
-    )
-    words = describe_search(report.pair.model, report.pair.benchmark, counted)
     values = {
-        "answer": f"{words['headline']} {words['explanation']}",
-        **({"reason": rows[0]["reason"]} if rows and not searched else {}),
+        **({"reason": rows[0]["reason"]} if rows and not (audited or held_out) else {}),
         **({"reference model": f"there is none: {report.no_reference}"} if report.no_reference is not None else {}),
         **({"damaged parts set aside": len(report.unreadable_parts)} if report.unreadable_parts else {}),
         "audited documents": len(audited),

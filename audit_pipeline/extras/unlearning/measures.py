@@ -96,30 +96,22 @@ class ThresholdBefore:
 
 
 @dataclass(frozen=True, eq=False)
-class TextValues:
-    """n texts and what every model makes of them.
+class ComparedValues:
+    """n texts, or documents, and what every model makes of them.
 
     ``forget`` [n] says which are to be forgotten; the others are held out. ``values`` are [n] each, by model and name.
-    ``chosen_on`` [n] are the texts that chose the threshold. ``no_first_choices``: why nothing is known of a model's
-    first choices; None where they are known of all.
+    Where ``reason`` says why nothing can be compared, n is 0.
     """
 
     forget: Bools
     groups: Sequence[str]
     values: Mapping[ComparedModel, Values]
-    threshold: ThresholdBefore
-    chosen_on: Bools
-    no_first_choices: str | None = None
+    reason: str | None = None
 
-
-@dataclass(frozen=True, eq=False)
-class DocumentValues:
-    """n documents and what was extracted of them; where ``reason`` says why nothing can be compared, n is 0."""
-
-    forget: Bools
-    groups: Sequence[str]
-    values: Mapping[ComparedModel, Values]
-    reason: str | None
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """Both sides, each with the mask of its texts [n]."""
+        return ("forget", self.forget), ("holdout", ~self.forget)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,22 +128,26 @@ class ReproducedDocuments:
     reason: str | None
 
 
-def compare_texts(texts: TextValues) -> list[Finding]:
+def compare_texts(
+    texts: ComparedValues, threshold: ThresholdBefore, chosen_on: Bools, no_first_choices: str | None
+) -> list[Finding]:
     """Return every number that the texts' token statistics give.
 
-    Raises DataError where there are no texts to be forgotten, or none held out.
+    ``chosen_on`` [n] are the texts that chose the threshold. ``no_first_choices``: why nothing is known of a model's
+    first choices; None where they are known of all. Raises DataError where there are no texts to be forgotten, or none
+    held out.
     """
-    unknown = FIRST_CHOICES if texts.no_first_choices is not None else ()
+    unknown = FIRST_CHOICES if no_first_choices is not None else ()
     return [
         *_compute_leakage(texts),
         *_compute_forget_quality(texts),
-        *_compute_unchanged_shares(texts),
-        *(_build_missing_finding(metric, "after", "forget", 0, texts.no_first_choices or "") for metric in unknown),
+        *_compute_unchanged_shares(texts, threshold, chosen_on),
+        *(_build_missing_finding(metric, "after", "forget", 0, no_first_choices or "") for metric in unknown),
         *(row for metric in MEANS if metric not in unknown for row in _compute_means(metric, texts, "texts")),
     ]
 
 
-def compare_documents(documents: DocumentValues) -> list[Finding]:
+def compare_documents(documents: ComparedValues) -> list[Finding]:
     """Return every number that extraction gives, before and after."""
     if documents.reason is not None:
         # One row a metric says so: who asks for a metric finds the reason.
@@ -170,17 +166,13 @@ def find_still_reproduced(documents: ReproducedDocuments) -> Finding:
     return replace(share, documents=_select_names(documents.names, documents.reproduced))
 
 
-def _split_sides(forget: Bools) -> tuple[Side, Side]:
-    return ("forget", forget), ("holdout", ~forget)
-
-
-def _compute_means(metric: str, subjects: TextValues | DocumentValues, things: str) -> Iterator[Finding]:
+def _compute_means(metric: str, subjects: ComparedValues, things: str) -> Iterator[Finding]:
     """Yield the mean under every model and of the change, on each side, over what every model gives a number of."""
     columns: dict[ComparedModel, Floats] = {role: values[metric] for role, values in subjects.values.items()}
     columns["change"] = columns["after"] - columns["before"]
     known = np.all([np.isfinite(column) for column in columns.values()], axis=0)
     for role, column in columns.items():
-        for side, chosen in _split_sides(subjects.forget):
+        for side, chosen in subjects.sides:
             compared_here = chosen & known
             n, groups = int(compared_here.sum()), _select_names(subjects.groups, compared_here)
             if not n:
@@ -196,7 +188,7 @@ def _compute_means(metric: str, subjects: TextValues | DocumentValues, things: s
                     bounds = (-math.inf, math.inf if role == "change" else 0.0)
                 mean = mean_of(column[compared_here], groups, things=things, bounds=bounds)
                 yield _build_finding(metric, role, side, mean, n)
-    if metric in OUTPUTS and all((chosen & known).any() for _, chosen in _split_sides(subjects.forget)):
+    if metric in OUTPUTS and all((chosen & known).any() for _, chosen in subjects.sides):
         difference = difference_of_means(
             columns["change"][known],
             subjects.forget[known],
@@ -207,7 +199,7 @@ def _compute_means(metric: str, subjects: TextValues | DocumentValues, things: s
         yield _build_finding(metric, "change", "both", difference, int(known.sum()))
 
 
-def _compute_leakage(texts: TextValues) -> Iterator[Finding]:
+def _compute_leakage(texts: ComparedValues) -> Iterator[Finding]:
     """AUROC of Min-40%, the texts to be forgotten being the members, and PrivLeak."""
     labels = texts.forget.astype(np.int8)
     sides, n = GroupedSides(texts.groups, labels), len(labels)
@@ -232,11 +224,11 @@ def _compute_leakage(texts: TextValues) -> Iterator[Finding]:
             yield _build_finding("privleak", role, "both", leak, n)
 
 
-def _compute_forget_quality(texts: TextValues) -> Iterator[Finding]:
+def _compute_forget_quality(texts: ComparedValues) -> Iterator[Finding]:
     """Yield the p-value of no difference from the retrained model, in the mean log-probability of groups of texts."""
     score = "mean_log_probability"
     for role in ("before", "after"):
-        for side, chosen in _split_sides(texts.forget):
+        for side, chosen in texts.sides:
             groups = _select_names(texts.groups, chosen)
             n = len(set(groups))
             if "retrained" not in texts.values:
@@ -251,14 +243,14 @@ def _compute_forget_quality(texts: TextValues) -> Iterator[Finding]:
             yield Finding("forget_quality", role, side, p_value, None, None, n, method, None)
 
 
-def _compute_unchanged_shares(texts: TextValues) -> Iterator[Finding]:
+def _compute_unchanged_shares(texts: ComparedValues, threshold: ThresholdBefore, chosen_on: Bools) -> Iterator[Finding]:
     """Shares of texts that were members before, whose Min-K% hardly moved, and both: after, and in the retrained model.
 
     What hardly moves in the retrained model shows how much the rule finds where the texts were never read.
     """
-    before, threshold = texts.values["before"][MIN_K], texts.threshold
+    before = texts.values["before"][MIN_K]
     member = np.zeros(len(before), dtype=np.bool_) if threshold.value is None else before >= threshold.value
-    every, eligible = np.ones(len(before), dtype=np.bool_), ~texts.chosen_on
+    every, eligible = np.ones(len(before), dtype=np.bool_), ~chosen_on
     words = f"texts called members before ({threshold.words})"
     yield from _compute_share_by_side("member_before", "before", member, texts, eligible, words, threshold.reason)
     moved = f"texts whose Min-K% score changed by less than the factor {LEAST_RATIO}"
@@ -273,9 +265,15 @@ def _compute_unchanged_shares(texts: TextValues) -> Iterator[Finding]:
 
 
 def _compute_share_by_side(
-    metric: str, role: ComparedModel, hits: Bools, texts: TextValues, eligible: Bools, words: str, reason: str | None
+    metric: str,
+    role: ComparedModel,
+    hits: Bools,
+    texts: ComparedValues,
+    eligible: Bools,
+    words: str,
+    reason: str | None,
 ) -> Iterator[Finding]:
-    for side, of_side in _split_sides(texts.forget):
+    for side, of_side in texts.sides:
         chosen = of_side & eligible
         n = int(chosen.sum())
         if reason is not None or not n:
