@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
 
@@ -70,7 +70,11 @@ class Extraction:
     windows: Windows
     is_coarse: Mask
     judged: Judgement
-    found: Memorisation
+
+    @cached_property
+    def found(self) -> Memorisation:
+        """The conclusions from its windows."""
+        return conclude_memorisation(self.windows, self.judged.apart, self.document.text)
 
     @property
     def compared(self) -> Floats:
@@ -149,13 +153,7 @@ class Search:
                 self.model, self._documents, found, judged, lengths, self._caches, backend, on_progress
             )
         return [
-            Extraction(
-                document,
-                windows,
-                np.isin(windows.start, first.start),
-                judgement,
-                conclude_memorisation(windows, judgement.apart, document.text),
-            )
+            Extraction(document, windows, np.isin(windows.start, first.start), judgement)
             for document, windows, first, judgement in zip(self._documents, found, coarse, judged, strict=True)
         ]
 

@@ -16,7 +16,7 @@ from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.extras.extraction.conclusions import conclude_memorisation, windows_from_rows
+from audit_pipeline.extras.extraction.conclusions import windows_from_rows
 from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.extras.extraction.documents import SearchedDocument, parse_places
 from audit_pipeline.extras.extraction.judgements import Judgement
@@ -252,9 +252,7 @@ def _give_greedily(search: Search, extraction: Extraction, backend_of: BackendOf
 
 def _build_empty_extraction(document: SearchedDocument) -> Extraction:
     nothing = windows_from_rows(EXTRACTION.empty_table())
-    judged = Judgement((), np.empty(0), np.empty(0))
-    found = conclude_memorisation(nothing, judged.apart, document.text)
-    return Extraction(document, nothing, np.zeros(0, dtype=np.bool_), judged, found)
+    return Extraction(document, nothing, np.zeros(0, np.bool_), Judgement((), np.empty(0), np.empty(0)))
 
 
 def summarise_extraction(report: ExtractionReport, paths: DataPaths) -> Shown:
