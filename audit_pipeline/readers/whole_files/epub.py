@@ -24,6 +24,9 @@ from defusedxml.ElementTree import fromstring
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.whole_files.document import MEBIBYTE
 
+_MOST_FILE_BYTES, _MOST_MEMBER_BYTES, _MOST_UNPACKED_BYTES = 256 * MEBIBYTE, 8 * MEBIBYTE, 64 * MEBIBYTE
+_MOST_MEMBERS, _MOST_TAGS = 20_000, 300_000
+"""Members of a file, and tags of a chapter."""
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
 # Fonts are scrambled with these in books that are not protected otherwise.
@@ -35,17 +38,6 @@ _DECLARED = re.compile(rb"""\A\s*<\?xml[^>]{0,200}?\bencoding\s*=\s*["']([A-Za-z
 
 class EpubError(DataError):
     """A file that is no EPUB that can be read: what is wrong with it."""
-
-
-@dataclass(frozen=True)
-class EpubLimits:
-    """The most that is read of an EPUB: bytes of the file, of one member, of all of them; members; tags per chapter."""
-
-    file: int = 256 * MEBIBYTE
-    member: int = 8 * MEBIBYTE
-    total: int = 64 * MEBIBYTE
-    members: int = 20_000
-    tags: int = 300_000
 
 
 @dataclass(frozen=True)
@@ -72,36 +64,34 @@ class Epub:
     problems: tuple[tuple[str, str], ...]
 
 
-def read_epub(file: Path | bytes, limits: EpubLimits | None = None) -> Epub:
+def read_epub(file: Path | bytes) -> Epub:
     """The chapters of an EPUB in the order of its spine.
 
     A chapter that is missing, lies outside the file, is too long or is not text goes into ``problems`` with the
     reason. Raises EpubError where nothing can be read: no zip file, no container, broken XML, copy protection, more
-    than ``limits`` allows; OSError where the file itself cannot be read.
+    than any book has; OSError where the file itself cannot be read.
     """
-    limits = limits or EpubLimits()
     size = len(file) if isinstance(file, bytes) else file.stat().st_size
-    if size > limits.file:
-        raise EpubError(f"more than {limits.file} bytes")
+    if size > _MOST_FILE_BYTES:
+        raise EpubError(f"more than {_MOST_FILE_BYTES} bytes")
     try:
         archive = zipfile.ZipFile(io.BytesIO(file) if isinstance(file, bytes) else file)
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         raise EpubError(f"not a zip file that can be read ({error})") from error
     with archive:
-        return _read_package(_Members(archive, limits), limits)
+        return _read_package(_Members(archive))
 
 
 class _Members:
     """Reads members of an archive by name, within the limits."""
 
-    def __init__(self, archive: zipfile.ZipFile, limits: EpubLimits) -> None:
+    def __init__(self, archive: zipfile.ZipFile) -> None:
         infos = archive.infolist()
-        if len(infos) > limits.members:
-            raise EpubError(f"more than {limits.members} members")
+        if len(infos) > _MOST_MEMBERS:
+            raise EpubError(f"more than {_MOST_MEMBERS} members")
         self._archive = archive
         self._infos = {info.filename: info for info in infos}
-        self._limits = limits
-        self._left = limits.total
+        self._left = _MOST_UNPACKED_BYTES
 
     def __contains__(self, name: str) -> bool:
         return name in self._infos
@@ -117,14 +107,14 @@ class _Members:
             raise _MemberError(f"packed in a way that EPUB does not have (method {info.compress_type})")
         try:
             with self._archive.open(info) as member:
-                content = member.read(min(self._limits.member, self._left) + 1)
+                content = member.read(min(_MOST_MEMBER_BYTES, self._left) + 1)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
             raise _MemberError(f"damaged ({error})") from error
         self._left -= len(content)
         if self._left < 0:
-            raise EpubError(f"unpacks to more than {self._limits.total} bytes")
-        if len(content) > self._limits.member:
-            raise _MemberError(f"unpacks to more than {self._limits.member} bytes")
+            raise EpubError(f"unpacks to more than {_MOST_UNPACKED_BYTES} bytes")
+        if len(content) > _MOST_MEMBER_BYTES:
+            raise _MemberError(f"unpacks to more than {_MOST_MEMBER_BYTES} bytes")
         return content
 
 
@@ -132,7 +122,7 @@ class _MemberError(Exception):
     """Why a member cannot be read."""
 
 
-def _read_package(members: _Members, limits: EpubLimits) -> Epub:
+def _read_package(members: _Members) -> Epub:
     if _CONTAINER not in members:
         raise EpubError(f"no {_CONTAINER}: not an EPUB")
     _refuse_protected(members)
@@ -159,7 +149,7 @@ def _read_package(members: _Members, limits: EpubLimits) -> Epub:
             media_type = items[item_id].get("media-type", "").lower()
             if media_type not in _CHAPTER_TYPES:
                 raise _MemberError(f"not text but {media_type or 'of no type'}")
-            markup = _decode_markup(members.read(path), limits)
+            markup = _decode_markup(members.read(path))
         except _MemberError as error:
             problems.append((path, str(error)))
             continue
@@ -239,9 +229,9 @@ def _resolve_reference(folder: str, reference: str) -> str:
     return joined
 
 
-def _decode_markup(content: bytes, limits: EpubLimits) -> str:
-    if content.count(b"<") > limits.tags:
-        raise _MemberError(f"more than {limits.tags} tags")
+def _decode_markup(content: bytes) -> str:
+    if content.count(b"<") > _MOST_TAGS:
+        raise _MemberError(f"more than {_MOST_TAGS} tags")
     declared = _DECLARED.match(content)
     encoding = "utf-8-sig"
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
