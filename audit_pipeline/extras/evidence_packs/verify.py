@@ -245,17 +245,17 @@ class _Verification:
         documents = documents_of(pair.benchmark, self.model.entry, self.paths)
         planned = {row["document_id"]: row["sha256"] for side in ("texts", "held_out") for row in plan.fields[side]}
         has_other_texts = planned != {document.name: text_sha256(document.text) for document in documents}
-        return [
-            *(["by the lineage it came after current findings"] if place > min(made) else []),
-            *(
-                ["another plan was sealed after it and before the findings"]
-                if any(place < other < max(made) for other in places)
-                else []
+        reasons = [
+            (place > min(made), "by the lineage it came after current findings"),
+            (
+                any(place < other < max(made) for other in places),
+                "another plan was sealed after it and before the findings",
             ),
-            *([f"the findings have another {' and another '.join(differing).replace('_', ' ')}"] if differing else []),
-            *(["its texts are others than those of the pack"] if has_other_texts else []),
-            *explain_late_plan(plan, pair, self.paths),
+            (bool(differing), f"the findings have another {' and another '.join(differing).replace('_', ' ')}"),
+            (has_other_texts, "its texts are others than those of the pack"),
         ]
+        found = [words for holds, words in reasons if holds]
+        return [*found, *explain_late_plan(plan, pair, self.paths)]
 
     def _read_runs(self, pair: Pair) -> dict[Table, Entry]:
         """Read the current run of every table; raise DataError where there is no finding."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,12 +164,9 @@ class Passages:
     what the model gives in their place. ``near_log_p``: how likely it gives the strongest nearly word for word; None:
     not asked for."""
 
-    quotes: Mapping[int, Quotation]
-    given: Mapping[int, Given]
-    near_log_p: float | None
-
-
-_NO_PASSAGES = Passages({}, {}, None)
+    quotes: Mapping[int, Quotation] = field(default_factory=dict)
+    given: Mapping[int, Given] = field(default_factory=dict)
+    near_log_p: float | None = None
 
 
 def build_extraction_tables(
@@ -260,7 +257,7 @@ def write_windows(out: Path, extractions: Sequence[Extraction]) -> None:
     """Write the windows of all documents to ``out``, whole or not at all, as EXTRACTION_WINDOWS without quotations and
     what the model gives, near or not."""
     table = pa.concat_tables(
-        [_build_windows_table(extraction, _NO_PASSAGES) for extraction in extractions] or [_WINDOWS.empty_table()]
+        [_build_windows_table(extraction, Passages()) for extraction in extractions] or [_WINDOWS.empty_table()]
     ).drop_columns([*_QUOTED, *_OF_GIVEN, _NEAR])
     write_table(out, table)
 

@@ -18,7 +18,7 @@ from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.extras.extraction.conclusions import windows_from_rows
 from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
-from audit_pipeline.extras.extraction.documents import SearchedDocument, parse_places
+from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocument, parse_places
 from audit_pipeline.extras.extraction.judgements import Judgement
 from audit_pipeline.extras.extraction.results import Passages, build_extraction_tables
 from audit_pipeline.extras.extraction.search import Extraction, Search
@@ -51,7 +51,6 @@ from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import Progress
 
 if TYPE_CHECKING:
-    from audit_pipeline.extras.extraction.continuations import Given
     from audit_pipeline.pipeline.situation import Scope, Situation
 
 EXTRACTION_VERSION = "4"
@@ -65,7 +64,6 @@ class ExtractionReport:
 
     pair: Pair
     documents: pa.Table
-    rates: pa.Table
     data_version: str
     unreadable_parts: tuple[str, ...]
     no_reference: str | None
@@ -100,19 +98,16 @@ def extract_pair(
         grid = search.run_grid(backend_of, on_progress)
         # The weights of a model behind an interface are not here.
         can_generate = generate and model.entry.host.is_here
-        near = _compute_near_verbatim(search, found, settings, backend_of) if can_generate else {}
-        given = [
-            _give_greedily(search, extraction, backend_of) if can_generate and grid is not None else {}
-            for extraction in found
-        ]
         passages = [
-            Passages(quotes, of_document, near.get(extraction.document.name))
-            for extraction, quotes, of_document in zip(found, search.quoted(found), given, strict=True)
+            _generate_in_place(search, extraction, backend_of, quotes, gives=grid is not None)
+            if can_generate and extraction.document.side == "audited"
+            else Passages(quotes)
+            for extraction, quotes in zip(found, search.quoted(found), strict=True)
         ]
         damaged = search.unreadable_parts
     else:
         found, grid, damaged = list(map(_build_empty_extraction, documents)), None, ()
-        passages = [Passages({}, {}, None) for _ in documents]
+        passages = [Passages() for _ in documents]
     tables = build_extraction_tables(found, passages, grid, pair, settings, step.run_id, no_window or TOO_SHORT)
     upstream = {
         f"examples/{pair.benchmark}": benchmark.digest,
@@ -125,14 +120,8 @@ def extract_pair(
         table: store.write(paths, step, table, pair, rows, upstream=upstream, **origin)
         for table, rows in tables.items()
     }
-    return ExtractionReport(
-        pair,
-        tables[DOCUMENT_MEMORISATION],
-        tables[EXTRACTION_RATES],
-        versions[DOCUMENT_MEMORISATION],
-        damaged,
-        no_reference,
-    )
+    written = DOCUMENT_MEMORISATION
+    return ExtractionReport(pair, tables[written], versions[written], damaged, no_reference)
 
 
 def build_search_version(settings: ExtractionSettings) -> str:
@@ -226,28 +215,20 @@ def _load_reference(model: TokenizedModel, paths: DataPaths) -> tuple[TokenizedM
         return None, str(error)
 
 
-def _compute_near_verbatim(
-    search: Search, extractions: Sequence[Extraction], settings: ExtractionSettings, backend_of: BackendOf
-) -> Mapping[str, float]:
-    """How likely the model gives each audited document's strongest passage nearly word for word, by the document's
-    name: the log of a lower bound. None of them where it is not asked for."""
-    if settings.near_verbatim is None:
-        return {}
-    return {
-        extraction.document.name: search.near_verbatim(
-            extraction, extraction.found.strongest[0], backend_of, settings.near_verbatim, BEAMS
-        )
-        for extraction in extractions
-        if extraction.document.side == "audited" and extraction.found.strongest
-    }
+def _generate_in_place(
+    search: Search, extraction: Extraction, backend_of: BackendOf, quotes: Mapping[int, Quotation], *, gives: bool
+) -> Passages:
+    """What the model generates in place of a document's strongest passages.
 
-
-def _give_greedily(search: Search, extraction: Extraction, backend_of: BackendOf) -> Mapping[int, Given]:
-    """What the model gives in place of an audited document's strongest passages, by the number of their window: of its
-    strongest alone where nothing of it is reproduced."""
-    strongest = extraction.found.strongest if extraction.document.side == "audited" else ()
-    numbers = strongest if extraction.found.reproduced else strongest[:1]
-    return {number: search.give_greedily(extraction, number, backend_of) for number in numbers}
+    How likely it gives the strongest nearly word for word, where the settings ask for it; with ``gives`` its own words,
+    in place of the strongest alone where nothing of the document is reproduced.
+    """
+    strongest, differing = extraction.found.strongest, search.options.near_verbatim
+    near = None
+    if differing is not None and strongest:
+        near = search.near_verbatim(extraction, strongest[0], backend_of, differing, BEAMS)
+    numbers = (strongest if extraction.found.reproduced else strongest[:1]) if gives else ()
+    return Passages(quotes, {number: search.give_greedily(extraction, number, backend_of) for number in numbers}, near)
 
 
 def _build_empty_extraction(document: SearchedDocument) -> Extraction:
