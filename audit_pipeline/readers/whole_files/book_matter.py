@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TypeAlias
 
@@ -268,7 +268,8 @@ def _remove_matter_pages(lines: Sequence[Line]) -> Sequence[Line]:
     """
     pages = _split_pages(_remove_illustrations(lines))
     dropped = _find_front_matter(pages) | _find_back_matter(pages)
-    return _trim_empty_lines([line for number, page in enumerate(pages) if number not in dropped for line in page.all])
+    kept = (page.whole for number, page in enumerate(pages) if number not in dropped)
+    return _trim_empty_lines(list(chain.from_iterable(kept)))
 
 
 def _remove_illustrations(lines: Sequence[Line]) -> list[Line]:
@@ -276,29 +277,36 @@ def _remove_illustrations(lines: Sequence[Line]) -> list[Line]:
     kept: list[Line] = []
     place = 0
     while place < len(lines):
-        caption = [text.strip() for _, text in lines[place : place + _MOST_CAPTION_LINES]]
-        last = next((n for n, text in enumerate(caption) if not text or text.endswith("]")), -1)
-        if last < 0 or not caption[last] or not _ILLUSTRATION.match(lines[place][1]):
+        end = _find_caption_end(lines, place) if _ILLUSTRATION.match(lines[place][1]) else None
+        if end is None:
             kept.append(lines[place])
             place += 1
             continue
-        place += last + 1
         # The empty line after it goes along: two in a row would look like the end of a page.
-        if place < len(lines) and not lines[place][1].strip():
-            place += 1
+        place = end + 1 if end < len(lines) and not lines[end][1].strip() else end
     return kept
+
+
+def _find_caption_end(lines: Sequence[Line], place: int) -> int | None:
+    """The line after a caption that begins at ``place``; None where no line of its paragraph closes the bracket."""
+    for end, (_, line) in enumerate(lines[place : place + _MOST_CAPTION_LINES], place + 1):
+        if line.rstrip().endswith("]"):
+            return end
+        if not line.strip():
+            return None
+    return None
 
 
 @dataclass(frozen=True, eq=False)
 class _Page:
-    """All lines of a page, with the empty ones after it, so that the pages in a row are the lines again."""
+    """A page: ``whole`` are its lines and the empty ones after it, so that the pages in a row are the lines again."""
 
-    all: Sequence[Line]
+    whole: Sequence[Line]
 
     @cached_property
     def lines(self) -> Sequence[str]:
         """The lines that hold something, without blanks at their ends."""
-        return [stripped for _, line in self.all if (stripped := line.strip())]
+        return [stripped for _, line in self.whole if (stripped := line.strip())]
 
     @cached_property
     def words(self) -> int:
@@ -306,7 +314,7 @@ class _Page:
 
     @cached_property
     def text(self) -> str:
-        return _join(self.all).strip()
+        return _join(self.whole).strip()
 
     @property
     def heading(self) -> str:
@@ -383,7 +391,8 @@ def _split_pages(lines: Sequence[Line]) -> list[_Page]:
     pages: list[list[Line]] = [[]]
     for line, (_, following) in pairwise([*lines, (-1, "")]):
         pages[-1].append(line)
-        if following.strip() and len(pages[-1]) > 2 and not any(text.strip() for _, text in pages[-1][-2:]):
+        ends = following.strip() and len(pages[-1]) > 2 and not line[1].strip()
+        if ends and not pages[-1][-2][1].strip():
             pages.append([])
     return [_Page(page) for page in pages if page]
 
@@ -420,12 +429,16 @@ def _find_back_matter(pages: Sequence[_Page]) -> set[int]:
         if page.is_notice or page.is_notes or (_INDEX.match(page.heading) and (tail or page.below_heading.is_index)):
             dropped |= tail | {number}
             tail = set()
-        elif page.is_index or page.is_blank or (page.words <= 2 and any(pages[next_].is_index for next_ in tail)):
+        elif page.is_index or page.is_blank or (page.words <= 2 and _is_index_at(pages, number + 1)):
             # Only pages under an index' heading are an index.
             tail.add(number)
         else:
             break
     return dropped
+
+
+def _is_index_at(pages: Sequence[_Page], number: int) -> bool:
+    return number < len(pages) and pages[number].is_index
 
 
 def _trim_empty_lines(lines: Sequence[Line]) -> Sequence[Line]:
