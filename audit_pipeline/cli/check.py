@@ -242,12 +242,12 @@ def _say_workspace(workspace: OwnWorkspace, folder: Path) -> None:
 
 def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> PassageSearch:
     """Assess which of the audited documents are long enough to be searched, by the model's own tokens."""
-    from audit_pipeline.extras.extraction.stage import USUAL
+    from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.extras.extraction.windows import encode_windows_at, explain_window_too_long
     from audit_pipeline.pipeline.own_files import AUDITED
     from audit_pipeline.statistics.possible_conclusions import PassageSearch
 
-    lengths, documents = USUAL.lengths, inventory.documents_of_side(AUDITED)
+    lengths, documents = ExtractionSettings().lengths, inventory.documents_of_side(AUDITED)
     if (problem := explain_window_too_long(model, lengths)) is not None:
         return PassageSearch(len(documents), 0, lengths.window, problem)
     too_short = sum(not encode_windows_at(model, document.text, [0], lengths) for document in documents)
@@ -278,7 +278,7 @@ def _prepare_and_say_work(
     build_benchmarks(specs, paths)
 
     from audit_pipeline.extras.extraction.search import Search
-    from audit_pipeline.extras.extraction.stage import USUAL, documents_of
+    from audit_pipeline.extras.extraction.stage import documents_of
     from audit_pipeline.extras.extraction.windows import explain_window_too_long
     from audit_pipeline.pipeline.dagster.audit import plan_dry_run
     from audit_pipeline.token_statistics.cached_texts import Caches
@@ -286,8 +286,10 @@ def _prepare_and_say_work(
     dry = plan_dry_run(AuditRequest(entry, specs), tokenized, paths)
     windows, to_search = 0, 0
     for spec in specs:
-        if spec.settings.extraction and explain_window_too_long(tokenized, USUAL.lengths) is None:
-            found, tokens = Search(tokenized, documents_of(spec.name, entry, paths), USUAL, Caches(paths)).tokens()
+        extraction = spec.settings.extraction
+        if extraction is not None and explain_window_too_long(tokenized, extraction.lengths) is None:
+            search = Search(tokenized, documents_of(spec.name, entry, paths), extraction, Caches(paths))
+            found, tokens = search.tokens()
             windows, to_search = windows + found, to_search + tokens
     tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan, _ in dry.plans.values()) + to_search
     say_run_resources(tokenized, options)

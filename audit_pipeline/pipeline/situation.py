@@ -46,7 +46,7 @@ class Scope:
     """What is to be up to date, each with all that it is made of.
 
     ``pairs``: by default every model on every benchmark. ``again``: by a stage's name, why its products are made
-    whatever is there. ``is_weekly``: with what entries say that the weekly audit makes.
+    whatever is there.
     """
 
     benchmarks: tuple[str, ...] = ()
@@ -54,7 +54,6 @@ class Scope:
     pairs: tuple[Pair, ...] = ()
     sources: tuple[str, ...] = ()
     again: Mapping[str, str] = field(default_factory=dict)
-    is_weekly: bool = False
 
     @classmethod
     def of_models(cls, benchmarks: Iterable[str], models: Iterable[str]) -> Scope:

@@ -69,10 +69,11 @@ class Endpoints:
 
     ``limits`` hold for all endpoints together, and for each those of its entry besides. ``sent`` is what the same
     command has sent before (see :attr:`sent`): it counts for the entries' limits; of ``limits`` it is off already.
+    ``shared`` counts what was sent to all endpoints together.
     """
 
     def __init__(self, limits: Limits | None = None, sent: Mapping[str, int] | None = None) -> None:
-        self._shared = SharedBudget(limits or Limits())
+        self.shared = SharedBudget(limits or Limits())
         self._sent_before = sent or {}
         self._budgets: dict[Endpoint, Budget] = {}
         self._probed: dict[Endpoint, ProbeResult] = {}
@@ -133,11 +134,11 @@ class Endpoints:
         Raises BudgetError where a limit in money holds and the endpoint has no price.
         """
         if endpoint not in self._budgets:
-            if self._shared.limits.max_cost is not None and endpoint.price_per_million is None:
+            if self.shared.limits.max_cost is not None and endpoint.price_per_million is None:
                 raise BudgetError(f"{endpoint.described} has no price: give price_per_million in its entry")
             before = self._sent_before.get(endpoint.described, 0)
             remaining = Limits(endpoint.max_tokens, endpoint.max_cost).less(before, endpoint.cost_of(before))
-            self._budgets[endpoint] = Budget(remaining, endpoint.price_per_million or 0.0, shared=self._shared)
+            self._budgets[endpoint] = Budget(remaining, endpoint.price_per_million or 0.0, shared=self.shared)
         return self._budgets[endpoint]
 
     @property
@@ -148,16 +149,6 @@ class Endpoints:
             # Two entries may name one endpoint.
             found[endpoint.described] += budget.tokens
         return {words: tokens for words, tokens in found.items() if tokens}
-
-    @property
-    def tokens(self) -> int:
-        """The tokens that were sent, to all endpoints."""
-        return self._shared.tokens
-
-    @property
-    def cost(self) -> float:
-        """What they cost, where prices are known."""
-        return self._shared.cost
 
     def _probe(self, endpoint: Endpoint, model: TokenizedModel, paths: DataPaths, notify: Notify) -> None:
         from audit_pipeline.extras.servers.client import read_api_key  # noqa: PLC0415

@@ -66,11 +66,6 @@ class Caches:
         for cache in self._open.values():
             cache.flush()
 
-    def compact(self) -> None:
-        """Merge small parts; after the last run."""
-        for cache in self._open.values():
-            cache.compact()
-
 
 CacheLocation = DataPaths | Caches
 """Where token statistics are kept: a data folder, or its caches where several runs in a row share them."""

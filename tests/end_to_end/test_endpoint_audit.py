@@ -198,15 +198,15 @@ def test_a_limit_stops_it_and_the_next_run_goes_on(workspace: Workspace, server:
     # The command asks once before it plans, its run once before it sends texts.
     assert sending["hosts"][0]["tokens"] == sending["tokens"]
     model = load_tokenizer(load_models()[NAME], workspace.paths)
-    assert estimate_probe_tokens(model) == pytest.approx(endpoints.tokens, rel=0.2)
-    limit = 2 * endpoints.tokens + sending["tokens"] // 4
+    assert estimate_probe_tokens(model) == pytest.approx(endpoints.shared.tokens, rel=0.2)
+    limit = 2 * endpoints.shared.tokens + sending["tokens"] // 4
     stopped = workspace.run(*AUDIT, "--max-tokens", str(limit))
     assert stopped.exit_code == 2
     assert "the limit of tokens is reached" in stopped.output
     assert "raise --max-tokens" in stopped.output.replace("\n", " ")
     with workspace.instance() as instance:
         [sent] = [int(run.tags[TOKENS_TAG]) for run in instance.get_runs() if TOKENS_TAG in run.tags]
-    assert endpoints.tokens < sent <= limit - endpoints.tokens
+    assert endpoints.shared.tokens < sent <= limit - endpoints.shared.tokens
     left = answer(workspace.run(*AUDIT, "--dry-run", "--json"))["plans"][0]
     assert 0 < left["cached"] < left["texts"]
     told = done(workspace.run(*AUDIT))

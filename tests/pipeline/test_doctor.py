@@ -111,7 +111,7 @@ def test_a_whole_folder_has_no_fault(kept: Workspace) -> None:
 
 @pytest.mark.parametrize("where", [20, -9], ids=["page", "footer"])
 def test_a_damaged_part_is_named_and_set_aside_and_run_again(workspace: Workspace, where: int) -> None:
-    [part] = workspace.parts()
+    part, *_ = workspace.parts()
     flip(part, where)
     found = look(workspace, deep=True)
     assert list_faults(found) == {"cache": [part]}

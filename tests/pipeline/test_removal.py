@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import filelock
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -35,8 +34,7 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import KINDS, TABLES, Kind, Pair, Table, text_sha256
 from audit_pipeline.tables.common import BENCHMARK, RUN_ID
 from audit_pipeline.tables.table import Column
-from audit_pipeline.token_statistics import cache
-from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, PartCache, discard_rows, write_part
+from audit_pipeline.token_statistics.cache import PartCache, discard_rows, write_part
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 KIND: tuple[Kind, ...] = ("base", "topk", "renyi")
@@ -422,15 +420,3 @@ def test_a_reader_that_has_begun_finds_the_rows_in_the_new_part(tmp_path: Path) 
     seen = {text for table in [first, *tables] for text in table.column("text_sha256").to_pylist()}
     assert "b" in seen
     assert not reader.unreadable
-
-
-def test_a_compaction_at_work_is_waited_for_and_one_that_does_not_end_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    part_of(tmp_path, "a", number=1)
-    monkeypatch.setattr(cache, "LOCK_SECONDS", 0.2)
-    with filelock.FileLock(tmp_path / COMPACTION_LOCK), pytest.raises(DataError, match="another process has held"):
-        discard_rows(tmp_path, {"a"})
-    assert held(tmp_path) == ["a"]
-    discard_rows(tmp_path, {"a"})
-    assert held(tmp_path) == []

@@ -22,12 +22,11 @@ from tiny_models import forward_of
 from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, assess_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.days_before_today import read_rolled_day, roll_day
+from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.extras.corpora.config import ReferenceEntry
 from audit_pipeline.extras.corpora.frequencies import build_frequencies, read_corpus_frequencies
-from audit_pipeline.extras.extraction.search import SearchOptions
 from audit_pipeline.extras.extraction.stage import extract_pair
-from audit_pipeline.extras.extraction.windows import WindowLengths
 from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
 from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
@@ -156,7 +155,7 @@ def made(workspace: Workspace) -> Kept:
             paths,
             forward_of,
             LineageStep.now("run", "extraction", "1"),
-            SearchOptions(WindowLengths(12, 8), None, fine=True),
+            ExtractionSettings(prefix=12, suffix=8),
         )
         score_pair(pair, model, paths, LineageStep.now("run", "scores", "1"))
         evaluate_pair(pair, model, paths, LineageStep.now("run", "evaluations", "1"))

@@ -88,13 +88,13 @@ def build_handed_over_row(
 
     ``number``: which it is of the outputs for its passage; ``repeat``: of those that are equal in all that is known.
     """
-    start, end = output.passage_span or (None, None)
+    span = output.passage if isinstance(output.passage, tuple) else None
     in_prompt = None if output.prompt is None else find_matcher(document.text).measure(output.prompt, None, None)
     return {
-        **_build_row(document, output.prompt, output.output, output.finish_reason, output.passage_span, keeps_text),
-        "passage": output.passage_number,
-        "passage_start": start,
-        "passage_end": end,
+        **_build_row(document, output.prompt, output.output, output.finish_reason, span, keeps_text),
+        "passage": output.passage if isinstance(output.passage, int) else None,
+        "passage_start": span and span[0],
+        "passage_end": span and span[1],
         "rung": "handed over",
         "draw": number,
         "request_sha256": digest(identify_output(output), text_sha256(document.text), repeat),
@@ -108,8 +108,7 @@ def build_handed_over_row(
 
 def identify_output(output: HandedOutput) -> str:
     """Return the digest of an output: all that was handed over with it, but for its place in the file."""
-    asked_at = output.asked_at and output.asked_at.isoformat()
-    return digest({**asdict(output), "document": None, "asked_at": asked_at})
+    return digest(output.model_dump(mode="json", exclude={"document"}))
 
 
 def without_text(row: Mapping[str, Any]) -> dict[str, Any]:

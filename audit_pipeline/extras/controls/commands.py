@@ -200,7 +200,7 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
         tell(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}': it is left out")
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.extras.extraction.commands import run_extraction
-    from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE, search_options_from_settings
+    from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE
     from audit_pipeline.models.config import resolve_model
     from audit_pipeline.pipeline.requests import plan_quickly
     from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
@@ -214,8 +214,7 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
         if plan is not None and not plan.problems and not plan.of(stages):
             tell_step(request.done_in_words)
             continue
-        options = search_options_from_settings(spec.settings.extraction or ExtractionSettings())
-        run_extraction(request, options, paths)
+        run_extraction(request, spec.settings.extraction or ExtractionSettings(), paths)
     return [AuditOutcome(entry, [spec]) for spec in specs]
 
 

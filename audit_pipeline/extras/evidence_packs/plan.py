@@ -21,10 +21,8 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.extras.evidence_packs.timestamps import Timestamp, read_timestamp, request_timestamp
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.stage import (
-    build_lineage_settings,
     build_search_version,
     documents_of,
-    search_options_from_settings,
     settings_of,
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -86,8 +84,7 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_passed_checks()
     documents = documents_of(pair.benchmark, model.entry, paths)
-    settings = settings_of(pair.benchmark)
-    search = None if settings is None else search_options_from_settings(settings)
+    search = settings_of(pair.benchmark)
     detectors = {
         (detector.name, detector.label(setting))
         for detector, settings_of_detector in build_audit_session(benchmark, model, paths).selection
@@ -105,7 +102,7 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
         "tokenizer_fingerprint": model.identity.tokenizer_fingerprint,
         "texts": _list_document_digests(documents, "audited"),
         "held_out": _list_document_digests(documents, "held_out"),
-        "extraction": search and build_lineage_settings(search),
+        "extraction": search and search.recorded,
         "threshold": REPRODUCED_FROM,
         "detectors": [{"detector": name, "parameters": parameters} for name, parameters in sorted(detectors)],
         "headline": choose_headline_detector({name for name, _ in detectors}),

@@ -35,9 +35,9 @@ from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
 if TYPE_CHECKING:
-    from audit_pipeline.benchmarks.settings import BenchmarkSpec
+    from audit_pipeline.benchmarks.settings import BenchmarkSpec, ExtractionSettings
     from audit_pipeline.extras.extraction.documents import SearchedDocument
-    from audit_pipeline.extras.extraction.search import Search, SearchOptions
+    from audit_pipeline.extras.extraction.search import Search
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.token_statistics.backend import BackendOf
@@ -98,9 +98,6 @@ def extract(
         default=BEAMS,
         least=1,
     ),
-    edits: bool = option(
-        "With --near-verbatim: count tokens that are replaced, put in or left out (Levenshtein), not places."
-    ),
     continued: int | None = option(
         "Give the model the first --prefix tokens of the strongest documents, let it go on by its first choices for "
         f"TOKENS tokens, and say how much of the document came. {_NOT_KEPT}",
@@ -141,15 +138,13 @@ def extract(
 
     from audit_pipeline.extras.extraction.documents import read_document_of_source
     from audit_pipeline.extras.extraction.search import Search
-    from audit_pipeline.extras.extraction.stage import search_options_from_settings
     from audit_pipeline.models.tokenized_model import load_reference_model, with_overrides
     from audit_pipeline.token_statistics.cached_texts import Caches
 
-    asked = search_options_from_settings(settings, prefix, suffix, stride, grid=grid)
-    asked = replace(asked, price_per_million=price or asked.price_per_million)
+    asked = settings.override(prefix=prefix, suffix=suffix, stride=stride, grid=grid or None, price_per_million=price)
     entry = with_overrides(configured, reference_model=reference_model)
-    generation = GenerationOptions(generate, seed, near_verbatim or settings.near_verbatim, beams, edits, continued)
-    generation.require_consistent(asked.lengths.suffix, entry)
+    generation = GenerationOptions(generate, seed, near_verbatim or settings.near_verbatim, beams, continued)
+    generation.require_consistent(asked.suffix, entry)
     if spec is not None:
         documents = _extract_benchmark_documents(entry, spec, asked, options, paths, dry_run=dry_run)
     else:
@@ -210,7 +205,7 @@ def _resolve_benchmark(name: str) -> BenchmarkSpec:
 def _extract_benchmark_documents(
     model: ModelEntry,
     spec: BenchmarkSpec,
-    search_options: SearchOptions,
+    settings: ExtractionSettings,
     options: AuditOptions,
     paths: DataPaths,
     *,
@@ -223,12 +218,12 @@ def _extract_benchmark_documents(
     from audit_pipeline.extras.extraction.stage import documents_of
 
     if not dry_run:
-        run_extraction(AuditRequest(model, [spec], options), search_options, paths)
+        run_extraction(AuditRequest(model, [spec], options), settings, paths)
     return documents_of(spec.name, model, paths)
 
 
-def run_extraction(request: AuditRequest, search_options: SearchOptions, paths: DataPaths) -> None:
-    """Search the documents of the request's benchmark by ``search_options``, then publish where the request says so.
+def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: DataPaths) -> None:
+    """Search the documents of the request's benchmark by ``settings``, then publish where the request says so.
 
     Raises the AuditError that stopped it; finished windows stay, and the next call goes on from there.
     """
@@ -242,27 +237,21 @@ def run_extraction(request: AuditRequest, search_options: SearchOptions, paths: 
     from audit_pipeline.tables import Pair
 
     [spec] = request.benchmarks
-    entry, options, lengths = request.model, request.options, search_options.lengths
+    entry, options = request.model, request.options
     audit.require_same_control(entry, [spec])
     endpoints = Endpoints(options.limits.require_usable_for(entry))
     model = endpoints.load(entry, paths, tell_step)
-    if (problem := explain_window_too_long(model, lengths)) is not None:
+    if (problem := explain_window_too_long(model, settings.lengths)) is not None:
         raise DataError(problem)
     load_reference_model(model, paths)
-    settings = {
-        "every_pair": True,
-        "prefix": lengths.prefix,
-        "suffix": lengths.suffix,
-        "stride": search_options.stride,
-        "grid": search_options.grid,
-    }
+    asked = {"every_pair": True, **settings.model_dump(include={"prefix", "suffix", "stride", "grid"})}
     with audit.open_runner(definitions, paths, tell_step) as (plain, _):
         runner = replace(plain, resources=request.resources, limits=options.limits, endpoints=endpoints)
         partitions.register(runner.instance, models=[entry.name])
         audit.prepare_scope(Scope((spec.name,)), runner, audit.resolve_relative_cutoffs([spec], paths, tell_step))
         tell_step(f"searching the documents of {spec.name} with {entry.name}")
         partition = Pair(spec.name, entry.name).partition
-        runner.run("extract", "corpus-audit extract", partition_key=partition, ops={EXTRACTION_STAGE.name: settings})
+        runner.run("extract", "corpus-audit extract", partition_key=partition, ops={EXTRACTION_STAGE.name: asked})
         if options.publish:
             run.publish(runner)
 
@@ -297,7 +286,7 @@ def _show_dry_run(
         f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run"
         f"{f', {grid_tokens:,} of them for the grid' if grid_tokens else ''}, time "
         f"{format_estimated_time(seconds)}; "
-        f"{'likely passages add fine windows' if search.options.fine else 'nothing is added'}",
+        f"{'likely passages add fine windows' if search.options.stride == COARSE_TO_FINE else 'nothing is added'}",
         documents=documents,
         windows=windows,
         tokens=tokens,

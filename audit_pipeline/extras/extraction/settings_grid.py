@@ -17,8 +17,8 @@ import numpy as np
 import scipy
 
 from audit_pipeline.extras.extraction.conclusions import Ints
+from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.windows import (
-    WindowLengths,
     compute_row_key,
     count_tokens_with_characters,
     encode_windows_between,

@@ -121,7 +121,7 @@ class Worker:
     def run(self, number: int, work: Work) -> tuple[int, int]:
         """Run a shard and write its rows; they are on disk when this returns its number and its tokens of branches.
 
-        The cache is neither read nor compacted: what is missing has been found out, and is given.
+        The cache is not read: what is missing has been found out, and is given.
         """
         try:
             model, backend, caches = self._held

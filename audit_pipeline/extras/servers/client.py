@@ -78,7 +78,6 @@ class ServerRequest:
     body: Mapping[str, Any] | None = None
     most: Usage = field(default_factory=Usage)
     most_bytes: int = 4 << 20
-    headers: Mapping[str, str] = field(default_factory=dict)
     private: str = ""
 
 
@@ -123,7 +122,6 @@ class Client:
         budget: Budget,
         *,
         place: str,
-        key_header: str = "Authorization",
         tell: Callable[[str], None] = lambda words: None,
         patience: RetryPolicy = PATIENCE,
     ) -> None:
@@ -131,7 +129,6 @@ class Client:
         self.entry = entry
         self.budget = budget
         self.place = place
-        self.key_header = key_header
         self.tell = tell
         self.patience = patience
 
@@ -307,10 +304,9 @@ class _Session(Generic[K, T]):
         if self._http is None:
             # The time limit is for a request as a whole, above.
             self._http = httpx2.AsyncClient(timeout=None, limits=httpx2.Limits(max_connections=None))
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **request.headers}
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if self._api_key is not None:
-            is_bearer = self._client.key_header == "Authorization"
-            headers[self._client.key_header] = f"Bearer {self._api_key}" if is_bearer else self._api_key
+            headers["Authorization"] = f"Bearer {self._api_key}"
         body = None if request.body is None else json.dumps(request.body, separators=(",", ":")).encode()
         sent = self._http.build_request("GET" if body is None else "POST", request.url, content=body, headers=headers)
         asked_at, begun = datetime.now(UTC), time.monotonic()

@@ -22,8 +22,8 @@ from audit_pipeline.extras.unlearning.inputs import (
 from audit_pipeline.extras.unlearning.measures import (
     FIRST_CHOICES,
     READS_OF_FIRST_CHOICES,
+    ComparedValues,
     Finding,
-    TextValues,
     compare_documents,
     compare_texts,
     find_still_reproduced,
@@ -96,16 +96,10 @@ def compare_models(request: UnlearningRequest, paths: DataPaths) -> UnlearningCo
     read = [column for of in values.values() for name, column in of.items() if name not in unknown]
     scored = np.all([np.isfinite(column) for column in read], axis=0)
     known = sides.take(scored)
-    texts = TextValues(
-        known.forget,
-        known.groups,
-        {role: {name: column[scored] for name, column in of.items()} for role, of in values.items()},
-        threshold,
-        find_calibration_texts(known, threshold),
-        no_first_choices,
-    )
+    of_scored = {role: {name: column[scored] for name, column in of.items()} for role, of in values.items()}
+    texts, chosen_on = ComparedValues(known.forget, known.groups, of_scored), find_calibration_texts(known, threshold)
     findings = [
-        *compare_texts(texts),
+        *compare_texts(texts, threshold, chosen_on, no_first_choices),
         *compare_documents(read_document_values(request.models, request.benchmarks, paths)),
         find_still_reproduced(read_reproduced(request.models, request.benchmarks, paths)),
     ]

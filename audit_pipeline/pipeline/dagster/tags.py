@@ -46,9 +46,10 @@ def tags_of_command(entry: ModelEntry) -> Mapping[str, str]:
 
 def note_spent(instance: dg.DagsterInstance, run_id: str, endpoints: Endpoints) -> None:
     """Note with a run what it has sent; nothing where it sent nothing."""
-    if endpoints.tokens:
+    shared = endpoints.shared
+    if shared.tokens:
         by_endpoint = json.dumps(dict(endpoints.sent))
-        tags = {TOKENS_TAG: str(endpoints.tokens), SENT_TAG: by_endpoint, COST_TAG: repr(endpoints.cost)}
+        tags = {TOKENS_TAG: str(shared.tokens), SENT_TAG: by_endpoint, COST_TAG: repr(shared.cost)}
         instance.add_run_tags(run_id, tags)
 
 
@@ -62,7 +63,7 @@ def compute_remaining_limits(
     """
     runs = instance.get_runs(dg.RunsFilter(tags={COMMAND_TAG: tags[COMMAND_TAG]})) if COMMAND_TAG in tags else []
     sent = Counter(command_endpoints.sent if command_endpoints is not None else {})
-    cost = command_endpoints.cost if command_endpoints is not None else 0.0
+    cost = command_endpoints.shared.cost if command_endpoints is not None else 0.0
     for run in runs:
         sent.update(json.loads(run.tags.get(SENT_TAG, "{}")))
         cost += float(run.tags.get(COST_TAG, 0))

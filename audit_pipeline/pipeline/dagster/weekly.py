@@ -109,7 +109,7 @@ def run_week(
     specs = dict(exclude_on_request(config.benchmarks))
     models = exclude_control_models(config.models)
     partitions.register(instance, benchmarks=list(specs), models=list(models))
-    scope = Scope(tuple(specs), again=FETCHED_AGAIN, is_weekly=True)
+    scope = Scope(tuple(specs), again=FETCHED_AGAIN)
     look = partial(Situation, paths, specs, ask_hub=True)
     before = {source: _read_documents_version(source, paths) for spec in specs.values() for source in spec.sources}
     brought = bring_up_to_date(scope, OF_BENCHMARKS, look, runner)

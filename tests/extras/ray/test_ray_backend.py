@@ -16,7 +16,8 @@ from local_pool import LocalBackend, make_local_backend
 from tiny_models import SENTENCES, tokenized
 
 from audit_pipeline.errors import ClusterError, ModelError, TransientError
-from audit_pipeline.extras.extraction.windows import WindowLengths, encode_windows_at, read_windows, run_windows
+from audit_pipeline.extras.extraction.defaults import WindowLengths
+from audit_pipeline.extras.extraction.windows import encode_windows_at, read_windows, run_windows
 from audit_pipeline.extras.ray import ray_backend
 from audit_pipeline.extras.ray.ray_backend import Worker
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -91,9 +92,8 @@ def test_the_rows_are_those_of_a_run_in_process_and_none_is_lost_or_doubled(tmp_
     assert (summary.texts_computed, summary.texts_from_cache) == (240, 0)
     for kind in KINDS_OF_PASS:
         require_same(*(read_statistics(model, TEXTS, paths, kind) for paths in (ours, theirs)))
-        # The driver has compacted: a row that a dead worker wrote as well is there once.
-        assert sorted(keys_of(model, theirs, kind)) == sorted(keys_of(model, ours, kind))
-        assert len(list_parts(theirs.token_statistics(kind, model.identity.model_fingerprint))) == 1
+        # A row that a dead worker wrote as well may be there twice, and is read once.
+        assert set(keys_of(model, theirs, kind)) == set(keys_of(model, ours, kind))
     assert len(local.given) >= 10
     again = compute(model, TEXTS, theirs, lambda: pytest.fail("everything is in the cache"), kinds=KINDS_OF_PASS)
     assert (again.texts_computed, again.texts_from_cache) == (0, 240)
@@ -142,7 +142,7 @@ def test_a_run_that_is_killed_keeps_what_workers_have_written(monkeypatch, llama
     assert sorted(keys_of(model, paths, "base")) == sorted(set(keys_of(model, paths, "base")))
 
 
-def test_workers_neither_read_nor_compact_the_cache(monkeypatch, llama) -> None:
+def test_workers_do_not_read_the_cache(monkeypatch, llama) -> None:
     model, paths = llama("there")
     local = make_local_backend(monkeypatch, model, paths)
     at_work: list[bool] = []
@@ -156,7 +156,7 @@ def test_workers_neither_read_nor_compact_the_cache(monkeypatch, llama) -> None:
             at_work.pop()
 
     monkeypatch.setattr(Worker, "run", watched)
-    for name in ("missing", "values_of", "read_by_part", "compact"):
+    for name in ("missing", "values_of", "read_by_part"):
         inner = getattr(PartCache, name)
 
         def guarded(self: PartCache, *given: object, inner: Callable[..., object] = inner) -> object:

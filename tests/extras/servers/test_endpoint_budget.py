@@ -64,7 +64,7 @@ def test_all_endpoints_share_a_limit_and_each_keeps_to_its_own() -> None:
     with pytest.raises(BudgetError):
         endpoints.budget(reference).reserve(Usage(6))
     budget.reserve(Usage(5))
-    assert (endpoints.tokens, endpoints.cost) == (100, 0.0)
+    assert (endpoints.shared.tokens, endpoints.shared.cost) == (100, 0.0)
     assert endpoints.sent == {own.described: 75, reference.described: 25}
 
 

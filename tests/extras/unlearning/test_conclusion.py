@@ -7,14 +7,13 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from made_values import SIDE, model, texts
+from made_values import SIDE, compare, model
 
 from audit_pipeline.extras.unlearning.conclusion import STATED_IN_WORDS, Conclusion, Outcome, conclude_unlearning
 from audit_pipeline.extras.unlearning.measures import (
-    DocumentValues,
+    ComparedValues,
     ReproducedDocuments,
     compare_documents,
-    compare_texts,
     find_still_reproduced,
 )
 
@@ -35,7 +34,7 @@ def concluded(
     after: Model,
     retrained: Model | None = None,
     threshold: float | None = -3.2,
-    documents: DocumentValues | None = None,
+    documents: ComparedValues | None = None,
     privleak: Mapping[str, tuple[float, float, float]] | None = None,
     reproduced: Sequence[str] = (),
 ) -> Conclusion:
@@ -43,7 +42,7 @@ def concluded(
 
     ``privleak``: a value and its interval in the place of what the model's scores give, by role."""
     also = {} if retrained is None else {"retrained": retrained}
-    found = [*compare_texts(texts(threshold, before=before, after=after, **also))]
+    found = [*compare(threshold, before=before, after=after, **also)]
     found += [] if documents is None else compare_documents(documents)
     if reproduced:
         names = [*reproduced, *(f"document {number}" for number in range(len(reproduced), 140))]
@@ -55,7 +54,7 @@ def concluded(
     return conclude_unlearning(rows, before="base", after="edited")
 
 
-def extracted(before: Spoken, after: Spoken) -> DocumentValues:
+def extracted(before: Spoken, after: Spoken) -> ComparedValues:
     """DOCUMENTS to be forgotten with these shares covered and passages reproduced; of as many held-out ones nothing."""
     forget = np.arange(2 * DOCUMENTS) < DOCUMENTS
     spread = np.tile(np.linspace(-0.1, 0.1, DOCUMENTS), 2)
@@ -69,7 +68,7 @@ def extracted(before: Spoken, after: Spoken) -> DocumentValues:
         }
 
     groups = [f"document {place}" for place in range(2 * DOCUMENTS)]
-    return DocumentValues(forget, groups, {"before": of(before), "after": of(after)}, None)
+    return ComparedValues(forget, groups, {"before": of(before), "after": of(after)})
 
 
 @pytest.mark.parametrize("retrained", [None, RETRAINED], ids=["stated", "retrained"])
@@ -131,7 +130,7 @@ def test_one_share_that_all_documents_have_is_above_another_one() -> None:
     """Coverage alone, the same of every document: 48%, where no held-out document is covered at all."""
     documents = extracted((0.5, 0.0), (0.5, 0.0))
     alike = {role: {**of, "verbatim_coverage": documents.forget * 0.48} for role, of in documents.values.items()}
-    same = DocumentValues(documents.forget, documents.groups, alike, None)
+    same = ComparedValues(documents.forget, documents.groups, alike)
     assert concluded(KNOWN, NEVER, documents=same).outcome == "partly forgotten"
 
 
@@ -211,7 +210,7 @@ def test_a_fall_that_held_out_texts_share_is_no_change_of_these_texts() -> None:
 
 @pytest.mark.parametrize("held_out", [19, 20])
 def test_few_held_out_texts_do_not_show_that_there_is_no_difference(held_out: int) -> None:
-    found = [asdict(row) for row in compare_texts(texts(before=KNOWN, after=NEVER, retrained=RETRAINED))]
+    found = [asdict(row) for row in compare(before=KNOWN, after=NEVER, retrained=RETRAINED)]
     for row in found:
         if row["metric"] == "forget_quality":
             row.update(value=0.01 if row["side"] == "forget" else 0.5, n=held_out)
@@ -221,7 +220,7 @@ def test_few_held_out_texts_do_not_show_that_there_is_no_difference(held_out: in
 
 
 def test_too_few_texts_settle_nothing() -> None:
-    rows = [asdict(row) for row in compare_texts(texts(before=KNOWN, after=NEVER))]
+    rows = [asdict(row) for row in compare(before=KNOWN, after=NEVER)]
     for row in rows:
         if row["metric"] == "privleak" and row["role"] == "after":
             row.update(ci_low=None, ci_high=None, method="no interval: all members are of one group")
