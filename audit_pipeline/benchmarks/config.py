@@ -229,7 +229,7 @@ def _parse_cutoffs(
     dates: dict[str, date] = {}
     relative: dict[str, str] = {}
     faults: list[Fault] = []
-    for key, stand_in in keys.items():
+    for key, placeholder in keys.items():
         if key not in fields:
             continue
         try:
@@ -237,7 +237,7 @@ def _parse_cutoffs(
             dates[key] = cutoff.on(day()) if isinstance(cutoff, RelativeDay) else cutoff
         except ValueError as error:
             faults.append(Fault((key,), f"{key}: {error}"))
-            dates[key] = stand_in
+            dates[key] = placeholder
         else:
             if isinstance(cutoff, RelativeDay):
                 relative[key] = cutoff.words

@@ -139,12 +139,12 @@ def draw_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
     Raises DataError where all labelled rows have the same label: no metric would be defined. Rows of which none is
     labelled are fine, and so are unlabelled rows among labelled ones, or together with rows for calibration only.
     """
-    refuse_one_class(rows, spec)
+    refuse_single_class(rows, spec)
     reasons = Counter(skipped.reason for skipped in rows.skipped) + Counter(rows.left_out)
     return Drawn(build_examples_table(rows.texts, spec, run_id), {}, dict(sorted(reasons.items())), rows.skipped)
 
 
-def refuse_one_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:
+def refuse_single_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:
     """Raise DataError if rows are labelled, and all of them the same.
 
     Known texts for calibration may all have one label: unlabelled texts are compared with them, as those of a shelf.

@@ -95,7 +95,7 @@ class RowsSettings(FamilySettings):
     language: Language = Field(default="en", description="of all rows, as ISO 639-1")
 
     @model_validator(mode="after")
-    def _one_origin(self) -> Self:
+    def _require_single_origin(self) -> Self:
         if sum(origin is not None for origin in (self.hub, self.path, self.package)) != 1:
             raise ValueError("exactly one of hub, path and package says where the rows are")
         if self.revision is not None and self.hub is None:

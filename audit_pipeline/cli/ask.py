@@ -16,12 +16,12 @@ from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
 from audit_pipeline.pipeline.console import (
     Columns,
     Row,
+    print_message,
+    print_skipped,
     report_slow_work,
     say,
+    show_progress,
     show_table,
-    tell,
-    tell_progress,
-    tell_skipped,
 )
 from audit_pipeline.pipeline.options import FILE, NAMES
 from audit_pipeline.report.number_format import format_thousands, percent, probability
@@ -146,8 +146,8 @@ def ask(
         run_id,
         budget,
         keeps_text=keeps_text,
-        tell=tell,
-        on_answer=lambda answered: tell_progress(f"{entry.name}: {answered:,} of {len(missing):,} answers"),
+        notify=print_message,
+        on_answer=lambda answered: show_progress(f"{entry.name}: {answered:,} of {len(missing):,} answers"),
     )
     _say_used(entry, budget)
     _show_and_publish([report], paths, keeps_text)
@@ -163,7 +163,7 @@ def _measure_outputs(
     from audit_pipeline.extras.chat.stage import keep_outputs
 
     read = read_outputs(file, texts.documents)
-    tell_skipped(read.skipped.first, read.skipped.count)
+    print_skipped(read.skipped.first, read.skipped.count)
     by_model: dict[str, list[HandedOutput]] = {}
     for output in read.outputs:
         by_model.setdefault(output.model or model, []).append(output)
@@ -180,7 +180,7 @@ def _read_files(
         report("the files")
         inventory = inspect_own_files(OwnFiles(texts, held_out, text_column=text_column))
     for reason in explain_unused_parts(inventory.unused):
-        tell(f"left out: {reason}")
+        print_message(f"left out: {reason}")
     return read_texts_of_files(inventory, name, paths)
 
 

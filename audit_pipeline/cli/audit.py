@@ -10,9 +10,9 @@ import click
 from audit_pipeline.cli.audit_output import audit_pairs, show_audit_outcome
 from audit_pipeline.cli.options import DETAILS, MODEL, PASSES_KEPT, command, fields, note_state, option
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
-from audit_pipeline.cli.shared import tell_problems
+from audit_pipeline.cli.shared import print_problems
 from audit_pipeline.errors import AuditError
-from audit_pipeline.pipeline.console import Columns, Row, is_json_output, say, show_table, tell
+from audit_pipeline.pipeline.console import Columns, Row, is_json_output, print_message, say, show_table
 from audit_pipeline.pipeline.options import BENCHMARK, AuditOptions
 from audit_pipeline.pipeline.requests import audit_request
 from audit_pipeline.report.number_format import format_thousands
@@ -74,7 +74,7 @@ def audit(
 def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
     request = audit_request(model, benchmark, options)
     entry, specs = request.model, request.benchmarks
-    tell_problems(request.problems)
+    print_problems(request.problems)
 
     from audit_pipeline.extras.controls.versions import read_trained_version
     from audit_pipeline.models.tokenized_model import load_tokenizer
@@ -88,7 +88,7 @@ def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
     if dry.has_work:
         note_state("stale")
     for name, problem in dry.cannot.items():
-        tell(f"{name} is left out: {problem}")
+        print_message(f"{name} is left out: {problem}")
     _show_preparation_steps(dry.first, dry.not_built, paths)
     if tokenized is None or not dry.plans:
         say("\nNothing was fetched, built or run.", plans=[])
@@ -191,7 +191,7 @@ def _count_reference_tokens(
     try:
         reference = load_reference_model(model, paths)
     except AuditError as error:
-        tell(f"the reference model: {error}")
+        print_message(f"the reference model: {error}")
         return []
     if reference is None or reference.entry.host.is_here:
         return []

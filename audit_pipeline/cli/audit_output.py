@@ -8,17 +8,17 @@ from typing import Any
 
 from audit_pipeline.cli.options import note_state
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, format_side_counts
-from audit_pipeline.cli.shared import load_dagster_definitions, publish, tell_problems
+from audit_pipeline.cli.shared import load_dagster_definitions, print_problems, publish
 from audit_pipeline.pipeline.console import (
     Columns,
     Row,
     escape_control_characters,
     is_json_output,
+    print_message,
+    print_step,
+    print_unless_quiet,
     say,
     show_table,
-    tell,
-    tell_step,
-    tell_unless_quiet,
 )
 from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.pipeline.requests import AuditOutcome, audit_request, run_audit
@@ -62,7 +62,7 @@ def _is_test_shown(test: Mapping[str, Any]) -> bool:
     )
 
 
-def tell_damaged_files(paths: DataPaths) -> None:
+def print_damaged_files(paths: DataPaths) -> None:
     """The damaged files whose rows are not in the warehouse, by name, on standard error."""
     from audit_pipeline.warehouse.query import open_read_only
 
@@ -73,9 +73,9 @@ def tell_damaged_files(paths: DataPaths) -> None:
         found = connection.execute(statement).fetchall()
     for table, partition, run_id, reason in found[:_NAMED]:
         words = f"damaged, and left out: {table} of {partition} (run {run_id}): {reason}"
-        tell(f"{words}; corpus-audit doctor --deep names the file", style="yellow")
+        print_message(f"{words}; corpus-audit doctor --deep names the file", style="yellow")
     if len(found) > _NAMED:
-        tell(f"and {len(found) - _NAMED} more damaged files: corpus-audit doctor --deep", style="yellow")
+        print_message(f"and {len(found) - _NAMED} more damaged files: corpus-audit doctor --deep", style="yellow")
 
 
 def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
@@ -143,19 +143,19 @@ def audit_pairs(model: str, benchmark: str, options: AuditOptions) -> AuditOutco
     """Bring the pairs up to date; nothing is run, and no heavy package imported, where they are."""
     # Before the heavy packages, so that a wrong name is answered at once.
     request = audit_request(model, benchmark, options)
-    tell_problems(request.problems)
-    outcome = run_audit(request, load_dagster_definitions, tell_step)
-    _tell_outcome(outcome)
+    print_problems(request.problems)
+    outcome = run_audit(request, load_dagster_definitions, print_step)
+    _print_outcome(outcome)
     return outcome
 
 
-def _tell_outcome(outcome: AuditOutcome) -> None:
+def _print_outcome(outcome: AuditOutcome) -> None:
     if outcome.dead_runs:
-        tell(f"marked {len(outcome.dead_runs)} dead run(s) of this machine failed and freed their slots")
+        print_message(f"marked {len(outcome.dead_runs)} dead run(s) of this machine failed and freed their slots")
     for partition, done in outcome.passes.items():
-        tell_unless_quiet(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
+        print_unless_quiet(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
     for partition, reason in outcome.not_run.items():
-        tell(f"{partition} could not run: {reason}", style="red")
+        print_message(f"{partition} could not run: {reason}", style="red")
 
 
 def publish_outcomes(outcomes: Sequence[AuditOutcome]) -> None:
@@ -164,7 +164,7 @@ def publish_outcomes(outcomes: Sequence[AuditOutcome]) -> None:
 
     paths = DataPaths.from_environment()
     if explain_unpublished([outcome.model.name for outcome in outcomes], paths) is not None:
-        tell_step("rebuilding warehouse and report")
+        print_step("rebuilding warehouse and report")
         publish(paths)
 
 
@@ -176,7 +176,7 @@ def show_audit_outcome(outcome: AuditOutcome, *, details: bool = False) -> None:
     paths = DataPaths.from_environment()
     for spec in outcome.benchmarks:
         show_findings(paths, outcome.model.name, spec.name, details=details)
-    tell_damaged_files(paths)
+    print_damaged_files(paths)
     if outcome.left_out:
         note_state("stale")
     say(f"\nReport: {paths.report}", report=paths.report)

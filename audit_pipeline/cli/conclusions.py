@@ -10,11 +10,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.audit_output import say_conclusions, show_comparisons, tell_damaged_files
+from audit_pipeline.cli.audit_output import print_damaged_files, say_conclusions, show_comparisons
 from audit_pipeline.cli.options import BETWEEN_0_AND_1, FOLDER, PASSES_KEPT, command, fields, option
 from audit_pipeline.cli.shared import get_writable_paths, publish, resolve_built_benchmark, resolve_model_option
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.console import Columns, Row, escape_control_characters, say, show_table, tell, tell_skipped
+from audit_pipeline.pipeline.console import (
+    Columns,
+    Row,
+    escape_control_characters,
+    print_message,
+    print_skipped,
+    say,
+    show_table,
+)
 from audit_pipeline.pipeline.options import FILE
 from audit_pipeline.report.number_format import DASH, estimate, format_thousands, interval, number
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
@@ -50,9 +58,9 @@ def evaluate(
     from audit_pipeline.pipeline.evaluate_file import evaluate_file
 
     done = evaluate_file(replace(options, no_text=options.no_text or not texts_are_quoted()))
-    tell_skipped(done.given.skipped)
+    print_skipped(done.given.skipped)
     for note in done.given.notes:
-        tell(note)
+        print_message(note)
     answer = say_conclusions(done.paths, done.pair.model, done.pair.benchmark)
     rows = [
         {name: row[name] for name in ("detector", "metric", "value", "ci_low", "ci_high")}
@@ -66,7 +74,7 @@ def evaluate(
     if done.given.left_out:
         reasons = (f"{rows} × {escape_control_characters(reason)}" for reason, rows in done.given.left_out.items())
         say(f"\nLeft out: {'; '.join(reasons)}", left_out=dict(done.given.left_out))
-    tell_damaged_files(done.paths)
+    print_damaged_files(done.paths)
     say(
         f"Warehouse: {done.paths.warehouse}\nReport: {done.report}",
         warehouse=done.paths.warehouse,
@@ -211,7 +219,9 @@ def compare(
     third = others[0] if others else None
     done = unlearning.compare_models(unlearning.UnlearningRequest(first, second, third, own, held_out), paths)
     if done.left_out:
-        tell(f"{done.left_out} text(s) without a scored token, or with a probability that is no number, are left out")
+        print_message(
+            f"{done.left_out} text(s) without a scored token, or with a probability that is no number, are left out"
+        )
     unlearning.write_comparison(done, paths, run_id=f"compare-{uuid.uuid4()}")
     publish(paths)
     _show_unlearning(done.findings)

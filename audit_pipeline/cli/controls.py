@@ -20,10 +20,10 @@ from audit_pipeline.cli.shared import (
     get_writable_paths,
     load_dagster_definitions,
     load_whole_configuration,
-    tell_problems,
+    print_problems,
 )
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.pipeline.console import Columns, say, show_table, tell, tell_step
+from audit_pipeline.pipeline.console import Columns, print_message, print_step, say, show_table
 from audit_pipeline.pipeline.options import AuditOptions, DeviceOptions
 from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest
 from audit_pipeline.report.number_format import DASH, format_thousands, probability, yes_or_no
@@ -97,13 +97,13 @@ def study(name: str = argument()) -> None:
     """
     config = load_whole_configuration()
     config.studies.named(name)
-    tell_problems(config.problems)
+    print_problems(config.problems)
     paths = get_writable_paths()
 
     definitions = load_dagster_definitions()
     from audit_pipeline.pipeline.dagster.audit import run_study_job as run_study
 
-    run_study(name, definitions, paths, tell_step)
+    run_study(name, definitions, paths, print_step)
     rows_shown = [
         {
             **{name: row[name] for name in ("setting", "value", "seed", "detector", "auroc")},
@@ -195,7 +195,7 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
     config = load_whole_configuration()
     specs = [spec for spec in config.benchmarks.values() if spec.family == FAMOUS_TEXTS]
     if not specs:
-        tell(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}': it is left out")
+        print_message(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}': it is left out")
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE, search_options_from_settings
     from audit_pipeline.models.config import resolve_model
@@ -209,13 +209,13 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
         request = AuditRequest(entry, [spec], AuditOptions(publish=False))
         plan = plan_quickly(request, paths)
         if plan is not None and not plan.problems and not plan.of(stages):
-            tell_step(request.done_in_words)
+            print_step(request.done_in_words)
             continue
         definitions = load_dagster_definitions()
         from audit_pipeline.pipeline.dagster.audit import extract
 
         options = search_options_from_settings(spec.settings.extraction or ExtractionSettings())
-        extract(request, options, definitions, paths, tell_step)
+        extract(request, options, definitions, paths, print_step)
     return [AuditOutcome(entry, [spec]) for spec in specs]
 
 
@@ -309,5 +309,5 @@ def _audit_control_if_configured(name: str) -> list[AuditOutcome]:
     """Audit both models of a control; none where the configuration has no such control."""
     if name in load_whole_configuration().controls.names:
         return audit_control(name, None)
-    tell(f"config/controls.yaml has no control '{name}': its check is left out")
+    print_message(f"config/controls.yaml has no control '{name}': its check is left out")
     return []

@@ -37,11 +37,10 @@ from audit_pipeline.pipeline.console import (
     Columns,
     Row,
     is_json_output,
+    print_message,
+    print_skipped,
     say,
     show_table,
-    tell,
-    tell_progress,
-    tell_skipped,
 )
 from audit_pipeline.pipeline.options import FILE, RunOptions
 from audit_pipeline.report.number_format import estimate, format_thousands, percent, probability
@@ -132,7 +131,7 @@ def overlap(
     quoted = texts_are_quoted() and not no_text
 
     def show_progress(progress: SearchProgress) -> None:
-        tell_progress(f"{opened.name}: {progress.in_words}")
+        show_progress(f"{opened.name}: {progress.in_words}")
 
     work: dict[str, Any] = {"processes": processes or int(joblib.cpu_count()), "on_progress": show_progress}
     if texts is not None:
@@ -158,7 +157,7 @@ def _search_file(
 
     stream = _open_texts(file, text_column)
     rows = list(stream)
-    tell_skipped(stream.skipped.first, stream.skipped.count)
+    print_skipped(stream.skipped.first, stream.skipped.count)
     texts = [row.text for row in rows]
     checkpoint = None
     if out is not None:
@@ -181,7 +180,7 @@ def _open_texts(file: Path, text_column: str | None) -> TextStream:
 
     stream = open_texts(file, text_column)
     if stream.rows.note is not None:
-        tell(stream.rows.note)
+        print_message(stream.rows.note)
     return stream
 
 
@@ -212,12 +211,16 @@ def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
         rule=result.rule.name,
     )
     if ignored := result.corpus.ignored:
-        tell(f"not read, of another kind: {len(ignored):,} file(s) in {result.corpus.name}, the first {ignored[0]}")
+        print_message(
+            f"not read, of another kind: {len(ignored):,} file(s) in {result.corpus.name}, the first {ignored[0]}"
+        )
     for report in result.reports.values():
         if report.problem is not None:
-            tell(f"not read to its end: {report.problem}")
+            print_message(f"not read to its end: {report.problem}")
         elif report.skipped:
-            tell(f"{report.name}: {report.skipped:,} row(s) could not be used; the first: {report.first_skipped}")
+            print_message(
+                f"{report.name}: {report.skipped:,} row(s) could not be used; the first: {report.first_skipped}"
+            )
 
 
 @command(fail_on=("contaminated",))
@@ -269,7 +272,7 @@ def items(
         with write_atomically(clean) as temporary:
             temporary.write_text(json.dumps({task: positions}), encoding="utf-8")
         if unknown:
-            tell(f"{unknown:,} clean item(s) are not among the results and so not in {clean}")
+            print_message(f"{unknown:,} clean item(s) are not among the results and so not in {clean}")
         say(f"{len(positions):,} clean items of the task {task} in {clean}", clean={"file": clean, "task": task})
 
 
@@ -278,7 +281,7 @@ def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, A
     from audit_pipeline.extras.corpora.results import match_results, read_results
 
     file = read_results(path)
-    tell_skipped(file.skipped.first, file.skipped.count)
+    print_skipped(file.skipped.first, file.skipped.count)
     matched = match_results(file, examples, manifest)
     others = f"; not taken: {', '.join(file.other_measures)}" if file.other_measures else ""
     means = f"; of {matched.averaged:,} the mean of several answers is taken" if matched.averaged else ""
@@ -406,7 +409,7 @@ def order_test(
 
     stream = _open_texts(items, text_column)
     texts = [item.text for item in stream]
-    tell_skipped(stream.skipped.first, stream.skipped.count)
+    print_skipped(stream.skipped.first, stream.skipped.count)
     chosen = {"shards": shards, "permutations": permutations, "rule": rule, "order_by_chance": order_by_chance}
     _run_corpus_test(run_order_test, model, run, texts, name=items.stem, **chosen)
 

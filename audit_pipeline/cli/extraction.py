@@ -29,7 +29,7 @@ from audit_pipeline.cli.shared import (
 )
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
-from audit_pipeline.pipeline.console import say, tell, tell_skipped, tell_step
+from audit_pipeline.pipeline.console import print_message, print_skipped, print_step, say
 from audit_pipeline.pipeline.options import FILE, AuditOptions, RunOptions
 from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
@@ -178,7 +178,9 @@ def _search_and_show(
         found = search.run(backend_of, on_progress)
         grid = search.run_grid(backend_of, on_progress)
     if search.unreadable_parts:
-        tell(f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again")
+        print_message(
+            f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again"
+        )
     audited = [result for result in found if result.document.side == "audited"]
     if out is not None:
         from audit_pipeline.extras.extraction.results import write_windows
@@ -226,7 +228,7 @@ def _extract_benchmark_documents(
         definitions = load_dagster_definitions()
         from audit_pipeline.pipeline.dagster.audit import extract as run_extraction
 
-        run_extraction(AuditRequest(model, [spec], options), search_options, definitions, paths, tell_step)
+        run_extraction(AuditRequest(model, [spec], options), search_options, definitions, paths, print_step)
     return documents_of(spec.name, model, paths)
 
 
@@ -245,7 +247,7 @@ def _read_file_documents(file: Path, text_column: str | None) -> list[SearchedDo
     from audit_pipeline.extras.extraction.documents import read_documents
 
     documents, skipped = read_documents(file, text_column)
-    tell_skipped(skipped.first, skipped.count, "file(s), part(s) or row(s)")
+    print_skipped(skipped.first, skipped.count, "file(s), part(s) or row(s)")
     return documents
 
 

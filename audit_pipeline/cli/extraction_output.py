@@ -157,9 +157,9 @@ def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[
     from audit_pipeline.extras.extraction.continuations import BLOCK_WORDS
 
     rows: list[Row] = []
-    with report_slow_work("continuing from the beginning of") as tell_what:
+    with report_slow_work("continuing from the beginning of") as show_status:
         for result in extractions:
-            tell_what(result.document.name)
+            show_status(result.document.name)
             found = search.continue_document(result.document, backend_of, tokens)
             rows.append(
                 {

@@ -34,7 +34,7 @@ _MARKDOWN = re.compile(r"[\\|*`<]|(?<!\w)_|_(?!\w)")
 
 def format_markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Format a table as GitHub and most editors read it; columns of numbers are aligned right."""
-    escaped = [[_MARKDOWN.sub(r"\\\g<0>", _in_one_line(cell)) for cell in cells] for cells in (heads, *rows)]
+    escaped = [[_MARKDOWN.sub(r"\\\g<0>", _join_lines(cell)) for cell in cells] for cells in (heads, *rows)]
     rules = ["---:" if is_number else "---" for is_number in _list_number_columns(heads, rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (escaped[0], rules, *escaped[1:]))
 
@@ -57,11 +57,11 @@ def _escape_latex(cell: str) -> str:
     raised = f"[{''.join(_RAISED)}]+"
     return "".join(
         f"$^{{{''.join(map(_RAISED.__getitem__, part))}}}$" if re.fullmatch(raised, part) else part.translate(_LATEX)
-        for part in re.split(f"({raised})", _in_one_line(cell))
+        for part in re.split(f"({raised})", _join_lines(cell))
     )
 
 
-def _in_one_line(cell: str) -> str:
+def _join_lines(cell: str) -> str:
     # Narrow blanks within a number stay.
     return re.sub(r"[ \t\r\n]+", " ", cell).strip(" ")
 

@@ -13,13 +13,13 @@ from audit_pipeline.cli.shared import get_writable_paths, resolve_model_option
 from audit_pipeline.pipeline.console import (
     Columns,
     is_json_output,
+    print_message,
+    print_skipped,
+    print_step,
+    print_unless_quiet,
     say,
+    show_progress,
     show_table,
-    tell,
-    tell_progress,
-    tell_skipped,
-    tell_step,
-    tell_unless_quiet,
 )
 from audit_pipeline.pipeline.options import FILE, ScoreOptions
 from audit_pipeline.store.paths import DataPaths
@@ -69,7 +69,7 @@ def score(
     from audit_pipeline.scoring.file import ProgressListener
 
     with progress_bar(model.name) as on_progress:
-        listener = ProgressListener(tell_step, tell_progress, on_progress)
+        listener = ProgressListener(print_step, show_progress, on_progress)
         scores = score_texts(request, model, stream, out, paths, listener)
     _show_scores(scores, options, texts, out)
 
@@ -81,26 +81,26 @@ def _open_file_texts(file: Path, text_column: str | None) -> TextStream:
     from audit_pipeline.scoring.file import GROUP
 
     if file == STANDARD_INPUT:
-        tell_step("reading lines of JSON from standard input")
+        print_step("reading lines of JSON from standard input")
     texts = open_texts(file, text_column, [GROUP])
     if texts.rows.note is not None:
-        tell_step(texts.rows.note)
+        print_step(texts.rows.note)
     counted = texts.estimate_rows()
-    tell_step(f"{texts.rows.file.name}: {'about ' if counted.estimated else ''}{counted.rows:,} row(s)")
+    print_step(f"{texts.rows.file.name}: {'about ' if counted.estimated else ''}{counted.rows:,} row(s)")
     return texts
 
 
 def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Path) -> None:
     """Show what was scored, what was not, and how well it separates the sides where there are labels."""
-    tell_skipped(scores.skipped.first, scores.skipped.count)
+    print_skipped(scores.skipped.first, scores.skipped.count)
     own = scores.summary.own
     rate = f" at {own.tokens_per_second:,.0f} tokens/s" if own.texts_computed else ""
-    tell_unless_quiet(
+    print_unless_quiet(
         f"{own.texts:,} texts: {own.texts_from_cache:,} from the cache, {own.texts_computed:,} computed{rate}"
     )
     _show_separation(scores, options, file, out)
     for name, reason in scores.unscored.items():
-        tell(f"{name} scored no text: {reason}")
+        print_message(f"{name} scored no text: {reason}")
     say(
         f"{scores.written:,} scores in {out}",
         scores=scores.written,
@@ -117,7 +117,7 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
     labelled = scores.labelled
     for words in (labelled.labels.in_words("taken as unknown"), labelled.problem):
         if words is not None:
-            tell(words)
+            print_message(words)
     rows = [
         {
             "detector": separation.detector,
@@ -182,14 +182,14 @@ def count(
 
     require_output(out, corpus)
     if has_row_format(corpus) and corpus.exists() and (note := open_rows(corpus).note) is not None:
-        tell_step(note)
+        print_step(note)
     model = load_tokenizer(configured, DataPaths.from_environment())
     limits = CountLimits(max_tokens_per_document=max_tokens_per_document)
-    tell_step(f"counting tokens of {corpus}")
+    print_step(f"counting tokens of {corpus}")
     counted = count_to_file(
-        model, corpus, out, text_column, limits=limits, on_progress=lambda so_far: tell_progress(so_far.in_words)
+        model, corpus, out, text_column, limits=limits, on_progress=lambda so_far: show_progress(so_far.in_words)
     )
-    tell_skipped(counted.skipped, counted.skipped_rows)
+    print_skipped(counted.skipped, counted.skipped_rows)
     if ignored := list_ignored_files(corpus):
-        tell(f"not read, of another kind: {len(ignored):,} file(s) in {corpus}, the first {ignored[0]}")
+        print_message(f"not read, of another kind: {len(ignored):,} file(s) in {corpus}, the first {ignored[0]}")
     say(f"{counted.tokens:,} tokens in {counted.texts:,} texts, {int((counted.counts > 0).sum()):,} distinct, in {out}")

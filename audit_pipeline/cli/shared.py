@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.config.problems import Problem
-from audit_pipeline.pipeline.console import report_slow_work, tell, tell_step
+from audit_pipeline.pipeline.console import print_message, print_step, report_slow_work
 from audit_pipeline.store.paths import DataPaths, require_writable, texts_are_quoted
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def publish(paths: DataPaths, *, include_text: bool | None = None) -> None:
     from audit_pipeline.pipeline.dagster.audit import publish as publish_findings
 
     quoted = texts_are_quoted() if include_text is None else include_text
-    publish_findings(definitions, paths, tell_step, include_text=quoted)
+    publish_findings(definitions, paths, print_step, include_text=quoted)
 
 
 def build_benchmarks(specs: Sequence[BenchmarkSpec], paths: DataPaths) -> None:
@@ -53,7 +53,7 @@ def build_benchmarks(specs: Sequence[BenchmarkSpec], paths: DataPaths) -> None:
     definitions = load_dagster_definitions()
     from audit_pipeline.pipeline.dagster.audit import prepare
 
-    prepare(specs, definitions, paths, tell_step)
+    prepare(specs, definitions, paths, print_step)
 
 
 def resolve_built_benchmark(name: str, paths: DataPaths) -> str:
@@ -78,7 +78,7 @@ def resolve_model_option(name: str) -> ModelEntry:
 
     models = load_models()
     entry = resolve_model(name, models)
-    tell_problems(models.problems)
+    print_problems(models.problems)
     return entry
 
 
@@ -96,14 +96,14 @@ def prepare_model(
     from audit_pipeline.scoring.backends import build_backend_loader
 
     endpoints = Endpoints(options.limits.require_usable_for(entry))
-    model = endpoints.load(entry, paths, tell_step) if ask_server else load_tokenizer(entry, paths)
-    return model, build_backend_loader(paths, options.device, endpoints, options.chosen_engine, tell_step)
+    model = endpoints.load(entry, paths, print_step) if ask_server else load_tokenizer(entry, paths)
+    return model, build_backend_loader(paths, options.device, endpoints, options.chosen_engine, print_step)
 
 
-def tell_problems(problems: Iterable[Problem]) -> None:
+def print_problems(problems: Iterable[Problem]) -> None:
     """Report problems of entries that were not asked for, a line each on standard error, once per command."""
     reported: set[Problem] = click.get_current_context().meta.setdefault(_REPORTED, set())
     for problem in problems:
         if problem not in reported:
             reported.add(problem)
-            tell(str(problem), style="yellow")
+            print_message(str(problem), style="yellow")

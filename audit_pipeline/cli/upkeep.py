@@ -14,11 +14,11 @@ from audit_pipeline.cli.shared import get_writable_paths, load_dagster_definitio
 from audit_pipeline.pipeline.console import (
     Columns,
     escape_control_characters,
+    print_message,
+    print_step,
     report_slow_work,
     say,
     show_table,
-    tell,
-    tell_step,
 )
 from audit_pipeline.report.number_format import format_thousands
 from audit_pipeline.store.paths import DataPaths
@@ -68,11 +68,11 @@ def dev(
 
     with open_instance(paths) as instance:
         for run_id in mark_dead_runs_failed(instance, paths):
-            tell(f"run {run_id} is marked failed: the process that ran it is gone")
-    tell(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C ends it)")
+            print_message(f"run {run_id} is marked failed: the process that ran it is gone")
+    print_message(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C ends it)")
     if weekly:
         os.environ[WEEKLY_IS_ON] = "1"
-        tell("the weekly audit is on: Mondays at 06:00 UTC, while this runs")
+        print_message("the weekly audit is on: Mondays at 06:00 UTC, while this runs")
     # Dagster starts processes of its own, in folders of its own.
     os.environ["CORPUS_AUDIT_CONFIG"], os.environ["CORPUS_AUDIT_DATA"] = str(config_dir()), paths.address
     services = [sys.executable, "-m", "audit_pipeline.pipeline.dagster.dev", "-w", str(workspace_file())]
@@ -101,13 +101,13 @@ def forget(
     if dry_run:
         _show_removal(forgetting.plan_to_forget(target, paths), dry_run=True)
     else:
-        _show_removal(forgetting.forget(target, load_dagster_definitions(), paths, tell_step), dry_run=False)
+        _show_removal(forgetting.forget(target, load_dagster_definitions(), paths, print_step), dry_run=False)
 
 
 def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
     target = removal.target
     if removal.dead_runs:
-        tell(f"marked {len(removal.dead_runs)} dead run(s) of this machine failed and freed their slots")
+        print_message(f"marked {len(removal.dead_runs)} dead run(s) of this machine failed and freed their slots")
     rows = [*removal.gone]
     if removal.had_partition:
         rows.append({"what": "partition in Dagster", "files": None, "bytes": None})

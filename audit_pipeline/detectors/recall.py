@@ -11,12 +11,12 @@ from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.lowercase import quotient
 from audit_pipeline.detectors.statistics import Float32s, Lacking, Need, TextStatistics
 
-BehindPrefix = Mapping[tuple[int, str], Float32s | Lacking]
+PrefixedLogProbs = Mapping[tuple[int, str], Float32s | Lacking]
 """By the number of shots and what joins them: l(x_t | P, x_<t) of every token of the text, the first one included, [T];
 or why it has none after that prefix."""
 
-NONMEMBER_PREFIX: Need[BehindPrefix] = Need("nonmember_prefix", "prefix of known non-members")
-MEMBER_PREFIX: Need[BehindPrefix] = Need("member_prefix", "prefix of known members")
+NONMEMBER_PREFIX: Need[PrefixedLogProbs] = Need("nonmember_prefix", "prefix of known non-members")
+MEMBER_PREFIX: Need[PrefixedLogProbs] = Need("member_prefix", "prefix of known members")
 
 JOINS = {"none": "", "space": " ", "newline": "\n", "blank_line": "\n\n"}
 """What follows each shot, before the next one and before the text, by the values of the parameter ``join``."""

@@ -223,7 +223,7 @@ class ModelEntry(StrictSettings):
         return self.endpoint or UserHostedWeights()
 
     @model_validator(mode="after")
-    def _one_origin(self) -> Self:
+    def _require_single_origin(self) -> Self:
         if sum(origin is not None for origin in (self.hub, self.path, self.package, self.control, self.card)) != 1:
             raise ValueError("exactly one of hub, path, package, control and card says where the model is")
         if self.card is not None and self.trust_remote_code:

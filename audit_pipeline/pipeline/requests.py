@@ -225,7 +225,7 @@ def score_texts(
         proposer=options.proposer,
         seed=options.seed,
         device=options.device,
-        tell=listener.how_far,
+        notify=listener.how_far,
     )
     endpoints = Endpoints(options.limits.require_usable_for(entry))
     is_named = options.label_column != ScoreOptions.label_column

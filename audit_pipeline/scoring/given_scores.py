@@ -200,7 +200,7 @@ def read_given(
         if places:
             left_out, n_rows = ids.take(pa.array(places)), len(table)
             examples, table = (
-                one.filter(pc.invert(pc.is_in(one["example_id"], left_out))) for one in (examples, table)
+                rows.filter(pc.invert(pc.is_in(rows["example_id"], left_out))) for rows in (examples, table)
             )
             reasons[reason] += n_rows - len(table)
     return GivenScores(
@@ -268,8 +268,8 @@ def _assign_splits(
         return [fixed.get(group, "evaluation") for group in groups], None
     audited = {group for group, label in zip(groups, labels, strict=True) if label is None}
     known = [group not in audited for group in groups]
-    if audited and not any(label == MEMBER and one for label, one in zip(labels, known, strict=True)):
-        return ["calibration" if one else "evaluation" for one in known], None
+    if audited and not any(label == MEMBER and is_known for label, is_known in zip(labels, known, strict=True)):
+        return ["calibration" if is_known else "evaluation" for is_known in known], None
     if not audited and calibration and (lacking := _explain_too_few_groups(groups, labels, calibration, left_out)):
         return ["evaluation"] * len(labels), lacking
     content = digest_of_items(sorted(zip(texts["example_id"].to_pylist(), groups, strict=True)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
-from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX, BehindPrefix
+from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX, PrefixedLogProbs
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.detectors.statistics import Need
 from audit_pipeline.errors import ConfigError, DataError
@@ -29,7 +29,7 @@ class Side:
     label: int
     name: str
     option: str
-    need: Need[BehindPrefix]
+    need: Need[PrefixedLogProbs]
 
 
 NON_MEMBERS = Side(NON_MEMBER, "non-members", "--prefix-texts", NONMEMBER_PREFIX)

@@ -163,8 +163,8 @@ def split_folds_by_group(
         (canonical[training], canonical[held_out])
         for training, held_out in folds.split(by_group, classes[canonical], by_group)
     )
-    one_sided = any(len(np.unique(classes[training])) < 2 for training, _ in parts)
-    problem = "the groups are too unequal in size: a training fold has one side only" if one_sided else None
+    has_single_side = any(len(np.unique(classes[training])) < 2 for training, _ in parts)
+    problem = "the groups are too unequal in size: a training fold has one side only" if has_single_side else None
     return Folds(parts, classes, problem)
 
 

@@ -206,8 +206,8 @@ def compute_unit_rates(audited: ScoredTexts, units: npt.NDArray[Any], instrument
         )
         corrected = compute_corrected_shares(*terms, instrument.fpr, instrument.tpr)
         if instrument.spread is not None:
-            of_one = compute_corrected_shares(*terms, instrument.fpr, instrument.tpr, instrument.spread)
-            share, low, high = (np.where(n_groups == 1, *pair) for pair in zip(of_one, corrected, strict=True))
+            of_single_group = compute_corrected_shares(*terms, instrument.fpr, instrument.tpr, instrument.spread)
+            share, low, high = (np.where(n_groups == 1, *pair) for pair in zip(of_single_group, corrected, strict=True))
             corrected = share, low, high
     else:
         corrected = (np.full(len(names), np.nan),) * 3

@@ -237,7 +237,7 @@ class DataPaths:
     """What libraries printed while a command met a full disk or the like."""
     rolled_day = _Below("rolled_day.json")
     alerts = _Below("alerts.jsonl")
-    findings_told = _Below("findings_told.json")
+    reported_findings = _Below("reported_findings.json")
     published = _Below("published.json")
     """What warehouse and report were made with (pipeline/situation.py)."""
     claims = _Below("claims")

@@ -98,13 +98,13 @@ class PartCache:
         wanted_keys = pa.array(sorted(set(keys)), pa.string())
         beginnings = _shorten_keys(wanted_keys)
 
-        def may_hold_one(path: Path) -> bool:
+        def may_hold_wanted(path: Path) -> bool:
             return path not in self._keys_of or bool(pc.any(pc.is_in(self._keys_of[path], beginnings)).as_py())
 
         def take_wanted(batch: Any) -> Any:
             return batch.filter(pc.is_in(batch.column("key"), wanted_keys))
 
-        for _, table in self._read_columns_by_part(self.schema.names, may_hold_one, take_wanted):
+        for _, table in self._read_columns_by_part(self.schema.names, may_hold_wanted, take_wanted):
             yield table
 
     def append(self, rows: pa.Table) -> None:

@@ -354,8 +354,8 @@ class _Temperatures:
             statistic.add(block)
 
     def columns(self, total: Total) -> Reduced:
-        found = [columns_of_one.columns(total) for columns_of_one in self._each]
-        return {name: torch.stack([columns_of_one[name] for columns_of_one in found], dim=1) for name in found[0]}
+        found = [reduction.columns(total) for reduction in self._each]
+        return {name: torch.stack([reduction[name] for reduction in found], dim=1) for name in found[0]}
 
 
 # The moments use the block's tensors up: they come last.

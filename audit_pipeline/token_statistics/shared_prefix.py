@@ -122,7 +122,7 @@ def _attention(
         looked_at = slice(first, len(prefix.ids) + part.stop)
         hidden = None if attention_mask is None else ~attention_mask[piece, :, part, looked_at]
         for head in range(heads):
-            found[piece, head, :, part] = _attend_one_head(
+            found[piece, head, :, part] = _attend_single_head(
                 grouped[piece, head, :, part],
                 (layer.keys[head], layer.values[head]),
                 (key[piece, head, own], value[piece, head, own]),
@@ -145,7 +145,7 @@ def _split_texts_and_positions(device: str, texts: int, length: int, pairs: int)
             yield slice(begin, begin + several), slice(start, min(start + step, length))
 
 
-def _attend_one_head(
+def _attend_single_head(
     query: torch.Tensor,
     prefix_tensors: tuple[torch.Tensor, torch.Tensor],
     own_tensors: tuple[torch.Tensor, torch.Tensor],

@@ -85,7 +85,7 @@ def _naming(convert: Any) -> Any:
     def convert_with_moments(tokenizer: Any, token_ids: list[int]) -> list[str]:
         if MEAN_ID not in token_ids:
             return list(convert(tokenizer, token_ids))
-        pieces = iter(convert(tokenizer, [one for one in token_ids if one not in _NAMES]))
-        return [_NAMES[one] if one in _NAMES else next(pieces) for one in token_ids]
+        pieces = iter(convert(tokenizer, [token_id for token_id in token_ids if token_id not in _NAMES]))
+        return [_NAMES[token_id] if token_id in _NAMES else next(pieces) for token_id in token_ids]
 
     return convert_with_moments

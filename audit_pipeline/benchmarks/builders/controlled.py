@@ -47,7 +47,7 @@ class ControlledSettings(FamilySettings):
         return self.control
 
     @model_validator(mode="after")
-    def _require_one_length(self) -> Self:
+    def _require_single_length(self) -> Self:
         if len(self.words or ()) != 1:
             raise ValueError("words: the one length that the control's texts have")
         return self

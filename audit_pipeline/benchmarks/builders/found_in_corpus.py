@@ -63,7 +63,7 @@ class FoundInCorpusSettings(FamilySettings):
         return self.pool
 
     @model_validator(mode="after")
-    def _require_one_length(self) -> Self:
+    def _require_single_length(self) -> Self:
         if len(self.words or (0,)) != 1:
             raise ValueError("words: the one length that the pool's texts have, or any")
         return self

@@ -24,7 +24,7 @@ from audit_pipeline.benchmarks.labelled_rows import (
     build_labelled_rows,
     build_rows_inputs,
     parse_label_column,
-    refuse_one_class,
+    refuse_single_class,
 )
 from audit_pipeline.benchmarks.row_settings import WORDS_PLACE, DataSetPart, LabelColumnSettings
 from audit_pipeline.benchmarks.rows_origin import read_origin
@@ -118,7 +118,7 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
     Raises DataError if a side has no text.
     """
     settings = spec.settings_of(OnlineSettings)
-    refuse_one_class(rows, spec)
+    refuse_single_class(rows, spec)
     unit = word_unit(settings.unit)
     reasons: Counter[str] = Counter(row.reason for row in rows.skipped) + Counter(rows.left_out)
     sides = _choose_text_per_document(rows.texts, spec, reasons)

@@ -35,7 +35,7 @@ def ask_missing(
     budget: Budget,
     *,
     keeps_text: bool,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
     on_answer: Callable[[int], None],
 ) -> None:
     """Send the requests, and append the row of each answer to the journal as it comes.
@@ -51,7 +51,7 @@ def ask_missing(
         answered += 1
         on_answer(answered)
 
-    ask_all(entry, ((request, *prepare(entry, request)) for request in requests), budget, keep, tell)
+    ask_all(entry, ((request, *prepare(entry, request)) for request in requests), budget, keep, notify)
 
 
 def prepare(entry: ChatModel, request: AskRequest) -> tuple[Prompt, Sampling]:

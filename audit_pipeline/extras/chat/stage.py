@@ -208,7 +208,7 @@ def ask_pair(
     budget: Budget,
     *,
     keeps_text: bool,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
     on_answer: Callable[[int], None] = lambda answered: None,
 ) -> AskReport:
     """Ask what is missing, and write what came back and what follows of it.
@@ -223,7 +223,7 @@ def ask_pair(
     with journal.hold():
         missing = find_missing_requests(plan, entry, paths)
         try:
-            ask_missing(entry, missing, journal, budget, keeps_text=keeps_text, tell=tell, on_answer=on_answer)
+            ask_missing(entry, missing, journal, budget, keeps_text=keeps_text, notify=notify, on_answer=on_answer)
         except AuditError as error:
             fault = error
         answers = journal.read() if keeps_text else list(map(without_text, journal.read()))
@@ -375,7 +375,7 @@ def _ask(run: StageRun) -> Made:
         draws=options.draws,
         passages=options.passages,
     )
-    report = ask_pair(asked, entry, run.paths, run.run_id, budget, keeps_text=texts_are_quoted(), tell=run.log.info)
+    report = ask_pair(asked, entry, run.paths, run.run_id, budget, keeps_text=texts_are_quoted(), notify=run.log.info)
     if report.fault is not None:
         raise report.fault
     measured = Finding(not report.unmeasured, shown=Shown(values={"requests without a measure": report.unmeasured}))

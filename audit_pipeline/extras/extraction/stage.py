@@ -387,8 +387,8 @@ def _extract(run: StageRun) -> Made:
     )
     model = run.models.load_for_run(pair.model, run.paths, run.log)
     backend_of = partial(run.models.backend, paths=run.paths, log=run.log)
-    with run.progress(f"documents of {pair.benchmark}, {pair.model}") as tell:
-        report = extract_pair(pair, model, run.paths, backend_of, run.step(build_search_version(asked)), asked, tell)
+    with run.progress(f"documents of {pair.benchmark}, {pair.model}") as notify:
+        report = extract_pair(pair, model, run.paths, backend_of, run.step(build_search_version(asked)), asked, notify)
     return Made(report.data_version, summarise_extraction(report, run.paths))
 
 

@@ -132,7 +132,7 @@ class Client:
         *,
         place: str,
         key_header: str = "Authorization",
-        tell: Callable[[str], None] = lambda words: None,
+        notify: Callable[[str], None] = lambda words: None,
         patience: RetryPolicy = PATIENCE,
     ) -> None:
         self.who = who
@@ -140,7 +140,7 @@ class Client:
         self.budget = budget
         self.place = place
         self.key_header = key_header
-        self.tell = tell
+        self.notify = notify
         self.patience = patience
 
     def ask(self, request: ServerRequest, *, patience: RetryPolicy | None = None) -> bytes:
@@ -196,7 +196,7 @@ class _Session(Generic[K, T]):
         self._retry = build_async_retryer(
             patience,
             lambda error: isinstance(error, PassingError),
-            on_retry=lambda state: client.tell(
+            on_retry=lambda state: client.notify(
                 f"{client.who}: {state.outcome.exception() if state.outcome else ''}; trying again"
             ),
             sleep=self._sleep,

@@ -275,7 +275,7 @@ def _require_moments(model: TokenizedModel, client: EndpointClient, prompts: Seq
     except RefusedError as error:
         if error.status not in _BAD_REQUEST:
             raise
-        client.tell(f"{client.who}: means and deviations cannot be checked: it gives no whole distributions")
+        client.notify(f"{client.who}: means and deviations cannot be checked: it gives no whole distributions")
         return
     off = max(_deviation(*pair, name) for pair in zip(given, whole, strict=True) for name in ("mean", "std"))
     if off > _MOMENTS_TOLERANCE:

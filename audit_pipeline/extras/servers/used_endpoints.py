@@ -124,7 +124,7 @@ class Endpoints:
         now = load_tokenizer(model.entry, paths).identity.model_fingerprint
         if now != model.identity.model_fingerprint:
             raise ModelError(f"the model behind the endpoint of {model.entry.name} changed meanwhile: run it again")
-        client = EndpointClient(model.entry.name, endpoint, self.budget(endpoint), tell=notify)
+        client = EndpointClient(model.entry.name, endpoint, self.budget(endpoint), notify=notify)
         return EndpointBackend(model, client, self._probed[endpoint])
 
     def budget(self, endpoint: Endpoint) -> Budget:
@@ -168,7 +168,7 @@ class Endpoints:
         read_api_key(endpoint)
         name = model.entry.name
         notify(f"{name}: {endpoint.sent_to}")
-        found = probe_endpoint(model, EndpointClient(name, endpoint, self.budget(endpoint), tell=notify))
+        found = probe_endpoint(model, EndpointClient(name, endpoint, self.budget(endpoint), notify=notify))
         if record_probe(endpoint, model.identity.tokenizer_fingerprint, found.seen, paths):
             notify(f"the model behind the endpoint of {name} changed: what was computed before is not used for it")
         self._probed[endpoint] = found

@@ -47,11 +47,11 @@ def with_retries(
     was asked patiently (extras/servers/client.py).
     """
 
-    def tell(state: tenacity.RetryCallState) -> None:
+    def notify(state: tenacity.RetryCallState) -> None:
         assert state.outcome is not None
         log.warning(
             f"{label}: attempt {state.attempt_number} of {RETRY_POLICY.attempts} failed, trying again in "
             f"{state.upcoming_sleep:.1f} s: {to_one_line(state.outcome.exception() or '')}"
         )
 
-    return build_retryer(RETRY_POLICY, _is_worth_repeating, on_retry=tell, sleep=sleep)(run)
+    return build_retryer(RETRY_POLICY, _is_worth_repeating, on_retry=notify, sleep=sleep)(run)

@@ -134,13 +134,13 @@ def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) 
     if context.cursor == cursor:
         return dg.SensorResult(skip_reason="the warehouse is the one that was looked at")
     findings = read_findings(paths.warehouse)
-    if not paths.findings_told.exists():
-        write_json(paths.findings_told, {"findings": findings})
+    if not paths.reported_findings.exists():
+        write_json(paths.reported_findings, {"findings": findings})
         return dg.SensorResult(skip_reason=f"{len(findings)} findings are watched from now on", cursor=cursor)
     try:
-        before = [WatchedFinding(*row) for row in read_json(paths.findings_told)["findings"]]
+        before = [WatchedFinding(*row) for row in read_json(paths.reported_findings)["findings"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{error}: delete {paths.findings_told}, and comparing starts anew") from error
+        raise DataError(f"{error}: delete {paths.reported_findings}, and comparing starts anew") from error
     changed = compare_findings(before, findings)
     if not changed:
         return dg.SensorResult(skip_reason=f"none of {len(findings)} findings changed", cursor=cursor)
@@ -151,7 +151,7 @@ def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) 
         details={"changes": [{"model": change.model, "benchmark": change.benchmark} for change in changed]},
     )
     delivered = deliver(alert, paths)
-    write_json(paths.findings_told, {"findings": findings})
+    write_json(paths.reported_findings, {"findings": findings})
     return dg.SensorResult(skip_reason=f"{len(changed)} pairs changed; {delivered}", cursor=cursor)
 
 

@@ -53,13 +53,13 @@ def run_other_models(
     pairs: Sequence[Pair],
     paths: DataPaths,
     backend_of: BackendOf,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> None:
     """Run what audits need of other models than the audited one (a reference model) over the texts of its pairs.
 
     To be called once for all pairs of a model, before the first is run: the models would take turns otherwise. Pairs
-    that cannot be audited are left to their own run to tell. ``tell`` is called with the reason where something could
+    that cannot be audited are left to their own run to tell. ``notify`` is called with the reason where something could
     not be run: some detectors go without then. Raises TransientError where a hub could not be reached: it may be
     reached later.
     """
@@ -74,7 +74,7 @@ def run_other_models(
             raise
         problems = [str(error)]
     for problem in problems:
-        tell(f"{model.entry.name}: detectors that need another model are not computed: {problem}")
+        notify(f"{model.entry.name}: detectors that need another model are not computed: {problem}")
 
 
 def _texts_of_all(pairs: Sequence[Pair], model: TokenizedModel, paths: DataPaths) -> list[str]:
@@ -223,11 +223,11 @@ def _run_model(run: StageRun) -> Made:
     with_others: set[str] = run.shared.setdefault("run with other models", set())
     if pair.model not in with_others:
         pairs = [own for own in map(pair_of, run.partitions) if own.model == pair.model]
-        with run.progress(f"other models that detectors of {pair.model} need") as tell:
-            run_other_models(model, pairs, paths, backend_of, run.log.info, tell)
+        with run.progress(f"other models that detectors of {pair.model} need") as notify:
+            run_other_models(model, pairs, paths, backend_of, run.log.info, notify)
         with_others.add(pair.model)
     kinds: list[Kind] = ["base", *(kind for kind in OPTIONAL_KINDS if getattr(run.options, kind))]
-    with run.progress(f"{pair.model} on {pair.benchmark}") as tell:
+    with run.progress(f"{pair.model} on {pair.benchmark}") as notify:
         summary = run_tokens(
             pair,
             model,
@@ -236,7 +236,7 @@ def _run_model(run: StageRun) -> Made:
             run.step(),
             kinds=kinds,
             logits_budget=int(run.options.logits_budget_gb * 1e9),
-            on_progress=tell,
+            on_progress=notify,
         )
     run.log.info(f"{pair.partition}: {summary.in_words}")
     # Of the run: the UI shows a check as it was for the last pair, whichever it was that met the damaged part.

@@ -37,11 +37,11 @@ def draw_word_orders(words: int, alpha: float, n: int, generator: random.Random)
     for _ in range(n):
         order = list(range(words))
         for _ in range(max(1, int(alpha * words))):
-            one = generator.randrange(words)
+            place = generator.randrange(words)
             for _ in range(_MOST_DRAWS):
                 other = generator.randrange(words)
-                if other != one:
-                    order[one], order[other] = order[other], order[one]
+                if other != place:
+                    order[place], order[other] = order[other], order[place]
                     break
         made.append(order)
     generator.shuffle(made)

@@ -77,4 +77,4 @@ class NeighboursProvider(DerivedTextsProvider[Sequence[TextStatistics]]):
         from audit_pipeline.scoring.neighbours.masked_model import MaskedModelProposer  # noqa: PLC0415
 
         entry = resolve_model(self._inputs.proposer, load_models())
-        return MaskedModelProposer(entry, device=self._inputs.device, notify=self._inputs.tell)
+        return MaskedModelProposer(entry, device=self._inputs.device, notify=self._inputs.notify)

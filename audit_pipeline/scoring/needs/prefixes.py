@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.recall import JOINS, BehindPrefix
+from audit_pipeline.detectors.recall import JOINS, PrefixedLogProbs
 from audit_pipeline.detectors.statistics import Float32s, Lacking
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS, Shots, Side, shots_of_benchmark
@@ -39,7 +39,7 @@ GIVEN_AWAY = "given away"
 """How the reason begins why a text has no score whose document is in the prefix."""
 
 
-class PrefixProvider(Provider[BehindPrefix]):
+class PrefixProvider(Provider[PrefixedLogProbs]):
     """The text after prefixes of known texts of one ``side``, one prefix a number of shots and way to join them."""
 
     side: ClassVar[Side]
@@ -187,11 +187,11 @@ class PrefixProvider(Provider[BehindPrefix]):
             done.append(compute_prefixed(self._model, own, prefix, self._where, backend, report))
         return join_summaries(done)
 
-    def read(self, texts: Sequence[str]) -> Read[BehindPrefix]:
+    def read(self, texts: Sequence[str]) -> Read[PrefixedLogProbs]:
         cached = {request: self._read_logprobs(texts, prefix) for request, prefix in self._prefixes.items()}
         revealing = self._find_revealing_shots(texts)
 
-        def find(scored: TextWithStatistics) -> BehindPrefix:
+        def find(scored: TextWithStatistics) -> PrefixedLogProbs:
             text, found = scored.whole, dict[tuple[int, str], Float32s | Lacking]()
             place, sha256 = revealing[text], text_sha256(text)
             for request in self._requested:

@@ -34,7 +34,7 @@ class UserInputs:
     """What a user gives besides the texts: a token-frequency table, how neighbours are proposed (``own-topk``, or a
     masked language model's name, hub id or path), and the ``known`` texts of sides that make prefixes.
 
-    ``asked_for``: the needs of detectors that were named, each of which has to be met. ``tell`` is a callback with the
+    ``asked_for``: the needs of detectors that were named; each has to be met. ``notify`` is a callback with the
     progress of making neighbours."""
 
     frequencies: Path | None = None
@@ -43,7 +43,7 @@ class UserInputs:
     proposer: str = own_topk.NAME
     seed: int = 0
     device: str | None = None
-    tell: Callable[[str], None] = lambda how_far: None
+    notify: Callable[[str], None] = lambda how_far: None
 
 
 @dataclass(frozen=True)

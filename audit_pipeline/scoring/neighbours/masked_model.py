@@ -71,7 +71,7 @@ class MaskedModelProposer:
         self._share = share
         self._candidates = candidates
         self._device = device or default_device()
-        self._tell = notify
+        self._notify = notify
 
     def cost(self, texts: Sequence[str], n: int) -> str:
         """One pass of the masked model a masked word; needs its files, not its weights.
@@ -93,7 +93,7 @@ class MaskedModelProposer:
         different = dict.fromkeys(texts)
         for text in different:
             found[text] = select_distinct(text, self._neighbours(text, seed), n)
-            self._tell(f"neighbours of {len(found):,} of {len(different):,} texts by {self._entry.name}")
+            self._notify(f"neighbours of {len(found):,} of {len(different):,} texts by {self._entry.name}")
         return [list(found[text]) for text in texts]
 
     def _neighbours(self, text: str, seed: int) -> Iterator[str]:
