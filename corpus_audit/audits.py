@@ -145,7 +145,7 @@ def report(*, show: bool = False, text: bool | None = None, verbose: bool = Fals
         Whether excerpts of audited texts, at most 50 words each, are quoted. Default: yes, unless CORPUS_AUDIT_NO_TEXT
         is set.
     verbose : bool, default False
-        Tell steps and progress on standard error.
+        Print steps and progress on standard error.
 
     Returns
     -------

@@ -238,7 +238,7 @@ def _drop_conflicting_texts(
     texts = [f"{text.context or ''}{text.text}" for _, text in rows_with_texts]
     labels = [text.label for _, text in rows_with_texts]
     both = {*find_texts_on_both_sides(texts, [""] * len(texts), labels, threshold, unit.split)}
-    why = "the same text, or nearly, stands elsewhere with another label"
+    why = "the same text, or nearly, occurs elsewhere with another label"
     skipped = [Skipped(row.location, row.index, why) for place, (row, _) in enumerate(rows_with_texts) if place in both]
     return [text for place, (_, text) in enumerate(rows_with_texts) if place not in both], skipped
 
@@ -259,7 +259,7 @@ def _drop_repeated_texts(
     for row, text in rows_with_texts:
         *_, index = kept[text.context, text.text]
         if len(labels[text.context, text.text]) > 1:
-            twice.append(Skipped(row.location, row.index, "the same text stands elsewhere with another label"))
+            twice.append(Skipped(row.location, row.index, "the same text occurs elsewhere with another label"))
         elif index == row.index:
             texts.append((row, text))
         else:

@@ -105,7 +105,7 @@ def _read_folder_rows(folder: Path, split: str, path_setting: str, subset: str |
     Raises DataError, saying what ``path_setting`` should name, where there is neither.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; {path_setting} must name the one that holds {split}.jsonl")
+        raise DataError(f"{folder} is not a folder; {path_setting} must name the file that holds {split}.jsonl")
     for place in (folder / subset, folder) if subset else (folder,):
         for path in (place / f"{split}{suffix}" for suffix in _SUFFIXES):
             if path.exists():
@@ -235,7 +235,7 @@ def _read_local_rows(place: Path, part: DataSetPart | None, subset: str | None, 
     if part.files is None:
         return _read_folder_rows(place, part.split or "", path_setting, subset)
     if not place.is_dir():
-        raise DataError(f"{place} is not a folder; {path_setting} must name the one that holds {part.files[0]}")
+        raise DataError(f"{place} is not a folder; {path_setting} must name the file that holds {part.files[0]}")
     return _read_file_rows([place / file for file in part.files], f"{place}, {', '.join(part.files)}")
 
 

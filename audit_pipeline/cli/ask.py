@@ -93,7 +93,7 @@ def ask(
     headline: str | None = option(
         "The rung whose numbers answer, named beforehand. Default: instruction; prefix for interface: completions."
     ),
-    draws: int = option("Drawn answers besides the likeliest.", default=DRAWS, least=0),
+    draws: int = option("Drawn answers in addition to the likeliest.", default=DRAWS, least=0),
     passages: int = option("The most passages of a document.", click.IntRange(1, 100), PASSAGES),
     outputs: Path | None = option(
         "Rows of document, passage, prompt, output: nothing is asked, these are measured.", FILE
@@ -111,7 +111,7 @@ def ask(
     asks what is missing. docs/ask.md explains the numbers.
     """
     if bool(texts) == (benchmark is not None):
-        raise click.UsageError("say which documents: --texts FILES or --benchmark NAME, one of them")
+        raise click.UsageError("say which documents: either --texts FILES or --benchmark NAME")
     if held_out and benchmark is not None:
         raise click.UsageError("a benchmark says itself which documents are held out: leave --held-out out")
     if outputs is not None and (dry_run or rungs or headline):

@@ -112,7 +112,7 @@ def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
     for spec in specs:
         if spec.settings.extraction and spec.name in plans:
             say(
-                f"The documents of {spec.name} are searched besides: corpus-audit extract --model {entry.name} "
+                f"The documents of {spec.name} are searched separately: corpus-audit extract --model {entry.name} "
                 f"--benchmark {spec.name} --dry-run says what that takes."
             )
 
@@ -144,8 +144,8 @@ def _show_preparation_steps(steps: Sequence[Step], unbuilt_benchmarks: Sequence[
     if unbuilt_benchmarks:
         say(
             f"How many texts and tokens there are is known once these are built: {', '.join(unbuilt_benchmarks)}. "
-            f"corpus-audit benchmarks --build {unbuilt_benchmarks[0]} builds one, without running a model; "
-            "corpus-audit audit does all of it.",
+            f"corpus-audit benchmarks --build {unbuilt_benchmarks[0]} builds the benchmark, without running a "
+            "model; corpus-audit audit does all of it.",
             not_built=list(unbuilt_benchmarks),
         )
 

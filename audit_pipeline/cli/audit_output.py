@@ -229,13 +229,13 @@ def _show_unlabelled_findings(answer: Row, findings: Sequence[Row], *, details: 
     """How well each detector separates audited from held-out texts, the one that answers first."""
 
     def part(row: Row) -> str:
-        return "named beforehand" if row["detector"] == answer["detector"] else "tried beside it"
+        return "named beforehand" if row["detector"] == answer["detector"] else "also tried"
 
     rows = sorted(findings, key=lambda row: row["detector"] != answer["detector"])
     if details or is_json_output():
         show_table("findings", rows, (*_FINDINGS[:2], ("", part)))
     elif len(rows) > 1:
-        say(f"\n{len(rows)} detectors were run: --details shows them, the others beside {answer['detector']}.")
+        say(f"\n{len(rows)} detectors were run: --details shows them, the others next to {answer['detector']}.")
 
 
 def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str | None) -> None:

@@ -250,7 +250,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
     )
     say(
         "First choices, probability (and where so many tokens may differ) and copies are of the strongest passage; "
-        "copies: the licence files of installed packages that hold it, a stand-in for how often the model has read it."
+        "copies: the licence files of installed packages that hold it, an estimate of how often the model has read it."
     )
 
 

@@ -40,6 +40,7 @@ from audit_pipeline.pipeline.console import (
     print_message,
     print_skipped,
     say,
+    show_progress,
     show_table,
 )
 from audit_pipeline.pipeline.options import FILE, RunOptions
@@ -96,7 +97,7 @@ def overlap(
         ".zst too. A .txt file is one document."
     ),
     benchmark: str | None = option("The texts of a built benchmark. What is found is kept, for warehouse and report."),
-    texts: Path | None = option("The texts of a file, one a row, or of standard input (-)."),
+    texts: Path | None = option("The texts of a file, one for each row, or of standard input (-)."),
     text_column: str | None = TEXT_COLUMN,
     rule: str = option(
         "When a text counts as contaminated: gpt-3, palm, llama-2 or tulu-3 (docs/overlap.md).", default="gpt-3"
@@ -104,7 +105,7 @@ def overlap(
     words: int | None = option("Words on end that are looked for. Default: as the rule says.", least=1),
     only: str | None = option("Read only shards (files) whose names match, as in 'part-00*'.", metavar="PATTERN"),
     corpus_column: str | None = option("The column of the corpus that holds the text."),
-    processes: int | None = option("Processes that read shards. Default: one a core.", least=1),
+    processes: int | None = option("Processes that read shards. Default: one for each core.", least=1),
     out: Path | None = option("A folder for corpus_overlap.parquet and overlap_spans.parquet, with --texts."),
     no_text: bool = option("Name places only, quote no text."),
 ) -> None:
@@ -115,7 +116,7 @@ def overlap(
     what it means that a passage was found.
     """
     if (benchmark is None) == (texts is None):
-        raise click.UsageError("say which texts: --benchmark NAME or --texts FILE, one of them")
+        raise click.UsageError("say which texts: either --benchmark NAME or --texts FILE")
     if out is not None and texts is None:
         raise click.UsageError("--out goes with --texts: what is found of a benchmark is kept in the data folder")
     import joblib
@@ -130,10 +131,10 @@ def overlap(
     opened = open_sharded_corpus(corpus, corpus_column, only)
     quoted = texts_are_quoted() and not no_text
 
-    def show_progress(progress: SearchProgress) -> None:
+    def show_search_progress(progress: SearchProgress) -> None:
         show_progress(f"{opened.name}: {progress.in_words}")
 
-    work: dict[str, Any] = {"processes": processes or int(joblib.cpu_count()), "on_progress": show_progress}
+    work: dict[str, Any] = {"processes": processes or int(joblib.cpu_count()), "on_progress": show_search_progress}
     if texts is not None:
         _search_file(texts, text_column, out, (opened, chosen), work, quoted=quoted)
         return
@@ -226,7 +227,7 @@ def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
 @command(fail_on=("contaminated",))
 def items(
     benchmark: str = option("The test set: a benchmark that is built."),
-    corpus: str | None = option("A corpus that `overlap` searched for it. Default: the only one."),
+    corpus: str | None = option("A corpus that `overlap` searched for it. Default: the only corpus."),
     model: str | None = option("A model that was audited on the benchmark, for its evidence."),
     results: Path | None = option(
         "A model's answers: samples_*.jsonl of lm-evaluation-harness, or rows with item and correct.", FILE

@@ -58,7 +58,7 @@ def extract(
     ),
     document: str | None = option("A document of a source, by the document_id of the table documents.", metavar="ID"),
     held_out: Path | None = option(
-        "Documents that the model cannot have seen, as --texts takes them: each audited one gets a p-value and a "
+        "Documents that the model cannot have seen, as --texts takes them: each audited document gets a p-value and a "
         "q-value."
     ),
     reference_model: str | None = option(
@@ -68,7 +68,7 @@ def extract(
     prefix: int | None = option(f"Tokens the model is given. {_UNLESS_SAID.format(PREFIX)}", least=1),
     suffix: int | None = option(f"Tokens it has to give. {_UNLESS_SAID.format(SUFFIX)}", least=2),
     stride: str | None = option(
-        "Where windows begin: tiled (suffixes one after the other), chars:N (every N characters), or coarse-to-fine "
+        "Where windows begin: tiled (suffixes without gaps), chars:N (every N characters), or coarse-to-fine "
         f"(tiled, and every 10 characters where a passage could be likely). {_UNLESS_SAID.format(COARSE_TO_FINE)}"
     ),
     grid: bool = option(
@@ -121,7 +121,7 @@ def extract(
     command continues. docs/extraction.md explains the numbers.
     """
     if sum(source is not None for source in (texts, benchmark, document)) != 1:
-        raise click.UsageError("say which documents: --texts FILE, --benchmark NAME or --document ID, one of them")
+        raise click.UsageError("say which documents: either --texts FILE, --benchmark NAME or --document ID")
     if benchmark is not None and (held_out is not None or reference_model is not None):
         raise click.UsageError(
             "a benchmark says itself which documents are held out, and models.yaml which is the reference model: leave "
@@ -276,5 +276,5 @@ def _show_dry_run(
         # It is asked of the likely passages alone.
         to_send.append((reference, 0))
         if not reference.entry.host.is_here:
-            say(f"{reference.entry.name} gets the passages besides that turn out likely: how many is not known yet.")
+            say(f"{reference.entry.name} also gets the passages that turn out likely: how many is not known yet.")
     say_sending(to_send, options.limits.require_usable_for(model.entry))

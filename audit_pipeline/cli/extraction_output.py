@@ -52,7 +52,7 @@ class GenerationOptions:
             raise click.UsageError("--near-verbatim has to be smaller than --suffix")
         if not model.host.is_here and (self.generate, self.near_verbatim, self.continued) != (None, None, None):
             raise click.UsageError(
-                f"{model.name} is behind an interface: to go on (--generate, --near-verbatim, --continue) a model's "
+                f"{model.name} runs on a server: to go on (--generate, --near-verbatim, --continue) a model's "
                 "weights have to be on this machine"
             )
 

@@ -285,7 +285,7 @@ def report(
     """Bring the warehouse and the report up to date."""
     paths = DataPaths.from_environment()
     if open_it and paths.report.exists() and not is_writable(paths.root):
-        print_message(f"{paths.root} cannot be written: the report shown is the last one built")
+        print_message(f"{paths.root} cannot be written: the report shown is the last report built")
         open_report_in_browser(paths)
         return
     require_writable(paths.root)

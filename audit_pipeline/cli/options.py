@@ -45,7 +45,7 @@ _QUIET = click.Option(
     is_flag=True,
     expose_value=False,
     callback=lambda ctx, _, value: ctx.with_resource(quietly()) if value else None,
-    help="Tell no steps and no progress; warnings, errors and results are printed all the same.",
+    help="Print no steps and no progress; warnings, errors and results are printed all the same.",
 )
 _FAIL_ON = "audit_pipeline.fail_on"
 IS_FAILED = "audit_pipeline.is_failed"
@@ -129,8 +129,8 @@ DEVICE, LIMITS, RUN = (
     tuple(field.name for field in dataclasses.fields(group)) for group in (DeviceOptions, LimitOptions, RunOptions)
 )
 DETAILS = option(
-    "Print every detector where membership is unknown, too, and how the named one compares with each other where it is "
-    "known. The answer is the named detector's alone."
+    "Print every detector where membership is unknown, too, and how the named detector compares with each other where "
+    "it is known. The answer is the named detector's alone."
 )
 
 

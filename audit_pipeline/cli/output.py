@@ -145,11 +145,11 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
         of_entry, exceeds_entry = _check_limits(sending.limits, sending.tokens, sending.cost)
         words += [f"{limit} (the entry of {sending.model})" for limit in of_entry]
         is_over = is_over or exceeds_entry
-    suffices = "does not suffice: the run stops there, and the next one goes on" if is_over else "suffices"
+    suffices = "does not suffice: the run stops there, and the next run goes on" if is_over else "suffices"
     say(
         f"The limit of {' and '.join(words)} {suffices}."
         if words
-        else "No limit is set: --max-tokens and --max-cost set one, and so does the model's entry.",
+        else "No limit is set: --max-tokens and --max-cost set a limit, and so does the model's entry.",
         sending={
             "url": sendings[0].url,
             "tokens": tokens,

@@ -137,7 +137,7 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
     if len(rows) > 1:
         from audit_pipeline.statistics.claims import BEST_OF_SEVERAL
 
-        say(f"{BEST_OF_SEVERAL}. Choose the one to quote beforehand.")
+        say(f"{BEST_OF_SEVERAL}. Choose beforehand which to quote.")
     _say_no_control(sum(labelled.labels.known.values()), options, file, out)
 
 

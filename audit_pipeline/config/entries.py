@@ -238,5 +238,5 @@ class EntryFile(Generic[E]):
         if not isinstance(value, dict):
             raise InvalidEntryError([Fault((), "the entry holds no keys")])
         if "name" in value:
-            raise InvalidEntryError([Fault(("name",), "key 'name': an entry's name is the key that it stands under")])
+            raise InvalidEntryError([Fault(("name",), "key 'name': an entry's name is its key")])
         return value

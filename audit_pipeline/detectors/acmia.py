@@ -102,7 +102,7 @@ ACMIA_AC = Detector(
     ),
     reported=_REPORTED,
     also_reads=(
-        "How common the text's words are, and how sure the model is where they stand: AC is |1 - beta| times the mean "
+        "How common the text's words are, and how sure the model is there: AC is |1 - beta| times the mean "
         "of the log-likelihood and the position's Rényi entropy of order beta together."
     ),
 )

@@ -124,7 +124,7 @@ class Endpoint(ServerSettings):
     def described(self) -> str:
         """The model by its server's name for it, and where that is, in words."""
         at = f" at {self.revision}" if self.revision is not None else ""
-        return f"{self.model}{at} behind {self.url}"
+        return f"{self.model}{at} at {self.url}"
 
     @property
     def traits(self) -> DialectTraits:

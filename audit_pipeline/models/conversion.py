@@ -50,7 +50,7 @@ def convert_tokenizer(located: LocatedModel, folder: Path | None) -> KeptTokeniz
     """
     tokenizer, config = read_with_transformers(located)
     if not tokenizer.is_fast:
-        raise ModelError(f"{located.entry.name} has no fast tokenizer (tokenizer.json): character offsets need one")
+        raise ModelError(f"{located.entry.name} has no fast tokenizer (tokenizer.json): character offsets need it")
     backend = tokenizer.backend_tokenizer
     backend.no_padding()
     backend.no_truncation()

@@ -42,7 +42,7 @@ _document: ContextVar[dict[str, Any] | None] = ContextVar("document", default=No
 _layout: ContextVar[Layout | None] = ContextVar("layout", default=None)
 """How tables are printed, where the command was asked for tables alone."""
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
-"""Whether the command was asked to tell no steps and no progress."""
+"""Whether the command was asked to print no steps and no progress."""
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def quietly() -> Iterator[None]:
 
 
 def is_quiet() -> bool:
-    """Whether the command that runs was asked to tell no steps and no progress."""
+    """Whether the command that runs was asked to print no steps and no progress."""
     return _quiet.get()
 
 

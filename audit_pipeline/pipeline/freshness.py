@@ -185,7 +185,7 @@ _CHANGED = {
     "settings": "its settings changed since",
     "model": "the model's files changed since",
     "tokenizer": "the files of the model's tokenizer changed since",
-    "endpoint": "the model's entry, or what is behind its endpoint, changed since",
+    "endpoint": "the model's entry, or the model at its endpoint, changed since",
     "examples": "the benchmark was rebuilt since",
 }
 """What is said of an input that changed, where its stage has no other words."""

@@ -75,7 +75,7 @@ class DeviceOptions:
     """The device that a model runs on."""
 
     device: Annotated[
-        str | None, Option("Where the model runs. Default: cuda if there is one.", click.Choice(["cpu", "cuda"]))
+        str | None, Option("Where the model runs. Default: cuda where available.", click.Choice(["cpu", "cuda"]))
     ] = None
 
 
@@ -86,7 +86,7 @@ class LimitOptions:
     max_tokens: Annotated[
         int | None,
         Option(
-            "The most tokens sent to models behind interfaces, a reference model among them. What is done stays.",
+            "The most tokens sent to models on servers, a reference model included. Finished work is kept.",
             click.IntRange(min=1),
         ),
     ] = None
@@ -114,7 +114,7 @@ class EngineOptions:
     ] = None
     workers: Annotated[
         int | None,
-        Option("How many workers of Ray. Default: one a GPU, else one a node.", click.IntRange(min=1)),
+        Option("How many workers of Ray. Default: one for each GPU, else one for each node.", click.IntRange(min=1)),
     ] = None
 
     def __post_init__(self) -> None:
@@ -200,8 +200,8 @@ class ScoreOptions(RunOptions):
     prefix_texts: Annotated[
         PathLike[str] | None,
         Option(
-            "A file of texts known to be no members, each of another document: the first ones are the prefix of recall "
-            "and con_recall. Texts of their documents get no score; a document is told by its first 32 words.",
+            "A file of texts known to be no members, each of another document: the first are the prefix of recall "
+            "and con_recall. Texts of their documents get no score; a document is identified by its first 32 words.",
             PATH,
         ),
     ] = None

@@ -279,10 +279,10 @@ def _format_place(document: Document) -> str:
 
 USUAL_FOLDER = "corpus-audit-check"
 _RECORD = "check.json"
-"""Beside the configuration: the request that it was written for."""
+"""Next to the configuration: the request that it was written for."""
 _SOURCES_HEAD = """\
 # Written by corpus-audit check: which of your own files are read, and on which side each of them is. The files stay
-# where they are; new ones in a folder are read with the next audit. docs/input-files.md says what can be read.
+# where they are; new files in a folder are read with the next audit. docs/input-files.md says what can be read.
 """
 
 
@@ -348,7 +348,7 @@ def ensure_workspace(
     if files != request["collections"][AUDITED]:
         raise ConfigError(
             f"{folder} is the workspace of other files ({', '.join(files[:3])}): name another folder with "
-            "--workspace, or remove that one"
+            "--workspace, or remove that folder"
         )
     with FileLock(config / "check.lock"):
         known = load_models(config)
@@ -425,6 +425,6 @@ def _read_record(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{folder} holds something that corpus-audit check did not make, or did not finish: name another folder "
-            "with --workspace, or remove that one"
+            "with --workspace, or remove that folder"
         ) from error
     return record

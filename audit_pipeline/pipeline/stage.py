@@ -214,7 +214,7 @@ class Stage:
     absent: str = "it is not there"
     words: Mapping[str, str] = field(default_factory=dict)
     notes: Callable[[str, DataPaths], Iterable[str]] | None = None
-    """What is told of a partition once it was made; raises DataError where a check found it unfit."""
+    """What is reported of a partition once it was made; raises DataError where a check found it unfit."""
     partitions: Callable[[Scope, Situation], Iterable[str]] | None = None
     inputs: Callable[[str, Situation], Inputs] = lambda partition, situation: {}
     recorded: Callable[[str, Situation], Inputs | None] | None = None

@@ -75,7 +75,7 @@ def open_rows(
         return open_saved_dataset(InputFile(path, name or path.name, ""))
     suffix = suffix_of(path)
     if suffix is None:
-        raise DataError(f"{path}: cannot tell its format from its name; use one of {', '.join(SUFFIXES)}")
+        raise DataError(f"{path}: unknown format; use a name that ends in one of {', '.join(SUFFIXES)}")
     if not path.is_file():
         raise DataError(f"{path}: {'is not a file' if path.exists() else 'no such file'}")
     packed = next((compression for compression in COMPRESSIONS if suffix.endswith(compression)), "")

@@ -69,7 +69,7 @@ MOST_DOCUMENTS = 20
 FIRST_ANSWERS = 3
 """Answers that are shown in full where there are several; the table has all of them."""
 SIGN_SHAPES: Mapping[Sign, str] = {"found": "◆", "stands out": "▲", "nothing found": "○", "no conclusion": "?"}
-"""Shapes that tell the kinds of answers apart without colour, beside the word."""
+"""Shapes that distinguish the kinds of answers without colour, next to the word."""
 
 Row = Mapping[str, Any]
 

@@ -66,7 +66,7 @@ def open_backend(
         from audit_pipeline.extras.servers.used_endpoints import Endpoints  # noqa: PLC0415
 
         if engine.name == "ray":
-            notify(f"{model.entry.name} is behind an interface: it is asked from this process, and Ray is not used")
+            notify(f"{model.entry.name} runs on a server: this process sends the requests, and Ray is not used")
         return (endpoints or Endpoints()).open(model, paths, notify)
     if engine.name == "ray":
         from audit_pipeline.extras.ray.ray_backend import RayBackend  # noqa: PLC0415

@@ -41,7 +41,7 @@ from audit_pipeline.tables import (
 from audit_pipeline.tables.table import Table
 
 _NAMED = 3
-_BOTH_SIDES = "the text stands on both sides"
+_BOTH_SIDES = "the text is on both sides"
 _TEXT_ABSENT = "the text is not in the file of texts"
 NEAR_DUPLICATE = 0.5
 """As benchmarks have it where their entry says nothing."""

@@ -282,7 +282,7 @@ def _parse_canary(values: Mapping[str, object]) -> Canary | str:
     elif text_problem(text) is not None or not isinstance(text, str):
         problem = f"text {text_problem(text)}"
     elif text_sha256(text) != sha256:
-        problem = "the text is not the one of its sha256"
+        problem = "the text does not match its sha256"
     else:
         return Canary(number, name, text, bool(published))
     return problem

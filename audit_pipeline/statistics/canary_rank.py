@@ -19,7 +19,7 @@ import numpy.typing as npt
 from audit_pipeline.errors import DataError
 
 ASSUMPTION = (
-    "Chance decided which canary of a set was published, every one being equally likely, "
+    "Chance decided which canary of a set was published, each being equally likely, "
     "and the others were never published or otherwise given away."
 )
 ALPHA = 0.05

@@ -25,7 +25,7 @@ from audit_pipeline.statistics.shards import explain_shortage
 Rule = Literal["exact", "t_test"]
 
 ASSUMPTION = (
-    "Before training, every order of the items was as likely as the published one: "
+    "Before training, every order of the items was as likely as the published order: "
     "they are not sorted by topic, date, length, difficulty or source."
 )
 _LISTED_UP_TO = 7

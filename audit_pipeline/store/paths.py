@@ -19,7 +19,9 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.store.bucket_folder import find_bucket_folder, resolve_data_root
 
 OWNER_ONLY = 0o700
-_WHAT_TO_DO = "set CORPUS_AUDIT_DATA to a folder that can; sql, export, report --open and doctor read this one as it is"
+_WHAT_TO_DO = (
+    "set CORPUS_AUDIT_DATA to a folder that can; sql, export, report --open and doctor read this folder as it is"
+)
 _OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -202,7 +204,7 @@ def use_workspace(folder: Path, *, own_data: bool = False) -> Iterator[None]:
         os.environ.update(before)
 
 
-OWN_CONFIGURATION = "config/ is that of the installed package here: `corpus-audit init` lays out one of your own"
+OWN_CONFIGURATION = "config/ is that of the installed package here: `corpus-audit init` lays out a folder of your own"
 
 
 def is_shipped(path: Path) -> bool:

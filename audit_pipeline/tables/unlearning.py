@@ -38,7 +38,7 @@ UNLEARNING = build_run_table(
         CI_HIGH,
         int64("n", "texts, groups or documents that it is of", ge=0),
         string("method", "how value and interval were computed; empty where there is no value"),
-        string("reason", "why there is no value; null where there is one", null=True),
+        string("reason", "why there is no value; null: there is one", null=True),
         strings(
             "documents", "of verbatim_still_reproduced: the documents, by title or document_id; else null", null=True
         ),

@@ -12,7 +12,7 @@ from torch.nn import functional
 from audit_pipeline.token_statistics.layers import Linear, is_wrapped
 
 LOG_ZERO = -1e9
-"""Finite stand-in for a logit of minus infinity, in the moments, where its weight is exactly 0 (0 log 0 = 0)."""
+"""Finite substitute for a logit of minus infinity, in the moments, where its weight is exactly 0 (0 log 0 = 0)."""
 # A CPU is fastest while a block stays in its caches; a GPU wants large pieces.
 _ROWS = {"cpu": 1024, "cuda": 4096}
 _COLUMNS = {"cpu": 1024, "cuda": 8192}

@@ -220,7 +220,7 @@ def require_part(path: Path) -> None:
     if named is None:
         raise DataError(f"{path} was {OTHER_VERSION}")
     if cached_sha256(path)[:_DIGITS] != named:
-        raise DamagedError(f"{path} is damaged: it is not as it was written (its sha256 is not the one in its name)")
+        raise DamagedError(f"{path} is damaged: it is not as it was written (its sha256 is not that in its name)")
 
 
 def digest_in_name(path: Path) -> str | None:

@@ -174,14 +174,14 @@ def test_where_membership_is_unknown_the_named_detector_stands_first_and_nothing
     screen: io.StringIO,
 ) -> None:
     audit_output._show_unlabelled_findings({"detector": "loss"}, FINDINGS, details=False)
-    assert plain(screen) == "\n4 detectors were run: --details shows them, the others beside loss.\n"
+    assert plain(screen) == "\n4 detectors were run: --details shows them, the others next to loss.\n"
     audit_output._show_unlabelled_findings({"detector": "loss"}, FINDINGS, details=True)
     shown = plain(screen)
     assert "member" not in shown
     parts = [
-        (line.split()[0], "named beforehand" in line, "tried beside it" in line)
+        (line.split()[0], "named beforehand" in line, "also tried" in line)
         for line in shown.splitlines()
-        if "named beforehand" in line or "tried beside it" in line
+        if "named beforehand" in line or "also tried" in line
     ]
     assert parts == [
         ("loss", True, False),

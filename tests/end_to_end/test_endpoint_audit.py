@@ -150,12 +150,12 @@ def state(workspace: Workspace) -> list[Any]:
 def test_another_model_behind_the_address_makes_the_pair_stale(workspace: Workspace, server: FakeEndpoint) -> None:
     done(workspace.run(*AUDIT))
     server.bend = heated
-    why = "the model's entry, or what is behind its endpoint, changed since"
+    why = "the model's entry, or the model at its endpoint, changed since"
     # Whoever runs it next notices.
     file = workspace.root / "texts.csv"
     file.write_text("text\nsome words that nobody has read\n", encoding="utf-8")
     told = done(workspace.run("score", "--model", NAME, "--texts", file, "--out", workspace.root / "out.parquet"))
-    assert "the model behind the endpoint of served changed" in told
+    assert "the model at the endpoint of served changed" in told
     done(workspace.run("report"))
     assert state(workspace) == [("stale", why)]
     plan = answer(workspace.run(*AUDIT, "--dry-run", "--json"))["plans"]

@@ -89,7 +89,7 @@ def test_an_ods_file_with_a_password_is_named(tmp_path: Path) -> None:
             f'<manifest:manifest xmlns:manifest="{oasis}"><manifest:file-entry manifest:full-path="content.xml">'
             "<manifest:encryption-data/></manifest:file-entry></manifest:manifest>",
         )
-    with pytest.raises(DataError, match="is locked with a password: save it without one"):
+    with pytest.raises(DataError, match="is locked with a password: save it without a password"):
         read_rows(path)
 
 

@@ -65,7 +65,7 @@ class FoundInCorpusSettings(FamilySettings):
     @model_validator(mode="after")
     def _require_single_length(self) -> Self:
         if len(self.words or (0,)) != 1:
-            raise ValueError("words: the one length that the pool's texts have, or any")
+            raise ValueError("words: the length of the pool's texts, or any")
         return self
 
 
@@ -196,7 +196,7 @@ def _require_same_words(spec: BenchmarkSpec, pool: BuiltBenchmark) -> None:
     if spec.words is not None and lengths != {spec.words}:
         raise ConfigError(
             f"{spec.name}: the texts of {pool.name} have not all {spec.words} words; "
-            "set words in config/benchmarks.yaml to their one length, or to any"
+            "set words in config/benchmarks.yaml to their length, or to any"
         )
 
 

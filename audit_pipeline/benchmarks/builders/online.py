@@ -47,7 +47,7 @@ class OnlineSettings(LabelColumnSettings):
     takes_any_length: ClassVar[bool] = False
 
     builder: Literal["online"]
-    split: Text | None = Field(default=None, description="{words} stands for each of lengths, not for the chunk's")
+    split: Text | None = Field(default=None, description="{words} is replaced by each of lengths, not for the chunk's")
     lengths: Annotated[tuple[Length, ...], Field(min_length=1)] = Field(
         description="of the texts that inputs are made of, in words"
     )
@@ -237,7 +237,7 @@ def _drop_duplicates(
     kept: list[LabelledText] = []
     for chunk in chunks:
         if len(labels[chunk.text]) > 1:
-            left_out_counts["chunks that stand on both sides"] += 1
+            left_out_counts["chunks that are on both sides"] += 1
         elif chunk.text in seen:
             left_out_counts["chunks that are the same as another"] += 1
         elif len(unit.split(chunk.text)) != words:

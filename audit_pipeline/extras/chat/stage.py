@@ -353,7 +353,7 @@ class AskingOptions(BaseModel):
         default=None,
         description="the rung whose numbers answer; null: instruction, or prefix for interface: completions",
     )
-    draws: int = Field(default=DRAWS, ge=0, description="drawn answers besides the likeliest one")
+    draws: int = Field(default=DRAWS, ge=0, description="drawn answers in addition to the likeliest")
     passages: int = Field(default=PASSAGES, ge=1, description="the most passages of a document")
     max_requests: int | None = Field(default=None, ge=1, description="the most requests; null: as the entry says")
     max_tokens: int | None = Field(default=None, ge=1, description="the most tokens, of prompts and answers")
@@ -399,7 +399,7 @@ def _inputs(partition: str, situation: Situation) -> Inputs:
 
 CHAT_STAGE = Stage(
     name="chat_answers",
-    description="What a model that answers in words (config/chat_models.yaml) gives of a benchmark's documents, beside "
+    description="What a model that answers in words (config/chat_models.yaml) gives of a benchmark's documents, and "
     "documents that it cannot have read. It is asked when somebody starts it, and every week where the entry says so; "
     "what is answered is not asked again.",
     dimensions=("benchmark", "chat_model"),

@@ -141,5 +141,5 @@ def _format_shortage(entry: ControlEntry, role_counts: Mapping[str, int], window
     return (
         f"control {entry.name}: {sum(role_counts.values())} windows of {entry.words} words are needed ({parts}), "
         f"but {', '.join(entry.sources)} hold{'s' * (len(entry.sources) == 1)} {window_count} "
-        f"by {entry.randomise}; ask for fewer, or for shorter ones"
+        f"by {entry.randomise}; ask for fewer or shorter texts"
     )

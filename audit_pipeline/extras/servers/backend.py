@@ -42,7 +42,7 @@ class EndpointBackend:
     def described(self) -> str:
         """Where and how the model is run, in words."""
         endpoint = self.client.endpoint
-        return f"behind {endpoint.url} (dialect {endpoint.dialect}, {endpoint.concurrency} requests at a time)"
+        return f"at {endpoint.url} (dialect {endpoint.dialect}, {endpoint.concurrency} requests at a time)"
 
     @property
     def on_this_machine(self) -> EndpointBackend:

@@ -123,7 +123,7 @@ class Endpoints:
             self._probe(endpoint, model, paths, notify)
         now = load_tokenizer(model.entry, paths).identity.model_fingerprint
         if now != model.identity.model_fingerprint:
-            raise ModelError(f"the model behind the endpoint of {model.entry.name} changed meanwhile: run it again")
+            raise ModelError(f"the model at the endpoint of {model.entry.name} changed meanwhile: run it again")
         client = EndpointClient(model.entry.name, endpoint, self.budget(endpoint), notify=notify)
         return EndpointBackend(model, client, self._probed[endpoint])
 
@@ -170,7 +170,7 @@ class Endpoints:
         notify(f"{name}: {endpoint.sent_to}")
         found = probe_endpoint(model, EndpointClient(name, endpoint, self.budget(endpoint), notify=notify))
         if record_probe(endpoint, model.identity.tokenizer_fingerprint, found.seen, paths):
-            notify(f"the model behind the endpoint of {name} changed: what was computed before is not used for it")
+            notify(f"the model at the endpoint of {name} changed: what was computed before is not used for it")
         self._probed[endpoint] = found
         # Readers of many models probe no server: the cards show which model was found last.
         write_card(load_tokenizer(model.entry, paths), paths)

@@ -146,7 +146,7 @@ def _require_comparable(models: Mapping[ComparedModel, TokenizedModel]) -> None:
     names = [model.entry.name for model in models.values()]
     for name in names:
         if names.count(name) > 1:
-            raise DataError(f"{name} is named twice: a model is compared with another one")
+            raise DataError(f"{name} is named twice: a model is compared with another model")
     first, *others = models.values()
     for other in others:
         both = f"{first.entry.name} and {other.entry.name}"

@@ -49,7 +49,7 @@ METRIC_IN_WORDS: Mapping[str, str] = {
     "member_before": "share called a member before",
     "unchanged": "share whose Min-K% hardly moved",
     "exact_memorization": "exact memorisation: share of tokens that are the model's first choice",
-    "extraction_strength": "extraction strength: share of tokens behind the last that is no first choice",
+    "extraction_strength": "extraction strength: share of tokens after the last that is no first choice",
     "mean_log_probability": "mean log-probability of a token",
     "verbatim_coverage": "verbatim: share of characters given with a probability of at least .001",
     "verbatim_log_p": "verbatim: log-probability of a document's strongest window",

@@ -59,7 +59,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     device: str | None = None
     max_tokens: int | None = Field(
-        default=None, ge=0, description="the most tokens that the run may send to a model behind an interface"
+        default=None, ge=0, description="the most tokens that the run may send to a model on a server"
     )
     max_cost: float | None = Field(default=None, ge=0, description="the most that they may cost")
     sent: dict[str, int] = Field(

@@ -84,8 +84,7 @@ _REPORTED_TAGS = (
     minimum_interval_seconds=30,
     # Runs of the command line, and those that the weekly audit starts, belong to no code location.
     monitor_all_code_locations=True,
-    description="Tells the webhook in CORPUS_AUDIT_WEBHOOK, or data/alerts.jsonl where there is none, of every run "
-    "that failed.",
+    description="Reports to the webhook in CORPUS_AUDIT_WEBHOOK, or else to data/alerts.jsonl, every run that failed.",
 )
 def alert_run_failed(context: dg.RunFailureSensorContext, data: AuditData) -> None:
     """One failed run. An alert that cannot be delivered is kept in the file, and the log of the tick shows why."""
@@ -120,7 +119,7 @@ def _format_failure(event: dg.DagsterEvent) -> str:
 
 @dg.sensor(
     minimum_interval_seconds=60,
-    description="Tells the webhook in CORPUS_AUDIT_WEBHOOK, or data/alerts.jsonl where there is none, of findings that "
+    description="Reports to the webhook in CORPUS_AUDIT_WEBHOOK, or else to data/alerts.jsonl, findings that "
     "are new, gone, or say something else than before.",
 )
 def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:

@@ -143,7 +143,7 @@ def checks_of(stage: Stage) -> dict[str, Check]:
     """The checks of a stage: those that it declares, and those that follow from its dimensions and its columns."""
     checks = dict(stage.checks)
     if len(stage.dimensions) > 1:
-        checks[EVERY_PAIR_RAN] = Check("The pair could be computed; one that could not says why.", False)
+        checks[EVERY_PAIR_RAN] = Check("The pair could be computed, or says why not.", False)
     limited = dict.fromkeys(column.name for table in stage.tables for column in table.columns if column.has_limits)
     if limited:
         words = f"No value is beyond the limits of its column: {', '.join(limited)}."

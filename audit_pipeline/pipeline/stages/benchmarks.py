@@ -294,7 +294,7 @@ def _inputs_of_split(name: str, situation: Situation) -> Inputs:
 
 SPLIT_STAGE = Stage(
     name="split_quality",
-    description="How far the two sides of a benchmark can be told apart without any model: by their words, "
+    description="How far the two sides of a benchmark can be separated without any model: by their words, "
     "length, dates, language. Where they can, no audit on it says anything about training. It is made "
     "with every build.",
     dimensions=("benchmark",),

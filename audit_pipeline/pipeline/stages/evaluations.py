@@ -313,7 +313,7 @@ def _inputs(partition: str, situation: Situation) -> Inputs:
 EVALUATIONS_STAGE = Stage(
     name="evaluations",
     description="What the scores allow to say of one model on one benchmark: the answer, how sure it is, and what "
-    "would change it; behind it the numbers with 95% intervals, the control that never sees the "
+    "would change it; then the numbers with 95% intervals, the control that never sees the "
     "model, thresholds, and p-values of documents. Earlier findings are kept." + GRID_NOTE,
     dimensions=("benchmark", "model"),
     group="4_findings",

@@ -324,7 +324,7 @@ STATISTICS_STAGE = Stage(
     tables=(TOKEN_STATISTICS,),
     checks={
         "cache_intact": Check(
-            "No part file of the cache was damaged; damaged ones are set aside and their texts run again."
+            "No part file of the cache was damaged; damaged files are set aside and their texts run again."
         )
     },
     options=_build_pass_options(),

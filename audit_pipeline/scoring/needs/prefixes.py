@@ -172,7 +172,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
     def cost(self, texts: Sequence[str]) -> str | None:
         tokens, passes = self.plan(texts).tokens_to_run, len(self._prefixes)
         each = ", ".join(str(shots) for shots in dict.fromkeys(shots for shots, _ in self._prefixes))
-        what = f"the texts behind prefixes of {each} {self.side.name}"
+        what = f"the texts after prefixes of {each} {self.side.name}"
         if is_prefix_rerun(self._model, self._where):
             what += ", each with its prefix anew"
         return f"{what}, {passes} pass{'es' if passes > 1 else ''}, about {tokens:,} tokens in all" if tokens else None
@@ -218,12 +218,12 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
     def _explain_unscored(self, text: str, shots: int, join: str) -> Lacking:
         [tokens] = count_own_tokens(self._model, [text])
         if has_room(self._model, self._prefixes[shots, join], tokens):
-            return Lacking("the model has not been run on the text behind the prefix: run it again")
+            return Lacking("the model has not been run on the text after the prefix: run it again")
         down = range(shots - 1, 0, -1)
         fit = next((n for n in down if has_room(self._model, self._encode_shots(n, join), tokens)), 0)
         would = f"a prefix of {fit} would leave room" if fit else "no prefix leaves room"
         return Lacking(
-            f"the text's {tokens:,} tokens do not fit behind a prefix of {shots} into {self._window_in_words}: {would}"
+            f"the text's {tokens:,} tokens do not fit after a prefix of {shots} into {self._window_in_words}: {would}"
         )
 
 

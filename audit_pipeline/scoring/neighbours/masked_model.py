@@ -196,7 +196,7 @@ class MaskedModelProposer:
         except _READ_ERRORS as error:
             raise ModelError(self._format_read_error("tokenizer", error)) from error
         if not tokenizer.is_fast:
-            raise ModelError(f"{self._entry.name} has no fast tokenizer (tokenizer.json): character offsets need one")
+            raise ModelError(f"{self._entry.name} has no fast tokenizer (tokenizer.json): character offsets need it")
         if tokenizer.mask_token_id is None:
             raise ModelError(f"{self._entry.name} has no mask token: name a masked language model, such as a BERT")
         return tokenizer
