@@ -225,7 +225,7 @@ def _compute_leakage(texts: TextValues) -> Iterator[Finding]:
             leak = privleak(auroc.value, auroc.interval, STATED_REFERENCE, how)
             yield _build_finding("privleak", role, "both", leak, n)
         elif aurocs["retrained"].value == 1:
-            reason = "the retrained model tells all forget texts from the held-out ones: there is nothing to divide by"
+            reason = "the retrained model separates all forget texts from held-out texts: there is nothing to divide by"
             yield _build_missing_finding("privleak", role, "both", n, reason)
         else:
             leak = privleak_against_retrained(auroc, aurocs["retrained"], sides)

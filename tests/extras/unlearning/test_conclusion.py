@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -152,18 +154,33 @@ def test_a_model_that_still_reproduces_a_document_has_not_forgotten_it(
     found = concluded(before, after, retrained, privleak=privleak, reproduced=["The Kettle", "Wool"])
     assert found.outcome == "still reproduced"
     other = "" if retrained is None else ", and the model that was trained without them was not seen to"
-    assert found.headline == (
-        "Not forgotten: edited reproduces passages of 2 of 140 documents that it was to forget (The Kettle, Wool)"
-        f"{other}."
+    assert found.headline == "Not forgotten: edited reproduces passages of 2 of 140 documents to forget."
+    assert found.explanation[0] == (
+        f"edited reproduces passages of 2 of 140 documents that it was to forget (The Kettle, Wool){other}."
     )
 
 
 def test_documents_that_are_still_reproduced_are_named_beside_every_other_outcome() -> None:
     found = concluded(KNOWN, KNOWN, reproduced=["one", "two", "three", "four", "five"])
     assert found.outcome == "still known"
-    assert found.headline.endswith(
+    assert found.explanation[1] == (
         "edited reproduces passages of 5 of 140 documents that it was to forget (one, two, three and 2 more)."
     )
+
+
+def test_every_outcome_has_a_short_headline() -> None:
+    """As of the report's answers (test_answers.py): one sentence of at most 15 words."""
+    found = [
+        concluded(KNOWN, NEVER, reproduced=["Wool"]),
+        concluded(NEVER, KNOWN),
+        *(concluded(KNOWN, after) for after in (NEVER, LEFT_OVER, SILENCED, PUSHED, KNOWN)),
+        concluded(NEVER, NEVER),
+    ]
+    assert {conclusion.outcome for conclusion in found} == set(get_args(Outcome))
+    for conclusion in found:
+        assert len(conclusion.headline.split(" ")) <= 15, conclusion.headline
+        assert conclusion.headline.endswith(".")
+        assert not re.search(r"[.?!] ", conclusion.headline), "one sentence"
 
 
 def why_undetermined(found: Conclusion) -> str:
@@ -192,12 +209,12 @@ def test_nothing_is_said_to_be_absent_that_so_few_texts_would_not_show() -> None
     assert concluded(NEVER, NEVER, privleak={"before": (-5, -29, 19)}).outcome == "never known"
     doubt = why_undetermined(concluded(NEVER, NEVER, privleak={"before": (-5, -31, 21)}))
     assert doubt == (
-        "There are too few texts to tell whether the model before knew them: its PrivLeak may be as low as -31."
+        "There are too few texts to say whether the model before knew them: its PrivLeak may be as low as -31."
     )
     known = (-80.0, -95.0, -60.0)
     assert concluded(KNOWN, NEVER, privleak={"before": known, "after": (-5, -39, 29)}).outcome == "forgotten"
     doubt = why_undetermined(concluded(KNOWN, NEVER, privleak={"before": known, "after": (-5, -41, 31)}))
-    assert doubt == "There are too few texts to tell: half of what PrivLeak was before is within -5 [-41, 31]."
+    assert doubt == "There are too few texts: half of what PrivLeak was before is within -5 [-41, 31]."
 
 
 def test_a_fall_that_held_out_texts_share_is_no_change_of_these_texts() -> None:
