@@ -72,8 +72,8 @@ _REFERENCE_STATED = "a model that cannot separate the two sides"
 
 STATED_IN_WORDS = (
     "No retrained model was named, so the reference is a model that cannot separate the two sides (.5, as stated). "
-    "That is right only where the texts to be forgotten and the held-out texts differ in nothing but training: of old texts "
-    "against new texts it is wrong."
+    "That is right only where the texts to be forgotten and the held-out texts differ in nothing but training: of old "
+    "texts against new texts it is wrong."
 )
 CLEARS_NOBODY_IN_WORDS = (
     "What these numbers do not see may still be there: other words for the same facts, other prompts, or what a little "
