@@ -219,9 +219,7 @@ def compare(
     third = others[0] if others else None
     done = unlearning.compare_models(unlearning.UnlearningRequest(first, second, third, own, held_out), paths)
     if done.left_out:
-        print_message(
-            f"{done.left_out} text(s) without a scored token, or with a probability that is no number, are left out"
-        )
+        print_message(f"{done.left_out} text(s) left out: without a scored token, or a probability is no number")
     unlearning.write_comparison(done, paths, run_id=f"compare-{uuid.uuid4()}")
     publish(paths)
     _show_unlearning(done.findings)

@@ -212,16 +212,12 @@ def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
         rule=result.rule.name,
     )
     if ignored := result.corpus.ignored:
-        print_message(
-            f"not read, of another kind: {len(ignored):,} file(s) in {result.corpus.name}, the first {ignored[0]}"
-        )
+        print_message(f"not read, of another kind: {len(ignored):,} file(s) of {result.corpus.name}, as {ignored[0]}")
     for report in result.reports.values():
         if report.problem is not None:
             print_message(f"not read to its end: {report.problem}")
         elif report.skipped:
-            print_message(
-                f"{report.name}: {report.skipped:,} row(s) could not be used; the first: {report.first_skipped}"
-            )
+            print_message(f"{report.name}: {report.skipped:,} row(s) were not used; the first: {report.first_skipped}")
 
 
 @command(fail_on=("contaminated",))

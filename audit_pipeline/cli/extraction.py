@@ -178,9 +178,7 @@ def _search_and_show(
         found = search.run(backend_of, on_progress)
         grid = search.run_grid(backend_of, on_progress)
     if search.unreadable_parts:
-        print_message(
-            f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again"
-        )
+        print_message(f"{len(search.unreadable_parts)} damaged part(s) of the cache set aside, their windows run again")
     audited = [result for result in found if result.document.side == "audited"]
     if out is not None:
         from audit_pipeline.extras.extraction.results import write_windows

@@ -76,9 +76,7 @@ def _infilling(statistics: TextStatistics, settings: Sequence[Settings]) -> list
     def group(given: Settings, same: Sequence[Settings]) -> list[Outcome]:
         m = int(given["m"])
         if m > branches.m:
-            reason = (
-                f"m={m} needs branches of {m} tokens, the cached tokens have {branches.m}: run the model with m={m}"
-            )
+            reason = f"m={m} needs branches of {m} tokens, the cache has {branches.m}: run the model with m={m}"
             return [Outcome.not_applicable(reason)] * len(same)
         ratios = token_ratios(
             statistics,

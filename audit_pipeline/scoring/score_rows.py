@@ -193,9 +193,7 @@ def read_given_rows(file: Path) -> GivenRows:
     return GivenRows(
         texts,
         scores,
-        frozenset(
-            (setting["detector"], setting["parameters"]) for setting in settings["meaning"].drop_null().to_pylist()
-        ),
+        frozenset((row["detector"], row["parameters"]) for row in settings["meaning"].drop_null().to_pylist()),
         has_groups,
         (*skipped, *(Skipped(location, place, problem) for location, place, problem, _ in unusable)),
         labels.in_words("their rows left out"),

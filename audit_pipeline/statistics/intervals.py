@@ -141,7 +141,7 @@ class GroupedSides:
         own, other = (1 / max(1, count) for count in self.groups_by_side)
         has_member, has_nonmember = (sizes > 0 for sizes in self._sizes)
         found: list[tuple[float, float, float]] = []
-        for chosen, lost, weights_of_single in (
+        for chosen, lost, single in (
             (has_member & ~has_nonmember, own, own**2),
             (has_nonmember & ~has_member, other, other**2),
             (has_member & has_nonmember, max(own, other), own**2 + other**2),
@@ -149,9 +149,7 @@ class GroupedSides:
             # Each group loses its share of the degree of freedom that the side's mean takes.
             if chosen.any() and lost < 1:
                 count = np.count_nonzero(chosen)
-                found.append(
-                    ((1 - lost) * float(parts[chosen] @ parts[chosen]), count * weights_of_single, count * (1 - lost))
-                )
+                found.append(((1 - lost) * float(parts[chosen] @ parts[chosen]), count * single, count * (1 - lost)))
         observed, alike, freedoms = np.array(found).T if found else np.zeros((3, 1))
         if observed.sum() <= _ROUNDING**2:
             return None

@@ -19,9 +19,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.store.bucket_folder import find_bucket_folder, resolve_data_root
 
 OWNER_ONLY = 0o700
-_WHAT_TO_DO = (
-    "set CORPUS_AUDIT_DATA to a folder that can; sql, export, report --open and doctor read this folder as it is"
-)
+_WHAT_TO_DO = "set CORPUS_AUDIT_DATA to a folder that can; sql, export, report --open and doctor read this as it is"
 _OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 

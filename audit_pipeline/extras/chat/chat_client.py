@@ -117,15 +117,8 @@ def ask_all(
     a prompt.
     """
     place, key_header = f"{entry.name} in config/{FILE_NAME}", _KEY_HEADERS[entry.provider]
-    client = Client(
-        f"{entry.name} at {entry.host}",
-        entry,
-        budget,
-        place=place,
-        key_header=key_header,
-        notify=notify,
-        patience=patience,
-    )
+    who = f"{entry.name} at {entry.host}"
+    client = Client(who, entry, budget, place=place, key_header=key_header, notify=notify, patience=patience)
 
     def read(keyed: tuple[K, Usage], answer: ServerAnswer) -> tuple[K, ChatReply]:
         key, most = keyed

@@ -150,9 +150,7 @@ def train_into(
         # Its weights are read in float32 whatever its entry says.
         base = load_tokenizer(with_overrides(resolve_model(entry.base, load_models()), dtype="float32"), paths)
         if base.start_token_id is None:
-            raise DataError(
-                f"control {entry.name}: its base {entry.base} has no start token; name a start token in its entry"
-            )
+            raise DataError(f"control {entry.name}: its base {entry.base} has no start token; name it in its entry")
         tokenizer, start_id = read_with_transformers(base.located)[0], base.start_token_id
 
     def train_role(role: Role) -> dict[str, Any]:
