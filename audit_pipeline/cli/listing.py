@@ -66,10 +66,7 @@ _DETECTORS_LONG: Columns = (
     ("needs", "needs", ", ".join),
     ("passes per text", "forward_tokens"),
     ("own log-probabilities suffice", "own_logprobs_suffice", yes_or_no),
-    (
-        "parameters",
-        lambda row: ", ".join(f"{name} ({default})" for name, default in row["parameters"].items()) or "-",
-    ),
+    ("parameters", "parameters", lambda values: ", ".join(f"{name} ({values[name]})" for name in values) or "-"),
     ("score", "score"),
 )
 _MODELS: Columns = (("model", "model"), ("from", "from"))
@@ -105,10 +102,8 @@ def _show_list(name: str, rows: Sequence[Row], short_columns: Columns, long_colu
     if not is_long:
         cells = [[head, *(format_cell(row, *cell) for row in rows)] for head, *cell in first]
         room = max(_LEAST, _WIDTH - sum(2 + max(map(len, column)) for column in cells))
-        long_columns = (
-            *first,
-            (last[0], lambda row: textwrap.shorten(format_cell(row, *last[1:]), room, placeholder=" …")),
-        )
+        shortened = (last[0], lambda row: textwrap.shorten(format_cell(row, *last[1:]), room, placeholder=" …"))
+        long_columns = (*first, shortened)
     show_table(name, rows, long_columns)
 
 
@@ -299,12 +294,12 @@ def report(
 def _find_warehouse() -> Path:
     """Find the warehouse, built first where something was audited and there is none."""
     paths = DataPaths.from_environment()
-    if not paths.warehouse.exists():
-        # Here and not above: it imports all that a planner reads.
-        from audit_pipeline.pipeline.stages.warehouse import ensure_warehouse
+    if paths.warehouse.exists():
+        return paths.warehouse
+    # Not above: it imports all that a planner reads.
+    from audit_pipeline.pipeline.stages.warehouse import ensure_warehouse
 
-        return ensure_warehouse(paths)
-    return paths.warehouse
+    return ensure_warehouse(paths)
 
 
 def open_report_in_browser(paths: DataPaths) -> None:

@@ -29,6 +29,7 @@ _LATEX = str.maketrans(
         **{"[": "{[}", "*": "{*}", "–": "--", "…": r"\ldots{}", "\u202f": r"\,"},
     }
 )
+_SENT = ("model", "url", "tokens", "cost")
 _MARKDOWN = re.compile(r"[\\|*`<]|(?<!\w)_|_(?!\w)")
 
 
@@ -86,7 +87,7 @@ def build_estimate_formatter(metric: str, format_spec: str = ".3f") -> Callable[
 
 def say_run_resources(model: TokenizedModel, options: RunOptions) -> None:
     """Say whether the weights fit this machine, and what a Ray cluster is asked for, which a dry run does not reach;
-    nothing of a model behind an interface."""
+    nothing of a model on a server."""
     engine = options.chosen_engine
     if not model.entry.host.is_here:
         return
@@ -144,23 +145,16 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
     for sending in sendings:
         of_entry, exceeds_entry = _check_limits(sending.limits, sending.tokens, sending.cost)
         words += [f"{limit} (the entry of {sending.model})" for limit in of_entry]
-        is_over = is_over or exceeds_entry
+        is_over |= exceeds_entry
     suffices = "does not suffice: the run stops there, and the next run goes on" if is_over else "suffices"
     say(
         f"The limit of {' and '.join(words)} {suffices}."
         if words
         else "No limit is set: --max-tokens and --max-cost set a limit, and so does the model's entry.",
         sending={
-            "url": sendings[0].url,
-            "tokens": tokens,
-            "cost": sum(costs) if len(costs) == len(sendings) else None,
-            "exceeds_limit": is_over,
-            "max_tokens": limits.max_tokens,
-            "max_cost": limits.max_cost,
-            "hosts": [
-                {"model": sending.model, "url": sending.url, "tokens": sending.tokens, "cost": sending.cost}
-                for sending in sendings
-            ],
+            **{"url": sendings[0].url, "tokens": tokens, "cost": sum(costs) if len(costs) == len(sendings) else None},
+            **{"exceeds_limit": is_over, "max_tokens": limits.max_tokens, "max_cost": limits.max_cost},
+            "hosts": [{name: getattr(sending, name) for name in _SENT} for sending in sendings],
         },
     )
 
