@@ -1,4 +1,4 @@
-"""Scores of texts of one's own."""
+"""Scores of texts of your own."""
 
 from __future__ import annotations
 

@@ -28,10 +28,10 @@ _LONGEST_NAME = 200
 
 
 def parse_label(value: object, meanings: Mapping[str, int] | None = None) -> int | None:
-    """The label that ``value`` stands for; null and an empty field are unknown. Raises UnusableRowError for any other.
+    """The label that ``value`` means; null and an empty field are unknown. Raises UnusableRowError for any other.
 
     Files spell 0 and 1 as numbers, as floats (a column with nulls) and as strings (.csv, where an empty field is null).
-    ``meanings``, where given, says which values stand for which label.
+    ``meanings``, where given, says which values mean which label.
     """
     plain = value.strip() if isinstance(value, str) else value
     if plain is None or plain == "":

@@ -61,7 +61,7 @@ Files = Annotated[tuple[Annotated[Text, BeforeValidator(_require_relative_path)]
 
 
 class DataSetPart(StrictSettings):
-    """Which rows of a data set: a split, or files of it. {words} and {subset} stand for the length and the subset."""
+    """Which rows of a data set: a split, or files of it. {words} and {subset} mean the length and the subset."""
 
     split: Text | None = Field(default=None, description="name of the hub split, or of the file without suffix")
     files: Files | None = Field(default=None, description="paths inside the data set's repository or folder")

@@ -107,7 +107,7 @@ def ask(
 ) -> None:
     """Ask a model that only talks, and measure what comes back.
 
-    A ladder of prompts, from a title to a prefix; what stood in a prompt counts for nothing. The same command again
+    A ladder of prompts, from a title to a prefix; what was in a prompt counts for nothing. The same command again
     asks what is missing. docs/ask.md explains the numbers.
     """
     if bool(texts) == (benchmark is not None):

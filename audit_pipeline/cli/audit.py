@@ -106,7 +106,7 @@ def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
         "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts after prefixes; "
         + (measured if is_here else elsewhere)
     )
-    # Each pass is a request, for which the server generates a token besides.
+    # Each pass is a request, for which the server generates a token too.
     own = sum(plan.tokens_to_run + plan.passes for plan, _ in plans.values())
     say_sending([(tokenized, own), *_count_reference_tokens(tokenized, list(plans), paths)], limits)
     for spec in specs:

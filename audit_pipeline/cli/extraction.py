@@ -268,7 +268,7 @@ def _show_dry_run(
         seconds=seconds,
     )
     say_run_resources(model, options)
-    # Each window is a request, for which the server generates a token besides.
+    # Each window is a request, for which the server generates a token too.
     to_send = [(model, tokens + windows)]
     if reference is not None:
         # It is asked of the likely passages alone.

@@ -45,7 +45,7 @@ class GenerationOptions:
 
     def require_consistent(self, suffix: int, model: ModelEntry) -> None:
         """Raise UsageError where options do not go together, where any continuation would be near a ``suffix`` of so
-        many tokens, and where a model behind an interface is to generate."""
+        many tokens, and where a model on a server is to generate."""
         if self.edits and self.near_verbatim is None:
             raise click.UsageError("--edits goes with --near-verbatim")
         if self.near_verbatim is not None and self.near_verbatim >= suffix:

@@ -52,7 +52,7 @@ LONG = option("List all that is known of each, in wide columns.", flag="--long")
 
 
 def _or(empty_text: str) -> Callable[[object], str]:
-    """Return a function that writes a cell, and ``empty_text`` in the place of an empty one."""
+    """Return a function that writes a cell, and ``empty_text`` in the place of an empty cell."""
     return lambda value: format_cell_value(value) or empty_text
 
 
@@ -348,7 +348,7 @@ def sql(
 
 
 def _number_repeated_names(names: Sequence[str]) -> list[str]:
-    """Return the names, repeated ones with a number (a, a_1)."""
+    """Return the names, repeated names with a number (a, a_1)."""
     unique: list[str] = []
     for name in names:
         numbered = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))

@@ -59,7 +59,7 @@ def _take_only(hint: Any, values: Mapping[str, Any]) -> Any:
 
 @dataclass(frozen=True)
 class _Declared:
-    """What stands in the place of a parameter's default.
+    """What takes the place of a parameter's default.
 
     ``build`` gives what click needs to know, by name, of the name and the annotation of the parameter; ``read`` the
     parameter's value of its annotation and of the values that click has read.

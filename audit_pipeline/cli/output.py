@@ -49,7 +49,7 @@ def format_latex(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _list_number_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
-    """List of each column whether it holds numbers, and nothing else but marks of missing ones."""
+    """List of each column whether it holds numbers, and nothing else but marks of missing values."""
     columns = ([row[place] for row in rows if row[place] not in _NO_NUMBER] for place in range(len(heads)))
     return [bool(cells) and all(map(_NUMBER.fullmatch, cells)) for cells in columns]
 

@@ -87,7 +87,7 @@ def prepare_model(
 ) -> tuple[TokenizedModel, BackendOf]:
     """Return the model, and what makes it ready.
 
-    With ``ask_server`` a model behind an interface is first asked whether it is still the same.
+    With ``ask_server`` a model on a server is first asked whether it is still the same.
 
     Raises ConfigError where ``limits`` have no meaning for it.
     """

@@ -56,7 +56,7 @@ def moving_means(values: npt.ArrayLike, window: int) -> npt.NDArray[np.float64]:
 
 
 def check_deviation(statistics: TextStatistics) -> Outcome | None:
-    """The failure where a token's sigma is not finite: divided by an infinite one, a value would pass as 0."""
+    """The failure where a token's sigma is not finite: divided by infinity, a value would pass as 0."""
     if np.isfinite(statistics.std).all():
         return None
     return Outcome.failed("a token's standard deviation is not a finite number")

@@ -137,7 +137,7 @@ class Endpoint(ServerSettings):
         return self.traits.starts_by_itself
 
     def cost_of(self, tokens: int) -> float:
-        """Return what so many tokens cost by the price; 0 without one."""
+        """Return what so many tokens cost by the price; 0 without a price."""
         return tokens * (self.price_per_million or 0.0) / 1e6
 
     def can_give(self, statistic: str) -> bool:

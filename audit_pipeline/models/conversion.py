@@ -123,7 +123,7 @@ def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) ->
 
 
 def _read_endpoint_config(located: LocatedModel, tokens: int) -> Any:
-    """Return what a config.json next to a tokenizer says, where there is one: the server knows the model's
+    """Return what a config.json next to a tokenizer says, if any: the server knows the model's
     architecture, transformers need not. Without one the vocabulary is the tokenizer's."""
     config = read_json(located.folder / "config.json") if located.has_config else {}
     text = SimpleNamespace(**{"vocab_size": tokens, **config, **(config.get("text_config") or {})})

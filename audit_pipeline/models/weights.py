@@ -143,7 +143,7 @@ def _itemsize(tokenized: TokenizedModel) -> int:
 
 
 def count_parameters(tokenized: TokenizedModel) -> int:
-    """Return the number of parameters, from the configuration alone; tied ones count once."""
+    """Return the number of parameters, from the configuration alone; tied parameters count once."""
     trusted = tokenized.entry.trust_remote_code
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(
@@ -188,7 +188,7 @@ _LEFT_FREE = 2 << 30
 
 
 def default_device() -> str:
-    """'cuda' where there is one, else 'cpu'."""
+    """'cuda' if any, else 'cpu'."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -301,7 +301,7 @@ def _load_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> 
                 trust_remote_code=entry.trust_remote_code,
                 use_safetensors=True,
                 output_loading_info=True,
-                # Told in our words, below.
+                # Said in our words, below.
                 ignore_mismatched_sizes=True,
                 **options,
             )

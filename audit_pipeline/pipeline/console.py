@@ -76,7 +76,7 @@ def collect_output(*, as_json: bool, layout: Layout | None = None) -> Iterator[N
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Within the block no steps and no progress are told; warnings, errors and results are."""
+    """Within the block no steps and no progress are printed; warnings, errors and results are."""
     token = _quiet.set(True)
     try:
         yield
@@ -150,7 +150,7 @@ def print_message(words: str, style: str | None = None) -> None:
 
 
 def print_unless_quiet(words: str) -> None:
-    """As :func:`tell`, what a user may want to know and who asked for quiet does not."""
+    """As :func:`print_message`, what a user may want to know and who asked for quiet does not."""
     if not is_quiet():
         print_message(words)
 

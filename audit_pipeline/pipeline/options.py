@@ -31,7 +31,7 @@ class _Names(click.ParamType):  # type: ignore[type-arg]
 
 
 class _Kinds(_Names):
-    """What is cached of a pass: base always, and the kinds that a user may name besides."""
+    """What is cached of a pass: base always, and the kinds that a user may name too."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Sequence[str]:
         names = super().convert(value, param, ctx) or ()
@@ -81,7 +81,7 @@ class DeviceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LimitOptions:
-    """The most that is sent to models behind interfaces."""
+    """The most that is sent to models on servers."""
 
     max_tokens: Annotated[
         int | None,
@@ -118,7 +118,7 @@ class EngineOptions:
     ] = None
 
     def __post_init__(self) -> None:
-        # What is wrong is told before anything is read.
+        # What is wrong is said before anything is read.
         _ = self.chosen_engine
 
     @cached_property
@@ -134,7 +134,7 @@ class RunOptions(EngineOptions, LimitOptions, DeviceOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions(RunOptions):
-    """What is asked of an audit beside its model and benchmarks; ``publish``: warehouse and report follow."""
+    """What is asked of an audit apart from its model and benchmarks; ``publish``: warehouse and report follow."""
 
     refresh: Annotated[bool, Option("Fetch the sources again, even if their documents are there.")] = False
     again: Annotated[bool, Option("Audit again what is done; texts come from the cache all the same.")] = False
@@ -160,7 +160,7 @@ class AuditOptions(RunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions(RunOptions):
-    """What is asked of scoring texts, beside the texts."""
+    """What is asked of scoring texts, apart from the texts."""
 
     model: Annotated[str | PathLike[str], MODEL]
     detectors: Annotated[

@@ -305,7 +305,7 @@ class OwnWorkspace:
 def resolve_workspace_model(name: str, folder: Path) -> tuple[ModelEntry, dict[str, dict[str, Any]]]:
     """The model that a user named, and the entries that a workspace in ``folder`` needs to audit it.
 
-    It is looked for in that workspace first, where there is one, then in the configuration that is used here. Raises
+    It is looked for in that workspace first, if any, then in the configuration that is used here. Raises
     ConfigError and ModelError as :func:`resolve_model` does, and ConfigError for a model that was trained here.
     """
     config = folder / "config"

@@ -37,7 +37,7 @@ def _describe_texts(progress: AnyProgress) -> str:
 
 
 def progress_logger(log: logging.Logger) -> Callable[[str], None]:
-    """A progress callback of a run's step: to the run's log, and to a terminal where there is one."""
+    """A progress callback of a run's step: to the run's log, and to a terminal if any."""
 
     def report(words: str) -> None:
         log.info(words)

@@ -125,7 +125,7 @@ class StageRun:
     """What a stage is handed to make one partition.
 
     ``partitions``: all of the same run, this one among them; ``shared``: what the stage keeps between them. ``models``:
-    pipeline/dagster/resources.py, Models. ``progress``: a callback that tells how far a pass of a model is.
+    pipeline/dagster/resources.py, Models. ``progress``: a callback for how far a pass of a model is.
     """
 
     stage: Stage

@@ -64,7 +64,7 @@ def open_rows(
     a line is skipped. ``unpacked_limit`` is the most bytes that a .gz or .zst may unpack to; None, for those who keep
     no row: any number.
 
-    Raises DataError where there is no such file, its format cannot be told from its name, or its beginning cannot be
+    Raises DataError where there is no such file, its format is not clear from its name, or its beginning cannot be
     read.
     """
     if path == STANDARD_INPUT:
@@ -92,7 +92,7 @@ def open_texts(
     name: str | None = None,
     unpacked_limit: int | None = UNPACKED_LIMIT,
 ) -> TextStream:
-    """The texts of a file, one after another; ``extra_columns`` are further columns, taken if the file has them.
+    """The texts of a file, in order; ``extra_columns`` are further columns, taken if the file has them.
 
     Without ``text_column`` the column is ``text``, else ``input``, else the only column there is. In a .txt file the
     lines are the texts, whatever ``text_column`` says. Raises DataError as :func:`open_rows` does.

@@ -17,7 +17,7 @@ The rule, for the AUROC of the detector that was named beforehand, by its 95% in
 
 "Nothing found" is said where the comparison would have found an effect that matters (AUROC_OF_INTEREST in
 statistics/claims.py) and nothing differs: never of scores that point away from training, of documents that the words
-alone tell from those they are compared with, or where more is flagged, or scores higher, than chance allows,
+alone separate from those they are compared with, or where more is flagged, or scores higher, than chance allows,
 though no single document stands out. All of these are no conclusion.
 
 Where nobody named one of several detectors, nothing is concluded from any of them alone: the best of several looks

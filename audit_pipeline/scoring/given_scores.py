@@ -215,14 +215,14 @@ def read_given(
 
 
 def _find_texts_on_both_sides(texts: pa.Table, language: str) -> list[int]:
-    """The places of the texts that stand on the other side, too."""
+    """The places of the texts that are on the other side, too."""
     split = list if is_unspaced(language) else str.split
     content, digests, labels = (texts[name].to_pylist() for name in ("text", "sha256", "label"))
     return find_texts_on_both_sides(content, digests, labels, NEAR_DUPLICATE, split)
 
 
 def _format_contradiction(texts: pa.Table, places: Sequence[int]) -> str:
-    """How many texts stand on both sides, and the first of them by where they are; a text is never quoted."""
+    """How many texts are on both sides, and the first of them by where they are; a text is never quoted."""
     return (
         f"{len(places):,} texts are on both sides, as member and as non-member (equal, or near-duplicates), so they "
         f"are left out: {_format_places(texts, places)}"
@@ -366,6 +366,6 @@ def _build_examples_table(texts: pa.Table, splits: list[Split], benchmark: str, 
 
 
 def _build_table(table: Table, columns: Mapping[str, pa.Array | pa.ChunkedArray | str], n: int) -> pa.Table:
-    """Columns of n rows; a string stands in every row."""
+    """Columns of n rows; a string is in every row."""
     whole = {name: pa.repeat(cells, n) if isinstance(cells, str) else cells for name, cells in columns.items()}
     return cast_to_columns(pa.table(whole), table)

@@ -108,7 +108,7 @@ class Bucket:
         return None
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; missing ones are no error."""
+        """Delete objects; a missing object is no error."""
         for name in names:
             # Google and Azure say that it is missing.
             with suppress(FileNotFoundError), self._errors_on_one_line():

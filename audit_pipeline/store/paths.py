@@ -146,7 +146,7 @@ def find_workspace() -> Path | None:
     """The folder whose config/ and data/ are used: the nearest around the current folder that is a workspace, else the
     checkout that this package is run from; None for an installed package outside of any workspace.
 
-    A workspace holds a workspace.yaml that names this project's code location, and a config/ beside it.
+    A workspace holds a workspace.yaml that names this project's code location, and a config/ next to it.
     """
     return next((folder for folder in (*_list_enclosing_folders(), PROJECT_ROOT) if is_workspace(folder)), None)
 
@@ -161,7 +161,7 @@ def _list_enclosing_folders() -> tuple[Path, ...]:
 
 
 def is_workspace(folder: Path) -> bool:
-    """Whether ``folder`` holds a workspace.yaml that names this project's code location, and a config/ beside it."""
+    """Whether ``folder`` holds a workspace.yaml that names this project's code location, and a config/ next to it."""
     try:
         named = _CODE_LOCATION in (folder / WORKSPACE_FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:

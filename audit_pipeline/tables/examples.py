@@ -126,5 +126,5 @@ BLIND_SCORES = Table(
 
 
 def build_model_inputs(examples: pa.Table) -> list[str]:
-    """What a model reads of each example (schema EXAMPLES): its text, behind its context where it has one."""
+    """What a model reads of each example (schema EXAMPLES): its text, after its context where it has one."""
     return EXAMPLES.texts(examples)

@@ -1,4 +1,4 @@
-"""What a forward pass leaves behind per token, by kind of cache, and how often a corpus holds each token.
+"""What a forward pass leaves per token, by kind of cache, and how often a corpus holds each token.
 
 The cache keeps a kind's rows in parts of its own, by text and model; the warehouse has one row per text of the base
 kind.
@@ -228,7 +228,7 @@ _OF_TEXT = ("token_id", "char_start", "char_end")
 
 @dataclass(frozen=True)
 class CachedKind:
-    """A kind of rows that running a model leaves behind: all that is known of it, but how an unusual row is made
+    """A kind of rows that running a model leaves: all that is known of it, but how an unusual row is made
     (token_statistics/rows.py).
 
     ``version`` is part of the rows' keys. ``swept`` is what a back end is asked for; None: the lists of ``table`` that

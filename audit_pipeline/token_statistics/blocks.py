@@ -67,7 +67,7 @@ class Total:
     """The sum of exp(logit) over some blocks as exp(``largest`` + ``log_sum``): [n] each.
 
     The two stay apart until the end: where one token has nearly all of the probability, the second is next to nothing,
-    and would be lost beside the first.
+    and would be lost in the first.
     """
 
     largest: torch.Tensor
@@ -123,7 +123,7 @@ def apply_softmax(block: Block) -> torch.Tensor:
     return block.room.amax(1).log_().neg_()
 
 
-# Positions whose targets' logits are multiplied at once: their squares cost next to nothing beside the vocabulary.
+# Positions whose targets' logits are multiplied at once: their squares cost nothing compared with the vocabulary.
 _SQUARE = 128
 
 

@@ -37,7 +37,7 @@ LOCK_SECONDS = 600.0
 _SMALL_PART_BYTES = 128 << 20
 _DIGITS = 32
 _SELF_NAMED = re.compile(rf"part-\d+-([0-9a-f]{{{_DIGITS}}})\.parquet")
-# Of a key's 64 hexadecimal digits: 96 bits tell any number of keys apart, in less than half the memory.
+# Of a key's 64 hexadecimal digits: 96 bits distinguish any number of keys, in less than half the memory.
 _KEPT_CHARACTERS = 24
 # A part is read a piece at a time: decoded it takes several times its size on disk, and few of its rows are wanted.
 _READ_ROWS, _READ_BYTES = 4096, 1 << 20

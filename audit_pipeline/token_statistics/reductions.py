@@ -269,7 +269,7 @@ class _Roots:
 
     Which tokens are below the floor shows when the last block is in: what is above it is divided by the sum of all. So
     the sum without a floor is taken as the blocks come, and the roots are kept in half precision: what the floor adds
-    is small beside the sum, and is made of them in the end.
+    is small next to the sum, and is made of them in the end.
     """
 
     def __init__(self, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
@@ -407,7 +407,7 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
 
 
 def join_reduced(pieces: Sequence[Reduced]) -> Reduced:
-    """The statistics of consecutive positions, one after the other."""
+    """The statistics of consecutive positions, in order."""
     return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
 
 

@@ -70,7 +70,7 @@ class _OwnKeys(DynamicLayer):  # type: ignore[misc]
 
 
 def build_prefix_inputs(prefix: SharedPrefix) -> dict[str, Any]:
-    """The model's arguments besides the ids of a batch of texts after ``prefix``."""
+    """The model's arguments apart from the ids of a batch of texts after ``prefix``."""
     return {"past_key_values": Cache(layers=[_OwnKeys(len(prefix.ids)) for _ in prefix.layers]), "use_cache": True}
 
 
@@ -168,6 +168,6 @@ def _attend_single_head(
         scores.view(texts, group, length, -1)[..., -hidden.shape[-1] :].masked_fill_(hidden, float("-inf"))
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
     own_weights = weights[:, len(prefix_tensors[0]) :].unflatten(0, (texts, group * length))  # type: ignore[no-untyped-call]
-    # The two parts are made one after the other: the second is added to the first.
+    # The two parts are made in order: the second is added to the first.
     attended = linear(weights[:, : len(prefix_tensors[0])], prefix_tensors[1], None).view(texts, group * length, -1)
     return attended.add_(own_weights @ own_tensors[1]).view(texts, group, length, -1)

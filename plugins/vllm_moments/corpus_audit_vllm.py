@@ -1,4 +1,4 @@
-"""A vLLM server gives the mean and the standard deviation of log p beside the log-probabilities of a prompt.
+"""A vLLM server gives the mean and the standard deviation of log p with the log-probabilities of a prompt.
 
 A request with ``"prompt_logprobs": 22`` (and only with 22) gets, of each token of the prompt, the token itself, the 20
 best tokens, and two entries more: ``"-1"``, whose ``logprob`` is mu = E_z~p[log p(z)], and ``"-2"``, whose ``logprob``

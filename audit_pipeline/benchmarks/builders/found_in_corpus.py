@@ -31,7 +31,7 @@ VERSION = 1
 
 
 class FoundInCorpusSettings(FamilySettings):
-    """Texts of a benchmark that stand in a corpus, word for word, against those of which it holds nothing.
+    """Texts of a benchmark that are in a corpus, word for word, against those of which it holds nothing.
 
     Texts between the two are left out. The labels are true of models that were trained on that corpus, and of no other.
     """
@@ -163,7 +163,7 @@ def label_text(finding: Mapping[str, Any], settings: FoundInCorpusSettings) -> t
     """The label that a row of CORPUS_OVERLAP gives its text, and None; or None and why it gives none."""
     verdict: OverlapVerdict = finding["verdict"]
     if verdict == "not found":
-        # Phrases that stand all over the pool are not searched for: they may be in the corpus.
+        # Phrases that are all over the pool are not searched for: they may be in the corpus.
         return (None, "with phrases that were not searched for") if finding["templates"] else (NON_MEMBER, None)
     if (
         verdict == "found"

@@ -87,7 +87,7 @@ class ShelfSettings(DocumentsSettings):
 
     @property
     def read_sources(self) -> tuple[str, ...]:
-        """The sources of the audited documents, then those of known ones."""
+        """The sources of the audited documents, then those of known documents."""
         known = [name for texts in (self.held_out, self.members) if texts is not None for name in texts.sources]
         return tuple(dict.fromkeys([*self.sources, *known]))
 

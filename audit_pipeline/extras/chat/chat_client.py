@@ -45,7 +45,7 @@ K = TypeVar("K")
 
 
 class Prompt(NamedTuple):
-    """What is asked: the user's words, and what the model is told before them."""
+    """What is asked: the user's words, and the system prompt."""
 
     system: str | None
     user: str

@@ -69,7 +69,7 @@ class DocumentLookup:
 
     def _find_passage(self, name: str, passage: str) -> Span | None:
         """Return the first place in the document ``name`` where the words of ``passage`` follow each other; None
-        without one.
+        where they do not.
 
         What is found, or not, is kept.
         """
@@ -210,6 +210,6 @@ def _fold(title: str) -> str:
 
 
 def _split(text: str) -> tuple[bytes, Any, Any]:
-    """Return the hashes of the words of ``text`` one after the other, and their first characters and ends."""
+    """Return the hashes of the words of ``text`` in order, and their first characters and ends."""
     words = level(text)
     return words.hashes.tobytes(), words.starts, words.ends

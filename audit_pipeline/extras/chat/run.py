@@ -128,7 +128,7 @@ def _build_row(
 ) -> dict[str, Any]:
     """Return what an answer comes to and how much of the document it gives; all other columns None.
 
-    An answer that holds a long stretch of the document is one, whatever it says besides and however it ended.
+    An answer that holds a long stretch of the document is one, whatever else it says and however it ended.
     """
     row: dict[str, Any] = {
         **dict.fromkeys(_COLUMNS),

@@ -319,7 +319,7 @@ def _write_conclusions(
 
 
 def _find_latest_run(pair: Pair, paths: DataPaths) -> Entry | None:
-    """The run whose conclusions are the current ones; None without any. Raises DataError for a damaged entry."""
+    """The run whose conclusions are current; None without any. Raises DataError for a damaged entry."""
     folder = paths.run_file(CHAT_DOCUMENTS.name, pair.partition, "any").parent
     return read_latest_run(paths, CHAT_DOCUMENTS.name, pair.partition) if any(folder.glob("*.parquet")) else None
 
@@ -346,7 +346,7 @@ def _summarise_asking(report: AskReport, paths: DataPaths) -> Shown:
 
 
 class AskingOptions(BaseModel):
-    """How a model is asked, and the most that one run may take; the entry's own limits hold besides."""
+    """How a model is asked, and the most that one run may take; the entry's own limits hold too."""
 
     rungs: list[str] = Field(default=[*LADDER], description="how it is asked (docs/ask.md)")
     headline: str | None = Field(

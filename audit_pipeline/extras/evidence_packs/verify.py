@@ -155,7 +155,7 @@ def _check_payload(
     payload: Path, rerun: Rerun | None, certificates: Path | None, on_step: Callable[[str], None]
 ) -> Iterator[Check]:
     about = read_json(payload / PACK)
-    # An entry could name files, servers or code besides what a pack writes.
+    # An entry could name files, servers or code apart from what a pack writes.
     config = payload / WORKSPACE / "config" / "models.yaml"
     reduced = reduce_entries(yaml.safe_load(config.read_text(encoding="utf-8"))["models"])
     config.write_text(yaml.safe_dump({"models": reduced}), encoding="utf-8")

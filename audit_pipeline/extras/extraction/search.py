@@ -138,7 +138,7 @@ class Search:
         self.model, self.options, self._caches = model, options, caches
         self._documents = [replace(document, text=document.text[: options.characters]) for document in documents]
         self._reference = reference
-        # Models behind interfaces do not give what a grid is made of.
+        # Models on servers do not give what a grid is made of.
         has_grid = options.grid and KINDS["grid"].is_available_from(model.gives)
         self._room, _ = window_and_stride(model)
         self._grid: Grid | None = build_grid(options.lengths, self._room) if has_grid else None

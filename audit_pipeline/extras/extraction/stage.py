@@ -90,7 +90,7 @@ def extract_pair(
     """Search the benchmark's documents for passages that the model gives word for word, and keep what was found.
 
     Where a window does not fit into the model's context nothing is searched, and every document says so. A reference
-    model that cannot be had is told, and nothing is called predictable then. Without ``generate`` the model is not let
+    model that cannot be had is named, and nothing is called predictable then. Without ``generate`` the model is not let
     go on, and what would come of that is empty: all else is in the cache the second time. Raises DataError where the
     benchmark is not built, is not fit, or is another control's.
     """
@@ -103,7 +103,7 @@ def extract_pair(
         search = Search(model, documents, search_options, Caches(paths), reference)
         found = search.run(backend_of, on_progress)
         grid = search.run_grid(backend_of, on_progress)
-        # The weights of a model behind an interface are not here.
+        # The weights of a model on a server are not here.
         can_generate = generate and model.entry.host.is_here
         near = _compute_near_verbatim(search, found, search_options, backend_of) if can_generate else {}
         given = [
@@ -182,7 +182,7 @@ def search_options_from_settings(
     *,
     grid: bool = False,
 ) -> SearchOptions:
-    """How a benchmark's entry has its documents searched; what is given beside it goes first.
+    """How a benchmark's entry has its documents searched; what is given with it goes first.
 
     A search as the entry has it is what an audit makes: one with other settings is done again by the next audit.
     """
@@ -428,7 +428,7 @@ EXTRACTION_STAGE = Stage(
     group="4_findings",
     job=AUDIT_PAIRS,
     make=_extract,
-    # Behind the findings: what fails here leaves them as they are, and the model is still in memory.
+    # After the findings: what fails here leaves them as they are, and the model is still in memory.
     after=("benchmark", "evaluations"),
     code=EXTRACTION_VERSION,
     tables=(DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS, EXTRACTION_RATES, EXTRACTION_GRID),

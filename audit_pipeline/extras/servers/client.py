@@ -162,7 +162,7 @@ class Client:
         ``requests`` are taken when there is room for one more. ``read`` raises PassingError for an answer that is asked
         for again; ``read_refusal`` may make something of an answer of another status than 200.
 
-        Raises ModelError within a running event loop, which cannot wait for another one; RefusedError where the server
+        Raises ModelError within a running event loop, which cannot wait for another; RefusedError where the server
         refuses one, UnansweredError where it does not answer, BudgetError where one would exceed the budget, and what
         ``requests`` and ``read`` raise; what is under way then is waited for and yielded first, since it is paid for.
         Closing the generator cancels what is under way.

@@ -29,7 +29,7 @@ _PROBES = 2
 def estimate_probe_tokens(model: TokenizedModel) -> int:
     """About how many tokens a probe of the server of ``model`` sends (probe.py): an estimate.
 
-    Each text of the probe is sent twice and each that counts about once; a request generates a token besides.
+    Each text of the probe is sent twice and each that counts about once; a request generates a token too.
     """
     window, _ = window_and_stride(model)
     lengths = [min(window, len(text.token_id)) + 1 for text in encode(model, [*TEXTS, *TEXTS, COUNTING, COUNTING])]
@@ -67,7 +67,7 @@ def estimate_sending(model: TokenizedModel, tokens: int) -> Sending | None:
 class Endpoints:
     """What a command, or run, has asked and sent so far, with a budget for each endpoint.
 
-    ``limits`` hold for all endpoints together, and for each those of its entry besides. ``sent`` is what the same
+    ``limits`` hold for all endpoints together, and for each those of its entry too. ``sent`` is what the same
     command has sent before (see :attr:`sent`): it counts for the entries' limits; of ``limits`` it is off already.
     """
 

@@ -152,7 +152,7 @@ def _require_comparable(models: Mapping[ComparedModel, TokenizedModel]) -> None:
         both = f"{first.entry.name} and {other.entry.name}"
         if other.identity.tokenizer_fingerprint != first.identity.tokenizer_fingerprint:
             raise DataError(f"{both} have different tokenizers: token by token, such models cannot be compared")
-        # All settings, besides the tokenizer, that decide which tokens of a text are scored and what precedes them.
+        # All settings, apart from the tokenizer, that decide which tokens of a text are scored and what precedes them.
         ours, theirs = (
             {
                 "start_token_policy": model.entry.start_token_policy,

@@ -126,7 +126,7 @@ class DocumentValues:
 class ReproducedDocuments:
     """The n documents to be forgotten that the model after was searched for.
 
-    ``reproduced`` [n]: it gives a passage of them, and the retrained model, where there is one, was not seen to.
+    ``reproduced`` [n]: it gives a passage of them, and the retrained model, if any, was not seen to.
     ``names`` are for people. Where ``reason`` says why nothing is known, n is 0.
     """
 

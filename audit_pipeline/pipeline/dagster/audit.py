@@ -96,7 +96,7 @@ def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None
     if entry.control is not None:
         load_controls().named(entry.control.name)
         outcome.runs |= _prepare(Scope(controls=(entry.control.name,)), [], runner).runs
-    # The model first, so that one that cannot be loaded costs no download and leaves no partition behind.
+    # The model first, so that one that cannot be loaded costs no download and leaves no partition.
     endpoints = Endpoints(runner.limits)
     model = endpoints.load(entry, runner.paths, runner.notify)
     runner = replace(runner, endpoints=endpoints)
@@ -150,7 +150,7 @@ def audit_model(request: AuditRequest, model: TokenizedModel, runner: Runner, ou
     """Run the model and its detectors on those of the request's benchmarks that are not done, all of them built.
 
     A pair that meets a fault does not stop the others: ``outcome`` has the error then. What only some detectors need,
-    and cannot be made, is told, and they are left out.
+    and cannot be made, is reported, and they are left out.
     """
     options = request.options
     scope = scope_of_request(request)

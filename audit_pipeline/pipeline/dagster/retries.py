@@ -1,4 +1,4 @@
-"""What an asset does once more by itself: the policy of readers/retry.py, told in a run's log."""
+"""What an asset does once more by itself: the policy of readers/retry.py, reported in a run's log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def _is_worth_repeating(error: BaseException) -> bool:
-    # A model behind an interface has been asked several times by then, and each of these is paid for.
+    # A model on a server has been asked several times by then, and each of these is paid for.
     return is_transient(error) and not any(isinstance(cause, UnansweredError) for cause in causes(error))
 
 

@@ -40,7 +40,7 @@ class Runner:
     """What carries steps out: the jobs by name, the instance, the callback ``notify``; ``tags`` are those of every run.
 
     ``resources`` and ``options`` (by stage) configure the runs. ``limits``: of what the command and all its runs
-    together may send to models behind interfaces; they share a tag then (tags.py). ``endpoints``: what the command
+    together may send to models on servers; they share a tag then (tags.py). ``endpoints``: what the command
     itself has asked before its runs.
     """
 
@@ -166,7 +166,7 @@ def _carry_out(steps: Sequence[Step], partitions: Sequence[str], runner: Runner,
 def _run_and_note(
     stages: Sequence[Stage], partitions: Sequence[str], runner: Runner, reason: str, scope: RunScope
 ) -> str:
-    """Run the stages, and tell what they have to say of what was made; returns the run's id."""
+    """Run the stages, and report what they say of what was made; returns the run's id."""
     try:
         run = runner.run(stages[0].job.name, reason, **scope)
     except dg.DagsterError:

@@ -1,4 +1,4 @@
-"""The sensors: how Dagster is told what follows, and how people are told what happened.
+"""The sensors: how Dagster learns what follows, and people what happened.
 
 A sensor keeps nothing from one tick to the next: it requests what is out of date, under a key of what is to be made, of
 what, and after which findings. Dagster runs no key twice, so what failed is not requested again until something

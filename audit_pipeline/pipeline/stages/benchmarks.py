@@ -1,4 +1,4 @@
-"""The stages of a benchmark before a model: its examples, and what tells members from non-members without one."""
+"""The stages of a benchmark before a model: its examples, and what separates members from non-members without it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SplitReport:
 
 
 def resolve_spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
-    """The benchmark of that name; where its cutoffs are told by today, the day they count from is kept from now on.
+    """The benchmark of that name; where its cutoffs count from today, the day they count from is kept from now on.
 
     Raises ConfigError where there is none of that name.
     """

@@ -70,7 +70,7 @@ def collect_pair_context(
     config: Path | None = None,
     named_detector: str | None = None,
 ) -> AskedPair:
-    """What is known of a pair beside its findings; ``manifest`` and ``examples`` are the benchmark's.
+    """What is known of a pair apart from its findings; ``manifest`` and ``examples`` are the benchmark's.
 
     ``scores``: None where findings say which detectors there are.
     """
@@ -93,7 +93,7 @@ def collect_pair_context(
 
 
 def _count_fewest_groups(examples: pa.Table) -> int | None:
-    """How many groups the side has that has fewer, of the two that are compared; None where there is one side alone."""
+    """How many groups the side has that has fewer, of the two that are compared; None for one side alone."""
     compared = relabel_for_comparison(examples)
     sides = compared.filter(pc.and_(pc.equal(compared["split"], "evaluation"), pc.is_valid(compared["label"])))
     counts = sides.group_by("label").aggregate([("group", "count_distinct")])["group_count_distinct"].to_pylist()

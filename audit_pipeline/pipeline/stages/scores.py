@@ -56,10 +56,10 @@ def run_other_models(
     notify: Callable[[str], None],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> None:
-    """Run what audits need of other models than the audited one (a reference model) over the texts of its pairs.
+    """Run what audits need of other models than the audited model (a reference model) over the texts of its pairs.
 
     To be called once for all pairs of a model, before the first is run: the models would take turns otherwise. Pairs
-    that cannot be audited are left to their own run to tell. ``notify`` is called with the reason where something could
+    that cannot be audited are left to their own run. ``notify`` is called with the reason where something could
     not be run: some detectors go without then. Raises TransientError where a hub could not be reached: it may be
     reached later.
     """
@@ -106,7 +106,7 @@ def run_tokens(
     logits_budget: int,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> PassesSummary:
-    """Bring the caches of token statistics up to the benchmark's texts, and to what detectors need besides.
+    """Bring the caches of token statistics up to the benchmark's texts, and to what detectors need too.
 
     Passes of other models are not among them: see :func:`run_other_models`.
     """
@@ -205,7 +205,7 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lineag
 
 
 def _build_pass_options() -> type[BaseModel]:
-    """What is cached of a pass besides the statistics of every token: a switch for each kind on request."""
+    """What is cached of a pass apart from the statistics of every token: a switch for each kind on request."""
     switches: dict[str, Any] = {
         kind: (bool, Field(default=False, description=f"also {KINDS[kind].on_request}")) for kind in OPTIONAL_KINDS
     }
@@ -279,7 +279,7 @@ def _find_version_now(pair: Pair, situation: Situation) -> str | None:
 def _recorded_of_statistics(partition: str, situation: Situation) -> Inputs | None:
     """What the ledger says of the pass, and the scores' line of the reference models, whose passes are their own.
 
-    Scores that were handed over have no pass: they stand for it.
+    Scores that were handed over have no pass: they take its place.
     """
     scores = situation.latest(SCORES.name, partition)
     passes = situation.ledger.of(TOKEN_STATISTICS.name, partition)

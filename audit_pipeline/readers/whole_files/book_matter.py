@@ -1,7 +1,7 @@
 """A book as one document, without front and back matter: text in its file that is not the book.
 
-A window that says "Project Gutenberg" or "Copyright 2024" tells a member from a non-member without any model. What is
-dropped is dropped by whole lines; what stays, stays as it was. Where it cannot be told, the text stays: the rules look
+A window that says "Project Gutenberg" or "Copyright 2024" separates the two sides without any model. What is
+dropped is dropped by whole lines; what stays, stays as it was. Where that is not clear, the text stays: the rules look
 only at pages before the first and after the last page of running text.
 """
 
@@ -246,7 +246,7 @@ def find_gutenberg_body(lines: Sequence[str]) -> Sequence[int]:
 
 
 def gutenberg_head(text: str) -> str:
-    """The text before the first mark of the beginning; empty without one."""
+    """The text before the first mark of the beginning; empty without a mark."""
     lines = text.split("\n")
     starts = [first for first, last in _find_marks(lines, _START)]
     return _join_lines(lines, _trim_empty_lines(lines, range(min(starts)))) if starts else ""
@@ -273,7 +273,7 @@ def _find_inner_pages(lines: Sequence[str]) -> Sequence[int]:
     or index.
 
     A page is the text between two gaps of two or more empty lines. Pages before the first page of running text
-    (60 words or more that are none of these) are looked at, and those behind the last. Where there is no such page,
+    (60 words or more that are none of these) are looked at, and those after the last. Where there is no such page,
     as in a book of verse, only what names itself goes. Places of illustrations go everywhere.
     """
     unillustrated = _find_lines_without_illustrations(lines)

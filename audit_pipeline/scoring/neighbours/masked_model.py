@@ -167,7 +167,7 @@ class MaskedModelProposer:
         return swaps
 
     def _find_replacement(self, masked: _Masked, token: int) -> str | None:
-        """The token as a word in the place of the masked one; None where it is no word, or the same."""
+        """The token as a word in the place of the masked token; None where it is no word, or the same."""
         if token in self._special or token >= len(self._tokenizer):
             return None
         if self._starts_word(token) != self._starts_word(masked.own):
