@@ -253,7 +253,7 @@ PAIR_ANSWERS = _build_findings_table(
         int64("tests", "p-values that they allow for: documents times detectors", null=True, ge=0),
         int64(
             "can_stand_out",
-            "of these, those by detectors of which it is not known that they run against training",
+            "of these, those by detectors that are not known to run against training",
             null=True,
             ge=0,
         ),

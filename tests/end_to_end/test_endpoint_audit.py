@@ -107,7 +107,7 @@ def files_with(text: str, folder: Path) -> list[str]:
 
 def test_an_audit_of_a_model_behind_an_interface(workspace: Workspace, server: FakeEndpoint) -> None:
     told = done(workspace.run(*AUDIT))
-    assert f"the texts are sent to {server.url.split('/')[2]}: whoever runs that server can read" in told
+    assert f"the texts are sent to {server.url.split('/')[2]}: the operator of that server can read" in told
     by_detector = scores(workspace)
     for name in ("loss", "zlib", "min_k", "lowercase", "log_rank"):
         assert by_detector[name] == {("ok", None)}, name

@@ -99,7 +99,7 @@ def test_a_whole_folder_has_no_fault(kept: Workspace) -> None:
         *("config/sources.yaml", "config/models.yaml", "config/benchmarks.yaml", "model tiny"),
         *("ledger", "cache", "every file", "warehouse"),
     ]
-    assert found["ledger"].words.startswith(f"{len(read_ledger(kept.paths).lines)} lines, of which 0 were forgotten; ")
+    assert found["ledger"].words.startswith(f"{len(read_ledger(kept.paths).lines)} lines, 0 of them forgotten; ")
     assert found["cache"].words.startswith("1 part files, ")
     assert found["warehouse"].words.endswith("0 evaluations")
     assert kept.model("tiny").identity.model_fingerprint in found["model tiny"].words

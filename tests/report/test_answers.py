@@ -593,7 +593,7 @@ def test_whose_the_labels_are_and_how_many_texts_there_were() -> None:
     assert describe_label_origin("labelled", "the folder mia", None) == "whoever published the rows (the folder mia)"
     assert describe_label_origin(None, None, None) is None
     assert describe_label_origin("shelf", None, "whoever ran it") == (
-        "whoever ran it, of the texts that are held out or known; nobody knows the others"
+        "whoever ran it, of the texts that are held out or known; unknown for the others"
     )
     counted = [
         {"split": "evaluation", "texts": 3, "groups": 2, "members": 1, "nonmembers": 2, "unknown": 0},

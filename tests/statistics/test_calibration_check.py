@@ -32,7 +32,7 @@ def test_rates_of_exchangeable_groups_are_near_their_level():
     refused = found["certified", 0.01]
     assert (refused.mean_fpr, refused.standard_error, refused.over_alpha) == (None, None, None)
     assert (
-        refused.reason == "400 groups of non-members, of which 200 calibrate; a certified threshold at 0.01 needs 299"
+        refused.reason == "400 groups of non-members, 200 of them calibrate; a certified threshold at 0.01 needs 299"
     )
 
 

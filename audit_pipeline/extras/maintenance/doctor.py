@@ -189,7 +189,7 @@ def _check_ledger(paths: DataPaths, on_check: OnCheck) -> Iterator[DoctorCheck]:
         )
         yield DoctorCheck("ledger", False, words, ledger.problems)
     else:
-        words = f"{len(ledger.lines)} lines, of which {ledger.forgotten} were forgotten; {len(files)} files of tables"
+        words = f"{len(ledger.lines)} lines, {ledger.forgotten} of them forgotten; {len(files)} files of tables"
         yield DoctorCheck("ledger", True, words)
     if unexplained := sorted(set(files) - {entry.file(paths) for entry in ledger.entries}):
         words = "no line of the ledger explains them: delete them, and run again what made them"
