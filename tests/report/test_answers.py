@@ -102,10 +102,7 @@ def asking(**changes: Any) -> Answer:
 
 OPENINGS: Mapping[str, str] = {
     "found": "Found (word for word|in its answers): ",
-    "stands out": (
-        r"(Members|The audited texts) score higher: |The whole set differs: "
-        r"|[\d\u202f]+ of [\d\u202f]+ documents? (scores? high: |ha(s|ve) passages |comes? back )"
-    ),
+    "stands out": r"(Members|The audited texts) score higher: |The whole set differs: |.+ of .+ (score|ha[sv]|come)",
     "nothing found": "Nothing found( word for word in|: )",
     "no conclusion": "No conclusion: ",
 }
