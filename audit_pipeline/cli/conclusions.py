@@ -197,7 +197,7 @@ def compare(
         "The benchmark of the texts to be forgotten. Without --holdout: its members against its non-members."
     ),
     holdout: str | None = option(
-        "The benchmark of texts that neither model was trained on: all texts of --forget against all of this."
+        "The benchmark of texts that neither model was trained on: all texts of --forget against all of these."
     ),
     retrained: str | None = option("A model that was trained without the texts to be forgotten, to compare with."),
 ) -> None:
