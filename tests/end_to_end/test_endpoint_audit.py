@@ -313,7 +313,7 @@ def test_a_model_that_is_elsewhere_does_not_go_on(workspace: Workspace, server: 
     file.write_text("Nobody had counted the lanterns. " * 20, encoding="utf-8")
     refused = workspace.run("extract", "--model", NAME, "--texts", file, what, "1")
     assert refused.exit_code == 2
-    assert "behind an interface" in refused.output
+    assert "runs on a server" in refused.output
     assert server.requests == []
 
 

@@ -180,7 +180,7 @@ def test_forgotten_lines_are_counted(kept: Workspace) -> None:
     paths = kept.paths
     blank_lines(paths, [entry.digest for entry in read_ledger(paths).entries if entry.table == "decisions"])
     found = look(kept)
-    assert found["ledger"].words.startswith("6 lines, of which 1 were forgotten")
+    assert found["ledger"].words.startswith("6 lines, 1 of them forgotten")
     assert list_faults(found) == {"unexplained files": [paths.run_file("decisions", PAIR, "run")]}
 
 
