@@ -21,7 +21,7 @@ class AuditError(Exception):
 
 
 class ConfigError(AuditError):
-    """A file under config/ (or an entry in it) that cannot be used as it stands."""
+    """A file under config/ (or an entry in it) that cannot be used as it is."""
 
 
 class DataError(AuditError):

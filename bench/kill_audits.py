@@ -171,7 +171,7 @@ class Kills:
             status = run.status.value if run.is_finished else ""
             return " ".join([run.job_name, *(step or "" for step in steps), status]).strip()
 
-    def tell(self, moment: Moment) -> None:
+    def print_message(self, moment: Moment) -> None:
         self.done.append(moment)
         print(
             f"{len(self.done):>3} {moment.how:<13} {moment.after:6.2f} s  {moment.during:<34}"

@@ -302,9 +302,9 @@ def count_loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     loaded: list[str] = []
     load: Callable[..., Any] = loading.load_weights
 
-    def counted(model: TokenizedModel, device: str, tell: Callable[[str], None]) -> Any:
+    def counted(model: TokenizedModel, device: str, notify: Callable[[str], None]) -> Any:
         loaded.append(model.entry.name)
-        return load(model, device, tell)
+        return load(model, device, notify)
 
     monkeypatch.setattr(loading, "load_weights", counted)
     return loaded

@@ -103,7 +103,7 @@ def _parse_extraction(value: object) -> object:
 class FamilySettings(StrictSettings):
     """What every family says, whatever builds it.
 
-    ``words`` are the family's lengths; None stands for `any`: one benchmark, whose texts are as long as they are.
+    ``words`` are the family's lengths; None means `any`: one benchmark, whose texts are as long as they are.
     """
 
     takes_any_length: ClassVar[bool] = False
@@ -111,7 +111,7 @@ class FamilySettings(StrictSettings):
     design_follows: ClassVar[bool] = False
     # What the labels are known from, where there are any.
     labels_from: ClassVar[LabelSource] = "publisher"
-    # Keys that hold a date, or words relative to today; and the day that stands for one that cannot be read, so
+    # Keys that hold a date, or words relative to today; and the day in the place of one that cannot be read, so
     # that the rest of the entry is looked at all the same.
     cutoffs: ClassVar[Mapping[str, date]] = {}
     # Keys that name a source, a control or the like.

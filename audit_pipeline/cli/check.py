@@ -33,7 +33,7 @@ from audit_pipeline.cli.options import (
     option,
 )
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
-from audit_pipeline.cli.shared import build_benchmarks, get_writable_paths, load_whole_configuration, tell_problems
+from audit_pipeline.cli.shared import build_benchmarks, get_writable_paths, load_whole_configuration, print_problems
 from audit_pipeline.extras.evidence_packs.commands import AUTHORITY, seal_plans
 from audit_pipeline.pipeline.console import (
     Columns,
@@ -274,7 +274,7 @@ def _prepare_and_say_work(
     entry, paths = tokenized.entry, get_writable_paths()
     config = load_whole_configuration()
     specs = [spec for family in families for spec in config.benchmarks_named(family)]
-    tell_problems(config.problems)
+    print_problems(config.problems)
     build_benchmarks(specs, paths)
 
     from audit_pipeline.extras.extraction.search import Search

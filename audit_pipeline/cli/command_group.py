@@ -31,7 +31,7 @@ from audit_pipeline.errors import (
     is_full_disk,
     to_one_line,
 )
-from audit_pipeline.pipeline.console import end_step, escape_control_characters, say, tell
+from audit_pipeline.pipeline.console import end_step, escape_control_characters, print_message, say
 from audit_pipeline.report.number_format import things
 from audit_pipeline.store.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 
@@ -125,20 +125,20 @@ def _report_warnings_briefly() -> Iterator[None]:
         warnings.simplefilter("always", LeftOutWarning)
         shown = warnings.showwarning
 
-        def tell_in_one_line(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
+        def print_on_one_line(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
             if issubclass(category, MadeAgainWarning | LeftOutWarning | OtherTokenizerWarning):
-                tell(str(message), style="yellow")
+                print_message(str(message), style="yellow")
             else:
                 shown(message, category, *where, **options)
 
-        warnings.showwarning = tell_in_one_line
+        warnings.showwarning = print_on_one_line
         yield
 
 
 def _exit_stopped(ctx: click.Context, number: int) -> NoReturn:
     end_step()
     kept = main.commands[ctx.invoked_subcommand].epilog if ctx.invoked_subcommand else None
-    tell(f"stopped. {(kept or _NOT_KEPT).removeprefix(IF_STOPPED)}")
+    print_message(f"stopped. {(kept or _NOT_KEPT).removeprefix(IF_STOPPED)}")
     sys.exit(128 + number)
 
 
@@ -155,7 +155,7 @@ def _exit_if_user_can_act(error: Exception) -> None:
     else:
         return
     end_step()
-    tell(f"Error: {words}", style="red")
+    print_message(f"Error: {words}", style="red")
     sys.exit(2)
 
 

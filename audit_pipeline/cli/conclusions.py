@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.audit_output import say_conclusions, show_comparisons, tell_damaged_files
+from audit_pipeline.cli.audit_output import print_damaged_files, say_conclusions, show_comparisons
 from audit_pipeline.cli.options import BETWEEN_0_AND_1, FOLDER, Place, Section, command, fields, option
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.console import Columns, escape_control_characters, say, show_table, tell, tell_skipped
+from audit_pipeline.pipeline.console import (
+    Columns,
+    escape_control_characters,
+    print_message,
+    print_skipped,
+    say,
+    show_table,
+)
 from audit_pipeline.pipeline.options import FILE
 from audit_pipeline.report.number_format import DASH, format_thousands, interval, number
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
@@ -45,9 +52,9 @@ def evaluate(
     from audit_pipeline.pipeline.evaluate_file import evaluate_file
 
     done = evaluate_file(replace(options, no_text=options.no_text or not texts_are_quoted()))
-    tell_skipped(done.given.skipped)
+    print_skipped(done.given.skipped)
     for note in done.given.notes:
-        tell(note)
+        print_message(note)
     answer = say_conclusions(done.paths, done.pair.model, done.pair.benchmark)
     rows = [
         {name: row[name] for name in ("detector", "metric", "value", "ci_low", "ci_high")}
@@ -61,7 +68,7 @@ def evaluate(
     if done.given.left_out:
         reasons = (f"{rows} × {escape_control_characters(reason)}" for reason, rows in done.given.left_out.items())
         say(f"\nLeft out: {'; '.join(reasons)}", left_out=dict(done.given.left_out))
-    tell_damaged_files(done.paths)
+    print_damaged_files(done.paths)
     say(
         f"Warehouse: {done.paths.warehouse}\nReport: {done.report}",
         warehouse=done.paths.warehouse,

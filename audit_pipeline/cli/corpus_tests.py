@@ -25,7 +25,7 @@ from audit_pipeline.cli.options import (
     option,
 )
 from audit_pipeline.cli.shared import get_writable_paths, open_texts, prepare_model, publish, resolve_model_option
-from audit_pipeline.pipeline.console import say, tell_skipped
+from audit_pipeline.pipeline.console import print_skipped, say
 from audit_pipeline.pipeline.options import FILE, RunOptions
 from audit_pipeline.statistics.shards import PERMUTATIONS, count_items_needed
 
@@ -100,7 +100,7 @@ def order_test(
 
     stream = open_texts(items, text_column)
     texts = [item.text for item in stream]
-    tell_skipped(stream.skipped.first, stream.skipped.count)
+    print_skipped(stream.skipped.first, stream.skipped.count)
     chosen = {"shards": shards, "permutations": permutations, "rule": rule, "order_by_chance": order_by_chance}
     _run_corpus_test(run_order_test, model, run, texts, name=items.stem, **chosen)
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.audit_output import tell_damaged_files
+from audit_pipeline.cli.audit_output import print_damaged_files
 from audit_pipeline.cli.options import Place, Section, argument, command, option
 from audit_pipeline.cli.output import LAYOUTS
 from audit_pipeline.cli.shared import (
     build_benchmarks,
     get_writable_paths,
     load_whole_configuration,
+    print_problems,
     publish,
-    tell_problems,
 )
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.pipeline.console import (
@@ -32,10 +32,10 @@ from audit_pipeline.pipeline.console import (
     format_cell,
     format_cell_value,
     is_json_output,
+    print_message,
+    print_step,
     say,
     show_table,
-    tell,
-    tell_step,
     to_json_value,
 )
 from audit_pipeline.pipeline.options import FILE
@@ -161,7 +161,7 @@ def models(is_long: bool = LONG) -> None:
     from audit_pipeline.warehouse.given_rows import format_model_origin
 
     config = load_whole_configuration()
-    tell_problems(config.problems_except_unreadable(FILE_NAME))
+    print_problems(config.problems_except_unreadable(FILE_NAME))
     rows = [
         {
             "model": entry.name,
@@ -213,9 +213,9 @@ def benchmarks(
     config = load_whole_configuration()
     if build is not None:
         specs = config.benchmarks_named(build)
-        tell_problems(config.problems)
+        print_problems(config.problems)
         build_benchmarks(specs, paths)
-    tell_problems(config.problems_except_unreadable(FILE_NAME))
+    print_problems(config.problems_except_unreadable(FILE_NAME))
     rows = [_build_benchmark_row(spec, paths) for spec in config.benchmarks.values()]
     _show_list("benchmarks", rows, _BENCHMARKS, _BENCHMARKS_LONG, is_long=is_long)
 
@@ -229,7 +229,7 @@ def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
         manifest = read_built(paths, spec.name).manifest if built else {}
     except DataError as error:
         # It stops itself, and no other.
-        tell(str(error), style="yellow")
+        print_message(str(error), style="yellow")
     counts = manifest.get("counts", {})
     return {
         "benchmark": spec.name,
@@ -255,7 +255,7 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
     folder, paths = out.expanduser().resolve(), DataPaths.from_environment()
     config = load_whole_configuration()
     built = [read_built(paths, spec.name) for spec in config.benchmarks_named(name)]
-    tell_problems(config.problems)
+    print_problems(config.problems)
     # All that may be refused, before any work.
     require_new_folder(folder)
     require_licences(built, with_text=with_text)
@@ -263,14 +263,14 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
         require_hub_name_and_token(hub)
     run_id = str(uuid.uuid4())
     qualities = {benchmark: read_or_assess_quality(benchmark, paths, run_id) for benchmark in built}
-    tell_step(f"writing {folder}, and reading it back")
+    print_step(f"writing {folder}, and reading it back")
     digests = export(qualities, folder, paths, hub=hub)
     rows = [{"benchmark": benchmark, "content_digest": digest} for benchmark, digest in digests.items()]
     show_table("exported", rows, _EXPORTED)
     texts = sum(benchmark.examples.num_rows for benchmark in built)
     say(f"{texts:,} texts in {folder}", folder=str(folder), texts=texts)
     if hub is not None:
-        tell_step(f"sending it to the hub as {hub}")
+        print_step(f"sending it to the hub as {hub}")
         address = push(folder, hub)
         say(f"On the hub: {address}", address=address)
 
@@ -285,12 +285,12 @@ def report(
     """Bring the warehouse and the report up to date."""
     paths = DataPaths.from_environment()
     if open_it and paths.report.exists() and not is_writable(paths.root):
-        tell(f"{paths.root} cannot be written: the report shown is the last one built")
+        print_message(f"{paths.root} cannot be written: the report shown is the last report built")
         open_report_in_browser(paths)
         return
     require_writable(paths.root)
     publish(paths, include_text=not no_text and texts_are_quoted())
-    tell_damaged_files(paths)
+    print_damaged_files(paths)
     say(f"Report: {paths.report}")
     if open_it:
         open_report_in_browser(paths)

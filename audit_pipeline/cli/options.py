@@ -67,7 +67,7 @@ _QUIET = click.Option(
     is_flag=True,
     expose_value=False,
     callback=lambda ctx, _, value: ctx.with_resource(quietly()) if value else None,
-    help="Tell no steps and no progress; warnings, errors and results are printed all the same.",
+    help="Print no steps and no progress; warnings, errors and results are printed all the same.",
 )
 _FAIL_ON = "audit_pipeline.fail_on"
 IS_FAILED = "audit_pipeline.is_failed"
@@ -81,7 +81,7 @@ def _take_only(hint: Any, values: Mapping[str, Any]) -> Any:
 
 @dataclass(frozen=True)
 class _Declared:
-    """What stands in the place of a parameter's default.
+    """What takes the place of a parameter's default.
 
     ``build`` gives what click needs to know, by name, of the name and the annotation of the parameter; ``read`` the
     parameter's value of its annotation and of the values that click has read.
@@ -151,8 +151,8 @@ DEVICE, LIMITS, RUN = (
     tuple(field.name for field in dataclasses.fields(group)) for group in (DeviceOptions, LimitOptions, RunOptions)
 )
 DETAILS = option(
-    "Print every detector where membership is unknown, too, and how the named one compares with each other where it is "
-    "known. The answer is the named detector's alone."
+    "Print every detector where membership is unknown, too, and how the named detector compares with each other where "
+    "it is known. The answer is the named detector's alone."
 )
 
 

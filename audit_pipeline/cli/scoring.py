@@ -13,13 +13,13 @@ from audit_pipeline.cli.shared import get_writable_paths, resolve_model_option
 from audit_pipeline.pipeline.console import (
     Columns,
     is_json_output,
+    print_message,
+    print_skipped,
+    print_step,
+    print_unless_quiet,
     say,
+    show_progress,
     show_table,
-    tell,
-    tell_progress,
-    tell_skipped,
-    tell_step,
-    tell_unless_quiet,
 )
 from audit_pipeline.pipeline.options import FILE, ScoreOptions
 
@@ -68,7 +68,7 @@ def score(
     from audit_pipeline.scoring.file import ProgressListener
 
     with progress_bar(model.name) as on_progress:
-        listener = ProgressListener(tell_step, tell_progress, on_progress)
+        listener = ProgressListener(print_step, show_progress, on_progress)
         scores = score_texts(request, model, stream, out, paths, listener)
     _show_scores(scores, options, texts, out)
 
@@ -80,26 +80,26 @@ def _open_file_texts(file: Path, text_column: str | None) -> TextStream:
     from audit_pipeline.scoring.file import GROUP
 
     if file == STANDARD_INPUT:
-        tell_step("reading lines of JSON from standard input")
+        print_step("reading lines of JSON from standard input")
     texts = open_texts(file, text_column, [GROUP])
     if texts.rows.note is not None:
-        tell_step(texts.rows.note)
+        print_step(texts.rows.note)
     counted = texts.estimate_rows()
-    tell_step(f"{texts.rows.file.name}: {'about ' if counted.estimated else ''}{counted.rows:,} row(s)")
+    print_step(f"{texts.rows.file.name}: {'about ' if counted.estimated else ''}{counted.rows:,} row(s)")
     return texts
 
 
 def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Path) -> None:
     """Show what was scored, what was not, and how well it separates the sides where there are labels."""
-    tell_skipped(scores.skipped.first, scores.skipped.count)
+    print_skipped(scores.skipped.first, scores.skipped.count)
     own = scores.summary.own
     rate = f" at {own.tokens_per_second:,.0f} tokens/s" if own.texts_computed else ""
-    tell_unless_quiet(
+    print_unless_quiet(
         f"{own.texts:,} texts: {own.texts_from_cache:,} from the cache, {own.texts_computed:,} computed{rate}"
     )
     _show_separation(scores, options, file, out)
     for name, reason in scores.unscored.items():
-        tell(f"{name} scored no text: {reason}")
+        print_message(f"{name} scored no text: {reason}")
     say(
         f"{scores.written:,} scores in {out}",
         scores=scores.written,
@@ -116,7 +116,7 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
     labelled = scores.labelled
     for words in (labelled.labels.in_words("taken as unknown"), labelled.problem):
         if words is not None:
-            tell(words)
+            print_message(words)
     rows = [
         {
             "detector": separation.detector,
@@ -136,7 +136,7 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
     if len(rows) > 1:
         from audit_pipeline.statistics.claims import BEST_OF_SEVERAL
 
-        say(f"{BEST_OF_SEVERAL}. Choose the one to quote beforehand.")
+        say(f"{BEST_OF_SEVERAL}. Choose beforehand which to quote.")
     _say_no_control(sum(labelled.labels.known.values()), options, file, out)
 
 

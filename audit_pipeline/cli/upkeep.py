@@ -12,8 +12,8 @@ import click
 from audit_pipeline.cli.options import FOLDER, Place, Section, argument, command, option
 from audit_pipeline.cli.shared import get_writable_paths
 from audit_pipeline.pipeline.console import (
+    print_message,
     say,
-    tell,
 )
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ def dev(
 
     with open_instance(paths) as instance:
         for run_id in mark_dead_runs_failed(instance, paths):
-            tell(f"run {run_id} is marked failed: the process that ran it is gone")
-    tell(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C ends it)")
+            print_message(f"run {run_id} is marked failed: the process that ran it is gone")
+    print_message(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C ends it)")
     if weekly:
         os.environ[WEEKLY_IS_ON] = "1"
-        tell("the weekly audit is on: Mondays at 06:00 UTC, while this runs")
+        print_message("the weekly audit is on: Mondays at 06:00 UTC, while this runs")
     # Dagster starts processes of its own, in folders of its own.
     os.environ["CORPUS_AUDIT_CONFIG"], os.environ["CORPUS_AUDIT_DATA"] = str(config_dir()), paths.address
     services = [sys.executable, "-m", "audit_pipeline.pipeline.dagster.dev", "-w", str(workspace_file())]

@@ -85,7 +85,7 @@ class Entries(Mapping[str, E]):
     """The entries of a file that can be used, by name and in the file's order; the others are ``broken``.
 
     A broken entry is still one of the file's ``names``: it was not taken out. ``given`` are the plain values of every
-    entry that has any, broken ones too.
+    entry that has any, broken entries too.
     """
 
     path: Path
@@ -246,5 +246,5 @@ class EntryFile(Generic[E]):
         if not isinstance(value, dict):
             raise InvalidEntryError([Fault((), "the entry holds no keys")])
         if "name" in value:
-            raise InvalidEntryError([Fault(("name",), "key 'name': an entry's name is the key that it stands under")])
+            raise InvalidEntryError([Fault(("name",), "key 'name': an entry's name is its key")])
         return value

@@ -30,7 +30,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True)
 class SeenModel:
-    """A model as it was seen last. ``is_known``: whether enough is known to tell the version of its token statistics.
+    """A model as it was seen last. ``is_known``: whether enough is known for the version of its token statistics.
 
     ``is_current``: whether its entry and its files' names, sizes and times are those that were loaded last, or it is
     not known. ``needs``: the versions of what detectors need besides, by kind; None: not known.

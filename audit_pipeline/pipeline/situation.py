@@ -1,4 +1,4 @@
-"""What there is: everything that stages ask to tell what a product would be made of now, and what it was made of.
+"""What there is: everything that stages need to know what a product would be made of now, and what it was made of.
 
 Each fact is read once, and only where a stage asks for it. Models are those that a caller has loaded, or as they were
 seen last (seen_models.py): of the others it is not known how they would be run now.
@@ -180,7 +180,7 @@ class Situation:
         return None if entry is None else inputs_of_entry(entry)
 
     def _find_failure(self, stage: Stage, partition: str) -> PairOutcome | None:
-        """Why the last run gave a pair up at this stage, or at the next where nothing but the ledger tells of this one.
+        """Why the last run gave a pair up at this stage, or at the next where nothing but the ledger knows of it.
 
         What was made since of the stage, or of what it makes, counts: a run that leaves a pair out makes nothing of it.
         """

@@ -155,7 +155,7 @@ def load_configuration(folder: Path | None = None) -> Configuration:
 def _find_dangling_references(
     entries: Mapping[str, object], leads: Sequence[EntryReference], names: Mapping[str, Collection[str] | None]
 ) -> dict[str, list[Fault]]:
-    """What is named in the values of entries, broken ones too, and is not there; by entry."""
+    """What is named in the values of entries, broken entries too, and is not there; by entry."""
     found: dict[str, list[Fault]] = defaultdict(list)
     for entry, given in entries.items():
         for lead in leads:

@@ -179,7 +179,7 @@ def _redact_headers(response: Any, secrets: Iterable[str]) -> None:
 class GuardedAdapter(HTTPAdapter):
     """As its base class, with answers of at most ``limit`` bytes and without keys, but for those read as a stream.
 
-    Raises OversizedAnswerError and DamagedAnswerError besides.
+    Raises OversizedAnswerError and DamagedAnswerError too.
     """
 
     def __init__(self, limit: int) -> None:

@@ -174,7 +174,7 @@ def _read_results(connection: Connection, checks: Sequence[dict[str, Any]] = ())
 
 
 def iterate_model_pages(connection: Connection, site: Site, *, include_text: bool) -> Iterator[tuple[str, ReportPage]]:
-    """Every model's page, one after the other."""
+    """Every model's page, in order."""
     most = choice.max_sections_per_model(len(site.results.models))
     for model in site.results.models:
         own = site.results.select(lambda name, model=model: name == model)  # type: ignore[misc]

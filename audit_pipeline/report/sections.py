@@ -321,12 +321,12 @@ def _sheets(rows: list[Row], results: Results) -> None:
         row["question"] = own[-1]["question"]
         row["answers"] = [
             {
-                **{name: one[name] for name in ("sign", "headline", "explanation", "how_sure")},
-                "claim_level": one.get("claim_level"),
+                **{name: answer[name] for name in ("sign", "headline", "explanation", "how_sure")},
+                "claim_level": answer.get("claim_level"),
             }
-            for one in own
+            for answer in own
         ]
-        row["not_shown"] = write_list("not_shown", {"signs": [one["sign"] for one in own]})
+        row["not_shown"] = write_list("not_shown", {"signs": [answer["sign"] for answer in own]})
         row["labels_by"] = describe_label_origin(row["_builder"], row["_origin"], row["_design_stated_by"])
         row["words_alone"] = describe_blind_control(row["_blind"]) if row["_has_scores"] else None
         row["tried"] = [words for words in map(describe_attempts, row["_attempted"]) if words is not None]

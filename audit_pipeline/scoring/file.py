@@ -133,7 +133,7 @@ class LabelledScores:
 
     @property
     def problem(self) -> str | None:
-        """Why there is no AUROC of anything, where the file has labels; None where there is one."""
+        """Why there is no AUROC of anything, where the file has labels; else None."""
         counted = {"member": self.labels.known[MEMBER], "non-member": self.labels.known[NON_MEMBER]}
         if not self.has_column or all(counted.values()):
             return None

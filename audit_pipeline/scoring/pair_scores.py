@@ -31,13 +31,13 @@ def run_other_models(
     pairs: Sequence[Pair],
     paths: DataPaths,
     backend_of: BackendOf,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> None:
     """Run what audits need of other models than the audited one (a reference model) over the texts of its pairs.
 
     To be called once for all pairs of a model, before the first is run: the models would take turns otherwise. Pairs
-    that cannot be audited are left to their own run to tell. ``tell`` is called with the reason where something could
+    that cannot be audited are left to their own run to tell. ``notify`` is called with the reason where something could
     not be run: some detectors go without then. Raises TransientError where a hub could not be reached: it may be
     reached later.
     """
@@ -52,7 +52,7 @@ def run_other_models(
             raise
         problems = [str(error)]
     for problem in problems:
-        tell(f"{model.entry.name}: detectors that need another model are not computed: {problem}")
+        notify(f"{model.entry.name}: detectors that need another model are not computed: {problem}")
 
 
 def _texts_of_all(pairs: Sequence[Pair], model: TokenizedModel, paths: DataPaths) -> list[str]:

@@ -29,7 +29,7 @@ _PROBES = 2
 def estimate_probe_tokens(model: TokenizedModel) -> int:
     """About how many tokens a probe of the server of ``model`` sends (probe.py): an estimate.
 
-    Each text of the probe is sent twice and each that counts about once; a request generates a token besides.
+    Each text of the probe is sent twice and each that counts about once; a request generates a token too.
     """
     window, _ = window_and_stride(model)
     lengths = [min(window, len(text.token_id)) + 1 for text in encode(model, [*TEXTS, *TEXTS, COUNTING, COUNTING])]
@@ -67,7 +67,7 @@ def estimate_sending(model: TokenizedModel, tokens: int) -> Sending | None:
 class Endpoints:
     """What a command, or run, has asked and sent so far, with a budget for each endpoint.
 
-    ``limits`` hold for all endpoints together, and for each those of its entry besides. ``sent`` is what the same
+    ``limits`` hold for all endpoints together, and for each those of its entry too. ``sent`` is what the same
     command has sent before (see :attr:`sent`): it counts for the entries' limits; of ``limits`` it is off already.
     ``shared`` counts what was sent to all endpoints together.
     """
@@ -124,8 +124,8 @@ class Endpoints:
             self._probe(endpoint, model, paths, notify)
         now = load_tokenizer(model.entry, paths).identity.model_fingerprint
         if now != model.identity.model_fingerprint:
-            raise ModelError(f"the model behind the endpoint of {model.entry.name} changed meanwhile: run it again")
-        client = EndpointClient(model.entry.name, endpoint, self.budget(endpoint), tell=notify)
+            raise ModelError(f"the model at the endpoint of {model.entry.name} changed meanwhile: run it again")
+        client = EndpointClient(model.entry.name, endpoint, self.budget(endpoint), notify=notify)
         return EndpointBackend(model, client, self._probed[endpoint])
 
     def budget(self, endpoint: Endpoint) -> Budget:
@@ -159,9 +159,9 @@ class Endpoints:
         read_api_key(endpoint)
         name = model.entry.name
         notify(f"{name}: {endpoint.sent_to}")
-        found = probe_endpoint(model, EndpointClient(name, endpoint, self.budget(endpoint), tell=notify))
+        found = probe_endpoint(model, EndpointClient(name, endpoint, self.budget(endpoint), notify=notify))
         if record_probe(endpoint, model.identity.tokenizer_fingerprint, found.seen, paths):
-            notify(f"the model behind the endpoint of {name} changed: what was computed before is not used for it")
+            notify(f"the model at the endpoint of {name} changed: what was computed before is not used for it")
         self._probed[endpoint] = found
         # Readers of many models probe no server: the cards show which model was found last.
         write_card(load_tokenizer(model.entry, paths), paths)

@@ -231,7 +231,7 @@ def estimate_achieved_rates(threshold: float | None, evaluated_texts: ScoredText
 
 def _alpha_to_fraction(alpha: float) -> Fraction:
     if not 0 < alpha < 1:
-        raise ConfigError(f"a false-positive rate of {alpha} cannot be aimed at: give one between 0 and 1")
+        raise ConfigError(f"a false-positive rate of {alpha} cannot be aimed at: give a rate between 0 and 1")
     # As written: (n + 1) * 0.05 in floats may fall on the wrong side of a whole number.
     return Fraction(str(float(alpha)))
 
@@ -321,7 +321,7 @@ def check_calibration(
     for (rule, alpha), rank in ranks.items():
         if rank is None:
             reason = (
-                f"{n_groups} groups of non-members, of which {half} calibrate; "
+                f"{n_groups} groups of non-members, {half} of them calibrate; "
                 f"a {rule} threshold at {alpha:g} needs {_RANKS[rule][1](alpha)}"
             )
             checks.append(CalibrationCheck(rule, alpha, splits, n_groups, None, None, None, reason))

@@ -19,7 +19,7 @@ UNLEARNING_METRICS: Mapping[str, str] = {
     "member_before": "share called a member before",
     "unchanged": "share whose Min-K% hardly moved",
     "exact_memorization": "exact memorisation: share of tokens that are the model's first choice",
-    "extraction_strength": "extraction strength: share of tokens behind the last that is no first choice",
+    "extraction_strength": "extraction strength: share of tokens after the last that is no first choice",
     "mean_log_probability": "mean log-probability of a token",
     "verbatim_coverage": "verbatim: share of characters given with a probability of at least .001",
     "verbatim_log_p": "verbatim: log-probability of a document's strongest window",
@@ -56,7 +56,7 @@ UNLEARNING = build_run_table(
         CI_HIGH,
         int64("n", "texts, groups or documents that it is of", ge=0),
         string("method", "how value and interval were computed; empty where there is no value"),
-        string("reason", "why there is no value; null where there is one", null=True),
+        string("reason", "why there is no value; null: there is one", null=True),
         strings(
             "documents", "of verbatim_still_reproduced: the documents, by title or document_id; else null", null=True
         ),

@@ -31,7 +31,7 @@ from audit_pipeline.store.integrity import DamagedError, cached_sha256, file_sha
 
 _DIGITS = 32
 _SELF_NAMED = re.compile(rf"part-\d+-([0-9a-f]{{{_DIGITS}}})\.parquet")
-# Of a key's 64 hexadecimal digits: 96 bits tell any number of keys apart, in less than half the memory.
+# Of a key's 64 hexadecimal digits: 96 bits distinguish any number of keys, in less than half the memory.
 _KEPT_CHARACTERS = 24
 # A part is read a piece at a time: decoded it takes several times its size on disk, and few of its rows are wanted.
 _READ_ROWS, _READ_BYTES = 4096, 1 << 20
@@ -92,13 +92,13 @@ class PartCache:
         wanted_keys = pa.array(sorted(set(keys)), pa.string())
         beginnings = _shorten_keys(wanted_keys)
 
-        def may_hold_one(path: Path) -> bool:
+        def may_hold_wanted(path: Path) -> bool:
             return path not in self._keys_of or bool(pc.any(pc.is_in(self._keys_of[path], beginnings)).as_py())
 
         def take_wanted(batch: Any) -> Any:
             return batch.filter(pc.is_in(batch.column("key"), wanted_keys))
 
-        for _, table in self._read_columns_by_part(self.schema.names, may_hold_one, take_wanted):
+        for _, table in self._read_columns_by_part(self.schema.names, may_hold_wanted, take_wanted):
             yield table
 
     def append(self, rows: pa.Table) -> None:
@@ -183,7 +183,7 @@ def require_part(path: Path) -> None:
     if named is None:
         raise DataError(f"{path} was {OTHER_VERSION}")
     if cached_sha256(path)[:_DIGITS] != named:
-        raise DamagedError(f"{path} is damaged: it is not as it was written (its sha256 is not the one in its name)")
+        raise DamagedError(f"{path} is damaged: it is not as it was written (its sha256 is not that in its name)")
 
 
 def digest_in_name(path: Path) -> str | None:

@@ -87,7 +87,7 @@ FAULTY = {
     "reads": ("brought_example.faulty:READS", "TypeError: there is no statistic"),
     "twice": (
         "brought_example.detectors:LIKELY",
-        "ValueError: there is one named 'likely_tokens' already: give yours another name",
+        "ValueError: there is an entry 'likely_tokens' already: give yours another name",
     ),
 }
 

@@ -107,7 +107,7 @@ def files_with(text: str, folder: Path) -> list[str]:
 
 def test_an_audit_of_a_model_behind_an_interface(workspace: Workspace, server: FakeEndpoint) -> None:
     told = done(workspace.run(*AUDIT))
-    assert f"the texts are sent to {server.url.split('/')[2]}: whoever runs that server can read" in told
+    assert f"the texts are sent to {server.url.split('/')[2]}: the operator of that server can read" in told
     by_detector = scores(workspace)
     for name in ("loss", "zlib", "min_k", "lowercase", "log_rank"):
         assert by_detector[name] == {("ok", None)}, name
@@ -150,12 +150,12 @@ def state(workspace: Workspace) -> list[Any]:
 def test_another_model_behind_the_address_makes_the_pair_stale(workspace: Workspace, server: FakeEndpoint) -> None:
     done(workspace.run(*AUDIT))
     server.bend = heated
-    why = "the model's entry, or what is behind its endpoint, changed since"
+    why = "the model's entry, or the model at its endpoint, changed since"
     # Whoever runs it next notices.
     file = workspace.root / "texts.csv"
     file.write_text("text\nsome words that nobody has read\n", encoding="utf-8")
     told = done(workspace.run("score", "--model", NAME, "--texts", file, "--out", workspace.root / "out.parquet"))
-    assert "the model behind the endpoint of served changed" in told
+    assert "the model at the endpoint of served changed" in told
     done(workspace.run("report"))
     assert state(workspace) == [("stale", why)]
     plan = answer(workspace.run(*AUDIT, "--dry-run", "--json"))["plans"]
@@ -313,7 +313,7 @@ def test_a_model_that_is_elsewhere_does_not_go_on(workspace: Workspace, server: 
     file.write_text("Nobody had counted the lanterns. " * 20, encoding="utf-8")
     refused = workspace.run("extract", "--model", NAME, "--texts", file, what, "1")
     assert refused.exit_code == 2
-    assert "behind an interface" in refused.output
+    assert "runs on a server" in refused.output
     assert server.requests == []
 
 

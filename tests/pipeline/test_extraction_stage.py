@@ -356,7 +356,7 @@ def test_on_request_from_the_command_line(workspace: Workspace) -> None:
         (("--document", "nobody:knows:it"), "the source nobody"),
         (("--document", name.rpartition(":")[0] + ":other"), "has no document"),
         (("--document", "x"), "with a colon"),
-        (("--benchmark", "plain_9", "--document", name), "one of them"),
+        (("--benchmark", "plain_9", "--document", name), "either --texts FILE"),
         ((), "say which documents"),
         (("--benchmark", "plain_9", "--held-out", str(workspace.root)), "leave"),
     ):

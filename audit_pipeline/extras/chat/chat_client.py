@@ -90,18 +90,18 @@ def ask_all(
     requests: Iterable[tuple[K, Prompt, Sampling]],
     budget: Budget,
     on_reply: Callable[[K, ChatReply], None],
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
     *,
     patience: RetryPolicy = PATIENCE,
 ) -> None:
     """Ask ``entry`` all ``requests``, taken when there is room for one more, and give ``on_reply`` each answer.
 
-    ``on_reply`` is called in this thread, once at a time, in whatever order answers come. ``tell`` is called with what
+    ``on_reply`` is called in this thread, in whatever order answers come. ``notify`` is called with what
     is tried again. Raises as :meth:`Client.iterate_answers`, and what ``on_reply`` raises. No message holds the key or
     a prompt.
     """
     place = f"{entry.name} in config/{FILE_NAME}"
-    client = Client(f"{entry.name} at {entry.host}", entry, budget, place=place, tell=tell, patience=patience)
+    client = Client(f"{entry.name} at {entry.host}", entry, budget, place=place, notify=notify, patience=patience)
 
     def read(keyed: tuple[K, Usage], answer: ServerAnswer) -> tuple[K, ChatReply]:
         key, most = keyed

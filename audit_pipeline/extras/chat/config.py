@@ -34,7 +34,7 @@ class ChatModel(ServerSettings):
         description="openai/NAME for every server that speaks OpenAI's interface, anthropic/NAME, gemini/NAME"
     )
     interface: Interface = Field(default="chat", description="chat, or completions for models that only go on")
-    system_prompt: str | None = Field(default=None, description="what it is told before every prompt; None: nothing")
+    system_prompt: str | None = Field(default=None, description="the system prompt before every prompt; None: nothing")
     temperature: Annotated[float, Field(gt=0, le=2)] | None = Field(
         default=1.0,
         description="of the draws; the first answer is asked for at 0. null: for models that take no temperature "

@@ -35,7 +35,7 @@ def ask_missing(
     budget: Budget,
     *,
     keeps_text: bool,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
     on_answer: Callable[[int], None],
 ) -> None:
     """Send the requests, and append the row of each answer to the journal as it comes.
@@ -51,7 +51,7 @@ def ask_missing(
         answered += 1
         on_answer(answered)
 
-    ask_all(entry, ((request, *prepare(entry, request)) for request in requests), budget, keep, tell)
+    ask_all(entry, ((request, *prepare(entry, request)) for request in requests), budget, keep, notify)
 
 
 def prepare(entry: ChatModel, request: AskRequest) -> tuple[Prompt, Sampling]:
@@ -127,7 +127,7 @@ def _build_row(
 ) -> dict[str, Any]:
     """Return what an answer comes to and how much of the document it gives; all other columns None.
 
-    An answer that holds a long stretch of the document is one, whatever it says besides and however it ended.
+    An answer that holds a long stretch of the document is one, whatever else it says and however it ended.
     """
     row: dict[str, Any] = {
         **dict.fromkeys(_COLUMNS),

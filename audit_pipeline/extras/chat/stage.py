@@ -189,7 +189,7 @@ def ask_pair(
     budget: Budget,
     *,
     keeps_text: bool,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
     on_answer: Callable[[int], None] = lambda answered: None,
 ) -> AskReport:
     """Ask what is missing, and write what came back and what follows of it.
@@ -204,7 +204,7 @@ def ask_pair(
     with journal.hold():
         missing = find_missing_requests(plan, entry, paths)
         try:
-            ask_missing(entry, missing, journal, budget, keeps_text=keeps_text, tell=tell, on_answer=on_answer)
+            ask_missing(entry, missing, journal, budget, keeps_text=keeps_text, notify=notify, on_answer=on_answer)
         except AuditError as error:
             fault = error
         answers = journal.read() if keeps_text else list(map(without_text, journal.read()))
@@ -328,7 +328,7 @@ class AskingOptions(BaseModel):
         default=None,
         description="the rung whose numbers answer; null: instruction, or prefix for interface: completions",
     )
-    draws: int = Field(default=DRAWS, ge=0, description="drawn answers besides the likeliest one")
+    draws: int = Field(default=DRAWS, ge=0, description="drawn answers in addition to the likeliest")
     passages: int = Field(default=PASSAGES, ge=1, description="the most passages of a document")
     max_requests: int | None = Field(default=None, ge=1, description="the most requests; null: as the entry says")
     max_tokens: int | None = Field(default=None, ge=1, description="the most tokens, of prompts and answers")
@@ -350,7 +350,7 @@ def _ask(run: StageRun) -> Made:
         draws=options.draws,
         passages=options.passages,
     )
-    report = ask_pair(asked, entry, run.paths, run.run_id, budget, keeps_text=texts_are_quoted(), tell=run.log.info)
+    report = ask_pair(asked, entry, run.paths, run.run_id, budget, keeps_text=texts_are_quoted(), notify=run.log.info)
     if report.fault is not None:
         raise report.fault
     measured = Finding(not report.unmeasured, shown=Shown(values={"requests without a measure": report.unmeasured}))
@@ -359,7 +359,7 @@ def _ask(run: StageRun) -> Made:
 
 CHAT_STAGE = Stage(
     name="chat_answers",
-    description="What a model that answers in words (config/chat_models.yaml) gives of a benchmark's documents, beside "
+    description="What a model that answers in words (config/chat_models.yaml) gives of a benchmark's documents, and "
     "documents that it cannot have read. It is asked when somebody starts it; what is answered is not asked again.",
     dimensions=("benchmark", "chat_model"),
     group="4_findings",

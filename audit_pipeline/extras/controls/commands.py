@@ -20,10 +20,10 @@ from audit_pipeline.cli.shared import (
     get_writable_paths,
     load_dagster_definitions,
     load_whole_configuration,
-    tell_problems,
+    print_problems,
 )
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.pipeline.console import Columns, say, show_table, tell, tell_step
+from audit_pipeline.pipeline.console import Columns, print_message, print_step, say, show_table
 from audit_pipeline.pipeline.options import AuditOptions, DeviceOptions
 from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest
 from audit_pipeline.report.number_format import DASH, format_thousands, probability, yes_or_no
@@ -94,7 +94,7 @@ def study(name: str = argument()) -> None:
 
     config = load_whole_configuration()
     control = config.entries_of(FILE).named(config.entries_of(STUDIES_FILE).named(name).control)
-    tell_problems(config.problems)
+    print_problems(config.problems)
     paths = get_writable_paths()
 
     definitions = load_dagster_definitions()
@@ -102,7 +102,7 @@ def study(name: str = argument()) -> None:
     from audit_pipeline.pipeline.dagster import audit, run
     from audit_pipeline.pipeline.situation import Scope
 
-    with audit.open_runner(definitions, paths, tell_step) as (runner, _):
+    with audit.open_runner(definitions, paths, print_step) as (runner, _):
         audit.prepare_scope(Scope(sources=control.sources), runner)
         runner.run(STUDY_STAGE.job.name, "corpus-audit study", partition_key=name)
         run.publish(runner)
@@ -197,7 +197,7 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
     config = load_whole_configuration()
     specs = [spec for spec in config.benchmarks.values() if spec.family == FAMOUS_TEXTS]
     if not specs:
-        tell(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}': it is left out")
+        print_message(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}': it is left out")
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.extras.extraction.commands import run_extraction
     from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE
@@ -212,7 +212,7 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
         request = AuditRequest(entry, [spec], AuditOptions(publish=False))
         plan = plan_quickly(request, paths)
         if plan is not None and not plan.problems and not plan.of(stages):
-            tell_step(request.done_in_words)
+            print_step(request.done_in_words)
             continue
         run_extraction(request, spec.settings.extraction or ExtractionSettings(), paths)
     return [AuditOutcome(entry, [spec]) for spec in specs]
@@ -249,7 +249,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
     )
     say(
         "First choices, probability (and where so many tokens may differ) and copies are of the strongest passage; "
-        "copies: the licence files of installed packages that hold it, a stand-in for how often the model has read it."
+        "copies: the licence files of installed packages that hold it, an estimate of how often the model has read it."
     )
 
 
@@ -310,5 +310,5 @@ def _audit_control_if_configured(name: str) -> list[AuditOutcome]:
 
     if name in load_whole_configuration().entries_of(FILE).names:
         return audit_control(name, None)
-    tell(f"config/controls.yaml has no control '{name}': its check is left out")
+    print_message(f"config/controls.yaml has no control '{name}': its check is left out")
     return []

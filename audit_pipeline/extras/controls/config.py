@@ -114,7 +114,7 @@ class ControlEntry(StrictSettings):
     def _require_consistency(self) -> Self:
         if isinstance(self.occurrences, tuple):
             if self.draw == "poisson":
-                raise ValueError("occurrences: several numbers are fixed ones; draw: poisson takes one mean")
+                raise ValueError("occurrences: several numbers are fixed; draw: poisson takes one mean")
             if len(set(self.occurrences)) != len(self.occurrences):
                 raise ValueError("occurrences: a number occurs twice")
             if self.members < len(self.occurrences):

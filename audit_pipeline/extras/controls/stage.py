@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.extras.controls.config import FILE, load_controls, load_studies, sources_of
 from audit_pipeline.extras.controls.versions import compute_wanted_version
-from audit_pipeline.pipeline.console import tell_progress
+from audit_pipeline.pipeline.console import show_progress
 from audit_pipeline.pipeline.progress import progress_logger
 from audit_pipeline.pipeline.stage import Check, Finding, Inputs, Job, Made, Shown, Stage, StageRun
 from audit_pipeline.store.control_files import read_trained_version
@@ -42,13 +42,13 @@ def _train(run: StageRun) -> Made:
 
     entry = load_controls().named(run.partition)
 
-    def tell(role: Role, done: int, steps: int, loss: float) -> None:
+    def notify(role: Role, done: int, steps: int, loss: float) -> None:
         words = f"{entry.name}, {role}: step {done} of {steps}, loss {loss:.3f}"
-        tell_progress(words)
+        show_progress(words)
         if done % _LOG_STEPS == 0 or done == steps:
             run.log.info(words)
 
-    report = ensure_control_trained(entry, run.paths, run.step(), device=run.models.device, on_step=tell)
+    report = ensure_control_trained(entry, run.paths, run.step(), device=run.models.device, on_step=notify)
     losses = {"loss of the last epoch": dict(report.last_losses), "must be below": round(report.most_loss, 3)}
     converged = Finding(report.has_converged, shown=Shown(values=losses))
     return Made(report.version, _summarise_control(report), {"training_converged": converged})

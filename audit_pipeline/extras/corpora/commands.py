@@ -24,12 +24,12 @@ from audit_pipeline.pipeline.console import (
     Columns,
     Row,
     is_json_output,
+    print_message,
+    print_skipped,
+    print_step,
     say,
+    show_progress,
     show_table,
-    tell,
-    tell_progress,
-    tell_skipped,
-    tell_step,
 )
 from audit_pipeline.pipeline.options import FILE
 from audit_pipeline.report.number_format import estimate, format_thousands, percent, probability
@@ -115,10 +115,10 @@ def overlap(
     opened = open_sharded_corpus(corpus, corpus_column, only)
     quoted = texts_are_quoted() and not no_text
 
-    def show_progress(progress: SearchProgress) -> None:
-        tell_progress(f"{opened.name}: {progress.in_words}")
+    def show_search_progress(progress: SearchProgress) -> None:
+        show_progress(f"{opened.name}: {progress.in_words}")
 
-    work: dict[str, Any] = {"processes": processes or int(joblib.cpu_count()), "on_progress": show_progress}
+    work: dict[str, Any] = {"processes": processes or int(joblib.cpu_count()), "on_progress": show_search_progress}
     if texts is not None:
         _search_file(texts, text_column, out, (opened, chosen), work, quoted=quoted)
         return
@@ -142,7 +142,7 @@ def _search_file(
 
     stream = open_texts(file, text_column)
     rows = list(stream)
-    tell_skipped(stream.skipped.first, stream.skipped.count)
+    print_skipped(stream.skipped.first, stream.skipped.count)
     texts = [row.text for row in rows]
     checkpoint = None
     if out is not None:
@@ -187,12 +187,16 @@ def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
         rule=result.rule.name,
     )
     if ignored := result.corpus.ignored:
-        tell(f"not read, of another kind: {len(ignored):,} file(s) in {result.corpus.name}, the first {ignored[0]}")
+        print_message(
+            f"not read, of another kind: {len(ignored):,} file(s) in {result.corpus.name}, the first {ignored[0]}"
+        )
     for report in result.reports.values():
         if report.problem is not None:
-            tell(f"not read to its end: {report.problem}")
+            print_message(f"not read to its end: {report.problem}")
         elif report.skipped:
-            tell(f"{report.name}: {report.skipped:,} row(s) could not be used; the first: {report.first_skipped}")
+            print_message(
+                f"{report.name}: {report.skipped:,} row(s) could not be used; the first: {report.first_skipped}"
+            )
 
 
 @command(Place(Section.AUDIT, 50), fail_on=("contaminated",))
@@ -244,7 +248,7 @@ def items(
         with write_atomically(clean) as temporary:
             temporary.write_text(json.dumps({task: positions}), encoding="utf-8")
         if unknown:
-            tell(f"{unknown:,} clean item(s) are not among the results and so not in {clean}")
+            print_message(f"{unknown:,} clean item(s) are not among the results and so not in {clean}")
         say(f"{len(positions):,} clean items of the task {task} in {clean}", clean={"file": clean, "task": task})
 
 
@@ -253,7 +257,7 @@ def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, A
     from audit_pipeline.extras.corpora.results import match_results, read_results
 
     file = read_results(path)
-    tell_skipped(file.skipped.first, file.skipped.count)
+    print_skipped(file.skipped.first, file.skipped.count)
     matched = match_results(file, examples, manifest)
     others = f"; not taken: {', '.join(file.other_measures)}" if file.other_measures else ""
     means = f"; of {matched.averaged:,} the mean of several answers is taken" if matched.averaged else ""
@@ -339,14 +343,14 @@ def count(
 
     require_output(out, corpus)
     if has_row_format(corpus) and corpus.exists() and (note := open_rows(corpus).note) is not None:
-        tell_step(note)
+        print_step(note)
     model = load_tokenizer(configured, DataPaths.from_environment())
     limits = CountLimits(max_tokens_per_document=max_tokens_per_document)
-    tell_step(f"counting tokens of {corpus}")
+    print_step(f"counting tokens of {corpus}")
     counted = count_to_file(
-        model, corpus, out, text_column, limits=limits, on_progress=lambda so_far: tell_progress(so_far.in_words)
+        model, corpus, out, text_column, limits=limits, on_progress=lambda so_far: show_progress(so_far.in_words)
     )
-    tell_skipped(counted.skipped, counted.skipped_rows)
+    print_skipped(counted.skipped, counted.skipped_rows)
     if ignored := list_ignored_files(corpus):
-        tell(f"not read, of another kind: {len(ignored):,} file(s) in {corpus}, the first {ignored[0]}")
+        print_message(f"not read, of another kind: {len(ignored):,} file(s) in {corpus}, the first {ignored[0]}")
     say(f"{counted.tokens:,} tokens in {counted.texts:,} texts, {int((counted.counts > 0).sum()):,} distinct, in {out}")

@@ -28,13 +28,13 @@ _LOGGED = 20
 
 def _count(run: StageRun) -> Made:
     corpus, name = run.names
-    tell = progress_logger(run.log)
+    notify = progress_logger(run.log)
     report = build_frequencies(
         load_references().named(corpus),
         run.models.tokenized(name, run.paths),
         run.paths,
         run.step(),
-        on_progress=lambda count: tell(f"{run.partition}: {count.in_words}"),
+        on_progress=lambda count: notify(f"{run.partition}: {count.in_words}"),
     )
     for row in report.count.skipped[:_LOGGED] if report.count else ():
         run.log.warning(f"{run.partition}: skipped {row.location}: {row.reason}")

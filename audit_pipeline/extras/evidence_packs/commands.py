@@ -18,7 +18,7 @@ from audit_pipeline.cli.shared import (
     resolve_model_option,
 )
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.console import Columns, report_slow_work, say, show_table, tell, tell_step
+from audit_pipeline.pipeline.console import Columns, print_message, print_step, report_slow_work, say, show_table
 from audit_pipeline.pipeline.options import BENCHMARK, FILE, RunOptions
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: Dat
         except DataError as error:
             if len(specs) == 1:
                 raise
-            tell(f"{spec.name} is not sealed: {error}", style="yellow")
+            print_message(f"{spec.name} is not sealed: {error}", style="yellow")
             continue
         late = explain_late_plan(plan, pair, paths)
         words.append(_describe_plan(spec.name, plan, late, is_new=is_new))
@@ -121,7 +121,7 @@ def pack(
     from audit_pipeline.tables import Pair
 
     pairs = [Pair(spec.name, configured.name) for spec in specs]
-    files = write_pack(out, pairs, load_tokenizer(configured, paths), configuration, paths, on_step=tell_step)
+    files = write_pack(out, pairs, load_tokenizer(configured, paths), configuration, paths, on_step=print_step)
     size, sha256 = out.stat().st_size, file_sha256(out)
     say(
         f"{out}: {files:,} files, {size:,} bytes, sha256 {sha256}\nThe full texts are inside.\n"

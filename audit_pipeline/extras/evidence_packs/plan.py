@@ -184,7 +184,7 @@ def write_plan(plan: SealedPlan, pair: Pair, model: TokenizedModel, paths: DataP
 
 
 def read_last_plan(pair: Pair, paths: DataPaths) -> SealedPlan | None:
-    """Read the plan of ``pair`` that was written last; None without one. Raises DataError where it was changed."""
+    """Read the plan of ``pair`` that was written last; None if none. Raises DataError where it was changed."""
     if not has_entries(paths, PLANS, pair):
         return None
     run = read_latest_run(paths, PLANS.name, pair.partition)

@@ -155,7 +155,7 @@ def _check_payload(
     payload: Path, rerun: Rerun | None, certificates: Path | None, on_step: Callable[[str], None]
 ) -> Iterator[Check]:
     about = read_json(payload / PACK)
-    # An entry could name files, servers or code besides what a pack writes.
+    # An entry could name files, servers or code apart from what a pack writes.
     config = payload / WORKSPACE / "config" / "models.yaml"
     reduced = reduce_entries(yaml.safe_load(config.read_text(encoding="utf-8"))["models"])
     config.write_text(yaml.safe_dump({"models": reduced}), encoding="utf-8")
@@ -303,7 +303,7 @@ class _Verification:
     def check_rerun(self, pair: Pair, rerun: Rerun) -> Iterator[Check]:
         """Run texts and windows that the verifier's seed draws, with the verifier's weights, and compare."""
         if not (self.model.entry.host.is_here and rerun.weights.host.is_here):
-            yield Check(f"{pair.benchmark} run again", None, "a model behind an interface is not run again")
+            yield Check(f"{pair.benchmark} run again", None, "a model on a server is not run again")
             return
         generator = np.random.default_rng(rerun.seed)
         entry = rerun.weights.model_copy(update={name: getattr(self.model.entry, name) for name in _PASS_SETTINGS})
@@ -311,7 +311,7 @@ class _Verification:
             fresh = DataPaths(Path(folder))
             own = load_tokenizer(entry, fresh)
             if own.identity.model_fingerprint != self.model.identity.model_fingerprint:
-                raise ModelError(f"{rerun.weights.name} is another model than the one that the pack is of")
+                raise ModelError(f"{rerun.weights.name} is another model than that of the pack")
             backend = partial(build_backend_loader(fresh, None, Endpoints()), own)
             texts = sorted(read_built(self.paths, pair.benchmark).texts)
             texts = [texts[number] for number in generator.permutation(len(texts))[: rerun.count]]

@@ -50,7 +50,7 @@ class GenerationOptions:
             raise click.UsageError("--near-verbatim has to be smaller than --suffix")
         if not model.host.is_here and (self.generate, self.near_verbatim, self.continued) != (None, None, None):
             raise click.UsageError(
-                f"{model.name} is behind an interface: to go on (--generate, --near-verbatim, --continue) a model's "
+                f"{model.name} runs on a server: to go on (--generate, --near-verbatim, --continue) a model's "
                 "weights have to be on this machine"
             )
 
@@ -151,9 +151,9 @@ def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[
     from audit_pipeline.extras.extraction.continuations import BLOCK_WORDS
 
     rows: list[Row] = []
-    with report_slow_work("continuing from the beginning of") as tell_what:
+    with report_slow_work("continuing from the beginning of") as show_status:
         for result in extractions:
-            tell_what(result.document.name)
+            show_status(result.document.name)
             found = search.continue_document(result.document, backend_of, tokens)
             rows.append(
                 {

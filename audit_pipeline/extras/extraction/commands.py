@@ -29,7 +29,7 @@ from audit_pipeline.extras.extraction.command_output import (
     show_passages,
 )
 from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
-from audit_pipeline.pipeline.console import say, tell, tell_skipped, tell_step
+from audit_pipeline.pipeline.console import print_message, print_skipped, print_step, say
 from audit_pipeline.pipeline.options import FILE, AuditOptions, RunOptions
 from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
@@ -58,7 +58,7 @@ def extract(
     ),
     document: str | None = option("A document of a source, by the document_id of the table documents.", metavar="ID"),
     held_out: Path | None = option(
-        "Documents that the model cannot have seen, as --texts takes them: each audited one gets a p-value and a "
+        "Documents that the model cannot have seen, as --texts takes them: each audited document gets a p-value and a "
         "q-value."
     ),
     reference_model: str | None = option(
@@ -68,7 +68,7 @@ def extract(
     prefix: int | None = option(f"Tokens the model is given. {_UNLESS_SAID.format(PREFIX)}", least=1),
     suffix: int | None = option(f"Tokens it has to give. {_UNLESS_SAID.format(SUFFIX)}", least=2),
     stride: str | None = option(
-        "Where windows begin: tiled (suffixes one after the other), chars:N (every N characters), or coarse-to-fine "
+        "Where windows begin: tiled (suffixes without gaps), chars:N (every N characters), or coarse-to-fine "
         f"(tiled, and every 10 characters where a passage could be likely). {_UNLESS_SAID.format(COARSE_TO_FINE)}"
     ),
     grid: bool = option(
@@ -118,7 +118,7 @@ def extract(
     command continues. docs/extraction.md explains the numbers.
     """
     if sum(source is not None for source in (texts, benchmark, document)) != 1:
-        raise click.UsageError("say which documents: --texts FILE, --benchmark NAME or --document ID, one of them")
+        raise click.UsageError("say which documents: either --texts FILE, --benchmark NAME or --document ID")
     if benchmark is not None and (held_out is not None or reference_model is not None):
         raise click.UsageError(
             "a benchmark says itself which documents are held out, and models.yaml which is the reference model: leave "
@@ -173,7 +173,9 @@ def _search_and_show(
         found = search.run(backend_of, on_progress)
         grid = search.run_grid(backend_of, on_progress)
     if search.unreadable_parts:
-        tell(f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again")
+        print_message(
+            f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again"
+        )
     audited = [result for result in found if result.document.side == "audited"]
     if out is not None:
         from audit_pipeline.extras.extraction.results import write_windows
@@ -240,16 +242,16 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
     entry, options = request.model, request.options
     audit.require_same_control(entry, [spec])
     endpoints = Endpoints(options.limits.require_usable_for(entry))
-    model = endpoints.load(entry, paths, tell_step)
+    model = endpoints.load(entry, paths, print_step)
     if (problem := explain_window_too_long(model, settings.lengths)) is not None:
         raise DataError(problem)
     load_reference_model(model, paths)
     asked = {"every_pair": True, **settings.model_dump(include={"prefix", "suffix", "stride", "grid"})}
-    with audit.open_runner(definitions, paths, tell_step) as (plain, _):
+    with audit.open_runner(definitions, paths, print_step) as (plain, _):
         runner = replace(plain, resources=request.resources, limits=options.limits, endpoints=endpoints)
         partitions.register(runner.instance, models=[entry.name])
-        audit.prepare_scope(Scope((spec.name,)), runner, audit.resolve_relative_cutoffs([spec], paths, tell_step))
-        tell_step(f"searching the documents of {spec.name} with {entry.name}")
+        audit.prepare_scope(Scope((spec.name,)), runner, audit.resolve_relative_cutoffs([spec], paths, print_step))
+        print_step(f"searching the documents of {spec.name} with {entry.name}")
         partition = Pair(spec.name, entry.name).partition
         runner.run("extract", "corpus-audit extract", partition_key=partition, ops={EXTRACTION_STAGE.name: asked})
         if options.publish:
@@ -271,7 +273,7 @@ def _read_file_documents(file: Path, text_column: str | None) -> list[SearchedDo
     from audit_pipeline.extras.extraction.documents import read_documents
 
     documents, skipped = read_documents(file, text_column)
-    tell_skipped(skipped.first, skipped.count, "file(s), part(s) or row(s)")
+    print_skipped(skipped.first, skipped.count, "file(s), part(s) or row(s)")
     return documents
 
 
@@ -300,5 +302,5 @@ def _show_dry_run(
         # It is asked of the likely passages alone.
         to_send.append((reference, 0))
         if not reference.entry.host.is_here:
-            say(f"{reference.entry.name} gets the passages besides that turn out likely: how many is not known yet.")
+            say(f"{reference.entry.name} also gets the passages that turn out likely: how many is not known yet.")
     say_sending(to_send, options.limits.require_usable_for(model.entry))

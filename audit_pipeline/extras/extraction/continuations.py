@@ -117,7 +117,7 @@ def _generate_token_ids(
         )
     finally:
         network.generation_config = of_model
-    return [ids_of_one[len(prefix) :].tolist() for ids_of_one in found]
+    return [token_ids[len(prefix) :].tolist() for token_ids in found]
 
 
 BLOCK_WORDS = 20

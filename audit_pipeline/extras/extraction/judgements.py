@@ -54,10 +54,10 @@ def is_prefix_repeated(prefix: Ints, suffix: Ints) -> bool:
     return bool(np.isin(_hash_runs(suffix, length), begun).any())
 
 
-def have_common_run(one: Ints, other: Ints) -> bool:
+def have_common_run(tokens: Ints, other: Ints) -> bool:
     """Whether a run of ``COMMON_RUN`` tokens is in both [n], [m]; where one has fewer, all of it."""
-    length = run_length(min(len(one), len(other)))
-    return bool(np.isin(_hash_runs(one, length), _hash_runs(other, length)).any())
+    length = run_length(min(len(tokens), len(other)))
+    return bool(np.isin(_hash_runs(tokens, length), _hash_runs(other, length)).any())
 
 
 def find_boilerplate(documents: Sequence[Ints], length: int) -> Hashes:

@@ -289,9 +289,9 @@ def _build_windows_table(extraction: Extraction, passages: Passages) -> pa.Table
         "prefix_excerpt": [quotes[number].prefix if number in quotes else None for number in numbers],
         "suffix_pieces": [quotes[number].pieces if number in quotes else () for number in numbers],
         "first_choice_pieces": [quotes[number].first_choices if number in quotes else () for number in numbers],
-        "given_text": [one and one.text for one in given],
-        "suffix_words": [one and one.suffix_words for one in given],
-        "words_in_common": [one and one.words_in_common for one in given],
+        "given_text": [text and text.text for text in given],
+        "suffix_words": [text and text.suffix_words for text in given],
+        "words_in_common": [text and text.words_in_common for text in given],
     }
     # From pandas: NaN is null.
     arrays = [pa.array(columns[field.name], field.type, from_pandas=True) for field in _WINDOWS]

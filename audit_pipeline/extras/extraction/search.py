@@ -105,7 +105,7 @@ class Search:
         self.model, self.options, self._caches = model, options, caches
         self._documents = [replace(document, text=document.text[: options.characters]) for document in documents]
         self._reference = reference
-        # Models behind interfaces do not give what a grid is made of.
+        # Models on servers do not give what a grid is made of.
         has_grid = options.grid and KINDS["grid"].is_available_from(model.gives)
         self._room, _ = window_and_stride(model)
         self._grid: Grid | None = build_grid(options.lengths, self._room) if has_grid else None
@@ -123,7 +123,7 @@ class Search:
         """Tokens that the model would be run on for the grid."""
         windows = [] if self._grid is None else self._iterate_grid_windows(self._grid)
         return sum(
-            count_tokens_to_run(self.model, [one.window for one in of_document], self._caches, "grid")
+            count_tokens_to_run(self.model, [grid_window.window for grid_window in of_document], self._caches, "grid")
             for of_document in windows
         )
 
@@ -166,7 +166,7 @@ class Search:
             return None
         found = []
         for group in _group_documents(self._iterate_grid_windows(self._grid)):
-            windows = [one.window for of_document in group for one in of_document]
+            windows = [grid_window.window for of_document in group for grid_window in of_document]
             self._run(windows, partial(backend_of, self.model), on_progress, "grid")
             found += [read_grid(self.model, of_document, self._grid, self._caches) for of_document in group]
         return GridFindings(self._grid, found)

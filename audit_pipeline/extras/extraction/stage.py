@@ -28,8 +28,6 @@ from audit_pipeline.models.tokenized_model import TokenizedModel, build_referenc
 from audit_pipeline.pipeline.freshness import inputs_of_entry, pair_of
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, Inputs, Job, Made, Product, Shown, Stage, StageRun
 from audit_pipeline.pipeline.stages.scores import GRID_NOTE
-from audit_pipeline.report.document_answers import SearchCounts, describe_search
-from audit_pipeline.report.sentences import Q_LEVEL
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.statistics.claims import TOO_SHORT
 from audit_pipeline.store import store
@@ -296,8 +294,8 @@ def _extract(run: StageRun) -> Made:
     )
     model = run.models.load_for_run(pair.model, run.paths, run.log)
     backend_of = partial(run.models.backend, paths=run.paths, log=run.log)
-    with run.progress(f"documents of {pair.benchmark}, {pair.model}") as tell:
-        report = extract_pair(pair, model, run.paths, backend_of, run.step(build_search_version(asked)), asked, tell)
+    with run.progress(f"documents of {pair.benchmark}, {pair.model}") as notify:
+        report = extract_pair(pair, model, run.paths, backend_of, run.step(build_search_version(asked)), asked, notify)
     return Made(report.data_version, summarise_extraction(report, run.paths))
 
 
@@ -331,7 +329,7 @@ def _recorded(partition: str, situation: Situation) -> Inputs | None:
 EXTRACTION_STAGE = Stage(
     name="extraction",
     description="The passages of a benchmark's documents that the model gives word for word, and how likely it is "
-    "to do so, beside documents that it cannot have read. Every audit looks for them where the "
+    "to do so, compared with documents that it cannot have read. Every audit looks for them where the "
     "benchmark says extraction: true; else the job extract does." + GRID_NOTE,
     dimensions=("benchmark", "model"),
     group="4_findings",

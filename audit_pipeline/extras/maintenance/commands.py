@@ -12,11 +12,11 @@ from audit_pipeline.cli.shared import get_writable_paths, load_dagster_definitio
 from audit_pipeline.pipeline.console import (
     Columns,
     escape_control_characters,
+    print_message,
+    print_step,
     report_slow_work,
     say,
     show_table,
-    tell,
-    tell_step,
 )
 from audit_pipeline.report.number_format import format_thousands
 from audit_pipeline.store.paths import DataPaths
@@ -55,13 +55,13 @@ def forget(
     if dry_run:
         _show_removal(forgetting.plan_to_forget(target, paths), dry_run=True)
     else:
-        _show_removal(forgetting.forget(target, load_dagster_definitions(), paths, tell_step), dry_run=False)
+        _show_removal(forgetting.forget(target, load_dagster_definitions(), paths, print_step), dry_run=False)
 
 
 def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
     target = removal.target
     if removal.dead_runs:
-        tell(f"marked {len(removal.dead_runs)} dead run(s) of this machine failed and freed their slots")
+        print_message(f"marked {len(removal.dead_runs)} dead run(s) of this machine failed and freed their slots")
     rows = [*removal.gone]
     if removal.had_partition:
         rows.append({"what": "partition in Dagster", "files": None, "bytes": None})

@@ -188,7 +188,7 @@ def _check_ledger(paths: DataPaths, on_check: OnCheck) -> Iterator[DoctorCheck]:
     on_check("the ledger")
     ledger, files = read_ledger(paths), _list_table_files(paths)
     advice = f"put {paths.ledger} back from a backup; without a backup, say so with every finding of this data folder"
-    fine = f"{len(ledger.lines)} lines, of which {ledger.forgotten} were forgotten; {len(files)} files of tables"
+    fine = f"{len(ledger.lines)} lines, {ledger.forgotten} of them forgotten; {len(files)} files of tables"
     yield _judge("ledger", ledger.problems, advice, fine)
     if unexplained := sorted(set(files) - {entry.file(paths) for entry in ledger.entries}):
         words = "no line of the ledger explains them: delete them, and run again what made them"

@@ -26,8 +26,7 @@ _REPORTED_TAGS = (
     minimum_interval_seconds=30,
     # Runs of the command line, and those that the weekly audit starts, belong to no code location.
     monitor_all_code_locations=True,
-    description="Tells the webhook in CORPUS_AUDIT_WEBHOOK, or data/alerts.jsonl where there is none, of every run "
-    "that failed.",
+    description="Reports to the webhook in CORPUS_AUDIT_WEBHOOK, or else to data/alerts.jsonl, every run that failed.",
 )
 def alert_run_failed(context: dg.RunFailureSensorContext, data: AuditData) -> None:
     """One failed run. An alert that cannot be delivered is kept in the file, and the log of the tick shows why."""
@@ -62,7 +61,7 @@ def _format_failure(event: dg.DagsterEvent) -> str:
 
 @dg.sensor(
     minimum_interval_seconds=60,
-    description="Tells the webhook in CORPUS_AUDIT_WEBHOOK, or data/alerts.jsonl where there is none, of findings that "
+    description="Reports to the webhook in CORPUS_AUDIT_WEBHOOK, or else to data/alerts.jsonl, findings that "
     "are new, gone, or say something else than before.",
 )
 def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
@@ -76,13 +75,13 @@ def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) 
     if context.cursor == cursor:
         return dg.SensorResult(skip_reason="the warehouse is the one that was looked at")
     findings = read_findings(paths.warehouse)
-    if not paths.findings_told.exists():
-        write_json(paths.findings_told, {"findings": findings})
+    if not paths.reported_findings.exists():
+        write_json(paths.reported_findings, {"findings": findings})
         return dg.SensorResult(skip_reason=f"{len(findings)} findings are watched from now on", cursor=cursor)
     try:
-        before = [WatchedFinding(*row) for row in read_json(paths.findings_told)["findings"]]
+        before = [WatchedFinding(*row) for row in read_json(paths.reported_findings)["findings"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{error}: delete {paths.findings_told}, and comparing starts anew") from error
+        raise DataError(f"{error}: delete {paths.reported_findings}, and comparing starts anew") from error
     changed = compare_findings(before, findings)
     if not changed:
         return dg.SensorResult(skip_reason=f"none of {len(findings)} findings changed", cursor=cursor)
@@ -93,5 +92,5 @@ def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) 
         details={"changes": [{"model": change.model, "benchmark": change.benchmark} for change in changed]},
     )
     delivered = deliver(alert, paths)
-    write_json(paths.findings_told, {"findings": findings})
+    write_json(paths.reported_findings, {"findings": findings})
     return dg.SensorResult(skip_reason=f"{len(changed)} pairs changed; {delivered}", cursor=cursor)

@@ -223,7 +223,7 @@ class RayBackend:
     """A model that actors of a Ray cluster hold, which write the rows themselves.
 
     ``load`` makes the same model ready in this process. The cluster is reached when the first texts go there, and used
-    by one model at a time: the actors of another one are ended before.
+    by one model at a time: the actors of another are ended before.
     """
 
     _with_workers: ClassVar[weakref.WeakSet[RayBackend]] = weakref.WeakSet()

@@ -122,14 +122,14 @@ class Client:
         budget: Budget,
         *,
         place: str,
-        tell: Callable[[str], None] = lambda words: None,
+        notify: Callable[[str], None] = lambda words: None,
         patience: RetryPolicy = PATIENCE,
     ) -> None:
         self.who = who
         self.entry = entry
         self.budget = budget
         self.place = place
-        self.tell = tell
+        self.notify = notify
         self.patience = patience
 
     def ask(self, request: ServerRequest, *, patience: RetryPolicy | None = None) -> bytes:
@@ -185,7 +185,7 @@ class _Session(Generic[K, T]):
         self._retry = build_async_retryer(
             patience,
             lambda error: isinstance(error, PassingError),
-            on_retry=lambda state: client.tell(
+            on_retry=lambda state: client.notify(
                 f"{client.who}: {state.outcome.exception() if state.outcome else ''}; trying again"
             ),
             sleep=self._sleep,

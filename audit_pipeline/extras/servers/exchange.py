@@ -312,7 +312,7 @@ def _best_values_from_places(places: Sequence[Place]) -> dict[str, npt.NDArray[A
     if any(place.best[0] > _ROUNDING for place in places):
         raise _build_logprobs_error()
     if any(place.best[0] < place.own - _ROUNDING for place in places):
-        raise BadAnswerError("its answer has a token that is more likely than the best one")
+        raise BadAnswerError("its answer has a token that is more likely than the best token")
     ids = [place.best_ids for place in places if place.best_ids is not None]
     if len(ids) < len(places):
         return values

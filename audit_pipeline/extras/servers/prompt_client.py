@@ -26,11 +26,11 @@ class EndpointClient(Client):
         endpoint: Endpoint,
         budget: Budget,
         *,
-        tell: Callable[[str], None] = lambda words: None,
+        notify: Callable[[str], None] = lambda words: None,
         patience: RetryPolicy = PATIENCE,
     ) -> None:
         place = "the endpoint of config/models.yaml"
-        super().__init__(f"{name} at {endpoint.url}", endpoint, budget, place=place, tell=tell, patience=patience)
+        super().__init__(f"{name} at {endpoint.url}", endpoint, budget, place=place, notify=notify, patience=patience)
         self.endpoint = endpoint
 
     def request_answers(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from audit_pipeline.cli.options import PASSES_KEPT, Place, Section, command, option
 from audit_pipeline.cli.shared import get_writable_paths, publish, resolve_built_benchmark, resolve_model_option
-from audit_pipeline.pipeline.console import Columns, Row, say, show_table, tell
+from audit_pipeline.pipeline.console import Columns, Row, print_message, say, show_table
 from audit_pipeline.report.number_format import DASH, estimate
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def compare(
         "The benchmark of the texts to be forgotten. Without --holdout: its members against its non-members."
     ),
     holdout: str | None = option(
-        "The benchmark of texts that neither model was trained on: all texts of --forget against all of this one."
+        "The benchmark of texts that neither model was trained on: all texts of --forget against all of this file."
     ),
     retrained: str | None = option("A model that was trained without the texts to be forgotten, to compare with."),
 ) -> None:
@@ -67,7 +67,9 @@ def compare(
     third = others[0] if others else None
     done = unlearning.compare_models(unlearning.UnlearningRequest(first, second, third, own, held_out), paths)
     if done.left_out:
-        tell(f"{done.left_out} text(s) without a scored token, or with a probability that is no number, are left out")
+        print_message(
+            f"{done.left_out} text(s) without a scored token, or with a probability that is no number, are left out"
+        )
     unlearning.write_comparison(done, paths, run_id=f"compare-{uuid.uuid4()}")
     publish(paths)
     _show_unlearning(done.findings)

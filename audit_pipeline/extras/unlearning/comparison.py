@@ -140,13 +140,13 @@ def _require_comparable(models: Mapping[ComparedModel, TokenizedModel]) -> None:
     names = [model.entry.name for model in models.values()]
     for name in names:
         if names.count(name) > 1:
-            raise DataError(f"{name} is named twice: a model is compared with another one")
+            raise DataError(f"{name} is named twice: a model is compared with another model")
     first, *others = models.values()
     for other in others:
         both = f"{first.entry.name} and {other.entry.name}"
         if other.identity.tokenizer_fingerprint != first.identity.tokenizer_fingerprint:
             raise DataError(f"{both} have different tokenizers: token by token, such models cannot be compared")
-        # All settings, besides the tokenizer, that decide which tokens of a text are scored and what precedes them.
+        # All settings, apart from the tokenizer, that decide which tokens of a text are scored and what precedes them.
         ours, theirs = (
             {
                 "start_token_policy": model.entry.start_token_policy,

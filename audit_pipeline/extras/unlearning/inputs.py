@@ -57,7 +57,7 @@ _PARTS = {"document_id": "document(s)", "group": "group(s)"}
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """The texts to be forgotten and the held-out ones, one after the other: ``forget`` [n] says which is which.
+    """The texts to be forgotten and the held-out ones, in order: ``forget`` [n] says which is which.
 
     ``examples`` have the columns of EXAMPLES, with the labels and splits that their benchmarks gave them.
     """
@@ -236,7 +236,7 @@ def read_reproduced(
     benchmarks: Sequence[BuiltBenchmark],
     paths: DataPaths,
 ) -> ReproducedDocuments:
-    """Return the documents to be forgotten of which the model after, and not the retrained one, reproduces a passage.
+    """Return the documents to be forgotten of which the model after, and not the retrained model, reproduces a passage.
 
     Only the extraction of the model after is needed: a reproduced passage counts, whatever was run before.
     """

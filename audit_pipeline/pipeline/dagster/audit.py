@@ -93,10 +93,10 @@ def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None
         outcome.runs |= prepare_scope(Scope(models=(entry.name,)), runner, models=[entry]).runs
     # The model first, so that one that cannot be loaded costs no download and leaves no partition behind.
     endpoints = Endpoints(runner.limits)
-    model = endpoints.load(entry, runner.paths, runner.tell)
+    model = endpoints.load(entry, runner.paths, runner.notify)
     runner = replace(runner, endpoints=endpoints)
     require_kinds(model, options.kinds)
-    benchmarks = resolve_relative_cutoffs(request.benchmarks, runner.paths, runner.tell, refresh=options.refresh)
+    benchmarks = resolve_relative_cutoffs(request.benchmarks, runner.paths, runner.notify, refresh=options.refresh)
     partitions.register(runner.instance, models=[entry.name])
     scope = Scope(tuple(spec.name for spec in benchmarks))
     if options.refresh:
@@ -107,7 +107,7 @@ def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None
     outcome.left_out = prepared.reasons_of(*(stage.name for stage in required))
     outcome.benchmarks = [spec for spec in benchmarks if spec.name not in outcome.left_out]
     for name, reason in outcome.left_out.items():
-        runner.tell(f"{name} is left out: {reason}")
+        runner.notify(f"{name} is left out: {reason}")
     audit_model(replace(request, benchmarks=outcome.benchmarks), model, runner, outcome)
     if options.publish and explain_unpublished([entry.name], runner.paths) is not None:
         outcome.runs["publish"] = run.publish(runner)
@@ -133,7 +133,7 @@ def prepare_scope(
     optional = {stage.name for stage in OF_BENCHMARKS if stage.is_optional}
     for stage in optional:
         for partition, reason in brought.reasons_of(stage).items():
-            runner.tell(f"{stage} of {partition} is not made: {reason}")
+            runner.notify(f"{stage} of {partition} is not made: {reason}")
     if not leave_out:
         for product, error in brought.errors.items():
             if product.stage not in optional:
@@ -158,20 +158,20 @@ def audit_model(request: AuditRequest, model: TokenizedModel, runner: Runner, ou
     look = partial(look_at_model, request, model, runner.paths)
     pending = {step.pair.benchmark for step in look().plan(scope, OF_MODELS).steps if step.stage.dimensions == PAIR}
     if pending:
-        runner.tell(
+        runner.notify(
             f"auditing {request.model.name} on {', '.join(name for name in scope.benchmarks if name in pending)}"
         )
     # The documents of a reference corpus, whatever became of those of benchmarks.
     corpora = bring_up_to_date(Scope(models=scope.models), OF_BENCHMARKS, look, runner)
     outcome.runs |= corpora.runs
     for product, fault in corpora.errors.items():
-        runner.tell(f"{product} could not be made: {fault}")
+        runner.notify(f"{product} could not be made: {fault}")
     brought = bring_up_to_date(scope, OF_MODELS, look, replace(runner, options={STATISTICS_STAGE.name: config}))
     outcome.runs |= brought.runs
     for stage in OF_MODELS:
         for product, error in brought.errors.items():
             if product.stage == stage.name and stage.is_optional:
-                runner.tell(f"{product} could not be made, detectors that need it are left out: {error}")
+                runner.notify(f"{product} could not be made, detectors that need it are left out: {error}")
                 outcome.not_made[str(product)] = error
     pairs = {stage.name for stage in OF_PAIRS}
     failed = list({id(error): error for product, error in brought.errors.items() if product.stage in pairs}.values())

@@ -1,4 +1,4 @@
-"""What assets are handed: the data folder, one loaded model at a time, and somewhere to tell progress."""
+"""What assets are handed: the data folder, one loaded model at a time, and a callback for progress."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     device: str | None = None
     max_tokens: int | None = Field(
-        default=None, ge=0, description="the most tokens that the run may send to a model behind an interface"
+        default=None, ge=0, description="the most tokens that the run may send to a model on a server"
     )
     max_cost: float | None = Field(default=None, ge=0, description="the most that they may cost")
     sent: dict[str, int] = Field(
@@ -128,7 +128,7 @@ class ProgressReporter(dg.ConfigurableResource):  # type: ignore[type-arg]
         """A callback for :func:`audit_pipeline.token_statistics.run.compute`."""
         last_logged = time.monotonic()
 
-        def tell(progress: Progress) -> None:
+        def notify(progress: Progress) -> None:
             nonlocal last_logged
             draw(progress)
             finished = progress.tokens_done == progress.tokens_total
@@ -137,7 +137,7 @@ class ProgressReporter(dg.ConfigurableResource):  # type: ignore[type-arg]
                 log.info(f"{label}: {describe(progress)}")
 
         with progress_bar(label) if self.terminal else nullcontext(_ignore) as draw:
-            yield tell
+            yield notify
 
 
 def _ignore(progress: Progress) -> None:

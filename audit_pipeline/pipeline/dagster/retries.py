@@ -1,4 +1,4 @@
-"""What an asset does once more by itself: the policy of readers/retry.py, told in a run's log."""
+"""What an asset does once more by itself: the policy of readers/retry.py, reported in a run's log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def _is_worth_repeating(error: BaseException) -> bool:
-    # A model behind an interface has been asked several times by then, and each of these is paid for.
+    # A model on a server has been asked several times by then, and each of these is paid for.
     return is_transient(error) and not any(isinstance(cause, UnansweredError) for cause in causes(error))
 
 
@@ -46,11 +46,11 @@ def with_retries(
     was asked patiently (extras/servers/client.py).
     """
 
-    def tell(state: tenacity.RetryCallState) -> None:
+    def notify(state: tenacity.RetryCallState) -> None:
         assert state.outcome is not None
         log.warning(
             f"{label}: attempt {state.attempt_number} of {RETRY_POLICY.attempts} failed, trying again in "
             f"{state.upcoming_sleep:.1f} s: {to_one_line(state.outcome.exception() or '')}"
         )
 
-    return build_retryer(RETRY_POLICY, _is_worth_repeating, on_retry=tell, sleep=sleep)(run)
+    return build_retryer(RETRY_POLICY, _is_worth_repeating, on_retry=notify, sleep=sleep)(run)

@@ -30,7 +30,7 @@ COMMAND_TAG = "corpus_audit/command"
 """The command that the run is a step of, where its steps share one budget."""
 
 TOKENS_TAG = "corpus_audit/tokens_sent"
-"""How many tokens the run sent to models behind interfaces."""
+"""How many tokens the run sent to models on servers."""
 
 SENT_TAG = "corpus_audit/tokens_by_endpoint"
 """The same by endpoint, as JSON."""

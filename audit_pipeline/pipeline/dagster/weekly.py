@@ -37,10 +37,10 @@ _OTHERS = tuple(stage for stage in STAGES if stage not in (*OF_BENCHMARKS, *OF_M
 class WeeklySummary:
     """The outcome of a weekly audit: cutoffs that moved, what was made by job, and what went wrong, each in words.
 
-    ``tell`` is called with every problem.
+    ``notify`` is called with every problem.
     """
 
-    tell: Log
+    notify: Log
     rolled: list[str] = field(default_factory=list)
     changed_sources: list[str] = field(default_factory=list)
     made: dict[Job, list[str]] = field(default_factory=lambda: {BUILD_BENCHMARKS: [], AUDIT_PAIRS: []})
@@ -49,7 +49,7 @@ class WeeklySummary:
     def note_problem(self, problem: str) -> None:
         """Take in what went wrong."""
         self.problems.append(problem)
-        self.tell(problem)
+        self.notify(problem)
 
     def note(self, brought: Brought, stages: Sequence[Stage] = ()) -> None:
         """Take in what was made, and what could not be made of ``stages``, each reason once: what is made of it has the
@@ -90,7 +90,7 @@ def _list_or_count(job: Job, partitions: Sequence[str]) -> str:
 
 
 def run_week(
-    jobs: Jobs, instance: dg.DagsterInstance, paths: DataPaths, today: date, tell: Log, tags: Mapping[str, str]
+    jobs: Jobs, instance: dg.DagsterInstance, paths: DataPaths, today: date, notify: Log, tags: Mapping[str, str]
 ) -> WeeklySummary:
     """Move relative cutoffs on to ``today``, fetch, make what changed, audit what is not done, and publish.
 
@@ -98,8 +98,8 @@ def run_week(
     the rest goes on with what there is; so is an entry of the configuration that cannot be used. Raises ConfigError
     where a file of it cannot be read, and DataError where the day that relative cutoffs count from cannot be.
     """
-    week = WeeklySummary(tell)
-    runner = Runner(jobs, instance, paths, tell, tags=tags, survives=Exception)
+    week = WeeklySummary(notify)
+    runner = Runner(jobs, instance, paths, notify, tags=tags, survives=Exception)
     mark_dead_runs_failed(instance, paths)
     _roll_cutoffs(paths, today, week)
     config = load_configuration()
@@ -124,7 +124,7 @@ def run_week(
         week.note_problem(str(error))
     # Also where nothing is new: the report says what could not be audited, and when the audit was.
     runner.run("publish", "the weekly audit")
-    tell(week.summary)
+    notify(week.summary)
     return week
 
 
@@ -140,7 +140,7 @@ def _roll_cutoffs(paths: DataPaths, today: date, week: WeeklySummary) -> None:
         return
     after = load_benchmarks()
     week.rolled = [words for moved in find_moved_cutoffs(before, after).values() for words in moved]
-    week.tell(f"relative cutoffs are counted from {today} on: {', '.join(week.rolled) or 'none moved'}")
+    week.notify(f"relative cutoffs are counted from {today} on: {', '.join(week.rolled) or 'none moved'}")
 
 
 def _read_documents_version(source: str, paths: DataPaths) -> str | None:
@@ -153,7 +153,7 @@ def _read_documents_version(source: str, paths: DataPaths) -> str | None:
 def _audit_model(entry: ModelEntry, specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
     outcome = AuditOutcome(entry, specs)
     try:
-        model = Endpoints().load(entry, runner.paths, runner.tell)
+        model = Endpoints().load(entry, runner.paths, runner.notify)
         audit_model(AuditRequest(entry, specs, terminal=False), model, runner, outcome)
     except runner.survives as error:
         week.note_problem(f"{entry.name}: {error}")

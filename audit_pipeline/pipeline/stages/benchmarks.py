@@ -1,4 +1,4 @@
-"""The stages of a benchmark before a model: its examples, and what tells members from non-members without one."""
+"""The stages of a benchmark before a model: its examples, and what separates members from non-members without it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def resolve_spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
-    """The benchmark of that name; where its cutoffs are told by today, the day they count from is kept from now on.
+    """The benchmark of that name; where its cutoffs count from today, the day they count from is kept from now on.
 
     Raises ConfigError where there is none of that name.
     """
@@ -184,7 +184,7 @@ def _inputs_of_split(name: str, situation: Situation) -> Inputs:
 
 SPLIT_STAGE = Stage(
     name="split_quality",
-    description="How far the two sides of a benchmark can be told apart without any model: by their words, "
+    description="How far the two sides of a benchmark can be separated without any model: by their words, "
     "length, dates, language. Where they can, no audit on it says anything about training. It is made "
     "with every build.",
     dimensions=("benchmark",),

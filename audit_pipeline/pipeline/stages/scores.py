@@ -50,11 +50,11 @@ def _run_model(run: StageRun) -> Made:
     with_others: set[str] = run.shared.setdefault("run with other models", set())
     if pair.model not in with_others:
         pairs = [own for own in map(pair_of, run.partitions) if own.model == pair.model]
-        with run.progress(f"other models that detectors of {pair.model} need") as tell:
-            run_other_models(model, pairs, paths, backend_of, run.log.info, tell)
+        with run.progress(f"other models that detectors of {pair.model} need") as notify:
+            run_other_models(model, pairs, paths, backend_of, run.log.info, notify)
         with_others.add(pair.model)
     kinds: list[Kind] = ["base", *(kind for kind in OPTIONAL_KINDS if getattr(run.options, kind))]
-    with run.progress(f"{pair.model} on {pair.benchmark}") as tell:
+    with run.progress(f"{pair.model} on {pair.benchmark}") as notify:
         summary = run_tokens(
             pair,
             model,
@@ -63,7 +63,7 @@ def _run_model(run: StageRun) -> Made:
             run.step(),
             kinds=kinds,
             logits_budget=int(run.options.logits_budget_gb * 1e9),
-            on_progress=tell,
+            on_progress=notify,
         )
     run.log.info(f"{pair.partition}: {summary.in_words}")
     # Of the run: the UI shows a check as it was for the last pair, whichever it was that met the damaged part.
@@ -151,7 +151,7 @@ STATISTICS_STAGE = Stage(
     tables=(TOKEN_STATISTICS,),
     checks={
         "cache_intact": Check(
-            "No part file of the cache was damaged; damaged ones are set aside and their texts run again."
+            "No part file of the cache was damaged; damaged files are set aside and their texts run again."
         )
     },
     options=_build_pass_options(),

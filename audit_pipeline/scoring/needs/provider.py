@@ -34,10 +34,10 @@ appendix C)."""
 
 @dataclass(frozen=True)
 class UserInputs:
-    """What a user gives besides the texts: a token-frequency table, how neighbours are proposed (``own-topk``, or a
+    """What a user gives apart from the texts: a token-frequency table, how neighbours are proposed (``own-topk``, or a
     masked language model's name, hub id or path), and the ``known`` texts of sides that make prefixes.
 
-    ``asked_for``: the needs of detectors that were named, each of which has to be met. ``tell`` is a callback with the
+    ``asked_for``: the needs of detectors that were named; each has to be met. ``notify`` is a callback with the
     progress of making neighbours."""
 
     frequencies: Path | None = None
@@ -46,7 +46,7 @@ class UserInputs:
     proposer: str = own_topk.NAME
     seed: int = 0
     device: str | None = None
-    tell: Callable[[str], None] = lambda how_far: None
+    notify: Callable[[str], None] = lambda how_far: None
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Provider(Generic[T]):
 
     @staticmethod
     def derived(texts: Sequence[str]) -> Sequence[str]:
-        """Other texts that a model is run over for ``texts``, as far as these alone tell; forgotten with them."""
+        """Other texts that a model is run over for ``texts``, as far as these alone show; forgotten with them."""
         return ()
 
     @staticmethod
@@ -143,7 +143,7 @@ class Provider(Generic[T]):
         return None
 
     def cost(self, texts: Sequence[str]) -> str | None:
-        """What is worth telling a user before it is run, in words; None where it costs little."""
+        """What is worth saying to a user before it is run, in words; None where it costs little."""
         return None
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary | None:
@@ -151,7 +151,7 @@ class Provider(Generic[T]):
         return None
 
     def _read_index(self, texts: Sequence[str], model: TokenizedModel | None = None) -> StatisticsIndex:
-        """The cached statistics of ``texts`` by ``model``, the audited one where None."""
+        """The cached statistics of ``texts`` by ``model``; None: the audited model."""
         model = model or self._model
         return StatisticsIndex(read_statistics(model, texts, self._where), model.gives)
 

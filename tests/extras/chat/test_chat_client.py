@@ -36,13 +36,13 @@ def ask(
     limits: Limits = NO_LIMITS,
     *,
     system: str | None = None,
-    tell: Callable[[str], None] = print,
+    notify: Callable[[str], None] = print,
     replies: dict[int, ChatReply] | None = None,
 ) -> tuple[dict[int, ChatReply], Budget]:
     """The answers by the prompts' numbers, and what they took."""
     budget, found = open_budget(entry, limits), {} if replies is None else replies
     requests = [(number, Prompt(system, prompt), GREEDY) for number, prompt in enumerate(prompts)]
-    ask_all(entry, requests, budget, found.__setitem__, tell, patience=QUICK)
+    ask_all(entry, requests, budget, found.__setitem__, notify, patience=QUICK)
     return found, budget
 
 
@@ -155,7 +155,7 @@ def test_neither_key_nor_prompt_is_in_an_error_or_what_it_is_chained_to(
     entry = server.entry(dialect, key_env="MADE_KEY")
     prompt = 'it said "no"\nand went away over the hills'
     with pytest.raises(ModelError) as raised:
-        ask(entry, [prompt], system="never tell", tell=told.append)
+        ask(entry, [prompt], system="never tell", notify=told.append)
     assert {asked.key for asked in server.asked} == {KEY}
     shown = [*told, caplog.text, repr(entry), *traceback.format_exception(raised.value)]
     assert all(KEY not in text and KEY[3:15] not in text for text in shown)

@@ -75,10 +75,10 @@ def asking() -> Callable[..., EndpointClient]:
     """A client that does not wait long."""
 
     def make(
-        model: TokenizedModel, budget: Budget | None = None, tell: Callable[[str], None] = print
+        model: TokenizedModel, budget: Budget | None = None, notify: Callable[[str], None] = print
     ) -> EndpointClient:
         assert model.entry.endpoint is not None
-        return EndpointClient(model.entry.name, model.entry.endpoint, budget or Budget(), tell=tell, patience=QUICK)
+        return EndpointClient(model.entry.name, model.entry.endpoint, budget or Budget(), notify=notify, patience=QUICK)
 
     return make
 
@@ -101,12 +101,12 @@ def ready(behind: Entry, asking: Callable[..., EndpointClient]) -> Callable[...,
     def make(
         *arguments: Any,
         budget: Budget | None = None,
-        tell: Callable[[str], None] = print,
+        notify: Callable[[str], None] = print,
         probed: ProbeResult | None = None,
         **given: Any,
     ) -> EndpointBackend:
         model = behind(*arguments, **given)
-        client = asking(model, budget, tell)
+        client = asking(model, budget, notify)
         return EndpointBackend(model, client, probed or probe_endpoint(model, client))
 
     return make

@@ -164,7 +164,7 @@ def test_a_string_that_the_server_cuts_otherwise_is_left_out_by_name(
 ) -> None:
     """The run goes on without it, and it is tried again the next time."""
     server.takes, told, paths = (str,), list[str](), DataPaths(tmp_path)
-    opened = ready("completions", tell=told.append)
+    opened = ready("completions", notify=told.append)
 
     def cut_otherwise(answer: Json, body: Json) -> Json:
         """As many tokens, one of which begins a character later."""

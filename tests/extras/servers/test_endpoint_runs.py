@@ -159,7 +159,7 @@ def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
         return {row["text_sha256"]: row["logprob"] for row in found}
 
     server.bend = another_from_the_eighth_on
-    with pytest.raises(ModelError, match="the model behind the endpoint changed while it was asked"):
+    with pytest.raises(ModelError, match="the model at the endpoint changed during the requests"):
         compute(opened.model, TEXTS, DataPaths(tmp_path), lambda: opened)
     kept = rows(tmp_path)
     assert 3 <= len(kept) <= 7

@@ -302,7 +302,7 @@ def test_the_only_benchmark_of_a_family_is_meant_by_the_familys_name(workspace: 
     shown = told(workspace.run("forget", "--benchmark", "lone", "--dry-run"))
     assert re.search(r"examples +2 +[\d,]+", shown)
     error = error_of(workspace.run("forget", "--benchmark", "made", "--dry-run"))
-    assert error == "the family made is several benchmarks, and one is meant: made_8, made_9"
+    assert error == "the family made is several benchmarks; choose one: made_8, made_9"
 
 
 def test_an_entry_that_is_broken_is_named_by_the_configuration_still(workspace: Workspace) -> None:
