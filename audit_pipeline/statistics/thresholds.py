@@ -321,7 +321,7 @@ def check_calibration(
     for (rule, alpha), rank in ranks.items():
         if rank is None:
             reason = (
-                f"{n_groups} groups of non-members, {half} of them calibrate; "
+                f"{n_groups} groups of non-members, of which {half} calibrate; "
                 f"a {rule} threshold at {alpha:g} needs {_RANKS[rule][1](alpha)}"
             )
             checks.append(CalibrationCheck(rule, alpha, splits, n_groups, None, None, None, reason))

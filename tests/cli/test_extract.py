@@ -202,7 +202,7 @@ def test_a_damaged_part_of_the_cache_is_told(extract: Extract, tmp_path: Path) -
     part = next((tmp_path / "data" / "token_statistics" / "kind=extraction").rglob("part-*.parquet"))
     part.write_bytes(part.read_bytes()[:-40] + bytes(40))
     again = extract("--json")
-    assert "1 damaged part(s) of the cache set aside" in again.stderr
+    assert "1 damaged part(s) of the cache were set aside" in again.stderr
     assert json.loads(again.stdout) == first
 
 
