@@ -23,7 +23,7 @@ _TENSOR_PREFIX = "base_model.model."
 
 
 class HeldBase:
-    """The base that was loaded last, with the adapter that is on it: models of one base share its weights in memory."""
+    """The base that was loaded last, with the adapter that is on it: models of the same base share its weights."""
 
     def __init__(self) -> None:
         self._key: object = None
@@ -87,7 +87,7 @@ class HeldBase:
 def give_back_memory() -> None:
     """Collect what nothing refers to any more, and give the memory of GPUs back."""
     gc.collect()
-    # Loaded where a model was run in this process; one behind an interface needs no torch.
+    # Loaded where a model was run in this process; a model on a server needs no torch.
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -108,7 +108,7 @@ def _put_on(base: Any, model: TokenizedModel, folder: Path, device: str) -> Any:
     name = model.entry.name
     _require_own_vocabulary(base, model, folder)
     with warnings.catch_warnings():
-        # Advice for training. What does not fit is told below.
+        # Advice for training. What does not fit is reported below.
         warnings.simplefilter("ignore")
         try:
             config = PeftConfig.from_pretrained(str(folder))

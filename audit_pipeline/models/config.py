@@ -83,7 +83,7 @@ class AdapterFiles(StrictSettings):
     revision: str | None = Field(default=None, description="hub branch, tag or commit")
 
     @model_validator(mode="after")
-    def _require_one_origin(self) -> Self:
+    def _require_single_origin(self) -> Self:
         if (self.hub is None) == (self.path is None):
             raise ValueError("exactly one of hub and path says where the adapter is")
         if self.revision is not None and self.hub is None:
@@ -150,7 +150,7 @@ class Endpoint(ServerSettings):
     def described(self) -> str:
         """The model by its server's name for it, and where that is, in words."""
         at = f" at {self.revision}" if self.revision is not None else ""
-        return f"{self.model}{at} behind {self.url}"
+        return f"{self.model}{at} at {self.url}"
 
     @property
     def traits(self) -> DialectTraits:
@@ -163,7 +163,7 @@ class Endpoint(ServerSettings):
         return self.traits.starts_by_itself
 
     def cost_of(self, tokens: int) -> float:
-        """Return what so many tokens cost by the price; 0 without one."""
+        """Return what so many tokens cost by the price; 0 without a price."""
         return tokens * (self.price_per_million or 0.0) / 1e6
 
     def can_give(self, statistic: str) -> bool:
@@ -251,7 +251,7 @@ class ModelEntry(StrictSettings):
         return self.endpoint or UserHostedWeights()
 
     @model_validator(mode="after")
-    def _one_origin(self) -> Self:
+    def _require_single_origin(self) -> Self:
         if sum(origin is not None for origin in (self.hub, self.path, self.package, self.control, self.card)) != 1:
             raise ValueError("exactly one of hub, path, package, control and card says where the model is")
         if self.adapter is not None and (self.card is not None or self.endpoint is not None):
@@ -319,6 +319,7 @@ FILE = EntryFile(
         EntryReference(("reference_corpus",), "corpus"),
     ),
     may_be_paths=True,
+    is_of_audits=True,
 )
 
 
@@ -356,7 +357,7 @@ def exclude_control_models(models: Mapping[str, ModelEntry]) -> Mapping[str, Mod
 
 
 def resolve_models(name_or_path: str, models: Entries[ModelEntry]) -> Sequence[ModelEntry]:
-    """Return the models of the series of that name, in order; else the one of :func:`resolve_model`."""
+    """Return the models of the series of that name, in order; else the model of :func:`resolve_model`."""
     return _list_checkpoints(name_or_path, models) or [resolve_model(name_or_path, models)]
 
 
@@ -375,8 +376,8 @@ def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
         return models[name_or_path]
     if checkpoints := _list_checkpoints(name_or_path, models):
         raise ModelError(
-            f"{name_or_path} is a series of {len(checkpoints)} models: name one of them, as {checkpoints[-1].name}; "
-            "corpus-audit audit takes the whole series"
+            f"{name_or_path} is a series of {len(checkpoints)} models: name a checkpoint, such as "
+            f"{checkpoints[-1].name}; corpus-audit audit takes the whole series"
         )
     if "|" in name_or_path or not name_or_path.strip():
         raise ModelError(f"a model's name is not empty and holds no '|': {name_or_path!r}")

@@ -36,7 +36,7 @@ _NO_CONFIG = "no config.json"
 class ModelIdentity:
     """Digests of one model as it is run.
 
-    ``weights_digest`` and ``config_digest`` are those of the base where there is an adapter. Of a model at an endpoint
+    ``weights_digest`` and ``config_digest`` of a model with an adapter are those of its base. Of a model at an endpoint
     ``weights_digest`` is None, and ``before`` are the fingerprints of its earlier models; of
     one whose weights are on this machine ``before`` is None.
     """

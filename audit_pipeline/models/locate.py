@@ -178,7 +178,7 @@ def _locate_adapter(adapter: AdapterFiles) -> Path:
             patterns = [*_TOKENIZER_PATTERNS, ADAPTER_WEIGHTS]
             folder = Path(snapshot_download(adapter.hub, revision=adapter.revision, allow_patterns=patterns))
     if not (folder / ADAPTER_CONFIG).is_file():
-        raise ModelError(f"no adapter at {adapter}: there is no {ADAPTER_CONFIG}")
+        raise ModelError(f"no adapter at {adapter}: {ADAPTER_CONFIG} is missing")
     if not (folder / ADAPTER_WEIGHTS).is_file():
         raise ModelError(
             f"the adapter {adapter} has no {ADAPTER_WEIGHTS}: pickled weights (*.bin) can run code and are never read; "

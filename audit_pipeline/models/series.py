@@ -1,4 +1,4 @@
-"""Series of checkpoints: one entry of models.yaml that stands for many models, in the order of their training."""
+"""Series of checkpoints: an entry of models.yaml for many models, in the order of their training."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Series(StrictSettings):
             raise ValueError("a revision occurs twice")
         for key, given in (("steps", self.steps), ("tokens", self.tokens)):
             if given is not None and len(given) != len(self.revisions or ()):
-                raise ValueError(f"{key} goes with revisions, one number each")
+                raise ValueError(f"{key} goes with revisions, a number for each")
         return self
 
 
@@ -59,7 +59,7 @@ class _Found(NamedTuple):
 
 
 def expand_series(name: str, given: Mapping[str, Any], config_folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the fields of the entries that an entry with a series stands for, by name: ``name@checkpoint``.
+    """Return the fields of the entries of a series, by name: ``name@checkpoint``.
 
     Relative paths count from ``config_folder``. Raises InvalidEntryError where the series cannot be read.
     """
@@ -115,7 +115,7 @@ def _list_folders(series: Series, fields: Mapping[str, Any], config_folder: Path
 
 
 def _read_trainer_state(folder: Path) -> tuple[int, int | None] | None:
-    """Read step and tokens from transformers' trainer_state.json; None where there is none that says the step."""
+    """Read step and tokens from transformers' trainer_state.json; None where the file is missing or lacks the step."""
     try:
         state = read_json(folder / "trainer_state.json")
     except (OSError, ValueError):

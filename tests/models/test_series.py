@@ -1,4 +1,4 @@
-"""Series of checkpoints: one entry that stands for many models, in order, with the steps and tokens that are known."""
+"""Series of checkpoints: an entry for many models, in order, with the steps and tokens that are known."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def test_a_folder_of_adapters_goes_with_their_base(tmp_path: Path) -> None:
         ("{hub: a/b, series: [x]}", "exactly one of revisions and folder"),
         ("{hub: a/b, series: {revisions: []}}", "revisions"),
         ("{hub: a/b, series: {revisions: [x, x]}}", "a revision occurs twice"),
-        ("{hub: a/b, series: {revisions: [x], steps: [1, 2]}}", "steps goes with revisions, one number each"),
-        ("{hub: a/b, series: {folder: runs, tokens: [1]}}", "tokens goes with revisions, one number each"),
+        ("{hub: a/b, series: {revisions: [x], steps: [1, 2]}}", "steps goes with revisions, a number for each"),
+        ("{hub: a/b, series: {folder: runs, tokens: [1]}}", "tokens goes with revisions, a number for each"),
         ("{hub: a/b, series: {revision: [x]}}", "unknown key 'revision'"),
         ("{path: m, series: {revisions: [x]}}", "series.revisions goes with hub"),
         ("{hub: a/b, revision: z, series: {revisions: [x]}}", "without its revision"),
@@ -115,7 +115,7 @@ def test_the_name_of_a_series_stands_for_its_models(tmp_path: Path) -> None:
     assert [entry.name for entry in resolve_models("mine", models)] == ["mine@x", "mine@y"]
     assert [entry.name for entry in resolve_models("mine@y", models)] == ["mine@y"]
     assert [entry.name for entry in resolve_models("other", models)] == ["other"]
-    with pytest.raises(ModelError, match="mine is a series of 2 models: name one of them, as mine@y"):
+    with pytest.raises(ModelError, match="mine is a series of 2 models: name a checkpoint, such as mine@y"):
         resolve_model("mine", models)
 
 
