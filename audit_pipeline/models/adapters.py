@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audit_pipeline.errors import ModelError, to_one_line
-from audit_pipeline.models.config import ADAPTER_WEIGHTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 EXTRA = "adapters"
 _LONGEST_REASON = 200
-_TENSOR_PREFIX = "base_model.model."
 
 
 class HeldBase:
@@ -29,7 +27,7 @@ class HeldBase:
         self._key: object = None
         self._base: Any = None
         self._adapted: Any = None
-        self._modules: Sequence[tuple[str, type]] = ()
+        self._state: Sequence[object] = ()
 
     def load(
         self, model: TokenizedModel, device: str, notify: Callable[[str], None] = lambda words: None
@@ -41,7 +39,9 @@ class HeldBase:
         """
         from audit_pipeline.models.weights import load_weights  # noqa: PLC0415 - it imports torch
 
-        require_adapter_package(model)
+        if model.located.adapter is not None and find_spec("peft") is None:
+            words = f"{model.entry.name} is an adapter, and peft is not installed: pip install 'corpus-audit[{EXTRA}]'"
+            raise ModelError(words)
         entry, identity = model.entry, model.identity
         key = (identity.weights_digest, identity.config_digest, entry.dtype, entry.attention, entry.devices, device)
         self._take_off()
@@ -52,17 +52,12 @@ class HeldBase:
         if model.located.adapter is None:
             return self._base  # type: ignore[no-any-return]
         notify(f"{entry.name}: putting the adapter {entry.adapter} on its base")
-        self._modules = _list_modules(self._base)
-        tensors = [*self._base.parameters(), *self._base.buffers()]
-        before = _read_versions(tensors)
+        self._state = _read_state(self._base)
         try:
             self._adapted = _put_on(self._base, model, model.located.adapter, device)
         except BaseException:
             self.free()
             raise
-        if _read_versions(tensors) != before:
-            # Some types change the base when they are put on (PiSSA): it is loaded again for the next model.
-            self._key = None
         return self._adapted.get_base_model().eval().requires_grad_(requires_grad=False)  # type: ignore[no-any-return]
 
     def free(self) -> None:
@@ -71,16 +66,14 @@ class HeldBase:
         give_back_memory()
 
     def _take_off(self) -> None:
-        """Leave the base as it was loaded; where that cannot be, none."""
+        """Leave the base as it was loaded, or none where a type cannot be taken off or changed the base (PiSSA)."""
         if self._adapted is None:
             return
         try:
-            self._base = self._adapted.unload()
+            self._base, self._adapted = self._adapted.unload(), None
         except (AttributeError, NotImplementedError, ValueError, RuntimeError, TypeError):
-            # A type that peft cannot take off.
             self.free()
-        self._adapted = None
-        if self._base is not None and _list_modules(self._base) != self._modules:
+        if self._base is not None and _read_state(self._base) != self._state:
             self.free()
 
 
@@ -93,20 +86,14 @@ def give_back_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def require_adapter_package(model: TokenizedModel) -> None:
-    """Raise ModelError where the model has an adapter and peft is not installed."""
-    if model.located.adapter is not None and find_spec("peft") is None:
-        raise ModelError(
-            f"{model.entry.name} is an adapter, and peft is not installed: pip install 'corpus-audit[{EXTRA}]'"
-        )
-
-
 def _put_on(base: Any, model: TokenizedModel, folder: Path, device: str) -> Any:
     """Return peft's model of ``base``, whose layers it changes, with the adapter in ``folder``."""
     from peft import PeftConfig, get_peft_model  # noqa: PLC0415 - an extra
+    from safetensors import SafetensorError  # noqa: PLC0415
 
     name = model.entry.name
-    _require_own_vocabulary(base, model, folder)
+    misfit = f"the adapter {name} does not fit its base, {model.located.gguf or model.located.folder}"
+    _require_vocabulary_of_base(model, folder)
     with warnings.catch_warnings():
         # Advice for training. What does not fit is reported below.
         warnings.simplefilter("ignore")
@@ -118,24 +105,19 @@ def _put_on(base: Any, model: TokenizedModel, folder: Path, device: str) -> Any:
             adapted = get_peft_model(base, config)
             loaded = adapted.load_adapter(str(folder), "default", torch_device=device)
             is_inside = _has_equal_logits(adapted.eval(), adapted.get_base_model(), model.vocab_size)
+        except SafetensorError as error:
+            raise ModelError(f"the weights of the adapter {name} cannot be read; fetch it again: {error}") from error
         except (ImportError, RuntimeError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
             reason = to_one_line(error)[:_LONGEST_REASON]
-            raise ModelError(f"the adapter {name} does not fit its base, {_describe_base(model)}: {reason}") from error
+            raise ModelError(f"{misfit}: {reason}") from error
     if wrong := [*loaded.unexpected_keys, *loaded.missing_keys]:
-        raise ModelError(
-            f"the adapter {name} does not fit its base, {_describe_base(model)}: {len(wrong)} tensors are missing or "
-            f"too many, {wrong[0]} first"
-        )
+        raise ModelError(f"{misfit}: {len(wrong)} tensors are missing or too many, {wrong[0]} first")
     if not is_inside:
         raise ModelError(f"{name} is an adapter of the type {config.peft_type.value}, {_NOT_IN_LAYERS}")
     return adapted
 
 
 _NOT_IN_LAYERS = "which works around the model rather than in its layers, and is not read: merge it, or take LoRA"
-
-
-def _describe_base(model: TokenizedModel) -> str:
-    return str(model.located.gguf or model.located.folder)
 
 
 def _has_equal_logits(adapted: Any, inner: Any, vocab_size: int) -> bool:
@@ -149,43 +131,27 @@ def _has_equal_logits(adapted: Any, inner: Any, vocab_size: int) -> bool:
     return logits.shape == expected.shape and bool(torch.allclose(logits, expected, rtol=1e-3, atol=1e-3))
 
 
-def _require_own_vocabulary(base: Any, model: TokenizedModel, folder: Path) -> None:
-    """Raise ModelError where the adapter comes with tokens, or with rows of the embedding, that its base lacks."""
-    from safetensors import SafetensorError, safe_open  # noqa: PLC0415
+def _require_vocabulary_of_base(model: TokenizedModel, folder: Path) -> None:
+    """Raise ModelError where the adapter comes with tokens that its base lacks."""
     from tokenizers import Tokenizer  # noqa: PLC0415
 
-    name, file = model.entry.name, folder / "tokenizer.json"
-    advice = "merge it into its base (merge_and_unload of peft) and save the tokenizer with it"
-    if file.is_file():
-        own = Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True)
-        known = model.tokenizer.backend.get_vocab(with_added_tokens=True)
-        if new := sorted(token for token, number in own.items() if known.get(token) != number):
-            raise ModelError(
-                f"the adapter {name} has a tokenizer of its own ({len(new)} tokens that its base lacks or numbers "
-                f"otherwise, {new[0]!r} first): {advice}"
-            )
-    ends = [layer for layer in (base.get_input_embeddings(), base.get_output_embeddings()) if layer is not None]
-    rows = {
-        module: layer.weight.shape[0] for module, layer in base.named_modules() if any(layer is end for end in ends)
-    }
-    try:
-        with safe_open(folder / ADAPTER_WEIGHTS, framework="pt") as opened:
-            for tensor in opened.keys():  # noqa: SIM118  (not a mapping)
-                module = tensor.removeprefix(_TENSOR_PREFIX).removesuffix(".weight")
-                shape = opened.get_slice(tensor).get_shape()
-                if module in rows and shape[0] != rows[module]:
-                    raise ModelError(
-                        f"the adapter {name} has embedding rows of its own ({shape[0]}, its base {rows[module]}): "
-                        f"{advice}"
-                    )
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"the weights of the adapter {name} cannot be read; fetch it again: {error}") from error
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        return
+    own = Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True)
+    known = model.tokenizer.backend.get_vocab(with_added_tokens=True)
+    if new := sorted(token for token, number in own.items() if known.get(token) != number):
+        raise ModelError(
+            f"the adapter {model.entry.name} has a tokenizer of its own ({len(new)} tokens that its base lacks or "
+            f"numbers otherwise, {new[0]!r} first): merge it into its base (merge_and_unload of peft) and save the "
+            "tokenizer with it"
+        )
 
 
-def _list_modules(model: Any) -> list[tuple[str, type]]:
-    return [(name, type(module)) for name, module in model.named_modules()]
-
-
-def _read_versions(tensors: Sequence[Any]) -> list[tuple[int, int]]:
-    """What changes where the numbers of tensors do: their place in memory, and how often they were written to."""
-    return [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
+def _read_state(model: Any) -> list[object]:
+    """Return the modules with their types, and of each tensor its place in memory and how often it was written to."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return [
+        *((name, type(module)) for name, module in model.named_modules()),
+        *((tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors),
+    ]

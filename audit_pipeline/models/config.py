@@ -17,7 +17,7 @@ from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem
 from audit_pipeline.config.validation import StrictSettings, Text, resolve_against, validate_as
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.series import Checkpoint, expand_series
+from audit_pipeline.models.series import Checkpoint, Series, expand_series
 from audit_pipeline.models.server_settings import ServerSettings
 from audit_pipeline.store.control_roles import Role
 from audit_pipeline.store.files import read_json
@@ -91,11 +91,9 @@ class AdapterFiles(StrictSettings):
         return self
 
     def __str__(self) -> str:
-        return (
-            f"path {self.path}"
-            if self.hub is None
-            else f"hub {self.hub}" + f" at {self.revision}" * bool(self.revision)
-        )
+        if self.hub is None:
+            return f"path {self.path}"
+        return f"hub {self.hub}" if self.revision is None else f"hub {self.hub} at {self.revision}"
 
 
 @dataclass(frozen=True)
@@ -208,7 +206,9 @@ class ModelEntry(StrictSettings):
     package: InstalledFile | None = Field(default=None, description="a model file inside an installed Python package")
     control: TrainedHere | None = Field(default=None, description="a model that is trained here (controls.yaml)")
     adapter: AdapterFiles | None = Field(default=None, description="put on that model, which is its base")
-    checkpoint: Checkpoint | None = Field(default=None, description="its place in a series, which its entry gives")
+    series: Series | None = Field(default=None, description="its checkpoints: a model for each, name@checkpoint")
+    # Not a key of entries: the place of a model that is made of an entry with a series.
+    checkpoint: Checkpoint | None = Field(default=None, exclude=True)
     card: str | None = Field(
         default=None,
         description="the fingerprint of a model whose files are not here: its card and tokenizer in the data folder "
@@ -408,23 +408,15 @@ def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> Mode
         base = str(read_json(folder / ADAPTER_CONFIG)["base_model_name_or_path"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{folder / ADAPTER_CONFIG} does not name the base of the adapter: {error}") from error
-    adapter = AdapterFiles(path=folder)
-    path = next((path for path in (Path(base).expanduser(), folder / base) if base and path.exists()), None)
+    own = {"name": str(folder), "adapter": AdapterFiles(path=folder)}
+    paths = [path.resolve() for path in (Path(base).expanduser(), folder / base) if base and path.exists()]
     for entry in models.values():
-        origins = {entry.name, entry.hub, *([] if path is None else [base] * (entry.path == path.resolve()))}
-        if base in origins and entry.adapter is None and entry.checkpoint is None:
-            about = {
-                "name": str(folder),
-                "title": None,
-                "adapter": adapter,
-                "release_date": None,
-                "training_cutoff": None,
-            }
-            return validate_as(ModelEntry, {**entry.model_dump(exclude_unset=True), **about})
-    if path is not None:
-        return ModelEntry(name=str(folder), path=path.resolve(), adapter=adapter)
-    if _HUB_ID.fullmatch(base):
-        return ModelEntry(name=str(folder), hub=base, adapter=adapter)
+        is_plain = entry.adapter is None and entry.checkpoint is None and entry.host.is_here and entry.card is None
+        if is_plain and (base in (entry.name, entry.hub) or entry.path in paths[:1]):
+            unknown = dict.fromkeys(("title", "release_date", "training_cutoff"))
+            return entry.model_copy(update={**own, **unknown})
+    if paths or _HUB_ID.fullmatch(base):
+        return validate_as(ModelEntry, {**own, **({"path": paths[0]} if paths else {"hub": base})})
     raise ModelError(
         f"the base of the adapter {folder} is not found: '{base}' ({ADAPTER_CONFIG}) is no configured model, path or "
         f"hub id; write an entry in config/{FILE_NAME} that names its base, with adapter: {{path: {folder}}}"

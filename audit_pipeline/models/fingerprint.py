@@ -37,8 +37,8 @@ class ModelIdentity:
     """Digests of one model as it is run.
 
     ``weights_digest`` and ``config_digest`` of a model with an adapter are those of its base. Of a model at an endpoint
-    ``weights_digest`` is None, and ``before`` are the fingerprints of its earlier models; of
-    one whose weights are on this machine ``before`` is None.
+    ``weights_digest`` is None, and ``before`` are the fingerprints of its earlier models; of a model whose weights are
+    on this machine ``before`` is None.
     """
 
     model_fingerprint: str
@@ -178,7 +178,7 @@ def _load_or_compute_digest(path: Path, paths: DataPaths) -> str:
 # sums are made in another order there, as in another batch or on another processor.
 _CHANGES_NO_NUMBER = {
     **dict.fromkeys(["name", "title", "path", "card", "release_date", "training_cutoff", "licence", "notes"], True),
-    **dict.fromkeys(["devices", "checkpoint"], True),
+    **dict.fromkeys(["devices", "series", "adapter"], True),
     "endpoint": {"key_env", "concurrency", "timeout_seconds", "price_per_million", "max_tokens", "max_cost"},
 }
 
@@ -190,7 +190,8 @@ def entry_version(entry: ModelEntry) -> str:
     changes when they come.
     """
     settings = entry.model_dump(mode="json", exclude=_CHANGES_NO_NUMBER)  # type: ignore[arg-type]
-    return digest(settings, str(entry.path), _list_file_stats(entry))[:16]
+    adapter = [] if entry.adapter is None else [str(entry.adapter)]
+    return digest(settings, str(entry.path), _list_file_stats(entry), *adapter)[:16]
 
 
 def _list_file_stats(entry: ModelEntry) -> list[tuple[str, int, int]]:

@@ -324,8 +324,7 @@ def resolve_workspace_model(name: str, folder: Path) -> tuple[ModelEntry, dict[s
 def _build_entry_fields(entry: ModelEntry, entries: Entries[ModelEntry]) -> dict[str, Any]:
     """The entry as it is written, its path whole: that counts from the folder of its file."""
     given = entries.given.get(entry.name)
-    left_out = {"name", "checkpoint"}
-    found = entry.model_dump(mode="json", exclude_unset=True, exclude_none=True, exclude=left_out)
+    found = entry.model_dump(mode="json", exclude_unset=True, exclude_none=True, exclude={"name"})
     fields = dict(given) if isinstance(given, Mapping) else found
     if entry.adapter is not None:
         fields["adapter"] = found["adapter"]

@@ -16,6 +16,7 @@ from tiny_models import LORA, SENTENCES, save_adapter, save_model, score
 from transformers import AutoModelForCausalLM
 
 from audit_pipeline.config.entries import Entries
+from audit_pipeline.config.validation import validate_as
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models import adapters
 from audit_pipeline.models.adapters import HeldBase
@@ -147,11 +148,15 @@ def test_a_folder_of_an_adapter_names_its_base(base: Path, tmp_path: Path) -> No
     config = folder / "adapter_config.json"
     known = ModelEntry(name="base", path=base, start_token="<|endoftext|>", window=32, release_date="2024-01-01")
     configured = Entries(Path("models.yaml"), "model", {"base": known})
+    server = {"backend": "openai", "endpoint": {"url": "http://localhost:1/v1", "model": "m", "dialect": "vllm"}}
+    served = validate_as(ModelEntry, {"name": "served", "hub": "owner/name", "start_token": "<s>", **server})
+    on_server = Entries(Path("models.yaml"), "model", {"served": served})
     for named, models, expected in (
         (str(base), configured, ("<|endoftext|>", base, None)),
         ("base", configured, ("<|endoftext|>", base, None)),
         (str(base), NO_MODELS, (None, base, None)),
         ("owner/name", NO_MODELS, (None, None, "owner/name")),
+        ("owner/name", on_server, (None, None, "owner/name")),
     ):
         config.write_text(json.dumps({**json.loads(config.read_text()), "base_model_name_or_path": named}))
         entry = resolve_model(str(folder), models)
@@ -216,7 +221,7 @@ ROWS = "base_model.model.model.embed_tokens.weight"
         (with_other_tokenizer, "has a tokenizer of its own (1 tokens"),
         (
             with_tensors(lambda all_of_it: all_of_it.update({ROWS: torch.zeros(500, 32)})),
-            "has embedding rows of its own (500",
+            "does not fit its base",
         ),
     ],
 )
