@@ -86,8 +86,6 @@ class AdapterFiles(StrictSettings):
     def _require_single_origin(self) -> Self:
         if (self.hub is None) == (self.path is None):
             raise ValueError("exactly one of hub and path says where the adapter is")
-        if self.revision is not None and self.hub is None:
-            raise ValueError("revision goes with hub")
         return self
 
     def __str__(self) -> str:
@@ -301,8 +299,6 @@ def _build_entry(name: str, fields: Any, folder: Path) -> ModelEntry:
 
 def _build_entries(name: str, fields: Any, folder: Path) -> tuple[ModelEntry, ...]:
     """Return the model of an entry, or those of its series."""
-    if "checkpoint" in fields:
-        raise InvalidEntryError([Fault(("checkpoint",), "unknown key 'checkpoint'; did you mean series?")])
     members = expand_series(name, fields, folder) if "series" in fields else {name: fields}
     return tuple(_build_entry(member, own, folder) for member, own in members.items())
 

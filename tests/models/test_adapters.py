@@ -188,14 +188,6 @@ def with_tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Callabl
     return write
 
 
-def with_other_tokenizer(folder: Path) -> None:
-    from tiny_models import save_tokenizer
-
-    tokenizer = save_tokenizer(folder)
-    tokenizer.add_tokens(["<new>"])
-    tokenizer.save_pretrained(folder)
-
-
 def with_config(**fields: object) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
         file = folder / "adapter_config.json"
@@ -218,7 +210,6 @@ ROWS = "base_model.model.model.embed_tokens.weight"
         (with_config(target_modules=["no_such"]), "does not fit its base"),
         (with_config(peft_type="NO_SUCH"), "does not fit its base"),
         (with_config(peft_type="PROMPT_TUNING", num_virtual_tokens=2), "of the type PROMPT_TUNING, which works around"),
-        (with_other_tokenizer, "has a tokenizer of its own (1 tokens"),
         (
             with_tensors(lambda all_of_it: all_of_it.update({ROWS: torch.zeros(500, 32)})),
             "does not fit its base",
@@ -280,6 +271,6 @@ def test_an_entry_says_where_the_adapter_is(tmp_path: Path, base: Path) -> None:
     located = locate(ModelEntry(name="m", path=base, adapter=AdapterFiles(path=folder)))
     assert located.resolved_from == f"path {base} with the adapter path {folder}"
     assert located.adapter is not None
-    for fields in ({}, {"hub": "a/b", "path": folder}, {"path": folder, "revision": "x"}):
-        with pytest.raises(ValueError, match=r"exactly one of hub and path|revision goes with hub"):
+    for fields in ({}, {"hub": "a/b", "path": folder}):
+        with pytest.raises(ValueError, match="exactly one of hub and path"):
             AdapterFiles(**fields)
