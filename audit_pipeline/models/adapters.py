@@ -99,15 +99,11 @@ def _put_on(base: Any, model: TokenizedModel, folder: Path, device: str) -> Any:
         try:
             config = PeftConfig.from_pretrained(str(folder))
             config.inference_mode = True
-            # Prompts, X-LoRA and Poly do; so do the invocation tokens of LoRA.
-            works_around = config.is_prompt_learning or config.peft_type.value in ("XLORA", "POLY", "SHADOW")
-            if works_around or getattr(config, "alora_invocation_tokens", None):
-                raise ModelError(
-                    f"{name} is an adapter of the type {config.peft_type.value}, which works around the model rather "
-                    "than in its layers, and is not read: merge it, or take LoRA"
-                )
+            if config.is_prompt_learning:
+                raise ModelError(f"{name} is an adapter of the type {config.peft_type.value}, {_NOT_IN_LAYERS}")
             adapted = get_peft_model(base, config)
             loaded = adapted.load_adapter(str(folder), "default", torch_device=device)
+            is_inside = _has_equal_logits(adapted.eval(), adapted.get_base_model(), model.vocab_size)
         except SafetensorError as error:
             raise ModelError(f"the weights of the adapter {name} cannot be read; fetch it again: {error}") from error
         except (ImportError, RuntimeError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
@@ -115,7 +111,23 @@ def _put_on(base: Any, model: TokenizedModel, folder: Path, device: str) -> Any:
             raise ModelError(f"{misfit}: {reason}") from error
     if wrong := [*loaded.unexpected_keys, *loaded.missing_keys]:
         raise ModelError(f"{misfit}: {len(wrong)} tensors are missing or too many, {wrong[0]} first")
+    if not is_inside:
+        raise ModelError(f"{name} is an adapter of the type {config.peft_type.value}, {_NOT_IN_LAYERS}")
     return adapted
+
+
+_NOT_IN_LAYERS = "which works around the model rather than in its layers, and is not read: merge it, or take LoRA"
+
+
+def _has_equal_logits(adapted: Any, inner: Any, vocab_size: int) -> bool:
+    """Return whether the base with its changed layers computes all that peft's model around it does."""
+    import torch  # noqa: PLC0415
+
+    ids = torch.randint(vocab_size, (1, 16), generator=torch.Generator().manual_seed(0))
+    ids = ids.to(inner.get_input_embeddings().weight.device)
+    with torch.inference_mode():
+        logits, expected = (model(input_ids=ids, use_cache=False).logits for model in (inner, adapted))
+    return logits.shape == expected.shape and bool(torch.allclose(logits, expected, rtol=1e-3, atol=1e-3))
 
 
 def _read_state(model: Any) -> list[object]:
