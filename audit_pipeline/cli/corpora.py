@@ -1,4 +1,4 @@
-"""Commands on whole corpora and test sets: overlap, items, canaries, test canaries, test ordered."""
+"""Commands on whole corpora and test sets: overlap, items, test ordered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import click
 
 from audit_pipeline.cli.audit_output import say_conclusions
 from audit_pipeline.cli.options import (
-    BETWEEN_0_AND_1,
     DEVICE,
     LIMITS,
     MODEL,
@@ -33,6 +32,7 @@ from audit_pipeline.cli.shared import (
     resolve_built_benchmark,
     resolve_model_option,
 )
+from audit_pipeline.cli.twins import canary_test
 from audit_pipeline.pipeline.console import (
     Columns,
     Row,
@@ -338,46 +338,6 @@ def _show_accuracy(judged: Sequence[Item]) -> None:
         f"{DIFFERENCE_CAVEAT}",
         comparison={**asdict(compared), "caveat": DIFFERENCE_CAVEAT},
     )
-
-
-@command(prints="words")
-def canaries(
-    sets: int = option("Number of canaries to publish.", least=1),
-    alternatives: int = option("Unpublished alternatives per canary.", default=99),
-    words: int = option("Random words, or blocks of digits, per canary.", default=12),
-    style: Literal["words", "hex", "digits"] = option("What the random part consists of.", default="words"),
-    template: str = option("The text around the random part, which replaces {canary}.", default="{canary}"),
-    out: Path = option("The .jsonl file to write. Keep it, and keep it secret.", FILE),
-) -> None:
-    """Draw random canaries to plant in texts before publication.
-
-    `corpus-audit test canaries` tests later whether a model was trained on them.
-    """
-    from audit_pipeline.statistics.canaries import make_canaries, seal_path, write_canaries
-
-    drawn = make_canaries(sets, alternatives, words=words, style=style, template=template)
-    seal = write_canaries(out, drawn)
-    say("Publish these, each in a place of its own:")
-    for text in drawn.to_publish:
-        say(f"  {text}")
-    say(f"\nAll of them, with the alternatives: {out} (secret); its seal: {seal_path(out)} (sha256 {seal.sha256})")
-
-
-@command("canaries", keeps=PASSES_KEPT, prints="words")
-def canary_test(
-    model: str = MODEL,
-    run: RunOptions = fields(*DEVICE, *LIMITS),
-    canaries: Path = option("The file that `corpus-audit canaries` wrote.", FILE),
-    detector: str = option("A detector that needs only the pass over the text itself.", default="loss"),
-    alpha: float = option("Significance level.", BETWEEN_0_AND_1, 0.05),
-) -> None:
-    """Test whether a model ranks published canaries highest.
-
-    They are compared with the alternatives that were drawn in the same way and never published.
-    """
-    from audit_pipeline.scoring.corpus_tests import run_canary_test
-
-    _run_corpus_test(run_canary_test, model, run, canaries, detector=detector, alpha=alpha)
 
 
 @command("ordered", keeps=PASSES_KEPT, prints="words")

@@ -270,7 +270,7 @@ def corpus_tests(run: str) -> list[dict[str, object]]:
             "assumption": "held-out texts are of the same distribution as the audited ones",
             **{"claim_level": "screening only", "direction": None, "method": "twice the median p-value of ten splits"},
         }
-        for test, refused in (("dataset_inference", False), ("canary_rank", False), ("sharded_permutation", True))
+        for test, refused in (("dataset_inference", False), ("twins", False), ("sharded_permutation", True))
     ]
 
 
