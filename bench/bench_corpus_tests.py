@@ -5,10 +5,9 @@ being combinations, orders, inference, power.
 
 Size, over at least 2,000 data sets without any effect: the share of p-values up to 0.05. FAIL where a share exceeds
 5% + 3 standard errors. Counted so are dataset inference (one split; ten by twice the median), twice the median by
-itself, and the exact rules of the rank test and of the permutation test. Of the rank test without ties the share must
-also lie within 3 standard errors of the exact level that its ranks allow, at 1%, 5% and 10%. The t-test over shards is
-counted where the likelihoods are symmetric, and told where they are skewed. Fisher's rule, which is not used, is
-told beside the other. Power is told, not judged.
+itself, and the exact rule of the permutation test. The t-test over shards is counted where the likelihoods are
+symmetric, and told where they are skewed. Fisher's rule, which is not used, is told beside the other. Power is
+told, not judged.
 
 What belongs here: simulations. What does not: cases worked out by hand (tests/statistics/, tests/statistics/).
 """

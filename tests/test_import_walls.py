@@ -207,7 +207,7 @@ DOORS = {
         *("pipeline.dagster.retries", "pipeline.dagster.run", "pipeline.dagster.tags", "pipeline.dagster.weekly"),
         *("pipeline.options", "pipeline.requests", "pipeline.stages.scores", "scoring.backends"),
     },
-    "twins": {"cli.twins"},
+    "twins": {"cli.corpora"},
     "unlearning": {"cli.conclusions", "report.html", "report.page", "report.sections"},
 }
 

@@ -28,7 +28,6 @@ from audit_pipeline.cli import (
     extraction,
     listing,
     scoring,
-    twins,
     upkeep,
 )
 from audit_pipeline.cli.options import IF_STOPPED, IS_FAILED
@@ -254,8 +253,8 @@ _SECTIONS: Mapping[str, Sequence[click.Command]] = {
         conclusions.compare,
         controls.control,
         controls.study,
-        twins.twins,
-        twins.canaries,
+        corpora.twins,
+        corpora.canaries,
         corpora.test,
     ),
     "Use files of your own, without Dagster": (scoring.score, scoring.count, conclusions.evaluate, conclusions.power),

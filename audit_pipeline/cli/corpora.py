@@ -1,4 +1,4 @@
-"""Commands on whole corpora and test sets: overlap, items, test ordered."""
+"""Commands on whole corpora and test sets: overlap, items, twins, canaries, test ordered."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from audit_pipeline.cli.audit_output import say_conclusions
+from audit_pipeline.cli.exhibit import AUTHORITY
 from audit_pipeline.cli.options import (
     DEVICE,
     LIMITS,
@@ -20,11 +21,13 @@ from audit_pipeline.cli.options import (
     PASSES_KEPT,
     SHARDS_KEPT,
     TEXT_COLUMN,
+    argument,
     command,
     fields,
     note_state,
     option,
 )
+from audit_pipeline.cli.output import build_estimate_formatter
 from audit_pipeline.cli.shared import (
     get_writable_paths,
     prepare_model,
@@ -32,7 +35,6 @@ from audit_pipeline.cli.shared import (
     resolve_built_benchmark,
     resolve_model_option,
 )
-from audit_pipeline.cli.twins import canary_test
 from audit_pipeline.pipeline.console import (
     Columns,
     Row,
@@ -43,7 +45,7 @@ from audit_pipeline.pipeline.console import (
     tell_progress,
     tell_skipped,
 )
-from audit_pipeline.pipeline.options import FILE, RunOptions
+from audit_pipeline.pipeline.options import FILE, PATH, RunOptions
 from audit_pipeline.report.number_format import estimate, format_thousands, percent, probability
 from audit_pipeline.statistics.shards import PERMUTATIONS, count_items_needed
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from audit_pipeline.extras.corpora.items import CorpusFindings, Item
     from audit_pipeline.extras.corpora.results import MatchedResults
     from audit_pipeline.extras.corpora.search import SearchProgress, SearchResult
+    from audit_pipeline.extras.twins.drawing import Twins
     from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.readers.stream import TextStream
     from audit_pipeline.scoring.corpus_tests import CorpusTest
@@ -87,6 +90,14 @@ _ACCURACY: Columns = (
     ("with a result", "n", format_thousands),
     ("groups", "n_groups", format_thousands),
     ("accuracy", lambda row: estimate(row["value"], row["low"], row["high"], "z.1%")),
+)
+_TWINS: Columns = (
+    ("items", lambda row: row["group"] or "all"),
+    ("detector", "detector"),
+    ("items with scores", "items", format_thousands),
+    ("secret versions", "others", format_thousands),
+    ("published one scores above [95% interval]", build_estimate_formatter("superiority")),
+    ("p", "p_value", probability),
 )
 
 
@@ -340,6 +351,91 @@ def _show_accuracy(judged: Sequence[Item]) -> None:
     )
 
 
+@command(prints="facts")
+def draw(
+    versions: Path = argument(type=PATH),
+    out: Path = option("The .jsonl file to write, with what to publish.", FILE),
+    secret: Path = option("The secret file to write: versions and key. Keep it until models are tested.", FILE),
+    authority: str | None = AUTHORITY,
+) -> None:
+    """Draw which version of each item to publish.
+
+    VERSIONS is a file of rows, one an item: its name in the column item or id, its texts in versions (a list) or in
+    version_1, version_2 …, and, if it has one, its group. Chance draws one version of each; `corpus-audit twins test`
+    tests later whether a model prefers the published ones. docs/twins.md says what to heed.
+    """
+    from audit_pipeline.extras.twins.drawing import draw_twins, read_items, require_new, write_published
+
+    require_new(out)
+    items = read_items(versions)
+    twins = draw_twins(items, secret, authority)
+    write_published(out, twins)
+    say(f"To publish: {out}: {len(items):,} items", items=len(items), out=out)
+    _say_secret(secret, twins)
+
+
+@command(prints="facts")
+def canaries(
+    sets: int = option("Number of canaries to publish.", least=1),
+    alternatives: int = option("Unpublished alternatives per canary.", default=99),
+    template: str = option("The text around the random part, which replaces {canary}.", default="{canary}"),
+    out: Path = option("The secret file to write. Keep it until models are tested.", FILE),
+    authority: str | None = AUTHORITY,
+) -> None:
+    """Draw random canaries to plant in texts before publication.
+
+    Canaries are twins whose versions are random words: `corpus-audit twins test` tests later whether a model was
+    trained on them.
+    """
+    from audit_pipeline.extras.twins.canaries import make_canaries
+    from audit_pipeline.extras.twins.drawing import draw_twins
+
+    twins = draw_twins(make_canaries(sets, alternatives, template), out, authority)
+    texts = twins.published_texts
+    say("\n  ".join(("Publish these, each in a place of its own:", *texts)), publish=texts)
+    _say_secret(out, twins)
+
+
+def _say_secret(secret: Path, twins: Twins) -> None:
+    say(f"Keep secret: {secret}, {twins.origin}; sha256 {twins.sha256}", secret=secret, sha256=twins.sha256)
+
+
+@command("test", keeps=PASSES_KEPT)
+def twins_test(
+    model: str = MODEL,
+    run: RunOptions = fields(*DEVICE, *LIMITS),
+    secret: Path = option("The secret file that the versions were drawn into.", FILE),
+    published: Path | None = option("What was published, to make sure that the secret file is of these items."),
+    detector: tuple[str, ...] = option(
+        "A detector that needs the text's own pass alone, named before scores are looked at; several decide together. "
+        "Default: loss.",
+        metavar="NAME",
+    ),
+) -> None:
+    """Test whether a model prefers the published versions.
+
+    Every version is scored, and the published one of each item ranked among those that were kept secret.
+    """
+    from audit_pipeline.extras.twins.comparison import DETECTORS, run_twins_test, write_twins_test
+    from audit_pipeline.extras.twins.drawing import read_twins
+    from audit_pipeline.store.ledger import LineageStep
+
+    drawn = read_twins(secret)
+    if published is not None:
+        drawn.require_published({row.text for row in _open_texts(published, None)}, published)
+    chosen = {"name": secret.stem, "detectors": detector or DETECTORS}
+    result, tokenized, paths = _run_test(run_twins_test, model, run, drawn, **chosen)
+    step = LineageStep.now(f"twins-{uuid.uuid4()}", "twins", "1")
+    write_twins_test(result, tokenized, paths, step, {"secret": drawn.sha256})
+    show_table("twins", result.rows, _TWINS)
+    _publish_test(result.test, paths)
+
+
+twins = click.Group(
+    "twins", commands=[draw, twins_test], help="Publish one of several versions by chance; test models for it later."
+)
+
+
 @command("ordered", keeps=PASSES_KEPT, prints="words")
 def order_test(
     model: str = MODEL,
@@ -362,33 +458,34 @@ def order_test(
 
     It is compared with random orders of the same items.
     """
-    from audit_pipeline.scoring.corpus_tests import run_order_test
+    from audit_pipeline.scoring.corpus_tests import run_order_test, write_corpus_test
 
     stream = _open_texts(items, text_column)
     texts = [item.text for item in stream]
     tell_skipped(stream.skipped.first, stream.skipped.count)
     chosen = {"shards": shards, "permutations": permutations, "rule": rule, "order_by_chance": order_by_chance}
-    _run_corpus_test(run_order_test, model, run, texts, name=items.stem, **chosen)
+    result, tokenized, paths = _run_test(run_order_test, model, run, texts, name=items.stem, **chosen)
+    write_corpus_test(result, tokenized, paths, run_id=f"test-{uuid.uuid4()}")
+    _publish_test(result, paths)
 
 
-test = click.Group(
-    "test", commands=[canary_test, order_test], help="Test a whole corpus: planted canaries, or a test set's order."
-)
+test = click.Group("test", commands=[order_test], help="Test a whole test set: its order.")
 
 
-def _run_corpus_test(
-    run_test: Callable[..., CorpusTest], model: str, options: RunOptions, tested: object, **settings: Any
-) -> None:
-    """Run a test, write the result with its lineage, rebuild warehouse and report, and say it."""
+def _run_test(
+    run_test: Callable[..., Any], model: str, options: RunOptions, tested: object, **settings: Any
+) -> tuple[Any, TokenizedModel, DataPaths]:
+    """Run a test of a whole set; returns its result with the model and the data folder."""
     from audit_pipeline.pipeline.progress import progress_bar
-    from audit_pipeline.scoring.corpus_tests import write_corpus_test
 
     paths = get_writable_paths()
-    tokenized: TokenizedModel
     tokenized, backend_of = prepare_model(resolve_model_option(model), paths, options)
     with progress_bar(model) as on_progress:
-        result = run_test(tokenized, tested, paths, backend_of, on_progress=on_progress, **settings)
-    write_corpus_test(result, tokenized, paths, run_id=f"test-{uuid.uuid4()}")
+        return run_test(tokenized, tested, paths, backend_of, on_progress=on_progress, **settings), tokenized, paths
+
+
+def _publish_test(result: CorpusTest, paths: DataPaths) -> None:
+    """Rebuild warehouse and report, and say the result."""
     publish(paths)
     say_conclusions(paths, result.model, result.benchmark)
     if result.p_value is not None:

@@ -20,7 +20,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.claims import detectable_auroc
 from audit_pipeline.statistics.direction import LEVEL
 from audit_pipeline.statistics.shards import explain_shortage
-from audit_pipeline.statistics.twin_ranks import rank_of, rank_sum_p
+from audit_pipeline.statistics.twin_ranks import rank_sum_p
 
 Rule = Literal["exact", "t_test"]
 
@@ -90,7 +90,8 @@ def sharded_permutation_test(
     p_t_test = (
         1.0 if np.ptp(differences) == 0 else float(stats.ttest_1samp(differences, 0, alternative="greater").pvalue)
     )
-    ranks = [rank_of(score, row) for score, row in zip(own, others, strict=True)]
+    # 1 is the highest, ties count against it.
+    ranks = [1 + int(np.count_nonzero(row >= score)) for score, row in zip(own, others, strict=True)]
     p_exact = rank_sum_p(ranks, sizes)
     other_rule = f"t-test p = {p_t_test:.3g}" if rule == "exact" else f"exact p = {p_exact:.3g}"
     expected = f"{np.mean(sizes) / 2 + 1:.3g} without training"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -40,32 +39,29 @@ class TwinComparison:
     """The test's result for ``items`` items.
 
     ``superiority`` is the mean, over items, of the share of the other versions that the published one scores above,
-    ties half: 0.5 without training, 1 where it always ranks first. ``low`` and ``high`` are the ends of its 95%
-    interval over items. ``others``: the versions of these items that were not published; ``left_out``: items of which
-    a version has no score. ``detectable_auroc``: the superiority that a p-value at 5% finds four times in five, by the
-    normal approximation (above 1: none is). Where ``reason`` says why the test is refused there is no number.
+    ties half: 0.5 without training, 1 where it always ranks first. ``superiority_low`` and ``superiority_high`` are the
+    ends of its 95% interval over items. ``others``: the versions of these items that were not published; ``left_out``:
+    items of which a version has no score. ``detectable_auroc``: the superiority that a p-value at 5% finds four times
+    in five, by the normal approximation (above 1: none is). There is no number where ``reason`` says why the test is
+    refused.
     """
 
     reason: str | None
     p_value: float | None
     superiority: float | None
-    low: float | None
-    high: float | None
+    superiority_low: float | None
+    superiority_high: float | None
     items: int
     others: int
     left_out: int
     detectable_auroc: float | None
     method: str
 
-    @property
-    def status(self) -> Literal["ok", "refused"]:
-        return "ok" if self.reason is None else "refused"
-
 
 def rank_shares(scores: npt.ArrayLike) -> Floats:
     """Return for each version of an item (scores [k]) the share of the others that it scores above, ties half: [k].
 
-    All are nan where a score is not finite: whether an item counts must not depend on which version was published.
+    All are nan where a score is None or not finite: whether an item counts must not depend on which was published.
     Raises DataError for fewer than two versions.
     """
     values = np.asarray(scores, dtype=np.float64)
@@ -113,8 +109,8 @@ def compare_twins(
         reason=None,
         p_value=p_value,
         superiority=float(values.mean()),
-        low=bounds[0],
-        high=bounds[1],
+        superiority_low=bounds[0],
+        superiority_high=bounds[1],
         items=len(rows),
         others=others,
         left_out=left_out,
@@ -155,11 +151,6 @@ def _redrawn_sum_p(deficits: Sequence[Floats], lacking: float) -> float:
         sums += row[generator.integers(len(row), size=REDRAWS)]
     # Sums of the same values in another order differ in their last digits.
     return float(1 + np.count_nonzero(sums <= lacking + 1e-9)) / (REDRAWS + 1)
-
-
-def rank_of(score: float, alternatives: npt.ArrayLike) -> int:
-    """1 + the number of ``alternatives`` [K] with at least ``score``: 1 is the highest, ties count against it."""
-    return 1 + int(np.count_nonzero(np.asarray(alternatives, dtype=np.float64) >= score))
 
 
 def rank_sum_p(ranks: Sequence[int], alternatives: Sequence[int]) -> float:

@@ -235,7 +235,9 @@ TWINS = _build_findings_table(
         count("others", "versions of these items that were not published"),
         *build_rate_columns("superiority", "share of them that the published one scores above; 0.5: chance"),
         fraction("p_value", "of the sum of ranks under the draw, one-sided; null: refused", null=True),
-        string("method", "how p-value and interval were computed, or why there is none"),
+        double("detectable_auroc", "the superiority that it would find four times in five", null=True, ge=0),
+        string("reason", "why there is no p-value; null where there is one", null=True),
+        string("method", "how p-value and interval were computed"),
     ),
 )
 

@@ -215,7 +215,7 @@ def test_canaries_are_made_once_and_asked_for(workspace: Workspace) -> None:
     assert "Publish these" in made.stdout
     assert len(json.loads(file.read_text(encoding="utf-8"))["items"]) == 2
     assert workspace.run("canaries", "--sets", "2", "--out", file).exit_code == 2, "never overwritten"
-    asked = workspace.run("test", "canaries", "--model", "tiny", "--canaries", file)
+    asked = workspace.run("twins", "test", "--model", "tiny", "--secret", file)
     assert asked.exit_code == 0, asked.output
     assert "twins of tiny on planted: p = " in asked.stdout
     assert "sound test" in asked.stdout

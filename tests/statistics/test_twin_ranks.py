@@ -32,7 +32,7 @@ def test_one_item_by_hand() -> None:
     found = compare_twins([[rank_shares([5.0, 1.0, 4.0, 7.0, 2.0])]], [0], alpha=0.2)
     assert found.p_value == pytest.approx(2 / 5)
     assert found.superiority == pytest.approx(3 / 4)
-    assert (found.status, found.items, found.others, found.left_out) == ("ok", 1, 4, 0)
+    assert (found.reason, found.items, found.others, found.left_out) == (None, 1, 4, 0)
     # A version that ties has the same rank: three of five draws give one as high.
     assert compare_twins([[rank_shares([5, 1, 5, 7, 2])]], [0], alpha=0.2).p_value == pytest.approx(3 / 5)
 
@@ -91,14 +91,14 @@ def test_a_draw_that_follows_the_scores_is_found_and_its_size_measured() -> None
     scores[:, 0] += 1.0
     found = compare_twins([[rank_shares(row) for row in scores]], [0] * 60)
     # P(Z + 1 > Z') = Phi(1 / sqrt 2) = 0.76.
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low < stats.norm.cdf(math.sqrt(0.5)) < found.high
+    assert found.superiority_low is not None
+    assert found.superiority_high is not None
+    assert found.superiority_low < stats.norm.cdf(math.sqrt(0.5)) < found.superiority_high
     assert found.p_value is not None
     assert found.p_value < 1e-6
     first = compare_twins([[rank_shares([9.0, 1.0, 2.0])] * 10], [0] * 10)
-    assert (first.superiority, first.high) == (1.0, 1.0)
-    assert first.low == pytest.approx(0.025 ** (1 / 10)), "ten of ten: Clopper and Pearson's bound"
+    assert (first.superiority, first.superiority_high) == (1.0, 1.0)
+    assert first.superiority_low == pytest.approx(0.025 ** (1 / 10)), "ten of ten: Clopper and Pearson's bound"
     assert first.p_value == pytest.approx(3.0**-10)
 
 
@@ -108,9 +108,9 @@ def test_the_interval_holds_the_superiority_in_19_of_20_audits() -> None:
         scores = generator.standard_normal((30, 4))
         scores[:, 0] += 0.5
         found = compare_twins([[rank_shares(row) for row in scores]], [0] * 30, alpha=1.0)
-        assert found.low is not None
-        assert found.high is not None
-        held += found.low <= stats.norm.cdf(0.5 / math.sqrt(2)) <= found.high
+        assert found.superiority_low is not None
+        assert found.superiority_high is not None
+        held += found.superiority_low <= stats.norm.cdf(0.5 / math.sqrt(2)) <= found.superiority_high
     assert 0.91 <= held / 200 <= 0.98
 
 
@@ -142,7 +142,7 @@ def test_items_without_a_score_of_every_version_are_left_out_whichever_was_publi
 def test_what_cannot_reach_the_level_is_refused() -> None:
     def refuse(items: list[list[float]], alpha: float = 0.05) -> str | None:
         found = compare_twins([[rank_shares(row) for row in items]], [0] * len(items), alpha=alpha)
-        assert (found.p_value is None) == (found.reason is not None) == (found.status == "refused")
+        assert (found.p_value is None) == (found.superiority is None) == (found.reason is not None)
         return found.reason
 
     few = refuse([list(range(19))])

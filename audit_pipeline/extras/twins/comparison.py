@@ -17,7 +17,7 @@ from audit_pipeline.scoring.corpus_tests import CorpusTest, write_corpus_test
 from audit_pipeline.scoring.needs.provider import OnProgress
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.statistics.roc import Floats
-from audit_pipeline.statistics.twin_ranks import ALPHA, ASSUMPTION, TwinComparison, compare_twins, rank_shares
+from audit_pipeline.statistics.twin_ranks import ASSUMPTION, TwinComparison, compare_twins, rank_shares
 from audit_pipeline.store import store
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import LineageStep
@@ -27,7 +27,6 @@ from audit_pipeline.token_statistics.backend import BackendOf
 
 DETECTORS = ("loss",)
 """Named before any score is looked at."""
-ALL_DETECTORS, ALL_ITEMS = "all", ""
 
 
 @dataclass(frozen=True)
@@ -41,12 +40,11 @@ class TwinsTest:
 def run_twins_test(
     model: TokenizedModel,
     twins: Twins,
-    name: str,
     paths: DataPaths,
     backend_of: BackendOf,
     *,
+    name: str,
     detectors: Sequence[str] = DETECTORS,
-    alpha: float = ALPHA,
     on_progress: OnProgress | None = None,
 ) -> TwinsTest:
     """Test whether ``model`` scores the published version of each item above the others (statistics/twin_ranks.py).
@@ -70,19 +68,18 @@ def run_twins_test(
     ends = np.cumsum([0, *(len(item.versions) for item in twins.items)])
     shares = {
         (detector.name, detector.label(detector.default)): [
-            rank_shares([_or_nan(scores[detector.name, place]) for place in places[begin:end]])
-            for begin, end in pairwise(ends)
+            rank_shares([scores[detector.name, place] for place in places[begin:end]]) for begin, end in pairwise(ends)
         ]
         for detector in chosen
     }
-    together = compare_twins(list(shares.values()), twins.published, alpha=alpha)
+    together = compare_twins(list(shares.values()), twins.published)
     named = ", ".join(f"{detector} {parameters}" for detector, parameters in shares)
     return TwinsTest(
         CorpusTest(
             model=model.entry.name,
             benchmark=name,
             test=TWINS.name,
-            status=together.status,
+            status="ok" if together.reason is None else "refused",
             reason=together.reason,
             p_value=together.p_value,
             statistic=together.superiority,
@@ -100,45 +97,24 @@ def run_twins_test(
     )
 
 
-def _or_nan(score: float | None) -> float:
-    return np.nan if score is None else score
-
-
 def _build_rows(
     twins: Twins, shares: Mapping[tuple[str, str], Sequence[Floats]], together: TwinComparison
 ) -> list[Mapping[str, Any]]:
     """Return a row of all items and of each group, by each detector, and by all where there are several."""
     groups = [item.group for item in twins.items]
     several = list(dict.fromkeys(groups)) if len(set(groups)) < len(groups) else []
-    named = {key: [of_detector] for key, of_detector in shares.items()}
+    chosen = {key: [of_detector] for key, of_detector in shares.items()}
     if len(shares) > 1:
-        named = {(ALL_DETECTORS, "{}"): list(shares.values()), **named}
-    rows = []
-    for place, ((detector, parameters), rows_of_shares) in enumerate(named.items()):
-        for group in (ALL_ITEMS, *several):
-            within = [item for item, own in enumerate(groups) if group in (ALL_ITEMS, own)]
-            compared = together
-            if place or group != ALL_ITEMS:
-                compared = compare_twins(
-                    [[row[item] for item in within] for row in rows_of_shares],
-                    [twins.published[item] for item in within],
-                    alpha=1.0,
-                )
-            rows.append({"detector": detector, "parameters": parameters, "group": group, **_to_row(compared)})
-    return rows
-
-
-def _to_row(compared: TwinComparison) -> dict[str, Any]:
-    return {
-        "items": compared.items,
-        "left_out": compared.left_out,
-        "others": compared.others,
-        "superiority": compared.superiority,
-        "superiority_low": compared.low,
-        "superiority_high": compared.high,
-        "p_value": compared.p_value,
-        "method": compared.reason or compared.method,
-    }
+        chosen = {("all", "{}"): list(shares.values()), **chosen}
+    rows: list[Mapping[str, Any]] = []
+    for (detector, parameters), of_detectors in chosen.items():
+        for group in ("", *several):
+            within = [place for place, own in enumerate(groups) if group in ("", own)]
+            own_shares = [[row[place] for place in within] for row in of_detectors]
+            compared = compare_twins(own_shares, [twins.published[place] for place in within], alpha=1.0)
+            rows.append({"detector": detector, "parameters": parameters, "group": group, **vars(compared)})
+    # The answer's own row is refused where the answer is.
+    return [{**rows[0], **vars(together)}, *rows[1:]]
 
 
 def write_twins_test(

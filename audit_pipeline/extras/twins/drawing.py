@@ -79,20 +79,20 @@ def read_items(path: Path) -> list[Item]:
     file = read_rows(path)
     problems = [(skipped.location, skipped.reason) for skipped in file.skipped]
     items: list[Item] = []
-    names: dict[str, str] = {}
-    texts: dict[str, str] = {}
+    seen: dict[tuple[str, str], str] = {}
     for row in file.rows:
         item, problem = _parse_item(row)
-        for what, value, seen in (("name", item.item, names), *(("version", text, texts) for text in item.versions)):
-            if value in seen and problem is None:
-                problem = f"has {'a version' if what == 'version' else 'a name'} that {seen[value]} has too"
-            seen.setdefault(value, row.location)
+        for what, value in (("name", item.item), *(("version", text) for text in dict.fromkeys(item.versions))):
+            if problem is None and (what, value) in seen:
+                problem = f"has a {what} that {seen[what, value]} has too"
+            seen.setdefault((what, value), row.location)
         if problem is None:
             items.append(item)
         else:
             problems.append((row.location, problem))
     if problems:
-        raise DataError(f"{path}: {_list_problems(problems)}; nothing was drawn")
+        named = "; ".join(f"{location} {why}" for location, why in problems[:_NAMED_AT_MOST])
+        raise DataError(f"{path}: {len(problems):,} row(s) cannot be used: {named}; nothing was drawn")
     return items
 
 
@@ -112,22 +112,14 @@ def _parse_item(row: Row) -> tuple[Item, str | None]:
     label = "" if name is None else str(name).strip()
     item = Item(label, label if group is None else str(group), tuple(map(str, versions)), rest)
     faults = [reason for text in versions if (reason := text_problem(text)) is not None]
-    problem = None
     if not label:
-        problem = f"has no name in a column {', '.join(ITEM_COLUMNS)}"
-    elif faults:
-        problem = f"a version {faults[0]}"
-    elif len(versions) < 2:
-        columns_meant = f"{VERSIONS_COLUMN} (a list) or {NUMBERED_COLUMNS}1, {NUMBERED_COLUMNS}2 …"
-        problem = f"has {len(versions)} version(s) in {columns_meant}; two are needed"
-    elif len(set(versions)) < len(versions):
-        problem = "has the same version twice"
-    return item, problem
-
-
-def _list_problems(problems: Sequence[tuple[str, str]]) -> str:
-    named = "; ".join(f"{location} {why}" for location, why in problems[:_NAMED_AT_MOST])
-    return named + (f" (and {len(problems) - _NAMED_AT_MOST} more)" if len(problems) > _NAMED_AT_MOST else "")
+        return item, f"has no name in a column {', '.join(ITEM_COLUMNS)}"
+    if faults:
+        return item, f"has a version that {faults[0]}"
+    if len(versions) < 2:
+        place = f"{VERSIONS_COLUMN} (a list) or {NUMBERED_COLUMNS}1, {NUMBERED_COLUMNS}2 …"
+        return item, f"has {len(versions)} version(s) in {place}; two are needed"
+    return item, "has the same version twice" if len(set(versions)) < len(versions) else None
 
 
 def draw_places(items: Sequence[Item], key: str) -> list[int]:
@@ -182,7 +174,11 @@ def stamp_path(secret: Path) -> Path:
 
 
 def write_published(path: Path, twins: Twins) -> None:
-    """Write what to publish, a JSON line an item: its name, the drawn version as ``text``, and its other columns."""
+    """Write what to publish, a JSON line an item: its name, the drawn version as ``text``, and its other columns.
+
+    Raises DataError where the file exists.
+    """
+    require_new(path)
     lines = [
         {ITEM_COLUMNS[0]: item.item, "text": text, **({} if item.group == item.item else {GROUP_COLUMN: item.group})}
         | {name: value for name, value in item.rest.items() if name not in (ITEM_COLUMNS[0], "text")}
@@ -202,12 +198,8 @@ def read_twins(secret: Path) -> Twins:
         content, document = secret.read_bytes(), read_json(secret)
         items = [Item(row["item"], row["group"], tuple(row["versions"])) for row in document["items"]]
         places, drawn_at = draw_places(items, document["key"]), document["drawn_at"]
-    except OSError as error:
-        raise DataError(f"{secret}: cannot be read: {error.strerror}") from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{secret}: is not a secret file of twins as it was written ({error}); take the file as it was written"
-        ) from error
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{secret}: no secret file of twins ({error}); take the file as it was written") from error
     return Twins(items, places, hashlib.sha256(content).hexdigest(), f"drawn {drawn_at}, {_describe_stamp(secret)}")
 
 

@@ -41,9 +41,9 @@ def _test(run: StageRun) -> Made:
         result = run_twins_test(
             model,
             twins,
-            pair.benchmark,
             run.paths,
             partial(run.models.backend, paths=run.paths, log=run.log),
+            name=pair.benchmark,
             detectors=options.detectors,
             on_progress=on_progress,
         )
@@ -53,9 +53,8 @@ def _test(run: StageRun) -> Made:
         "statistics": statistics_version(model, built.digest),
     }
     version = write_twins_test(result, model, run.paths, run.step(), upstream, options.model_dump(mode="json"))
-    test = result.test
-    values = {"p_value": test.p_value, "superiority": test.statistic, "items": test.n, "reason": test.reason}
-    return Made(version, Shown(len(result.rows), {name: value for name, value in values.items() if value is not None}))
+    values = {name: value for name, value in result.rows[0].items() if value is not None}
+    return Made(version, Shown(len(result.rows), values))
 
 
 def _inputs(partition: str, situation: Situation) -> Inputs:

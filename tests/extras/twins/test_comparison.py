@@ -38,8 +38,8 @@ def run(tiny: Tiny, tmp_path: Path) -> Callable[..., TwinsTest]:
 
     def run_test(twins: Twins, **options: object) -> TwinsTest:
         paths = DataPaths(tmp_path / "data")
-        given = {"backend_of": lambda wanted: forward, **options}
-        return run_twins_test(model, twins, "quiz", paths, **given)  # type: ignore[arg-type]
+        given = {"backend_of": lambda wanted: forward, "name": "quiz", **options}
+        return run_twins_test(model, twins, paths, **given)  # type: ignore[arg-type]
 
     return run_test
 
@@ -48,7 +48,7 @@ def run(tiny: Tiny, tmp_path: Path) -> Callable[..., TwinsTest]:
 def test_a_canary_has_the_p_value_of_its_rank(
     tiny: Tiny, run: Callable[..., TwinsTest], rank: int, p_value: float
 ) -> None:
-    done = run(publish_by_rank(tiny, make_canaries(1, 19, words=5), rank)).test
+    done = run(publish_by_rank(tiny, make_canaries(1, 19), rank)).test
     assert (done.test, done.model, done.benchmark, done.claim_level) == ("twins", "llama", "quiz", "sound test")
     assert done.p_value == pytest.approx(p_value)
     assert done.statistic == pytest.approx((20 - rank) / 19)
@@ -60,7 +60,7 @@ def test_a_canary_has_the_p_value_of_its_rank(
 def test_rows_are_by_group_and_detector_and_come_from_the_cache(
     tiny: Tiny, run: Callable[..., TwinsTest], tmp_path: Path
 ) -> None:
-    items = [replace(item, group=f"g{place // 2}") for place, item in enumerate(make_canaries(4, 3, words=5))]
+    items = [replace(item, group=f"g{place // 2}") for place, item in enumerate(make_canaries(4, 3))]
     twins = publish_by_rank(tiny, items, 2)
     done = run(twins)
     assert done.test.p_value == pytest.approx(rank_sum_p([2] * 4, [3] * 4))
@@ -85,10 +85,10 @@ def test_rows_are_by_group_and_detector_and_come_from_the_cache(
 
 
 def test_too_few_versions_are_a_refused_row(tiny: Tiny, run: Callable[..., TwinsTest], tmp_path: Path) -> None:
-    done = run(publish_by_rank(tiny, make_canaries(1, 9, words=5), 1))
+    done = run(publish_by_rank(tiny, make_canaries(1, 9), 1))
     assert (done.test.status, done.test.p_value, done.test.statistic) == ("refused", None, None)
     assert done.test.reason is not None
-    assert "20 versions of a single one" in done.rows[0]["method"]
+    assert "20 versions of a single one" in done.rows[0]["reason"]
     model, _ = tiny("llama")
     step = LineageStep.now("run", "twins", "1")
     write_twins_test(done, model, DataPaths(tmp_path / "data"), step, {"secret": "0"})

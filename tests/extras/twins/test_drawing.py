@@ -111,7 +111,7 @@ def test_what_is_no_secret_file_is_refused(tmp_path: Path, content: bytes) -> No
     secret.write_bytes(content)
     with pytest.raises(DataError, match=r"secret\.json"):
         read_twins(secret)
-    with pytest.raises(DataError, match=r"none\.json: cannot be read: No such file"):
+    with pytest.raises(DataError, match=r"none\.json: no secret file of twins \(.*No such file"):
         read_twins(tmp_path / "none.json")
 
 
@@ -159,9 +159,9 @@ def test_items_are_read_of_lists_and_of_columns(tmp_path: Path) -> None:
         ([{"id": "a", "text": "x"}], "has 0 version"),
         ([{"id": "a", "versions": "x"}], "has 0 version"),
         ([{"id": "a", "versions": ["x", "x"]}], "has the same version twice"),
-        ([{"id": "a", "versions": ["x", " "]}], "a version is empty"),
-        ([{"id": "a", "versions": ["x", None]}], "a version is null"),
-        ([{"id": "a", "versions": ["x", 3]}], "a version is not a string but int"),
+        ([{"id": "a", "versions": ["x", " "]}], "has a version that is empty"),
+        ([{"id": "a", "versions": ["x", None]}], "has a version that is null"),
+        ([{"id": "a", "versions": ["x", 3]}], "has a version that is not a string but int"),
         ([{"versions": ["x", "y"]}], "has no name in a column item, id, item_id"),
         (
             [{"id": "a", "versions": ["x", "y"]}, {"id": "a", "versions": ["v", "w"]}],
@@ -204,8 +204,6 @@ def test_the_words_are_eight_bits_each() -> None:
     [
         ({"n_sets": 0}, "at least one set"),
         ({"alternatives": 0}, "one alternative"),
-        ({"words": 0}, "one word"),
-        ({"words": 4}, "32 random bits, a canary needs 40"),
         ({"template": "none"}, "exactly once"),
         ({"template": "{canary}{canary}"}, "exactly once"),
     ],

@@ -32,6 +32,7 @@ def test_an_audit_tests_the_twins_of_a_benchmark(workspace: Workspace) -> None:
     write_published(shelf / "quiz.jsonl", draw_twins(items, secrets / "quiz_10.json"))
     workspace.write_config("sources", {"local_files": {"path": "../shelf"}})
     quiz = {"builder": "shelf", "description": "mine", "sources": ["local_files"], "on_request": True, "seed": 5}
+    quiz |= {"windows_per_document": 1}
     workspace.write_benchmarks(quiz={**quiz, "words": [10]})
     stages = workspace.config / "stages.yaml"
     stages.write_text(yaml.safe_dump({"twins": {"benchmarks": ["quiz_10"], "secrets": str(secrets)}}))
