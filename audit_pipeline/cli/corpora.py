@@ -416,7 +416,8 @@ def twins_test(
 
     Every version is scored, and the published one of each item ranked among those that were kept secret.
     """
-    from audit_pipeline.extras.twins.comparison import DETECTORS, run_twins_test, write_twins_test
+    from audit_pipeline.extras.twins import DETECTORS
+    from audit_pipeline.extras.twins.comparison import run_twins_test, write_twins_test
     from audit_pipeline.extras.twins.drawing import read_twins
     from audit_pipeline.store.ledger import LineageStep
 

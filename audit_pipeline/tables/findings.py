@@ -217,7 +217,6 @@ CORPUS_TESTS = _build_findings_table(
     ),
 )
 
-# The command and the stage write it, with the line of corpus_tests that holds the p-value of all.
 TWINS = _build_findings_table(
     "twins",
     "tests whether a model scores published versions above secret ones, by detector and group; p_value is of that row "

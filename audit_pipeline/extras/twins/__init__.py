@@ -3,3 +3,5 @@
 What belongs here: drawing and keeping the versions, canaries (versions that are random words), the test of a model, its
 stage. What does not: the statistics of ranks (statistics/twin_ranks.py).
 """
+
+DETECTORS = ("loss",)

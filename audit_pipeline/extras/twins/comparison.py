@@ -11,6 +11,7 @@ import numpy as np
 
 from audit_pipeline.detectors.registry import ONE_PASS, select
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.extras.twins import DETECTORS
 from audit_pipeline.extras.twins.drawing import Twins
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.corpus_tests import CorpusTest, write_corpus_test
@@ -24,9 +25,6 @@ from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import TWINS, Pair
 from audit_pipeline.token_statistics.backend import BackendOf
-
-DETECTORS = ("loss",)
-"""Named before any score is looked at."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +53,7 @@ def run_twins_test(
     """
     chosen = [detector for detector, _ in select(detectors)]
     if beyond := [detector.name for detector in chosen if detector.needs]:
-        usable = ", ".join(ONE_PASS)
-        raise ConfigError(
-            f"{beyond[0]} needs more than the text's own pass; twins are ranked by detectors that do not: {usable}"
-        )
+        raise ConfigError(f"{beyond[0]} needs more than the text's own pass; take one of {', '.join(ONE_PASS)}")
     texts = [text for item in twins.items for text in item.versions]
     session = Session(model, [(detector, [detector.default]) for detector in chosen], paths)
     session.run(texts, backend_of, on_progress=on_progress)
@@ -99,14 +94,14 @@ def run_twins_test(
 
 def _build_rows(
     twins: Twins, shares: Mapping[tuple[str, str], Sequence[Floats]], together: TwinComparison
-) -> list[Mapping[str, Any]]:
+) -> list[dict[str, Any]]:
     """Return a row of all items and of each group, by each detector, and by all where there are several."""
     groups = [item.group for item in twins.items]
     several = list(dict.fromkeys(groups)) if len(set(groups)) < len(groups) else []
     chosen = {key: [of_detector] for key, of_detector in shares.items()}
     if len(shares) > 1:
         chosen = {("all", "{}"): list(shares.values()), **chosen}
-    rows: list[Mapping[str, Any]] = []
+    rows = []
     for (detector, parameters), of_detectors in chosen.items():
         for group in ("", *several):
             within = [place for place, own in enumerate(groups) if group in ("", own)]

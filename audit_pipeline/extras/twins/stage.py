@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.twins.comparison import DETECTORS, run_twins_test, write_twins_test
+from audit_pipeline.extras.twins import DETECTORS
 from audit_pipeline.extras.twins.drawing import read_twins
 from audit_pipeline.pipeline.freshness import pair_of
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, Inputs, Made, Product, Shown, Stage, StageRun
@@ -32,6 +32,8 @@ class TwinsOptions(BaseModel):
 
 
 def _test(run: StageRun) -> Made:
+    from audit_pipeline.extras.twins.comparison import run_twins_test, write_twins_test  # noqa: PLC0415 - scipy
+
     pair, options = run.pair, run.options
     secret = Path(options.secrets) / f"{pair.benchmark}.json"
     twins, built = read_twins(secret), read_built(run.paths, pair.benchmark)
