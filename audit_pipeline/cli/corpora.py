@@ -432,9 +432,7 @@ def twins_test(
     _publish_test(result.test, paths)
 
 
-twins = click.Group(
-    "twins", commands=[draw, twins_test], help="Publish one of several versions by chance; test models for it later."
-)
+twins = click.Group("twins", commands=[draw, twins_test], help="Publish versions by chance; test models for them.")
 
 
 @command("ordered", keeps=PASSES_KEPT, prints="words")

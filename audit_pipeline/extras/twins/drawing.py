@@ -25,8 +25,6 @@ from audit_pipeline.store.integrity import add_json_digest, format_json
 ITEM_COLUMNS = ("item", "id", "item_id")
 VERSIONS_COLUMN, NUMBERED_COLUMNS, GROUP_COLUMN = "versions", "version_", "group"
 
-_NAMED_AT_MOST = 5
-
 
 @dataclass(frozen=True)
 class Item:
@@ -91,7 +89,7 @@ def read_items(path: Path) -> list[Item]:
         else:
             problems.append((row.location, problem))
     if problems:
-        named = "; ".join(f"{location} {why}" for location, why in problems[:_NAMED_AT_MOST])
+        named = "; ".join(f"{location} {why}" for location, why in problems[:5])
         raise DataError(f"{path}: {len(problems):,} row(s) cannot be used: {named}; nothing was drawn")
     return items
 
