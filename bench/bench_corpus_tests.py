@@ -54,13 +54,6 @@ class Verdict:
             self.failed.append(what)
         print(f"  {what:<64} {share:7.2%}  {'FAIL' if bad else 'ok' if judged else 'told only'}")
 
-    def level(self, what: str, p_values: Floats, alpha: float, exact: float) -> None:
-        share = float(np.mean(p_values <= alpha))
-        bad = abs(share - exact) > 3 * np.sqrt(exact * (1 - exact) / len(p_values))
-        if bad:
-            self.failed.append(what)
-        print(f"  {what:<64} {share:7.2%}  exact {exact:7.2%}  {'FAIL' if bad else 'ok'}")
-
 
 def texts_of(
     generator: np.random.Generator, sides: tuple[int, int], windows: int, noise: Noise, effect: float
