@@ -65,8 +65,8 @@ def _find_detectable_effect(detectable: float, p_values: int) -> dict[str, Any]:
     """Whether so many p-values together let a test find an effect that matters, and what AUROC it would have found
     (``reached``, or ``times`` as much is needed)."""
     # Of one p-value to several: both are so many standard errors above chance.
-    by_one = detectable_auroc(1.0, P_LEVEL) - CHANCE
-    reached = CHANCE + (detectable - CHANCE) / by_one * (detectable_auroc(1.0, P_LEVEL / p_values) - CHANCE)
+    by_single_test = detectable_auroc(1.0, P_LEVEL) - CHANCE
+    reached = CHANCE + (detectable - CHANCE) / by_single_test * (detectable_auroc(1.0, P_LEVEL / p_values) - CHANCE)
     times = math.ceil(((reached - CHANCE) / (AUROC_OF_INTEREST - CHANCE)) ** 2)
     return {"reached": reached, "times": times, "could_have_found": reached <= AUROC_OF_INTEREST}
 

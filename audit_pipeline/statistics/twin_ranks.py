@@ -23,7 +23,7 @@ from audit_pipeline.statistics.rates import describe_interval_method, grouped_ra
 from audit_pipeline.statistics.roc import Floats
 
 ASSUMPTION = (
-    "Chance decided which version of an item was published, every one being equally likely, "
+    "Chance decided which version of an item was published, each being equally likely, "
     "and the others were never published or otherwise given away."
 )
 ALPHA = 0.05

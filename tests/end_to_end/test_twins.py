@@ -59,7 +59,7 @@ def test_a_trained_model_is_found_and_another_is_not(tmp_path: Path, monkeypatch
         return answer
 
     (found,), (other,) = (ask(model)["corpus_tests"] for model in ("trained", REAL))
-    assert found["headline"] == "The set stands out: a sound test finds training."
+    assert found["headline"] == "The whole set differs: a sound test finds training."
     assert (found["p_value"] < 1e-4, found["statistic"] > 0.7) == (True, True)
     # Chance drew: a p-value below this is met once in 10,000 runs.
     assert other["p_value"] > 1e-4

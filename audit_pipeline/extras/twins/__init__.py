@@ -1,7 +1,7 @@
 """Twins: versions of an item of which chance publishes one, and the test whether a model prefers the published ones.
 
 What belongs here: drawing and keeping the versions, canaries (versions that are random words), the test of a model, its
-stage. What does not: the statistics of ranks (statistics/twin_ranks.py).
+stage and commands. What does not: the statistics of ranks (statistics/twin_ranks.py).
 """
 
 DETECTORS = ("loss",)

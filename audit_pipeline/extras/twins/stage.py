@@ -14,9 +14,9 @@ from audit_pipeline.extras.twins import DETECTORS
 from audit_pipeline.extras.twins.drawing import read_twins
 from audit_pipeline.pipeline.freshness import pair_of
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, Inputs, Made, Product, Shown, Stage, StageRun
-from audit_pipeline.pipeline.stages.scores import statistics_version
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.tables import TWINS
+from audit_pipeline.token_statistics.versions import statistics_version
 
 if TYPE_CHECKING:
     from audit_pipeline.pipeline.situation import Situation

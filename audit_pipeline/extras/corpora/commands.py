@@ -1,36 +1,21 @@
-"""Commands on whole corpora and test sets: overlap, items, twins, canaries, test ordered."""
+"""Commands on corpora: overlap, items, count."""
 
 from __future__ import annotations
 
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.audit_output import say_conclusions
-from audit_pipeline.cli.exhibit import AUTHORITY
-from audit_pipeline.cli.options import (
-    DEVICE,
-    LIMITS,
-    MODEL,
-    PASSES_KEPT,
-    SHARDS_KEPT,
-    TEXT_COLUMN,
-    argument,
-    command,
-    fields,
-    note_state,
-    option,
-)
-from audit_pipeline.cli.output import build_estimate_formatter
+from audit_pipeline.cli.options import SHARDS_KEPT, TEXT_COLUMN, Place, Section, command, note_state, option
 from audit_pipeline.cli.shared import (
     get_writable_paths,
-    prepare_model,
+    open_texts,
     publish,
     resolve_built_benchmark,
     resolve_model_option,
@@ -39,15 +24,15 @@ from audit_pipeline.pipeline.console import (
     Columns,
     Row,
     is_json_output,
+    print_message,
+    print_skipped,
+    print_step,
     say,
+    show_progress,
     show_table,
-    tell,
-    tell_progress,
-    tell_skipped,
 )
-from audit_pipeline.pipeline.options import FILE, PATH, RunOptions
+from audit_pipeline.pipeline.options import FILE
 from audit_pipeline.report.number_format import estimate, format_thousands, percent, probability
-from audit_pipeline.statistics.shards import PERMUTATIONS, count_items_needed
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
 if TYPE_CHECKING:
@@ -56,10 +41,6 @@ if TYPE_CHECKING:
     from audit_pipeline.extras.corpora.items import CorpusFindings, Item
     from audit_pipeline.extras.corpora.results import MatchedResults
     from audit_pipeline.extras.corpora.search import SearchProgress, SearchResult
-    from audit_pipeline.extras.twins.drawing import Twins
-    from audit_pipeline.models.tokenized_model import TokenizedModel
-    from audit_pipeline.readers.stream import TextStream
-    from audit_pipeline.scoring.corpus_tests import CorpusTest
 
 _SHOWN_PASSAGES, _SHOWN_ITEMS = 10, 20
 
@@ -91,17 +72,9 @@ _ACCURACY: Columns = (
     ("groups", "n_groups", format_thousands),
     ("accuracy", lambda row: estimate(row["value"], row["low"], row["high"], "z.1%")),
 )
-_TWINS: Columns = (
-    ("items", lambda row: row["group"] or "all"),
-    ("detector", "detector"),
-    ("items with scores", "items", format_thousands),
-    ("secret versions", "others", format_thousands),
-    ("published one scores above [95% interval]", build_estimate_formatter("superiority")),
-    ("p", "p_value", probability),
-)
 
 
-@command(keeps=SHARDS_KEPT, fail_on=("contaminated",))
+@command(Place(Section.AUDIT, 40), keeps=SHARDS_KEPT, fail_on=("contaminated",))
 def overlap(
     corpus: str = option(
         "A corpus of config/references.yaml by its name, or a file or folder: .jsonl, .parquet, .txt, .csv …, .gz and "
@@ -142,10 +115,10 @@ def overlap(
     opened = open_sharded_corpus(corpus, corpus_column, only)
     quoted = texts_are_quoted() and not no_text
 
-    def show_progress(progress: SearchProgress) -> None:
-        tell_progress(f"{opened.name}: {progress.in_words}")
+    def show_search_progress(progress: SearchProgress) -> None:
+        show_progress(f"{opened.name}: {progress.in_words}")
 
-    work: dict[str, Any] = {"processes": processes or int(joblib.cpu_count()), "on_progress": show_progress}
+    work: dict[str, Any] = {"processes": processes or int(joblib.cpu_count()), "on_progress": show_search_progress}
     if texts is not None:
         _search_file(texts, text_column, out, (opened, chosen), work, quoted=quoted)
         return
@@ -167,9 +140,9 @@ def _search_file(
     from audit_pipeline.store.files import write_table
     from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
 
-    stream = _open_texts(file, text_column)
+    stream = open_texts(file, text_column)
     rows = list(stream)
-    tell_skipped(stream.skipped.first, stream.skipped.count)
+    print_skipped(stream.skipped.first, stream.skipped.count)
     texts = [row.text for row in rows]
     checkpoint = None
     if out is not None:
@@ -185,15 +158,6 @@ def _search_file(
     _show_overlap(result, tables[CORPUS_OVERLAP], tables[OVERLAP_SPANS], quoted=quoted)
     if out is not None:
         say(f"Every text and every passage: {out}", out=out)
-
-
-def _open_texts(file: Path, text_column: str | None) -> TextStream:
-    from audit_pipeline.readers.formats import open_texts
-
-    stream = open_texts(file, text_column)
-    if stream.rows.note is not None:
-        tell(stream.rows.note)
-    return stream
 
 
 def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quoted: bool) -> None:
@@ -223,15 +187,19 @@ def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
         rule=result.rule.name,
     )
     if ignored := result.corpus.ignored:
-        tell(f"not read, of another kind: {len(ignored):,} file(s) in {result.corpus.name}, the first {ignored[0]}")
+        print_message(
+            f"not read, of another kind: {len(ignored):,} file(s) in {result.corpus.name}, the first {ignored[0]}"
+        )
     for report in result.reports.values():
         if report.problem is not None:
-            tell(f"not read to its end: {report.problem}")
+            print_message(f"not read to its end: {report.problem}")
         elif report.skipped:
-            tell(f"{report.name}: {report.skipped:,} row(s) could not be used; the first: {report.first_skipped}")
+            print_message(
+                f"{report.name}: {report.skipped:,} row(s) could not be used; the first: {report.first_skipped}"
+            )
 
 
-@command(fail_on=("contaminated",))
+@command(Place(Section.AUDIT, 50), fail_on=("contaminated",))
 def items(
     benchmark: str = option("The test set: a benchmark that is built."),
     corpus: str | None = option("A corpus that `overlap` searched for it. Default: the only one."),
@@ -280,7 +248,7 @@ def items(
         with write_atomically(clean) as temporary:
             temporary.write_text(json.dumps({task: positions}), encoding="utf-8")
         if unknown:
-            tell(f"{unknown:,} clean item(s) are not among the results and so not in {clean}")
+            print_message(f"{unknown:,} clean item(s) are not among the results and so not in {clean}")
         say(f"{len(positions):,} clean items of the task {task} in {clean}", clean={"file": clean, "task": task})
 
 
@@ -289,7 +257,7 @@ def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, A
     from audit_pipeline.extras.corpora.results import match_results, read_results
 
     file = read_results(path)
-    tell_skipped(file.skipped.first, file.skipped.count)
+    print_skipped(file.skipped.first, file.skipped.count)
     matched = match_results(file, examples, manifest)
     others = f"; not taken: {', '.join(file.other_measures)}" if file.other_measures else ""
     means = f"; of {matched.averaged:,} the mean of several answers is taken" if matched.averaged else ""
@@ -351,142 +319,38 @@ def _show_accuracy(judged: Sequence[Item]) -> None:
     )
 
 
-@command(prints="facts")
-def draw(
-    versions: Path = argument(type=PATH),
-    out: Path = option("The .jsonl file to write, with what to publish.", FILE),
-    secret: Path = option("The secret file to write: versions and key. Keep it until models are tested.", FILE),
-    authority: str | None = AUTHORITY,
-) -> None:
-    """Draw which version of each item to publish.
-
-    VERSIONS is a file of rows, one an item: its name in the column item or id, its texts in versions (a list) or in
-    version_1, version_2 …, and, if it has one, its group. Chance draws one version of each; `corpus-audit twins test`
-    tests later whether a model prefers the published ones. docs/twins.md says what to heed.
-    """
-    from audit_pipeline.extras.twins.drawing import draw_twins, read_items, require_new, write_published
-
-    require_new(out)
-    items = read_items(versions)
-    twins = draw_twins(items, secret, authority)
-    write_published(out, twins)
-    say(f"To publish: {out}: {len(items):,} items", items=len(items), out=out)
-    _say_secret(secret, twins)
-
-
-@command(prints="facts")
-def canaries(
-    sets: int = option("Number of canaries to publish.", least=1),
-    alternatives: int = option("Unpublished alternatives per canary.", default=99),
-    template: str = option("The text around the random part, which replaces {canary}.", default="{canary}"),
-    out: Path = option("The secret file to write. Keep it until models are tested.", FILE),
-    authority: str | None = AUTHORITY,
-) -> None:
-    """Draw random canaries to plant in texts before publication.
-
-    Canaries are twins whose versions are random words: `corpus-audit twins test` tests later whether a model was
-    trained on them.
-    """
-    from audit_pipeline.extras.twins.canaries import make_canaries
-    from audit_pipeline.extras.twins.drawing import draw_twins
-
-    twins = draw_twins(make_canaries(sets, alternatives, template), out, authority)
-    texts = twins.published_texts
-    say("\n  ".join(("Publish these, each in a place of its own:", *texts)), publish=texts)
-    _say_secret(out, twins)
-
-
-def _say_secret(secret: Path, twins: Twins) -> None:
-    say(f"Keep secret: {secret}, {twins.origin}; sha256 {twins.sha256}", secret=secret, sha256=twins.sha256)
-
-
-@command("test", keeps=PASSES_KEPT)
-def twins_test(
-    model: str = MODEL,
-    run: RunOptions = fields(*DEVICE, *LIMITS),
-    secret: Path = option("The secret file that the versions were drawn into.", FILE),
-    published: Path | None = option("What was published, to make sure that the secret file is of these items."),
-    detector: tuple[str, ...] = option(
-        "A detector that needs the text's own pass alone, named before scores are looked at; several decide together. "
-        "Default: loss.",
-        metavar="NAME",
-    ),
-) -> None:
-    """Test whether a model prefers the published versions.
-
-    Every version is scored, and the published one of each item ranked among those that were kept secret.
-    """
-    from audit_pipeline.extras.twins import DETECTORS
-    from audit_pipeline.extras.twins.comparison import run_twins_test, write_twins_test
-    from audit_pipeline.extras.twins.drawing import read_twins
-    from audit_pipeline.store.ledger import LineageStep
-
-    drawn = read_twins(secret)
-    if published is not None:
-        drawn.require_published({row.text for row in _open_texts(published, None)}, published)
-    chosen = {"name": secret.stem, "detectors": detector or DETECTORS}
-    result, tokenized, paths = _run_test(run_twins_test, model, run, drawn, **chosen)
-    step = LineageStep.now(f"twins-{uuid.uuid4()}", "twins", "1")
-    write_twins_test(result, tokenized, paths, step, {"secret": drawn.sha256})
-    show_table("twins", result.rows, _TWINS)
-    _publish_test(result.test, paths)
-
-
-twins = click.Group("twins", commands=[draw, twins_test], help="Publish versions by chance; test models for them.")
-
-
-@command("ordered", keeps=PASSES_KEPT, prints="words")
-def order_test(
-    model: str = MODEL,
-    run: RunOptions = fields(*DEVICE, *LIMITS),
-    items: Path = option(
-        f"The test set in its published order, one item per row: at least {count_items_needed()} items, and more where "
-        "they are so long that the model's context calls for more shards."
-    ),
+@command(Place(Section.OWN_FILES, 20), keeps=SHARDS_KEPT, prints="words")
+def count(
+    corpus: Path = option("The corpus: a file, or a folder of files."),
+    tokenizer: str = option("The model whose tokenizer is used: a name in config/models.yaml, a hub id, or a path."),
+    out: Path = option("The Parquet file to write.", FILE),
     text_column: str | None = TEXT_COLUMN,
-    shards: int | None = option(
-        "Number of shards. Default: a tenth of the items, from 10 to 50, and more where these do not fit the model's "
-        "context.",
-        least=2,
+    max_tokens_per_document: int | None = option(
+        "How much of each document is counted. Default: all; the published code of DC-PDD counts 1024.", least=1
     ),
-    permutations: int = option("Random orders per shard, or all that it has.", click.IntRange(1, 10_000), PERMUTATIONS),
-    rule: Literal["exact", "t_test"] = option("How the p-value is computed.", default="exact"),
-    order_by_chance: bool = option("The published order was drawn at random, which makes this a sound test."),
 ) -> None:
-    """Test whether a model prefers a test set's published order.
+    """Count how often each token occurs in a reference corpus.
 
-    It is compared with random orders of the same items.
+    The result is a token-frequency table for one tokenizer. After an interruption, the same command continues.
     """
-    from audit_pipeline.scoring.corpus_tests import run_order_test, write_corpus_test
+    configured = resolve_model_option(tokenizer)
 
-    stream = _open_texts(items, text_column)
-    texts = [item.text for item in stream]
-    tell_skipped(stream.skipped.first, stream.skipped.count)
-    chosen = {"shards": shards, "permutations": permutations, "rule": rule, "order_by_chance": order_by_chance}
-    result, tokenized, paths = _run_test(run_order_test, model, run, texts, name=items.stem, **chosen)
-    write_corpus_test(result, tokenized, paths, run_id=f"test-{uuid.uuid4()}")
-    _publish_test(result, paths)
+    from audit_pipeline.extras.corpora.corpus import list_ignored_files
+    from audit_pipeline.extras.corpora.count import CountLimits, count_to_file
+    from audit_pipeline.models.tokenized_model import load_tokenizer
+    from audit_pipeline.readers.formats import has_row_format, open_rows
+    from audit_pipeline.store.files import require_output
 
-
-test = click.Group("test", commands=[order_test], help="Test a whole test set: its order.")
-
-
-def _run_test(
-    run_test: Callable[..., Any], model: str, options: RunOptions, tested: object, **settings: Any
-) -> tuple[Any, TokenizedModel, DataPaths]:
-    """Run a test of a whole set; returns its result with the model and the data folder."""
-    from audit_pipeline.pipeline.progress import progress_bar
-
-    paths = get_writable_paths()
-    tokenized, backend_of = prepare_model(resolve_model_option(model), paths, options)
-    with progress_bar(model) as on_progress:
-        return run_test(tokenized, tested, paths, backend_of, on_progress=on_progress, **settings), tokenized, paths
-
-
-def _publish_test(result: CorpusTest, paths: DataPaths) -> None:
-    """Rebuild warehouse and report, and say the result."""
-    publish(paths)
-    say_conclusions(paths, result.model, result.benchmark)
-    if result.p_value is not None:
-        say(f"{result.test} of {result.model} on {result.benchmark}: p = {result.p_value:.4g}; {result.claim_level}")
-    say(f"{result.method}\nHolds if: {result.assumption}\nReport: {paths.report}")
+    require_output(out, corpus)
+    if has_row_format(corpus) and corpus.exists() and (note := open_rows(corpus).note) is not None:
+        print_step(note)
+    model = load_tokenizer(configured, DataPaths.from_environment())
+    limits = CountLimits(max_tokens_per_document=max_tokens_per_document)
+    print_step(f"counting tokens of {corpus}")
+    counted = count_to_file(
+        model, corpus, out, text_column, limits=limits, on_progress=lambda so_far: show_progress(so_far.in_words)
+    )
+    print_skipped(counted.skipped, counted.skipped_rows)
+    if ignored := list_ignored_files(corpus):
+        print_message(f"not read, of another kind: {len(ignored):,} file(s) in {corpus}, the first {ignored[0]}")
+    say(f"{counted.tokens:,} tokens in {counted.texts:,} texts, {int((counted.counts > 0).sum()):,} distinct, in {out}")
