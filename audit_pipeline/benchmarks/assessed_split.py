@@ -1,4 +1,4 @@
-"""What tells a benchmark's members from its non-members without any model, as it is kept with the benchmark."""
+"""What separates a benchmark's members from its non-members without any model, as it is kept with the benchmark."""
 
 from __future__ import annotations
 

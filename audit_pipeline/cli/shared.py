@@ -68,7 +68,7 @@ def resolve_built_benchmark(name: str, paths: DataPaths) -> str:
 
 
 def open_texts(file: Path, text_column: str | None) -> TextStream:
-    """Open the texts of a file; what its format has to say of it is told."""
+    """Open the texts of a file; what its format notes about it is printed."""
     from audit_pipeline.readers.formats import open_texts as open_stream
 
     stream = open_stream(file, text_column)

@@ -51,7 +51,7 @@ def compare(
 ) -> None:
     """Compare a model before and after it was made to forget texts.
 
-    Says what was forgotten, and what only looks forgotten, each number beside the same for held-out texts. No model is
+    Says what was forgotten, and what only looks forgotten, each number next to the same for held-out texts. No model is
     run: audit every model on the texts first (corpus-audit audit). docs/unlearning.md explains the numbers.
     """
     from audit_pipeline.benchmarks.built_benchmark import read_built

@@ -200,7 +200,7 @@ def _compute_leakage(texts: ComparedValues) -> Iterator[Finding]:
             how = f"reference .5, as stated; AUROC: {aurocs[role].method}"
             leak = privleak(aurocs[role].value, aurocs[role].interval, STATED_REFERENCE, how)
         elif aurocs["retrained"].value == 1:
-            leak = "the retrained model tells all forget texts from the held-out ones: there is nothing to divide by"
+            leak = "the retrained model separates all forget texts from held-out texts: there is nothing to divide by"
         else:
             leak = privleak_against_retrained(aurocs[role], aurocs["retrained"], sides)
         yield _build_finding("privleak", role, "both", n, leak)
