@@ -6,8 +6,8 @@ being combinations, orders, inference, power.
 Size, over at least 2,000 data sets without any effect: the share of p-values up to 0.05. FAIL where a share exceeds
 5% + 3 standard errors. Counted so are dataset inference (one split; ten by twice the median), twice the median by
 itself, and the exact rule of the permutation test. The t-test over shards is counted where the likelihoods are
-symmetric, and told where they are skewed. Fisher's rule, which is not used, is told beside the other. Power is
-told, not judged.
+symmetric, and measured where they are skewed. Fisher's rule, which is not used, is given next to the other. Power is
+given, not judged.
 
 What belongs here: simulations. What does not: cases worked out by hand (tests/statistics/, tests/statistics/).
 """

@@ -70,7 +70,7 @@ def read_passages() -> list[list[str]]:
     """Runs of four lines of the descriptions of installed packages, each line once."""
     lines: dict[str, None] = {}
     for distribution in sorted(distributions(), key=lambda found: found.metadata["Name"] or ""):
-        text = distribution.metadata.get_payload()
+        text = distribution.metadata.json.get("description")
         for line in text.splitlines() if isinstance(text, str) else ():
             if 5 <= len(line.split()) <= 20 and line.isascii():
                 lines[line.strip()] = None
@@ -113,12 +113,12 @@ def score_versions(items: list[list[str]], training: list[str]) -> dict[str, lis
         session = Session(model, [(found, [found.default]) for found, _ in select(list(DETECTORS))], paths)
         session.run(texts, lambda _: forward)
         table = session.score([str(place) for place in range(len(texts))], texts)
-    found: dict[str, list[float]] = defaultdict(list)
+    scored: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for row in table.sort_by("example_id").to_pylist():
-        found[row["detector"]].append((int(row["example_id"]), row["score"]))
+        scored[row["detector"]].append((int(row["example_id"]), row["score"]))
     return {
         detector: list(np.array([score for _, score in sorted(scores)]).reshape(len(items), MOST_VERSIONS))
-        for detector, scores in found.items()
+        for detector, scores in scored.items()
     }
 
 

@@ -80,9 +80,8 @@ def compare_twins(
     """Run the test of N items by D detectors together: ``shares`` has a row a detector, of N arrays [k_i].
 
     The arrays are those of :func:`rank_shares`, ``published`` [N] the places of the published versions.
-    The statistic is the mean over items and detectors. One draw decides the published
-    version for all detectors, so the mean of their shares is again a number of each version, and its p-value needs no
-    correction for the number of detectors.
+    The statistic is the mean over items and detectors. One draw decides the published version for all detectors, so the
+    mean of their shares is again a number of each version, and its p-value needs no correction for their number.
 
     Refused where no item has a score by every detector, and where even the highest rank in every item could not reach
     ``alpha``. Raises DataError for unequal lengths.
@@ -176,7 +175,7 @@ def _explain_refusal(sizes: Sequence[int], alpha: float) -> str | None:
     needed = math.ceil(1 / alpha - 1e-9)
     return (
         f"no rank could give a p-value of {alpha:g}: the smallest that these versions allow is {reachable:.3g}; take "
-        f"more items, or {needed} versions of a single one"
+        f"more items, or {needed} versions of a single item"
     )
 
 

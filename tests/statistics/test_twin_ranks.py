@@ -148,7 +148,7 @@ def test_what_cannot_reach_the_level_is_refused() -> None:
     few = refuse([list(range(19))])
     assert few is not None
     assert "0.0526" in few
-    assert "20 versions of a single one" in few
+    assert "20 versions of a single item" in few
     assert refuse([list(range(20))]) is None
     assert refuse([list(range(99))], 0.01) is not None
     assert refuse([[1, 0]] * 4) is not None

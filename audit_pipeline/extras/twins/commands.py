@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from audit_pipeline.extras.twins.drawing import Twins
 
 _TWINS: Columns = (
-    ("items", lambda row: row["group"] or "all"),
+    ("group", lambda row: row["group"] or "all"),
     ("detector", "detector"),
     ("items with scores", "items", format_thousands),
     ("secret versions", "others", format_thousands),
-    ("published one scores above [95% interval]", build_estimate_formatter("superiority")),
+    ("scores above [95% interval]", build_estimate_formatter("superiority")),
     ("p", "p_value", probability),
 )
 
@@ -49,9 +49,9 @@ def draw(
 ) -> None:
     """Draw which version of each item to publish.
 
-    VERSIONS is a file of rows, one an item: its name in the column item or id, its texts in versions (a list) or in
+    VERSIONS is a file with a row for each item: its name in the column item or id, its texts in versions (a list) or in
     version_1, version_2 …, and, if it has one, its group. Chance draws one version of each; `corpus-audit twins test`
-    tests later whether a model prefers the published ones. docs/twins.md says what to heed.
+    tests later whether a model prefers what was published. docs/twins.md says what to heed.
     """
     from audit_pipeline.extras.twins.drawing import draw_twins, read_items, require_new, write_published
 
@@ -103,7 +103,7 @@ def twins_test(
 ) -> None:
     """Test whether a model prefers the published versions.
 
-    Every version is scored, and the published one of each item ranked among those that were kept secret.
+    Every version is scored. The published version of each item gets a rank among the item's versions.
     """
     from audit_pipeline.extras.twins import DETECTORS
     from audit_pipeline.extras.twins.comparison import run_twins_test, write_twins_test

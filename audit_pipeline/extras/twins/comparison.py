@@ -1,4 +1,4 @@
-"""The test of a model with twins: scores of all versions, ranks of the published ones, the rows that are kept."""
+"""The test of a model with twins: scores of all versions, ranks of the published versions, the rows that are kept."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def run_twins_test(
             assumption=ASSUMPTION,
             claim_level="sound test",
             method=(
-                f"{together.method}; by {named}; statistic: share of the secret versions that the published one scores "
-                f"above; items left out: {together.left_out}; {twins.origin}; sha256 {twins.sha256}"
+                f"{together.method}; by {named}; statistic: share of the secret versions that the published version "
+                f"scores above; items left out: {together.left_out}; {twins.origin}; sha256 {twins.sha256}"
             ),
             detectable_auroc=together.detectable_auroc,
         ),

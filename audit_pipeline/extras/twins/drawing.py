@@ -1,4 +1,4 @@
-"""Drawing twins: the items' versions, the draw of the published ones, and the secret file that the test needs later.
+"""Drawing twins: the items' versions, the draw of what to publish, and the secret file that the test needs later.
 
 The draw is HMAC-SHA256 of the item's name under a random key, taken modulo the number of its versions. Who has the
 secret file, key and versions, draws the same again: that chance alone drew can be checked, as far as the key is known
@@ -63,7 +63,7 @@ class Twins:
         if lacking:
             raise DataError(
                 f"{label} lacks the published version of {len(lacking):,} of {len(self.items):,} items (the first: "
-                f"{lacking[0]}): the secret file is of other items; take the one that was written with them"
+                f"{lacking[0]}): the secret file is of other items; take the file that was written with them"
             )
 
 

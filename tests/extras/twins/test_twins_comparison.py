@@ -88,7 +88,7 @@ def test_too_few_versions_are_a_refused_row(tiny: Tiny, run: Callable[..., Twins
     done = run(publish_by_rank(tiny, make_canaries(1, 9), 1))
     assert (done.test.status, done.test.p_value, done.test.statistic) == ("refused", None, None)
     assert done.test.reason is not None
-    assert "20 versions of a single one" in done.rows[0]["reason"]
+    assert "20 versions of a single item" in done.rows[0]["reason"]
     model, _ = tiny("llama")
     step = LineageStep.now("run", "twins", "1")
     write_twins_test(done, model, DataPaths(tmp_path / "data"), step, {"secret": "0"})
