@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class AuditFindings:
-    """What an audit of one model found.
+    """What an audit of a model, or of all of a series, found.
 
     Attributes
     ----------
     model : str
-        The model's name, as in the warehouse.
+        The model's name, as in the warehouse, or that of the series.
     benchmarks : tuple of str
         The benchmarks that were audited.
     findings : pyarrow.Table
@@ -59,7 +59,7 @@ class Audit(AuditOptions):
 
 @takes(Audit)
 def audit(asked: Audit) -> AuditFindings:
-    """Audit a model on a benchmark, a family of them, or all; as the command `corpus-audit audit`.
+    """Audit a model, or a series, on a benchmark, a family of them, or all; as the command `corpus-audit audit`.
 
     The audit runs through Dagster, in this process. What is done is not done again; what is cached is not run again.
 
@@ -83,6 +83,8 @@ def audit(asked: Audit) -> AuditFindings:
         For pairs that could not be run, benchmarks that are left out, and wrong entries of the configuration.
     """
     # Here and below: `import corpus_audit` answers at once.
+    import pyarrow as pa  # noqa: PLC0415
+
     from audit_pipeline.pipeline.console import print_step  # noqa: PLC0415
     from audit_pipeline.pipeline.requests import audit_request, run_audit  # noqa: PLC0415
     from audit_pipeline.report.page import read_conclusions  # noqa: PLC0415
@@ -98,12 +100,13 @@ def audit(asked: Audit) -> AuditFindings:
     if outcome.failed is not None:
         raise outcome.failed
     paths, names = DataPaths.from_environment(), tuple(spec.name for spec in outcome.benchmarks)
-    answers = read_conclusions(paths.warehouse, request.model.name).answers
+    models = [entry.name for entry in request.models]
+    answers = [read_conclusions(paths.warehouse, model).answers for model in models]
     return AuditFindings(
-        request.model.name,
+        request.model.name if len(models) == 1 else asked.model,
         names,
-        read_latest_findings(paths.warehouse, request.model.name, names),
-        [answers[name] for name in names if name in answers],
+        pa.concat_tables([read_latest_findings(paths.warehouse, model, names) for model in models]),
+        [of_model[name] for of_model in answers for name in names if name in of_model],
         paths.report,
     )
 

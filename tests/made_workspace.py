@@ -31,6 +31,7 @@ from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.cli import main
+from audit_pipeline.models import weights
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.pipeline.dagster import partitions
@@ -43,7 +44,6 @@ from audit_pipeline.sources.store import refresh
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair
-from audit_pipeline.token_statistics import loading
 
 SOURCE = release_notes.NAME
 COLLECTIONS = ("alder", "birch", "cedar")
@@ -300,11 +300,11 @@ def copy_workspace(made: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> W
 def count_loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the models whose weights are loaded from now on, in order."""
     loaded: list[str] = []
-    load: Callable[..., Any] = loading.load_weights
+    load: Callable[..., Any] = weights.load_weights
 
     def counted(model: TokenizedModel, device: str, notify: Callable[[str], None]) -> Any:
         loaded.append(model.entry.name)
         return load(model, device, notify)
 
-    monkeypatch.setattr(loading, "load_weights", counted)
+    monkeypatch.setattr(weights, "load_weights", counted)
     return loaded

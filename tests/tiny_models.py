@@ -182,6 +182,24 @@ def save_model(folder: Path, family: str = "llama", *, seed: int = 0, adds_bos: 
     return folder
 
 
+LORA = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"], "task_type": "CAUSAL_LM"}
+
+
+def save_adapter(folder: Path, base: Path, config: object | None = None, seed: int = 1) -> Path:
+    """An adapter of a Llama with random weights, which changes what its base says; needs peft."""
+    import peft
+
+    plain = transformers.AutoModelForCausalLM.from_pretrained(base)
+    adapted = peft.get_peft_model(plain, config or peft.LoraConfig(**LORA))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if parameter.requires_grad and not name.endswith(("embed_tokens.weight", "lm_head.weight")):
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    adapted.save_pretrained(folder)
+    return folder
+
+
 def tokenized(folder: Path, data: Path, **fields: Any) -> TokenizedModel:
     """The model in ``folder`` under an entry with ``fields``."""
     return load_tokenizer(ModelEntry(name=folder.name, path=folder, **fields), DataPaths(data))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +15,7 @@ from audit_pipeline.cli.shared import print_problems
 from audit_pipeline.errors import AuditError
 from audit_pipeline.pipeline.console import Columns, Row, is_json_output, print_message, say, show_table
 from audit_pipeline.pipeline.options import BENCHMARK, AuditOptions
-from audit_pipeline.pipeline.requests import audit_request
+from audit_pipeline.pipeline.requests import AuditRequest, audit_request
 from audit_pipeline.report.number_format import format_thousands
 from audit_pipeline.store.paths import DataPaths
 
@@ -57,7 +58,7 @@ def audit(
     options: AuditOptions = fields(),
     details: bool = DETAILS,
 ) -> None:
-    """Audit a model on a benchmark, a family of them, or all.
+    """Audit a model, or all of a series, on a benchmark, a family of them, or all.
 
     The audit runs through Dagster, in this process. What is done is not done again; what is cached is not run again.
     """
@@ -66,14 +67,15 @@ def audit(
             "--dry-run and --refresh do not go together: which texts there are shows when the sources are fetched"
         )
     if dry_run:
-        _show_dry_run(model, benchmark, options)
+        request = audit_request(model, benchmark, options)
+        for entry in request.models:
+            _show_dry_run(replace(request, model=entry, others=()))
     else:
         show_audit_outcome(audit_pairs(model, benchmark, options), details=details)
 
 
-def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
-    request = audit_request(model, benchmark, options)
-    entry, specs = request.model, request.benchmarks
+def _show_dry_run(request: AuditRequest) -> None:
+    entry, specs, options = request.model, request.benchmarks, request.options
     print_problems(request.problems)
 
     from audit_pipeline.models.tokenized_model import load_tokenizer

@@ -163,8 +163,10 @@ def show_audit_outcome(outcome: AuditOutcome, *, details: bool = False) -> None:
     ``details``: the findings of texts of unknown membership, too.
     """
     paths = DataPaths.from_environment()
-    for spec in outcome.benchmarks:
-        _show_findings(paths, outcome.model.name, spec.name, details=details)
+    for pair in outcome.pairs:
+        if outcome.others:
+            say(escape_control_characters(f"\n{pair.model}:"))
+        _show_findings(paths, pair.model, pair.benchmark, details=details)
     print_damaged_files(paths)
     if outcome.left_out:
         note_state("stale")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -14,14 +14,17 @@ from pydantic import Field, ValidationError, model_validator
 
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.hints import did_you_mean
-from audit_pipeline.config.problems import Fault, InvalidEntryError
+from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem
 from audit_pipeline.config.validation import StrictSettings, Text, resolve_against, validate_as
 from audit_pipeline.errors import ModelError
+from audit_pipeline.models.series import Checkpoint, Series, expand_series
 from audit_pipeline.models.server_settings import ServerSettings
 from audit_pipeline.store.control_roles import Role
+from audit_pipeline.store.files import read_json
 from audit_pipeline.store.paths import explain_invalid_partition
 
 FILE_NAME = "models.yaml"
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 StartTokenPolicy = Literal["always", "tokenizer"]
@@ -70,6 +73,25 @@ class TrainedHere(StrictSettings):
 
     name: str = Field(description="the control")
     role: Role = Field(description="exposed: was trained on the members; twin: was trained on other texts")
+
+
+class AdapterFiles(StrictSettings):
+    """A trained adapter (LoRA and its like) that is put on a base model."""
+
+    hub: str | None = Field(default=None, description="an adapter of the hub (owner/name)")
+    path: Path | None = Field(default=None, description="its folder; a relative path counts from this file's folder")
+    revision: str | None = Field(default=None, description="hub branch, tag or commit")
+
+    @model_validator(mode="after")
+    def _require_single_origin(self) -> Self:
+        if (self.hub is None) == (self.path is None):
+            raise ValueError("exactly one of hub and path says where the adapter is")
+        return self
+
+    def __str__(self) -> str:
+        if self.hub is None:
+            return f"path {self.path}"
+        return f"hub {self.hub}" if self.revision is None else f"hub {self.hub} at {self.revision}"
 
 
 @dataclass(frozen=True)
@@ -181,6 +203,10 @@ class ModelEntry(StrictSettings):
     )
     package: InstalledFile | None = Field(default=None, description="a model file inside an installed Python package")
     control: TrainedHere | None = Field(default=None, description="a model that is trained here (controls.yaml)")
+    adapter: AdapterFiles | None = Field(default=None, description="put on that model, which is its base")
+    series: Series | None = Field(default=None, description="its checkpoints: a model for each, name@checkpoint")
+    # Not a key of entries: the place of a model that is made of an entry with a series.
+    checkpoint: Checkpoint | None = Field(default=None, exclude=True)
     card: str | None = Field(
         default=None,
         description="the fingerprint of a model whose files are not here: its card and tokenizer in the data folder "
@@ -226,6 +252,8 @@ class ModelEntry(StrictSettings):
     def _require_single_origin(self) -> Self:
         if sum(origin is not None for origin in (self.hub, self.path, self.package, self.control, self.card)) != 1:
             raise ValueError("exactly one of hub, path, package, control and card says where the model is")
+        if self.adapter is not None and (self.card is not None or self.endpoint is not None):
+            raise ValueError("an adapter goes with a base whose weights are on this machine")
         if self.card is not None and self.trust_remote_code:
             raise ValueError("of a model that is known by its card no code is run: leave trust_remote_code out")
         if "|" in self.name or not self.name.strip():
@@ -261,9 +289,18 @@ def _build_entry(name: str, fields: Any, folder: Path) -> ModelEntry:
     if (problem := explain_invalid_partition("model", name)) is not None:
         raise InvalidEntryError([Fault((), problem)])
     entry = validate_as(ModelEntry, {**fields, "name": name})
+    if entry.adapter is not None and entry.adapter.path is not None:
+        path = resolve_against(folder, entry.adapter.path).resolve()
+        entry = entry.model_copy(update={"adapter": AdapterFiles(path=path)})
     if entry.path is None:
         return entry
     return entry.model_copy(update={"path": resolve_against(folder, entry.path).resolve()})
+
+
+def _build_entries(name: str, fields: Any, folder: Path) -> tuple[ModelEntry, ...]:
+    """Return the model of an entry, or those of its series."""
+    members = expand_series(name, fields, folder) if "series" in fields else {name: fields}
+    return tuple(_build_entry(member, own, folder) for member, own in members.items())
 
 
 FILE = EntryFile(
@@ -271,7 +308,7 @@ FILE = EntryFile(
     "models",
     "model",
     "it says which models are audited",
-    _build_entry,
+    _build_entries,
     leads=(
         EntryReference(("control", "name"), "control"),
         EntryReference(("reference_model",), "model", or_elsewhere=True),
@@ -282,9 +319,32 @@ FILE = EntryFile(
 )
 
 
-def load_models(folder: Path | None = None) -> Entries[ModelEntry]:
-    """Return the entries of models.yaml; raises ConfigError, naming the file, where none of it can be read."""
-    return FILE.load(folder)
+class Models(Entries[ModelEntry]):
+    """The models of the entries that can be used, those of a series in its place; problems are by entry."""
+
+    def __init__(self, entries: Entries[tuple[ModelEntry, ...]]) -> None:
+        self.entries = entries
+        good = {model.name: model for models in entries.values() for model in models}
+        super().__init__(entries.path, entries.what, good, entries.broken, entries.positions, entries.given)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of models; of a broken entry its own."""
+        of_entries = ([model.name for model in self.entries.get(name, ())] or [name] for name in self.entries.names)
+        return tuple(name for names in of_entries for name in names)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return self.entries.problems
+
+    def without(self, faults: Mapping[str, Sequence[Fault]]) -> Models:
+        """Return the models with those entries broken that have ``faults``, by the entry's name."""
+        return Models(self.entries.without(faults))
+
+
+def load_models(folder: Path | None = None) -> Models:
+    """Return the models of models.yaml; raises ConfigError, naming the file, where none of it can be read."""
+    return Models(FILE.load(folder))
 
 
 def exclude_control_models(models: Mapping[str, ModelEntry]) -> Mapping[str, ModelEntry]:
@@ -292,14 +352,29 @@ def exclude_control_models(models: Mapping[str, ModelEntry]) -> Mapping[str, Mod
     return {name: entry for name, entry in models.items() if entry.control is None}
 
 
+def resolve_models(name_or_path: str, models: Entries[ModelEntry]) -> Sequence[ModelEntry]:
+    """Return the models of the series of that name, in order; else the model of :func:`resolve_model`."""
+    return _list_checkpoints(name_or_path, models) or [resolve_model(name_or_path, models)]
+
+
+def _list_checkpoints(series: str, models: Mapping[str, ModelEntry]) -> Sequence[ModelEntry]:
+    return [entry for entry in models.values() if entry.checkpoint is not None and entry.checkpoint.series == series]
+
+
 def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
     """Return the entry for what a user typed: a configured name, a local folder or .gguf file, or a hub id.
 
-    Raises ConfigError where it is a name whose entry is broken, and ModelError where it is none of them.
+    Of a folder with an adapter it is the entry of its base, with the adapter. Raises ConfigError where it is a name
+    whose entry is broken, and ModelError where it is none of them, or a whole series.
     """
     models.require_not_broken(name_or_path)
     if name_or_path in models:
         return models[name_or_path]
+    if checkpoints := _list_checkpoints(name_or_path, models):
+        raise ModelError(
+            f"{name_or_path} is a series of {len(checkpoints)} models: name a checkpoint, such as "
+            f"{checkpoints[-1].name}; corpus-audit audit takes the whole series"
+        )
     if "|" in name_or_path or not name_or_path.strip():
         raise ModelError(f"a model's name is not empty and holds no '|': {name_or_path!r}")
     # Not Path.exists, which raises where there can be no such path.
@@ -307,6 +382,8 @@ def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
         # The whole path is the name: it is a partition's key, and means the same from every folder.
         path = Path(name_or_path).expanduser().resolve()
         try:
+            if (path / ADAPTER_CONFIG).is_file() and not (path / "config.json").is_file():
+                return _build_adapter_entry(path, models)
             return ModelEntry(name=str(path), path=path)
         except ValidationError as error:
             raise ModelError(f"{path} cannot be a model's name: it holds a '|'; move or rename its folder") from error
@@ -316,6 +393,30 @@ def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
         return ModelEntry(name=name_or_path, hub=name_or_path)
     hint = did_you_mean(name_or_path, models.names, "configured")
     raise ModelError(f"{name_or_path} is neither in config/{FILE_NAME} nor a hub id nor a path; {hint}")
+
+
+def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> ModelEntry:
+    """Return the entry of an adapter's base, as the adapter names it, with the adapter.
+
+    A configured model of that name, hub id or path gives its settings, such as the start token.
+    """
+    try:
+        base = str(read_json(folder / ADAPTER_CONFIG)["base_model_name_or_path"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{folder / ADAPTER_CONFIG} does not name the base of the adapter: {error}") from error
+    own = {"name": str(folder), "adapter": AdapterFiles(path=folder)}
+    paths = [path.resolve() for path in (Path(base).expanduser(), folder / base) if base and path.exists()]
+    for entry in models.values():
+        is_plain = entry.adapter is None and entry.checkpoint is None and entry.host.is_here and entry.card is None
+        if is_plain and (base in (entry.name, entry.hub) or entry.path in paths[:1]):
+            unknown = dict.fromkeys(("title", "release_date", "training_cutoff"))
+            return entry.model_copy(update={**own, **unknown})
+    if paths or _HUB_ID.fullmatch(base):
+        return validate_as(ModelEntry, {**own, **({"path": paths[0]} if paths else {"hub": base})})
+    raise ModelError(
+        f"the base of the adapter {folder} is not found: '{base}' ({ADAPTER_CONFIG}) is no configured model, path or "
+        f"hub id; write an entry in config/{FILE_NAME} that names its base, with adapter: {{path: {folder}}}"
+    )
 
 
 def is_path_or_hub_id(text: str) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.config import Endpoint, ModelEntry
+from audit_pipeline.models.config import ADAPTER_CONFIG, ADAPTER_WEIGHTS, Endpoint, ModelEntry
 from audit_pipeline.models.endpoint_history import LENGTH, fingerprint_of, read_history
 from audit_pipeline.models.locate import LocatedModel, locate, read_card
 from audit_pipeline.store.files import read_json_if_whole, write_json
@@ -28,6 +28,7 @@ _TOKENIZER_FILES = (
     "vocab.txt",
 )
 _VOLATILE_CONFIG = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache")
+_VOLATILE_ADAPTER_CONFIG = ("base_model_name_or_path", "revision", "inference_mode", "peft_version", "task_type")
 _NO_CONFIG = "no config.json"
 
 
@@ -35,8 +36,9 @@ _NO_CONFIG = "no config.json"
 class ModelIdentity:
     """Digests of one model as it is run.
 
-    Of a model at an endpoint ``weights_digest`` is None, and ``before`` are the fingerprints of its earlier models; of
-    one whose weights are on this machine ``before`` is None.
+    ``weights_digest`` and ``config_digest`` of a model with an adapter are those of its base. Of a model at an endpoint
+    ``weights_digest`` is None, and ``before`` are the fingerprints of its earlier models; of a model whose weights are
+    on this machine ``before`` is None.
     """
 
     model_fingerprint: str
@@ -44,6 +46,7 @@ class ModelIdentity:
     weights_digest: str | None
     config_digest: str
     before: frozenset[str] | None = None
+    adapter_digest: str | None = None
 
     @property
     def is_unasked(self) -> bool:
@@ -52,8 +55,8 @@ class ModelIdentity:
 
 
 def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
-    """Return the model's fingerprints: weights (or hub commit), config, dtype, attention back end and whether its
-    layers are compiled; tokenizer files.
+    """Return the model's fingerprints: weights (or hub commit), config, dtype, attention back end, whether its layers
+    are compiled, and the adapter; tokenizer files.
 
     Reads every byte of local weights once; the digest is remembered by path, size and modification time. Of a model
     at an endpoint, the last seen state takes the weights' place. Raises ModelError where a file cannot be read,
@@ -80,6 +83,7 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
             else:
                 shards = sorted(located.folder.glob("*.safetensors"))
                 weights = digest([(shard.name, _load_or_compute_digest(shard, paths)) for shard in shards])
+        adapter = None if located.adapter is None else _adapter_digest(located.adapter, paths)
     except OSError as error:
         raise ModelError(f"the files of {entry.name} cannot be read: {error}") from error
     if endpoint is not None:
@@ -88,12 +92,20 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
         return ModelIdentity(now, own, None, config, frozenset(before))
     return ModelIdentity(
         model_fingerprint=digest(
-            weights, config, entry.dtype, entry.attention, *(["compiled"] if entry.compile else [])
+            *(weights, config, entry.dtype, entry.attention, *(["compiled"] if entry.compile else [])),
+            *([] if adapter is None else [adapter]),
         )[:LENGTH],
         tokenizer_fingerprint=digest(tokenizer)[:LENGTH],
         weights_digest=weights,
         config_digest=config,
+        adapter_digest=adapter,
     )
+
+
+def _adapter_digest(folder: Path, paths: DataPaths) -> str:
+    """A digest of an adapter's weights and of its configuration, but for the name of its base, which is digested."""
+    config = _config_digest(folder / ADAPTER_CONFIG, _VOLATILE_ADAPTER_CONFIG)
+    return digest("adapter", _load_or_compute_digest(folder / ADAPTER_WEIGHTS, paths), config)
 
 
 def _read_identity_on_card(fingerprint: str, paths: DataPaths) -> ModelIdentity:
@@ -114,14 +126,14 @@ def _list_state_fingerprints(endpoint: Endpoint, tokenizer: str, paths: DataPath
     return [fingerprint_of(endpoint, tokenizer, name) for name in names]
 
 
-def _config_digest(path: Path) -> str:
+def _config_digest(path: Path, volatile: Sequence[str] = _VOLATILE_CONFIG) -> str:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"{path} is not readable JSON: {error}") from error
     if not isinstance(config, dict):
         raise ModelError(f"{path} is not a model's configuration: it holds no fields")
-    lasting = {key: value for key, value in config.items() if key not in _VOLATILE_CONFIG}
+    lasting = {key: value for key, value in config.items() if key not in volatile}
     # Not canonical_json: configurations hold Infinity (Mamba 2's time_step_limit).
     return digest(json.dumps(lasting, sort_keys=True))
 
@@ -166,7 +178,7 @@ def _load_or_compute_digest(path: Path, paths: DataPaths) -> str:
 # sums are made in another order there, as in another batch or on another processor.
 _CHANGES_NO_NUMBER = {
     **dict.fromkeys(["name", "title", "path", "card", "release_date", "training_cutoff", "licence", "notes"], True),
-    "devices": True,
+    **dict.fromkeys(["devices", "series", "adapter"], True),
     "endpoint": {"key_env", "concurrency", "timeout_seconds", "price_per_million", "max_tokens", "max_cost"},
 }
 
@@ -178,16 +190,18 @@ def entry_version(entry: ModelEntry) -> str:
     changes when they come.
     """
     settings = entry.model_dump(mode="json", exclude=_CHANGES_NO_NUMBER)  # type: ignore[arg-type]
-    return digest(settings, str(entry.path), _list_file_stats(entry))[:16]
+    adapter = [] if entry.adapter is None else [str(entry.adapter)]
+    return digest(settings, str(entry.path), _list_file_stats(entry), *adapter)[:16]
 
 
 def _list_file_stats(entry: ModelEntry) -> list[tuple[str, int, int]]:
-    if entry.hub is not None:
-        return []
-    try:
-        located = locate(entry)
-    except ModelError:
-        return []
-    files = [located.gguf] if located.gguf is not None else sorted(located.folder.glob("*.*"))
+    folder = None if entry.adapter is None else entry.adapter.path
+    files = [] if folder is None else [folder / ADAPTER_CONFIG, folder / ADAPTER_WEIGHTS]
+    if entry.hub is None:
+        try:
+            located = locate(entry.model_copy(update={"adapter": None}))
+        except ModelError:
+            return []
+        files += [located.gguf] if located.gguf is not None else sorted(located.folder.glob("*.*"))
     stats = [(file.name, file.stat()) for file in files if file.is_file()]
     return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import importlib.metadata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import snapshot_download
 
 from audit_pipeline.errors import ModelError, TransientError
-from audit_pipeline.models.config import InstalledFile, ModelEntry, TrainedHere
+from audit_pipeline.models.config import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    AdapterFiles,
+    InstalledFile,
+    ModelEntry,
+    TrainedHere,
+)
 from audit_pipeline.readers.hub_faults import hub_faults_as_errors
 from audit_pipeline.store.control_files import require_intact_control
 from audit_pipeline.store.files import read_json
@@ -18,7 +25,7 @@ from audit_pipeline.store.paths import DataPaths
 
 _TOKENIZER_PATTERNS = ["*.json", "*.model", "*.txt", "*.jinja"]
 _HUB_PATTERNS = [*_TOKENIZER_PATTERNS, "*.safetensors"]
-_ADAPTER_PATTERNS = ("adapter_config.json", "adapter_model*", "adapters.safetensors")
+_ADAPTER_PATTERNS = (ADAPTER_CONFIG, "adapter_model*", "adapters.safetensors")
 
 
 class HubUnreachableError(ModelError, TransientError):
@@ -27,12 +34,13 @@ class HubUnreachableError(ModelError, TransientError):
 
 @dataclass(frozen=True)
 class LocatedModel:
-    """Files on this machine: a folder in the hub's layout, or the .gguf file in it."""
+    """Files on this machine: a folder in the hub's layout, or the .gguf file in it; and the folder of its adapter."""
 
     entry: ModelEntry
     folder: Path
     gguf: Path | None
     commit: str | None
+    adapter: Path | None = None
 
     @property
     def has_config(self) -> bool:
@@ -49,16 +57,24 @@ class LocatedModel:
             files = f"package {entry.package.distribution} {version}: {entry.package.file}"
         if entry.control is not None:
             files = f"control {entry.control.name}, {entry.control.role}: version {self.folder.parent.name}"
+        if entry.adapter is not None:
+            files += f" with the adapter {entry.adapter}"
         return entry.host.origin(files)
 
 
 def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
-    """Return the model's files; a hub model is fetched (safetensors only) unless it is in the local hub cache.
+    """Return the model's files, and those of its adapter; what is on the hub is fetched (safetensors only) unless it is
+    in the local hub cache.
 
     Of a model at an endpoint they are those of its tokenizer: no weights are searched for, and none fetched.
     A control's models lie under ``paths``, which is the configured data folder where it is not given.
     Raises ModelError where there are none, or only weights in a format that can run code when it is read.
     """
+    located = _locate_base(entry, paths)
+    return located if entry.adapter is None else replace(located, adapter=_locate_adapter(entry.adapter))
+
+
+def _locate_base(entry: ModelEntry, paths: DataPaths | None) -> LocatedModel:
     if entry.card is not None:
         folder = _find_tokenizer_of_card(entry.card, paths or DataPaths.from_environment())
         return LocatedModel(entry, folder, None, None)
@@ -148,9 +164,27 @@ def _require_no_adapter(entry: ModelEntry, folder: Path) -> None:
     adapters = sorted(file.name for pattern in _ADAPTER_PATTERNS for file in folder.glob(pattern))
     if adapters and entry.endpoint is None:
         raise ModelError(
-            f"{folder} holds an adapter ({', '.join(adapters)}), and adapters are not applied: merge it into its base "
-            "model (merge_and_unload of peft), or move it out of the folder to score the base model alone"
+            f"{folder} holds an adapter ({', '.join(adapters)}): name its base in the entry, and this folder as its "
+            "adapter (adapter: {path: …} or {hub: …}); or move the adapter out of the folder to score the base alone"
         )
+
+
+def _locate_adapter(adapter: AdapterFiles) -> Path:
+    if adapter.path is not None:
+        folder = adapter.path.expanduser()
+    else:
+        assert adapter.hub is not None
+        with hub_faults_as_errors(str(adapter), adapter.revision, "or give a path", ModelError, HubUnreachableError):
+            patterns = [*_TOKENIZER_PATTERNS, ADAPTER_WEIGHTS]
+            folder = Path(snapshot_download(adapter.hub, revision=adapter.revision, allow_patterns=patterns))
+    if not (folder / ADAPTER_CONFIG).is_file():
+        raise ModelError(f"no adapter at {adapter}: {ADAPTER_CONFIG} is missing")
+    if not (folder / ADAPTER_WEIGHTS).is_file():
+        raise ModelError(
+            f"the adapter {adapter} has no {ADAPTER_WEIGHTS}: pickled weights (*.bin) can run code and are never read; "
+            "save it again with a current peft, which writes safetensors"
+        )
+    return folder
 
 
 def _require_safetensors(entry: ModelEntry, folder: Path, name: str) -> None:

@@ -160,6 +160,7 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
         "attention": entry.attention if endpoint is None else None,
         "compile": entry.compile if endpoint is None else None,
         "weights_digest": tokenized.identity.weights_digest,
+        "adapter_digest": tokenized.identity.adapter_digest,
         "weights_format": tokenized.weights_format if endpoint is None else None,
         "tokenizer_fingerprint": tokenized.identity.tokenizer_fingerprint,
         "start_token": tokenized.start_token,

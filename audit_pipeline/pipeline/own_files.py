@@ -324,7 +324,10 @@ def resolve_workspace_model(name: str, folder: Path) -> tuple[ModelEntry, dict[s
 def _build_entry_fields(entry: ModelEntry, entries: Entries[ModelEntry]) -> dict[str, Any]:
     """The entry as it is written, its path whole: that counts from the folder of its file."""
     given = entries.given.get(entry.name)
-    fields = dict(given) if isinstance(given, Mapping) else {"hub": entry.hub} if entry.hub is not None else {}
+    found = entry.model_dump(mode="json", exclude_unset=True, exclude_none=True, exclude={"name"})
+    fields = dict(given) if isinstance(given, Mapping) else found
+    if entry.adapter is not None:
+        fields["adapter"] = found["adapter"]
     return {**fields, "path": str(entry.path)} if entry.path is not None else fields
 
 

@@ -36,6 +36,7 @@ ALL = "all"
 class AuditRequest:
     """One model, some benchmarks and the options; ``problems`` are those of other entries of the configuration.
 
+    ``others``: the models of its series that are audited in the same runs, in order.
     ``leave_out``: a benchmark that cannot be built is left out, and the others go on. ``terminal``: progress bars are
     drawn.
     """
@@ -46,12 +47,24 @@ class AuditRequest:
     problems: Sequence[Problem] = ()
     leave_out: bool = False
     terminal: bool = True
+    others: Sequence[ModelEntry] = ()
+
+    @property
+    def models(self) -> Sequence[ModelEntry]:
+        return (self.model, *self.others)
+
+    @property
+    def subject(self) -> str:
+        """What is audited, in words: the model, or how many of its series."""
+        checkpoint = self.model.checkpoint
+        is_series = self.others and checkpoint is not None
+        return f"{len(self.models)} models of {checkpoint.series}" if is_series else self.model.name  # type: ignore[union-attr]
 
     @property
     def done_in_words(self) -> str:
         """That there is nothing to do, in words."""
         named = ", ".join(spec.name for spec in self.benchmarks)
-        return f"{self.model.name} on {named}: everything is up to date, nothing is run"
+        return f"{self.subject} on {named}: everything is up to date, nothing is run"
 
     @property
     def resources(self) -> Mapping[str, Mapping[str, object]]:
@@ -72,7 +85,7 @@ class PassCounts:
 
 @dataclass
 class AuditOutcome:
-    """The outcome of an audit; ``benchmarks`` are those that were not left out.
+    """The outcome of an audit; ``benchmarks`` are those that were not left out, ``others`` as in the request.
 
     ``runs``: the runs that were needed, by what they made. ``passes``, ``not_run``: by pair, the counts of its pass, or
     why there was none. ``failed``: the error where some pairs met a fault and the others are done. ``not_made``: why
@@ -89,29 +102,30 @@ class AuditOutcome:
     not_made: dict[str, Exception] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     dead_runs: list[str] = field(default_factory=list)
+    others: Sequence[ModelEntry] = ()
 
     @property
     def pairs(self) -> list[Pair]:
         from audit_pipeline.tables import Pair  # noqa: PLC0415
 
-        return [Pair(spec.name, self.model.name) for spec in self.benchmarks]
+        return [Pair(spec.name, model.name) for model in (self.model, *self.others) for spec in self.benchmarks]
 
 
 def audit_request(model: str, benchmark: str, options: AuditOptions) -> AuditRequest:
-    """The request for the model and the benchmarks that a user named: one, a family, or all there are.
+    """The request for the model, or series, and the benchmarks that a user named: a benchmark, a family, or all.
 
     Raises ConfigError or ModelError where there is none of that name, or its entry cannot be used.
     """
     from audit_pipeline.benchmarks.config import exclude_on_request  # noqa: PLC0415
-    from audit_pipeline.models.config import resolve_model  # noqa: PLC0415
+    from audit_pipeline.models.config import resolve_models  # noqa: PLC0415
     from audit_pipeline.pipeline.whole_configuration import load_configuration  # noqa: PLC0415
 
     config = load_configuration()
     specs = (
         list(exclude_on_request(config.benchmarks).values()) if benchmark == ALL else config.benchmarks_named(benchmark)
     )
-    entry = resolve_model(model, config.models)
-    return AuditRequest(entry, specs, options, config.problems, leave_out=benchmark == ALL)
+    entry, *others = resolve_models(model, config.models)
+    return AuditRequest(entry, specs, options, config.problems, leave_out=benchmark == ALL, others=others)
 
 
 def run_audit(
@@ -124,7 +138,7 @@ def run_audit(
     paths = DataPaths.from_environment()
     if _is_done(request, paths):
         on_step(request.done_in_words)
-        return AuditOutcome(request.model, request.benchmarks)
+        return AuditOutcome(request.model, request.benchmarks, others=request.others)
     require_writable(paths.root)
 
     loaded = definitions()
@@ -145,11 +159,10 @@ def plan_quickly(request: AuditRequest, paths: DataPaths) -> Plan | None:
     from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenizer  # noqa: PLC0415
     from audit_pipeline.pipeline.situation import plan_audit  # noqa: PLC0415
 
-    entry = request.model
     try:
-        if not entry.host.is_here or not is_tokenizer_kept(entry, paths):
+        if not all(entry.host.is_here and is_tokenizer_kept(entry, paths) for entry in request.models):
             return None
-        return plan_audit(request, load_tokenizer(entry, paths), paths)
+        return plan_audit(request, [load_tokenizer(entry, paths) for entry in request.models], paths)
     except AuditError:
         return None
 
@@ -160,7 +173,7 @@ def _is_done(request: AuditRequest, paths: DataPaths) -> bool:
     made = plan_quickly(request, paths) if request.options.is_plain else None
     if made is None or made.steps or made.problems:
         return False
-    return not request.options.publish or explain_unpublished([request.model.name], paths) is None
+    return not request.options.publish or explain_unpublished([entry.name for entry in request.models], paths) is None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ seen last (seen_models.py): of the others it is not known how they would be run 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -235,17 +235,17 @@ class Situation:
         return [name for name in names if not stage.is_on_request or is_asked_for(stage, name, self.stage_entries)]
 
 
-def look_at_model(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> Situation:
-    """The situation of a request; ``model``: None where it is not known how it would be run now."""
-    entry = request.model
-    models = {} if model is None else {entry.name: model}
-    return Situation(paths, {spec.name: spec for spec in request.benchmarks}, {entry.name: entry}, models)
+def look_at_models(request: AuditRequest, models: Sequence[TokenizedModel], paths: DataPaths) -> Situation:
+    """The situation of a request; ``models``: those of which it is known how they would be run now."""
+    entries = {entry.name: entry for entry in request.models}
+    specs = {spec.name: spec for spec in request.benchmarks}
+    return Situation(paths, specs, entries, {model.entry.name: model for model in models})
 
 
 def scope_of_request(request: AuditRequest) -> Scope:
-    """The model on the benchmarks of a request, with what its options ask for again."""
+    """The models on the benchmarks of a request, with what its options ask for again."""
     options = request.options
-    scope = Scope.of_models([spec.name for spec in request.benchmarks], [request.model.name])
+    scope = Scope.of_models([spec.name for spec in request.benchmarks], [entry.name for entry in request.models])
     if options.again:
         again = {stage.name: "it is asked for again" for stage in OF_PAIRS}
         return replace(scope, again=again)
@@ -255,6 +255,6 @@ def scope_of_request(request: AuditRequest) -> Scope:
     return replace(scope, again={STATISTICS_STAGE.name: f"more token statistics are asked for: {', '.join(more)}"})
 
 
-def plan_audit(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> Plan:
+def plan_audit(request: AuditRequest, models: Sequence[TokenizedModel], paths: DataPaths) -> Plan:
     """All that is to be done now, but for warehouse and report."""
-    return look_at_model(request, model, paths).plan(scope_of_request(request), STAGES)
+    return look_at_models(request, models, paths).plan(scope_of_request(request), STAGES)

@@ -178,6 +178,25 @@ def rung_pictures(rungs: Sequence[Row], benchmark: str) -> Sequence[Markup]:
     return (_to_svg_markup(figure, title, f"{said}."),)
 
 
+def series_pictures(row: Row) -> Sequence[Markup]:
+    """The AUROC of the headline detector along a series, and the shares of documents that stand out, or of which a
+    passage is given word for word; nothing of a single checkpoint."""
+    points = row["points"]
+    if len(points) < 2:
+        return ()
+    lines: list[Line] = [("AUROC", [(point["place"], point["auroc"]) for point in points])]
+    for name, part, whole in (
+        ("documents that stand out", "standing_out", "tested"),
+        ("documents with a passage word for word", "reproduced", "documents"),
+    ):
+        shares = [(point["place"], _without_interval(point[part] / point[whole])) for point in points if point[whole]]
+        lines += [(name, shares)] if shares else []
+    figure = draw_lines(
+        lines, [point["place"] for point in points], y_label="AUROC, or share", y_limits=(-0.03, 1.03), mark=0.5
+    )
+    return (_to_svg_markup(figure, f"{row['series']} on {row['benchmark']}, by checkpoint", row["summary"]),)
+
+
 def _without_interval(value: float | None) -> Row:
     return {"value": value, "low": None, "high": None}
 

@@ -282,6 +282,13 @@ def _error_rates(rows: list[Row], results: Results) -> None:
         row["parts"] = describe_error_rates(facts)
 
 
+def _series(rows: list[Row], results: Results) -> None:
+    for row in rows:
+        row["summary"] = write("series_summary", {"points": row["points"]})
+        for document in row["found"]:
+            document["words"] = write("along_series", document)
+
+
 def _splits(rows: list[Row], results: Results) -> None:
     for row in rows:
         row["verdict_in_words"] = describe_verdict(row["split_verdict"])
@@ -374,6 +381,7 @@ SECTION_FUNCTIONS: Mapping[str, Callable[[list[Row], Results], None]] = {
             _detectors,
             _curves,
             _error_rates,
+            _series,
             _splits,
             _coverage,
             _changes,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from audit_pipeline.models.adapters import HeldBase, give_back_memory
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
@@ -20,11 +19,13 @@ class HeldModel:
     """Gives the model that was made ready last again, and frees it before another is made ready.
 
     Another division of the same weights over devices, another endpoint's settings and another start token are another
-    model here: a back end keeps the entry that it was made from.
+    model here: a back end keeps the entry that it was made from. The weights of ``base`` stay for models of the same
+    base with other adapters.
     """
 
     def __init__(self) -> None:
         self._held: tuple[object, Backend] | None = None
+        self.base = HeldBase()
 
     def ready(self, model: TokenizedModel, load: BackendOf) -> Backend:
         """The model, ready to be run; ``load`` makes it so where it is not the one that is held.
@@ -33,20 +34,17 @@ class HeldModel:
         """
         key = (model.identity.model_fingerprint, model.entry.devices, model.entry.host, model.start_token_id)
         if self._held is None or self._held[0] != key:
-            self.free()
+            self.free(keeps_base=model.entry.host.is_here)
             self._held = (key, load(model))
         return self._held[1]
 
-    def free(self) -> None:
-        """Hold no model any more, and give its memory back."""
-        if self._held is None:
-            return
+    def free(self, *, keeps_base: bool = False) -> None:
+        """Hold no model any more, and give its memory back; ``keeps_base``: but that of the base."""
         self._held = None
-        gc.collect()
-        # Loaded where a model was run in this process; a model on a server needs no torch.
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        if keeps_base:
+            give_back_memory()
+        else:
+            self.base.free()
 
 
 def open_backend(
@@ -56,8 +54,10 @@ def open_backend(
     notify: Callable[[str], None] = lambda words: None,
     endpoints: Endpoints | None = None,
     engine: Engine = IN_PROCESS,
+    base: HeldBase | None = None,
 ) -> Backend:
-    """The model ready to be run; ``device`` None: a GPU if any. ``notify`` hears what takes time.
+    """The model ready to be run; ``device`` None: a GPU if any. ``notify`` hears what takes time. ``base``: the weights
+    that may be in memory.
 
     ``endpoints`` are those that the command, or run, asks; None: none was asked yet. Raises ModelError where it cannot
     be made ready, ClusterError where the workers of ``engine`` cannot be had.
@@ -75,7 +75,7 @@ def open_backend(
     # Imported where a model is run: a command that finds everything cached needs no torch.
     from audit_pipeline.token_statistics.loading import load_forward_pass  # noqa: PLC0415
 
-    return load_forward_pass(model, paths, device, notify)
+    return load_forward_pass(model, paths, device, notify, base)
 
 
 def build_backend_loader(
@@ -95,7 +95,7 @@ def build_backend_loader(
     def load(wanted: TokenizedModel) -> Backend:
         if wanted.entry.host.is_here:
             notify(f"loading {wanted.entry.name}")
-        ready = open_backend(wanted, paths, device, notify, endpoints, engine or choose_engine())
+        ready = open_backend(wanted, paths, device, notify, endpoints, engine or choose_engine(), held.base)
         notify(f"{wanted.entry.name}: {ready.described}")
         return ready
 

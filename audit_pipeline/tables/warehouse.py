@@ -77,6 +77,10 @@ CONFIGURED_MODELS = Table(
         day("release_date", "when the model was released, as the entry states it", null=True),
         day("training_cutoff", "the end of its training data, as the entry states it", null=True),
         boolean("on_request", "audited only where it is named (a control's models)"),
+        string("series", "the series that it is a checkpoint of", null=True),
+        int64("position", "its place in the series, from 1", null=True),
+        int64("step", "its training step, where names, trainer_state.json or the entry say it", null=True),
+        int64("tokens", "tokens that it was trained on, where these say so", null=True),
     ),
 )
 

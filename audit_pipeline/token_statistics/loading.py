@@ -9,8 +9,9 @@ from importlib.metadata import version
 import torch
 
 from audit_pipeline.errors import ModelError
+from audit_pipeline.models.adapters import HeldBase
 from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
-from audit_pipeline.models.weights import count_parameters, default_device, load_weights, require_device
+from audit_pipeline.models.weights import count_parameters, default_device, require_device
 from audit_pipeline.store.files import read_json_if_whole, write_json
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.backend import BackendOf
@@ -25,10 +26,11 @@ def load_forward_pass(
     paths: DataPaths,
     device: str | None = None,
     notify: Callable[[str], None] = lambda words: None,
+    held: HeldBase | None = None,
 ) -> ForwardPass:
     """The model in memory and checked, its card written; ``device`` None: a GPU if any.
 
-    Raises ModelError as :func:`load_weights` and :class:`ForwardPass` do.
+    ``held``: the base that may be in memory. Raises ModelError as :meth:`HeldBase.load` and :class:`ForwardPass` do.
     """
     place = device or default_device()
     require_device(place)
@@ -36,7 +38,7 @@ def load_forward_pass(
     if place == "cpu":
         threads = use_threads()
         notify(f"{model.entry.name}: the model runs on the CPU with {threads} thread{'s' if threads > 1 else ''}")
-    weights = load_weights(model, place, notify)
+    weights = (held or HeldBase()).load(model, place, notify)
     # Packed weights hold several in one number, and scales next to them.
     packed = model.quantisation is not None
     count = count_parameters(model) if packed else sum(parameter.numel() for parameter in weights.parameters())

@@ -147,7 +147,12 @@ def _read_models(folder: Path) -> tuple[list[Row], Iterable[Problem]]:
     """Return one row per model of models.yaml; raises ConfigError where the file cannot be read."""
     models = load_models(folder)
     rows: list[Row] = [
-        {**vars(entry), "origin": format_model_origin(entry), "on_request": entry.control is not None}
+        {
+            **vars(entry),
+            **({} if entry.checkpoint is None else vars(entry.checkpoint)),
+            "origin": format_model_origin(entry),
+            "on_request": entry.control is not None,
+        }
         for entry in models.values()
     ]
     rows += [
@@ -198,4 +203,6 @@ def format_model_origin(entry: ModelEntry) -> str:
         files = f"hub {entry.hub}" if entry.revision is None else f"hub {entry.hub} at {entry.revision}"
     elif entry.control is not None:
         files = f"control {entry.control.name}: {entry.control.role}"
+    if entry.adapter is not None:
+        files += f" with the adapter {entry.adapter}"
     return entry.host.origin(files)

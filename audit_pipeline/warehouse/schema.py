@@ -77,7 +77,8 @@ _VIEWS = """
     current_corpus_tests current_unlearning split_summary overlap_summary control_models leaderboard_history leaderboard
     scores_with_examples findings instrument_check lineage_gaps lineage_of_finding not_audited model_releases
     model_timeline older_model_control detector_comparison book_contamination multiplicity_ledger cost attempts
-    plan_deviations plan_in_force rival_explanations dose_response changes_since_last_audit
+    plan_deviations plan_in_force rival_explanations dose_response series_findings series_documents
+    changes_since_last_audit
 """
 MACROS = (
     *_read_definitions("macros", "end_of_run runs_as_of"),

@@ -138,8 +138,8 @@ def _same(kind: type[BaseModel], known: type[BaseModel], name: str) -> bool:
 
 def _told(kind: type[BaseModel], above: str) -> Iterator[_Key]:
     for name, field in kind.model_fields.items():
-        if name == "name" and not above:
-            # An entry's name is the key that it stands under.
+        if field.exclude or (name == "name" and not above):
+            # An entry's name is the key that it stands under; what is excluded is no key.
             continue
         if below := _settings_in(field.annotation):
             yield _Key(above + name, "keys below", _default(field), _words(kind, name))

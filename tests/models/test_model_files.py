@@ -86,7 +86,7 @@ def test_a_folder_with_an_adapter_is_refused(tmp_path: Path, adapter: str, besid
         (tmp_path / "model.safetensors").write_bytes(b"")
         assert locate(entry).folder == tmp_path
     (tmp_path / adapter).write_text("{}")
-    assert f"holds an adapter ({adapter}), and adapters are not applied: merge it" in refused(lambda: locate(entry))
+    assert f"holds an adapter ({adapter}): name its base in the entry" in refused(lambda: locate(entry))
 
 
 def test_what_is_not_a_model_is_refused(tmp_path: Path) -> None:

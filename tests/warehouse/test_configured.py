@@ -53,7 +53,10 @@ def test_models_as_their_entries_say(made: Workspace) -> None:
             }
         },
     )
-    unknown = {"title": None, "release_date": None, "training_cutoff": None, "on_request": False}
+    unknown = {
+        **{"title": None, "release_date": None, "training_cutoff": None, "on_request": False},
+        **{"series": None, "position": None, "step": None, "tokens": None},
+    }
     assert told(made, "FROM configured_models") == [
         {**unknown, "name": "packed", "origin": "package a-package: a.gguf", "release_date": date(2024, 11, 1)},
         {

@@ -149,6 +149,8 @@ def train_into(
     else:
         # Its weights are read in float32 whatever its entry says.
         base = load_tokenizer(with_overrides(resolve_model(entry.base, load_models()), dtype="float32"), paths)
+        if base.entry.adapter is not None:
+            raise DataError(f"control {entry.name}: its base {entry.base} has an adapter; name a model that has none")
         if base.start_token_id is None:
             raise DataError(f"control {entry.name}: its base {entry.base} has no start token; name it in its entry")
         tokenizer, start_id = read_with_transformers(base.located)[0], base.start_token_id

@@ -1,6 +1,6 @@
-"""The command `corpus-audit audit`: bring one model on some benchmarks up to date, through Dagster, in this process.
+"""The command `corpus-audit audit`: bring a model, or a series, up to date on some benchmarks, through Dagster, here.
 
-The weekly audit takes each of its models through the same :func:`audit_model`. Which steps there are say freshness.py
+The weekly audit takes each of its models through the same :func:`audit_models`. Which steps there are say freshness.py
 and the stages; run.py carries them out.
 """
 
@@ -27,7 +27,7 @@ from audit_pipeline.pipeline.dagster.tags import tags_of_command
 from audit_pipeline.pipeline.freshness import Step
 from audit_pipeline.pipeline.publication import explain_unpublished
 from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest, PassCounts
-from audit_pipeline.pipeline.situation import Scope, Situation, look_at_model, plan_audit, scope_of_request
+from audit_pipeline.pipeline.situation import Scope, Situation, look_at_models, plan_audit, scope_of_request
 from audit_pipeline.pipeline.stage import Product
 from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
 from audit_pipeline.pipeline.stages.documents import FETCHED_AGAIN
@@ -72,7 +72,7 @@ def audit(
     require_same_control(entry, request.benchmarks)
     limits, tags = options.limits.require_usable_for(entry), tags_of_command(entry)
     with open_runner(definitions, paths, on_step) as (runner, dead_runs):
-        outcome = AuditOutcome(entry, request.benchmarks, dead_runs=dead_runs)
+        outcome = AuditOutcome(entry, request.benchmarks, dead_runs=dead_runs, others=request.others)
         _audit(request, replace(runner, tags=tags, resources=request.resources, limits=limits), outcome)
         return outcome
 
@@ -91,13 +91,14 @@ def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None
     entry, options = request.model, request.options
     if entry.control is not None:
         outcome.runs |= prepare_scope(Scope(models=(entry.name,)), runner, models=[entry]).runs
-    # The model first, so that one that cannot be loaded costs no download and leaves no partition behind.
+    # Models first, so that none that cannot be loaded costs a download or leaves a partition.
     endpoints = Endpoints(runner.limits)
-    model = endpoints.load(entry, runner.paths, runner.notify)
+    models = [endpoints.load(model, runner.paths, runner.notify) for model in request.models]
     runner = replace(runner, endpoints=endpoints)
-    require_kinds(model, options.kinds)
+    for model in models:
+        require_kinds(model, options.kinds)
     benchmarks = resolve_relative_cutoffs(request.benchmarks, runner.paths, runner.notify, refresh=options.refresh)
-    partitions.register(runner.instance, models=[entry.name])
+    partitions.register(runner.instance, models=[model.name for model in request.models])
     scope = Scope(tuple(spec.name for spec in benchmarks))
     if options.refresh:
         scope = replace(scope, again=FETCHED_AGAIN)
@@ -108,8 +109,8 @@ def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None
     outcome.benchmarks = [spec for spec in benchmarks if spec.name not in outcome.left_out]
     for name, reason in outcome.left_out.items():
         runner.notify(f"{name} is left out: {reason}")
-    audit_model(replace(request, benchmarks=outcome.benchmarks), model, runner, outcome)
-    if options.publish and explain_unpublished([entry.name], runner.paths) is not None:
+    audit_models(replace(request, benchmarks=outcome.benchmarks), models, runner, outcome)
+    if options.publish and explain_unpublished([model.name for model in request.models], runner.paths) is not None:
         outcome.runs["publish"] = run.publish(runner)
 
 
@@ -144,8 +145,10 @@ def prepare_scope(
     return brought
 
 
-def audit_model(request: AuditRequest, model: TokenizedModel, runner: Runner, outcome: AuditOutcome) -> None:
-    """Run the model and its detectors on those of the request's benchmarks that are not done, all of them built.
+def audit_models(
+    request: AuditRequest, models: Sequence[TokenizedModel], runner: Runner, outcome: AuditOutcome
+) -> None:
+    """Run the request's models and their detectors on those of its benchmarks that are not done, all of them built.
 
     A pair that meets a fault does not stop the others: ``outcome`` has the error then. What only some detectors need,
     and cannot be made, is told, and they are left out.
@@ -155,12 +158,11 @@ def audit_model(request: AuditRequest, model: TokenizedModel, runner: Runner, ou
     config: dict[str, object] = {kind: kind in options.kinds for kind in OPTIONAL_KINDS}
     if options.logits_budget_gb is not None:
         config["logits_budget_gb"] = options.logits_budget_gb
-    look = partial(look_at_model, request, model, runner.paths)
+    look = partial(look_at_models, request, models, runner.paths)
     pending = {step.pair.benchmark for step in look().plan(scope, OF_MODELS).steps if step.stage.dimensions == PAIR}
     if pending:
-        runner.notify(
-            f"auditing {request.model.name} on {', '.join(name for name in scope.benchmarks if name in pending)}"
-        )
+        named = ", ".join(name for name in scope.benchmarks if name in pending)
+        runner.notify(f"auditing {request.subject} on {named}")
     # The documents of a reference corpus, whatever became of those of benchmarks.
     corpora = bring_up_to_date(Scope(models=scope.models), OF_BENCHMARKS, look, runner)
     outcome.runs |= corpora.runs
@@ -180,8 +182,8 @@ def audit_model(request: AuditRequest, model: TokenizedModel, runner: Runner, ou
     if failed:
         # The others are done: their findings are published before the error is raised.
         outcome.failed = PairsFailedError("; ".join(map(str, failed)))
-    for spec in request.benchmarks:
-        _note_pass(runner.instance, Pair(spec.name, request.model.name), brought, outcome)
+    for pair in scope.pairs:
+        _note_pass(runner.instance, pair, brought, outcome)
 
 
 def require_same_control(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) -> None:
@@ -257,7 +259,7 @@ def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: Dat
     require_same_control(request.model, request.benchmarks)
     if model is not None:
         require_kinds(model, request.options.kinds)
-    made = plan_audit(request, model, paths)
+    made = plan_audit(request, [] if model is None else [model], paths)
     cannot = made.problems_of(BENCHMARK_STAGE.name)
     if cannot and not request.leave_out:
         raise DataError(next(iter(cannot.values())))

@@ -104,7 +104,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
         from audit_pipeline.scoring.backends import open_backend  # noqa: PLC0415
 
         started = time.monotonic()
-        ready = open_backend(model, paths, self.device, log.info, self.endpoints, self._engine)
+        ready = open_backend(model, paths, self.device, log.info, self.endpoints, self._engine, self._held.base)
         log.info(f"made {model.entry.name} ready in {time.monotonic() - started:.1f} s: {ready.described}")
         return ready
 

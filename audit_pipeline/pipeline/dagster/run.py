@@ -24,6 +24,7 @@ from audit_pipeline.pipeline.dagster.tags import REASON_TAG, compute_remaining_l
 from audit_pipeline.pipeline.freshness import Step, iterate_groups
 from audit_pipeline.pipeline.situation import Scope, Situation
 from audit_pipeline.pipeline.stage import Product, Stage
+from audit_pipeline.pipeline.stages.registry import PAIR
 from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
@@ -116,18 +117,28 @@ def _share_runs(steps: Sequence[Step], instance: dg.DagsterInstance) -> Iterator
         # A model is loaded once a run.
         model = partition.rpartition("|")[2] if own[0].stage.dimensions[-1] == "model" else partition
         alike.setdefault((model, tuple(step.stage.name for step in own)), []).append(partition)
-    for partitions in alike.values():
+    # Models of which the same is to be done share a run: the base of several adapters is loaded once.
+    rectangles: dict[object, list[str]] = {}
+    for of, partitions in alike.items():
+        benchmarks = tuple(partition.partition("|")[0] for partition in partitions)
+        is_of_pairs = by_partition[partitions[0]][0].stage.dimensions == PAIR
+        rectangles.setdefault((benchmarks, of[1]) if is_of_pairs else of, []).extend(partitions)
+    for partitions in rectangles.values():
         stage = by_partition[partitions[0]][0].stage
         groups = [partitions] if len(partitions) == 1 else _split_into_ranges(stage, partitions, instance)
         yield from ((by_partition[together[0]], together) for together in groups)
 
 
 def _split_into_ranges(stage: Stage, partitions: Sequence[str], instance: dg.DagsterInstance) -> list[list[str]]:
-    """Partitions of one model, in groups that are ranges: those whose first names follow one another."""
-    firsts = {partition.partition("|")[0]: partition for partition in partitions}
+    """Partitions of models with the same first names, in groups that are ranges: rectangles of neighbouring names,
+    model by model."""
+    neighbours = []
     with dg.partition_loading_context(dynamic_partitions_store=instance):
-        order = list(partitions_of(stage.dimensions[:1]).get_partition_keys())
-    return [[firsts[name] for name in names] for names in group_neighbours(order, firsts)]
+        for place, dimension in enumerate(stage.dimensions):
+            names = {partition.split("|", 1)[place] for partition in partitions}
+            neighbours.append(group_neighbours(list(partitions_of((dimension,)).get_partition_keys()), names))
+    firsts, models = neighbours
+    return [[f"{first}|{model}" for model in own for first in names] for own in models for names in firsts]
 
 
 def group_neighbours(order: Sequence[str], names: Collection[str]) -> list[list[str]]:

@@ -14,7 +14,7 @@ from audit_pipeline.benchmarks.days_before_today import roll_day, utc_today
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, exclude_control_models
 from audit_pipeline.pipeline.dagster import partitions
-from audit_pipeline.pipeline.dagster.audit import audit_model
+from audit_pipeline.pipeline.dagster.audit import audit_models
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed
 from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.dagster.run import Brought, Jobs, Runner, bring_up_to_date
@@ -154,7 +154,7 @@ def _audit_model(entry: ModelEntry, specs: Sequence[BenchmarkSpec], runner: Runn
     outcome = AuditOutcome(entry, specs)
     try:
         model = Endpoints().load(entry, runner.paths, runner.notify)
-        audit_model(AuditRequest(entry, specs, terminal=False), model, runner, outcome)
+        audit_models(AuditRequest(entry, specs, terminal=False), [model], runner, outcome)
     except runner.survives as error:
         week.note_problem(f"{entry.name}: {error}")
     week.note(Brought(outcome.runs))

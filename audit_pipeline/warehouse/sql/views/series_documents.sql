@@ -1,0 +1,44 @@
+-- Columns without a comment are those of: configured_models, evaluations
+CREATE VIEW series_documents AS
+WITH looked_at AS (
+    SELECT model, benchmark, document_id AS document, 'word for word' AS found_by, claim = 'reproduced' AS is_found
+    FROM current_document_memorisation WHERE side = 'audited' AND windows > 0
+    UNION ALL
+    SELECT tests.model, tests.benchmark, tests."group", 'scores', tests.q_bh <= 0.05
+    FROM current_group_tests AS tests JOIN current_pair_answers AS answers
+        USING (model, benchmark, detector, parameters)
+    WHERE tests.label IS DISTINCT FROM 0
+), in_order AS (
+    SELECT looked_at.*, checkpoints.series, checkpoints.position, checkpoints.step,
+        lead({'model': looked_at.model, 'step': checkpoints.step}) OVER following AS next
+    FROM looked_at JOIN configured_models AS checkpoints
+        ON checkpoints.name = looked_at.model AND checkpoints.series IS NOT NULL
+    WINDOW following AS (
+        PARTITION BY checkpoints.series, looked_at.benchmark, looked_at.document, looked_at.found_by
+        ORDER BY checkpoints.position
+    )
+), since_first AS (
+    SELECT *, min(position) FILTER (is_found) OVER (PARTITION BY series, benchmark, document, found_by) AS first_position
+    FROM in_order
+)
+SELECT series, benchmark, document, found_by, count(*) AS checkpoints,
+    count(*) FILTER (position >= first_position) AS since_first, count(*) FILTER (is_found) AS found_at,
+    arg_min(model, position) FILTER (is_found) AS first_model, arg_min(step, position) FILTER (is_found) AS first_step,
+    (arg_max({'next': next}, position) FILTER (is_found)).next.model AS lost_model,
+    (arg_max({'next': next}, position) FILTER (is_found)).next.step AS lost_step
+FROM since_first WHERE first_position IS NOT NULL
+GROUP BY series, benchmark, document, found_by
+ORDER BY series, benchmark, found_by, min(first_position), document;
+
+COMMENT ON VIEW series_documents IS
+    'the documents that are found at any checkpoint of a series, with the first and the last of these checkpoints';
+COMMENT ON COLUMN series_documents.document IS 'the document, or group of texts';
+COMMENT ON COLUMN series_documents.found_by IS
+    'scores (q_bh at most 0.05 by the detector that answers) | word for word (a passage that the model gives)';
+COMMENT ON COLUMN series_documents.checkpoints IS 'checkpoints that were audited for it';
+COMMENT ON COLUMN series_documents.since_first IS 'of them, those from the first on at which it is found';
+COMMENT ON COLUMN series_documents.found_at IS 'of these, those at which it is found';
+COMMENT ON COLUMN series_documents.first_model IS 'the first checkpoint at which it is found';
+COMMENT ON COLUMN series_documents.first_step IS 'its step';
+COMMENT ON COLUMN series_documents.lost_model IS 'the checkpoint after the last at which it is found; null: it is found at the last';
+COMMENT ON COLUMN series_documents.lost_step IS 'its step';

@@ -1,0 +1,161 @@
+"""Is a text found that an adapter was trained on? Two adapters on the embedded model, with four checkpoints each.
+
+Chance divides windows of State of the Union addresses. The adapter `known` is trained on the audited ones, the adapter
+`others` on as many others; the held-out ones are in neither. Both are series of models.yaml, which are audited with
+their base: the curve of the first must rise, the second and the base must not find anything.
+
+    python bench/bench_adapters.py FOLDER [--texts 20] [--epochs 6]
+
+FOLDER becomes a workspace, whose report has the curves. Needs the extra `adapters`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from peft import LoraConfig, get_peft_model
+
+from audit_pipeline.config.workspace import create_workspace
+from audit_pipeline.extras.controls.config import ControlEntry
+from audit_pipeline.extras.controls.draw import HELD_OUT, MEMBER, TWIN, draw_texts
+from audit_pipeline.extras.controls.training import train
+from audit_pipeline.extras.controls.versions import read_control_documents
+from audit_pipeline.models.config import load_models
+from audit_pipeline.models.conversion import read_with_transformers
+from audit_pipeline.models.tokenized_model import load_tokenizer, with_overrides
+from audit_pipeline.models.weights import load_weights
+from audit_pipeline.sources.config import load_source_settings
+from audit_pipeline.sources.store import refresh
+from audit_pipeline.store.paths import DataPaths
+
+BASE, BENCHMARK = "smollm2-135m", "adapter_check"
+SERIES = {"known": MEMBER, "others": TWIN}
+LORA = {
+    "r": 8,
+    "lora_alpha": 16,
+    "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+    "task_type": "CAUSAL_LM",
+}
+# The uppermost of 30: what lies below needs no gradients, and takes half of the time.
+TRAINED_LAYERS = list(range(20, 30))
+# The processor multiplies it two to three times as fast.
+DTYPE = "bfloat16"
+
+
+def main() -> None:
+    given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    given.add_argument("folder", type=Path)
+    given.add_argument("--texts", type=int, default=20, help="of each adapter, and held-out ones that are evaluated")
+    given.add_argument("--calibrating", type=int, default=20, help="held-out ones that documents are compared with")
+    given.add_argument("--epochs", type=int, default=6)
+    arguments = given.parse_args()
+    folder = arguments.folder.resolve()
+    make_workspace(folder, texts=arguments.texts, epochs=arguments.epochs, calibrating=arguments.calibrating)
+    for model in (BASE, *SERIES):
+        run_command(folder, "audit", "--model", model, "--benchmark", BENCHMARK)
+    for row in read_series(folder):
+        print(*row.values(), sep="\t")
+    print(folder / "data" / "reports")
+
+
+def make_workspace(folder: Path, *, texts: int, epochs: int, calibrating: int = 0) -> None:
+    """Draw the texts, train both adapters on them, and write the configuration that audits them.
+
+    ``calibrating``: held-out texts that the audited ones are compared with one by one; 20 at least, or none.
+    """
+    control = ControlEntry(
+        name=BENCHMARK,
+        description="Windows of addresses",
+        sources=("sotu",),
+        words=24,
+        members=texts,
+        held_out=texts + calibrating,
+        epochs=epochs,
+        learning_rate=5e-3,
+        batch_size=5,
+        seed=20260101,
+    )
+    create_workspace(folder)
+    paths = DataPaths(folder / "data")
+    refresh("sotu", paths, "bench", load_source_settings(folder / "config"))
+    drawn = draw_texts(read_control_documents(control, paths)[0], control)
+    by_role = {role: [text.text for text in drawn if text.role == role] for role in (MEMBER, HELD_OUT, TWIN)}
+    rows = [{"input": text, "label": 1, "split": "evaluation"} for text in by_role[MEMBER]]
+    for place, text in enumerate(by_role[HELD_OUT]):
+        rows.append({"input": text, "label": 0, "split": "evaluation" if place < texts else "calibration"})
+    lines = [json.dumps({"name": f"text {place:02}", **row}) for place, row in enumerate(rows, 1)]
+    (folder / "texts.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    for name, role in SERIES.items():
+        train_adapter(folder / "runs" / name, by_role[role], control, paths, folder / "config")
+    write_configuration(folder / "config")
+
+
+def write_configuration(config: Path) -> None:
+    models = yaml.safe_load((config / "models.yaml").read_text(encoding="utf-8"))["models"]
+    models[BASE]["dtype"] = DTYPE
+    series = {name: {**models[BASE], "title": name.title(), "series": {"folder": f"../runs/{name}"}} for name in SERIES}
+    entries = {BASE: models[BASE], **series}
+    (config / "models.yaml").write_text(yaml.safe_dump({"models": entries}, sort_keys=False), encoding="utf-8")
+    benchmark = {
+        "builder": "labelled",
+        "title": "Windows of State of the Union addresses",
+        "description": "Windows that an adapter was trained on, and windows of the same addresses that it was not.",
+        "path": "../texts.jsonl",
+        "id_column": "name",
+        "split_column": "split",
+        "words": [24],
+        "design": "randomised",
+        "infilling_m": 1,
+        "extraction": {"prefix": 12, "suffix": 10},
+        "licence": "public domain",
+        "seed": 1,
+    }
+    (config / "benchmarks.yaml").write_text(yaml.safe_dump({"benchmarks": {BENCHMARK: benchmark}}), encoding="utf-8")
+    for unused in ("controls", "studies"):
+        (config / f"{unused}.yaml").unlink(missing_ok=True)
+
+
+def train_adapter(folder: Path, texts: Sequence[str], control: ControlEntry, paths: DataPaths, config: Path) -> None:
+    """Train an adapter, and keep it after an eighth, a quarter, a half and all of the steps."""
+    base = load_tokenizer(with_overrides(load_models(config)[BASE], dtype=DTYPE), paths)
+    assert base.start_token_id is not None
+    torch.manual_seed(control.seed)
+    adapted = get_peft_model(load_weights(base, "cpu"), LoraConfig(**LORA, layers_to_transform=TRAINED_LAYERS))
+    adapted.peft_config["default"].base_model_name_or_path = BASE
+
+    def keep(step: int, steps: int, loss: float) -> None:
+        if step in {steps // 8, steps // 4, steps // 2, steps}:
+            print(f"{folder.name}: step {step} of {steps}, loss {loss:.2f}", flush=True)
+            adapted.save_pretrained(folder / f"step{step}")
+
+    tokenizer = read_with_transformers(base.located)[0]
+    train(adapted, tokenizer, base.start_token_id, texts, control, role="exposed", device="cpu", on_step=keep)
+
+
+def run_command(folder: Path, *arguments: str) -> str:
+    """Run a command of corpus-audit on the workspace; returns what it printed."""
+    named = {"CORPUS_AUDIT_CONFIG": str(folder / "config"), "CORPUS_AUDIT_DATA": str(folder / "data")}
+    command = [sys.executable, "-c", "from audit_pipeline.cli import main; main()", *arguments]
+    done = subprocess.run(command, env={**os.environ, **named}, stdout=subprocess.PIPE, check=True, text=True)
+    return done.stdout
+
+
+def read_series(folder: Path) -> list[Mapping[str, Any]]:
+    """Read the base and the checkpoints, each with its headline's AUROC and the texts that it reproduces."""
+    statement = (
+        "SELECT model, step, auroc, standing_out, tested, reproduced, documents FROM series_findings ORDER BY ALL"
+    )
+    return [json.loads(line) for line in run_command(folder, "sql", statement, "--format", "json").splitlines()]
+
+
+if __name__ == "__main__":
+    main()

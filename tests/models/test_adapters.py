@@ -1,0 +1,276 @@
+"""Adapters on a base: scored as the merged model, exchanged over it, refused in one line where they do not fit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from test_quantised import in_bits
+from tiny_models import LORA, SENTENCES, save_adapter, save_model, score
+from transformers import AutoModelForCausalLM
+
+from audit_pipeline.config.entries import Entries
+from audit_pipeline.config.validation import validate_as
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models import adapters
+from audit_pipeline.models.adapters import HeldBase
+from audit_pipeline.models.config import AdapterFiles, ModelEntry, resolve_model
+from audit_pipeline.models.fingerprint import entry_version
+from audit_pipeline.models.locate import locate
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
+from audit_pipeline.scoring.backends import HeldModel
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.token_statistics.backend import Backend
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.loading import load_forward_pass
+
+peft = pytest.importorskip("peft")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+NO_MODELS: Entries[ModelEntry] = Entries(Path("models.yaml"), "model", {})
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("models") / "base")
+
+
+def load(base: Path, adapter: Path | None, data: Path, **fields: object) -> TokenizedModel:
+    named = None if adapter is None else AdapterFiles(path=adapter)
+    return load_tokenizer(ModelEntry(name=(adapter or base).name, path=base, adapter=named, **fields), DataPaths(data))
+
+
+def scores_of(module: torch.nn.Module, model: TokenizedModel) -> np.ndarray:
+    forward = ForwardPass(module, model.vocab_size)
+    return np.concatenate([row["logprob"] for row in score(model, forward, list(SENTENCES))])
+
+
+def refused(work: Callable[[], object]) -> str:
+    with pytest.raises(ModelError) as caught:
+        work()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        peft.LoraConfig(**LORA),
+        peft.LoraConfig(**{**LORA, "use_dora": True}),
+        peft.LoraConfig(**{**LORA, "target_modules": ["q_proj", "lm_head"]}),
+        peft.LoraConfig(**LORA, init_lora_weights="pissa"),
+        peft.LoHaConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"),
+        peft.IA3Config(
+            target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"], task_type="CAUSAL_LM"
+        ),
+        peft.OFTConfig(r=2, oft_block_size=0, target_modules=["q_proj"], task_type="CAUSAL_LM"),
+    ],
+    ids=["lora", "dora", "head", "pissa", "loha", "ia3", "oft"],
+)
+def test_an_adapter_scores_as_the_merged_model_and_leaves_the_base_as_it_was(
+    base: Path, tmp_path: Path, config: object
+) -> None:
+    folder = save_adapter(tmp_path / "adapter", base, config)
+    plain = AutoModelForCausalLM.from_pretrained(base)
+    merged = peft.PeftModel.from_pretrained(plain, folder).merge_and_unload().eval()
+    model, without = load(base, folder, tmp_path / "data"), load(base, None, tmp_path / "data")
+    expected = scores_of(merged, model)
+    before = scores_of(HeldBase().load(without, "cpu"), without)
+    assert np.abs(expected - before).max() > 1e-3
+    held = HeldBase()
+    np.testing.assert_allclose(scores_of(held.load(model, "cpu"), model), expected, atol=1e-5)
+    np.testing.assert_array_equal(scores_of(held.load(without, "cpu"), without), before)
+
+
+def test_one_base_is_in_memory_for_all_its_adapters(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from audit_pipeline.models import weights
+
+    loaded: list[str] = []
+
+    def load_weights(model: TokenizedModel, *options: object) -> torch.nn.Module:
+        loaded.append(model.entry.name)
+        return own(model, *options)
+
+    own = weights.load_weights
+    monkeypatch.setattr(weights, "load_weights", load_weights)
+    folders = [save_adapter(tmp_path / name, base, seed=seed) for seed, name in enumerate(["a", "b"])]
+    models = [load(base, folder, tmp_path / "data") for folder in (*folders, None)]
+    held, paths = HeldModel(), DataPaths(tmp_path / "data")
+
+    def open_pass(model: TokenizedModel) -> Backend:
+        return load_forward_pass(model, paths, "cpu", held=held.base)
+
+    found = []
+    for model in (*models, models[0]):
+        forward = held.ready(model, open_pass).on_this_machine
+        assert isinstance(forward, ForwardPass)
+        found.append(np.concatenate([row["logprob"] for row in score(model, forward, list(SENTENCES))]))
+    assert loaded == ["a"]
+    np.testing.assert_array_equal(found[0], found[3])
+    assert np.abs(found[0] - found[1]).max() > 1e-3
+    assert np.abs(found[1] - found[2]).max() > 1e-3
+    other = load(save_model(tmp_path / "other", seed=9), None, tmp_path / "data")
+    held.ready(other, open_pass)
+    held.free()
+    held.ready(models[1], open_pass)
+    assert loaded == ["a", "other", "b"]
+
+
+def test_the_fingerprint_is_made_of_base_and_adapter(base: Path, tmp_path: Path) -> None:
+    first = save_adapter(tmp_path / "first", base)
+    copied = Path(shutil.copytree(first, tmp_path / "copied"))
+    config = json.loads((copied / "adapter_config.json").read_text())
+    (copied / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": "elsewhere"}))
+    scaled = Path(shutil.copytree(first, tmp_path / "scaled"))
+    (scaled / "adapter_config.json").write_text(json.dumps({**config, "lora_alpha": 1}))
+    other = save_adapter(tmp_path / "other", base, seed=2)
+    models = [load(base, folder, tmp_path / "data") for folder in (first, copied, scaled, other, None)]
+    prints = [model.identity.model_fingerprint for model in models]
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 4
+    assert {model.identity.weights_digest for model in models} == {models[4].identity.weights_digest}
+    entry = models[0].entry
+    before = entry_version(entry)
+    (first / "adapter_model.safetensors").write_bytes(b"more")
+    assert entry_version(entry) != before
+
+
+def test_a_folder_of_an_adapter_names_its_base(base: Path, tmp_path: Path) -> None:
+    folder = save_adapter(tmp_path / "adapter", base)
+    config = folder / "adapter_config.json"
+    known = ModelEntry(name="base", path=base, start_token="<|endoftext|>", window=32, release_date="2024-01-01")
+    configured = Entries(Path("models.yaml"), "model", {"base": known})
+    server = {"backend": "openai", "endpoint": {"url": "http://localhost:1/v1", "model": "m", "dialect": "vllm"}}
+    served = validate_as(ModelEntry, {"name": "served", "hub": "owner/name", "start_token": "<s>", **server})
+    on_server = Entries(Path("models.yaml"), "model", {"served": served})
+    for named, models, expected in (
+        (str(base), configured, ("<|endoftext|>", base, None)),
+        ("base", configured, ("<|endoftext|>", base, None)),
+        (str(base), NO_MODELS, (None, base, None)),
+        ("owner/name", NO_MODELS, (None, None, "owner/name")),
+        ("owner/name", on_server, (None, None, "owner/name")),
+    ):
+        config.write_text(json.dumps({**json.loads(config.read_text()), "base_model_name_or_path": named}))
+        entry = resolve_model(str(folder), models)
+        assert (entry.start_token, entry.path, entry.hub) == expected
+        assert (entry.name, entry.adapter, entry.release_date) == (str(folder), AdapterFiles(path=folder), None)
+    config.write_text(json.dumps({"base_model_name_or_path": "nowhere"}))
+    assert "'nowhere' (adapter_config.json) is no configured model" in refused(
+        lambda: resolve_model(str(folder), NO_MODELS)
+    )
+    config.write_text("{}")
+    assert "does not name the base" in refused(lambda: resolve_model(str(folder), NO_MODELS))
+
+
+def with_pickle(folder: Path) -> None:
+    (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
+
+
+def cut_short(folder: Path) -> None:
+    file = folder / "adapter_model.safetensors"
+    file.write_bytes(file.read_bytes()[:100])
+
+
+def with_tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        tensors = load_file(folder / "adapter_model.safetensors")
+        change(tensors)
+        save_file(tensors, folder / "adapter_model.safetensors")
+
+    return write
+
+
+def with_config(**fields: object) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        file = folder / "adapter_config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+    return write
+
+
+ROWS = "base_model.model.model.embed_tokens.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (with_pickle, "has no adapter_model.safetensors: pickled weights"),
+        (cut_short, "the weights of the adapter adapter cannot be read"),
+        (with_tensors(lambda all_of_it: all_of_it.pop(next(iter(all_of_it)))), "1 tensors are missing or too many"),
+        (with_tensors(lambda all_of_it: all_of_it.update(more=torch.zeros(1))), "1 tensors are missing or too many"),
+        (with_config(r=8), "does not fit its base"),
+        (with_config(target_modules=["no_such"]), "does not fit its base"),
+        (with_config(peft_type="NO_SUCH"), "does not fit its base"),
+        (with_config(peft_type="PROMPT_TUNING", num_virtual_tokens=2), "of the type PROMPT_TUNING, which works around"),
+        (
+            with_tensors(lambda all_of_it: all_of_it.update({ROWS: torch.zeros(500, 32)})),
+            "does not fit its base",
+        ),
+    ],
+)
+def test_an_adapter_that_does_not_fit_is_refused_in_one_line(
+    base: Path, tmp_path: Path, change: Callable[[Path], None], words: str
+) -> None:
+    folder = save_adapter(tmp_path / "adapter", base)
+    change(folder)
+    held = HeldBase()
+    assert words in refused(lambda: held.load(load(base, folder, tmp_path / "data"), "cpu"))
+    without = load(base, None, tmp_path / "data")
+    fresh = scores_of(HeldBase().load(without, "cpu"), without)
+    np.testing.assert_array_equal(scores_of(held.load(without, "cpu"), without), fresh)
+
+
+def test_a_base_of_other_shapes_is_refused(base: Path, tmp_path: Path) -> None:
+    folder = save_adapter(tmp_path / "adapter", base)
+    other = save_model(tmp_path / "other", intermediate_size=64)
+    words = refused(lambda: HeldBase().load(load(other, folder, tmp_path / "data"), "cpu"))
+    assert f"the adapter adapter does not fit its base, {other}" in words
+    assert "size mismatch" in words
+
+
+def test_without_peft_the_line_says_how_to_get_it(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = save_adapter(tmp_path / "adapter", base)
+    monkeypatch.setattr(adapters, "find_spec", lambda name: None)
+    words = refused(lambda: HeldBase().load(load(base, folder, tmp_path / "data"), "cpu"))
+    assert words == "adapter is an adapter, and peft is not installed: pip install 'corpus-audit[adapters]'"
+
+
+def test_the_tokenizer_of_the_base_may_lie_in_the_folder_of_the_adapter(base: Path, tmp_path: Path) -> None:
+    folder = save_adapter(tmp_path / "adapter", base)
+    shutil.copy(base / "tokenizer.json", folder)
+    assert isinstance(HeldBase().load(load(base, folder, tmp_path / "data"), "cpu"), torch.nn.Module)
+    assert resolve_model(str(folder), NO_MODELS).adapter is not None
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_quantised_bases_take_adapters(tmp_path: Path, bits: int) -> None:
+    plain = save_model(tmp_path / "plain", hidden_size=64, intermediate_size=64, initializer_range=0.1)
+    folder = save_adapter(tmp_path / "adapter", plain)
+    packed = in_bits(bits)(Path(shutil.copytree(plain, tmp_path / "packed")))
+    model, without = load(packed, folder, tmp_path / "data"), load(packed, None, tmp_path / "data")
+    held = HeldBase()
+    before = scores_of(held.load(without, "cpu"), without)
+    module = AutoModelForCausalLM.from_pretrained(packed, dtype=torch.float32, device_map={"": "cpu"})
+    expected = scores_of(peft.PeftModel.from_pretrained(module, folder).get_base_model().eval(), model)
+    found = scores_of(held.load(model, "cpu"), model)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.abs(found - before).max() > 1e-2
+    np.testing.assert_array_equal(scores_of(held.load(without, "cpu"), without), before)
+
+
+def test_an_entry_says_where_the_adapter_is(tmp_path: Path, base: Path) -> None:
+    folder = save_adapter(tmp_path / "adapter", base)
+    located = locate(ModelEntry(name="m", path=base, adapter=AdapterFiles(path=folder)))
+    assert located.resolved_from == f"path {base} with the adapter path {folder}"
+    assert located.adapter is not None
+    for fields in ({}, {"hub": "a/b", "path": folder}):
+        with pytest.raises(ValueError, match="exactly one of hub and path"):
+            AdapterFiles(**fields)

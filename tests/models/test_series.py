@@ -1,0 +1,126 @@
+"""Series of checkpoints: an entry for many models, in order, with the steps and tokens that are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+
+from audit_pipeline.errors import ConfigError, ModelError
+from audit_pipeline.models.config import Models, load_models, resolve_model, resolve_models
+from audit_pipeline.models.fingerprint import entry_version
+from audit_pipeline.pipeline.whole_configuration import load_configuration
+
+
+def read(folder: Path, entries: str) -> Models:
+    (folder / "models.yaml").write_text("models:\n" + indent(entries, "  "))
+    return load_models(folder)
+
+
+def places(models: Models) -> list[tuple[str, int | None, int | None]]:
+    return [
+        (entry.name, entry.checkpoint.step, entry.checkpoint.tokens) for entry in models.values() if entry.checkpoint
+    ]
+
+
+def make(root: Path, *names: str, file: str = "config.json") -> None:
+    for name in names:
+        (root / name).mkdir(parents=True)
+        (root / name / file).write_text("{}")
+
+
+def test_revisions_are_models_in_the_order_of_the_entry(tmp_path: Path) -> None:
+    models = read(
+        tmp_path,
+        "before: {hub: a/b}\n"
+        "pythia: {hub: e/p, title: Pythia, dtype: bfloat16,\n"
+        "  series: {revisions: [step512, step1000], tokens_per_step: 100}}\n"
+        "olmo: {hub: a/o, series: {revisions: [stage1-step7000-tokens30B, main], tokens: [30, 40]}}\n"
+        "after: {hub: a/c, adapter: {hub: a/d}, series: {revisions: [x, y], steps: [10, 20]}}\n",
+    )
+    assert places(models) == [
+        ("pythia@step512", 512, 51_200),
+        ("pythia@step1000", 1000, 100_000),
+        ("olmo@stage1-step7000-tokens30B", 7000, 30),
+        ("olmo@main", None, 40),
+        ("after@x", 10, None),
+        ("after@y", 20, None),
+    ]
+    assert models.names == ("before", *(name for name, *_ in places(models)))
+    last = models["pythia@step1000"]
+    assert (last.hub, last.revision, last.title, last.dtype) == ("e/p", "step1000", "Pythia, step1000", "bfloat16")
+    adapted = models["after@y"]
+    assert adapted.revision is None
+    assert adapted.adapter is not None
+    assert adapted.adapter.revision == "y"
+    assert entry_version(last) == entry_version(last.model_copy(update={"checkpoint": None}))
+
+
+def test_a_folder_of_checkpoints_is_sorted_by_step(tmp_path: Path) -> None:
+    make(tmp_path / "runs", "checkpoint-1000", "checkpoint-500", "final", "step_50K")
+    make(tmp_path / "runs", "logs", file="notes.txt")
+    state = {"global_step": 600, "num_input_tokens_seen": 7}
+    (tmp_path / "runs" / "checkpoint-500" / "trainer_state.json").write_text(json.dumps(state))
+    models = read(tmp_path, "mine: {series: {folder: runs, tokens_per_step: 10}}\n")
+    assert places(models) == [
+        ("mine@checkpoint-500", 600, 7),
+        ("mine@checkpoint-1000", 1000, 10_000),
+        ("mine@step_50K", 50_000, 500_000),
+        ("mine@final", None, None),
+    ]
+    assert models["mine@final"].path == tmp_path / "runs" / "final"
+
+
+def test_a_folder_of_adapters_goes_with_their_base(tmp_path: Path) -> None:
+    make(tmp_path / "runs", "step2", "step10", file="adapter_config.json")
+    models = read(tmp_path, "mine: {hub: a/b, series: {folder: runs}}\n")
+    assert places(models) == [("mine@step2", 2, None), ("mine@step10", 10, None)]
+    assert [(entry.hub, entry.adapter and entry.adapter.path) for entry in models.values()] == [
+        ("a/b", tmp_path / "runs" / name) for name in ("step2", "step10")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("{hub: a/b, series: {}}", "exactly one of revisions and folder"),
+        ("{hub: a/b, series: [x]}", "exactly one of revisions and folder"),
+        ("{hub: a/b, series: {revisions: []}}", "revisions"),
+        ("{hub: a/b, series: {revisions: [x, x]}}", "a revision occurs twice"),
+        ("{hub: a/b, series: {revisions: [x], steps: [1, 2]}}", "steps goes with revisions, a number for each"),
+        ("{hub: a/b, series: {folder: runs, tokens: [1]}}", "tokens goes with revisions, a number for each"),
+        ("{hub: a/b, series: {revision: [x]}}", "unknown key 'revision'"),
+        ("{path: m, series: {revisions: [x]}}", "series.revisions goes with hub"),
+        ("{hub: a/b, revision: z, series: {revisions: [x]}}", "without its revision"),
+        ("{series: {folder: empty}}", "holds no checkpoints"),
+        ("{path: m, series: {folder: runs}}", "leave path and adapter out"),
+        ("{adapter: {path: m}, series: {folder: runs}}", "leave path and adapter out"),
+    ],
+)
+def test_a_wrong_series_is_one_broken_entry(tmp_path: Path, entry: str, words: str) -> None:
+    make(tmp_path / "runs", "step2")
+    models = read(tmp_path, f"good: {{hub: a/b}}\nmine: {entry}\n")
+    assert models.names == ("good", "mine")
+    (problem, *_) = models.problems
+    assert words in str(problem)
+    with pytest.raises(ConfigError):
+        resolve_model("mine", models)
+
+
+def test_the_name_of_a_series_stands_for_its_models(tmp_path: Path) -> None:
+    models = read(tmp_path, "mine: {hub: a/b, series: {revisions: [x, y]}}\nother: {hub: a/c}\n")
+    assert [entry.name for entry in resolve_models("mine", models)] == ["mine@x", "mine@y"]
+    assert [entry.name for entry in resolve_models("mine@y", models)] == ["mine@y"]
+    assert [entry.name for entry in resolve_models("other", models)] == ["other"]
+    with pytest.raises(ModelError, match="mine is a series of 2 models: name a checkpoint, such as mine@y"):
+        resolve_model("mine", models)
+
+
+def test_an_entry_that_names_what_there_is_not_breaks_the_whole_series(tmp_path: Path) -> None:
+    read(tmp_path, "mine: {hub: a/b, reference_model: none, series: {revisions: [x, y]}}\nother: {hub: a/c}\n")
+    models = load_configuration(tmp_path).models
+    assert models.names == ("mine", "other")
+    assert list(models) == ["other"]
+    assert "there is no model 'none'" in str(models.problems[0])
