@@ -30,7 +30,7 @@ from audit_pipeline.tables import (
 from audit_pipeline.tables.table import Table
 
 Record = Mapping[str, Any]
-Verdict = Literal["contaminated", "suspect", "common phrase", "clean", "unknown"]
+Verdict = Literal["contaminated", "suspect", "shared text", "clean", "unknown"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 Where = Literal[
     "question and answer",
@@ -193,16 +193,16 @@ def _judge_by_corpus(found: Record, where: Where) -> tuple[Verdict, str]:
     counted = f"{where} ({found['covered'] or 0:.0%} of its words, in {found['documents']:,} document(s){read})"
     verdict: Verdict = "suspect"
     match found["verdict"]:
-        case "too short":
-            verdict, reason = "unknown", f"its {found['words']} words are fewer than the {found['n']} looked for"
-        case "common":
-            verdict, reason = "common phrase", f"only phrases of it were found that stand in many documents{read}"
+        case "too short to tell":
+            verdict, reason = "unknown", f"its {found['words']} words are too few to tell"
+        case "shared text":
+            verdict, reason = "shared text", f"only text of it was found that many documents or items share{read}"
         case "not found" if not found["runs"]:
             verdict, reason = "unknown", "it was not looked for: all of it stands in many items of the test set"
         case "not found" if read:
             verdict, reason = "unknown", f"not found{read}, which does not say that it is not in the others"
         case "not found":
-            verdict, reason = "clean", f"no {found['n']} words on end of it stand in the corpus"
+            verdict, reason = "clean", "nothing of its own stands in the corpus"
         case _ if not found["contaminated"]:
             reason = f"found: {counted}; by the rule {found['rule']} this is too little to count"
         case _:
