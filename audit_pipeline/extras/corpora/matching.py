@@ -7,6 +7,7 @@ lies on the diagonal p - q; runs that follow each other on one diagonal are one 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -35,6 +36,7 @@ _CONTEXT = 120
 _CONTEXT_WORDS = 12
 _WORDS_PER_SEED, _MOST_SEEDS = 20, 9
 """A text has a seed for every so many words, at most so many: nine seeds of five words are a run of thirteen."""
+_BREAK = re.compile(r"[.!?:;\n。！？：；]")
 _MOST_PAIRS = 1 << 22
 """Pairs of a place in a document and a place in the texts that are in memory at once."""
 
@@ -176,6 +178,7 @@ class Matcher:
                 1,
                 [originals.place(self._shard, of_document, start, stop)],
                 "".join("1" if flag else "0" for flag in alignment.matched),
+                _is_sentence(held[of_document][1], words, first_word[of_document : of_document + 2], alignment),
             )
             passages.append(kept)
             answer = int(self._evidence.answer_of[of_text])
@@ -263,6 +266,17 @@ class Originals:
             start, end = int(starts[start]), int(ends[end - 1])
         names = document.row, document.document, document.url
         return Place(shard, *names, start, end, *context_of(document.text, start, end))
+
+
+def _is_sentence(normal: str, words: Words, own: Places, alignment: Alignment) -> bool:
+    """Return whether an alignment begins and ends in a document where a sentence or a line does; ``own`` [2]: the
+    document's first word and the one after its last."""
+    first, last = int(own[0]) + alignment.begin, int(own[0]) + alignment.stop - 1
+    before = int(words.ends[first - 1]) if first > own[0] else 0
+    after = int(words.starts[last + 1]) if last + 1 < own[1] else len(normal)
+    gaps = normal[before : words.starts[first]], normal[words.ends[last] : after]
+    is_at_border = first == own[0], last + 1 == own[1]
+    return all(border or _BREAK.search(gap) for border, gap in zip(is_at_border, gaps, strict=True))
 
 
 def _hash_in_pieces(normal: str) -> Words:

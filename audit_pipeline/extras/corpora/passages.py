@@ -39,6 +39,7 @@ class Kept:
     """A passage of a text: its words [first, end) among all words, the documents that hold it, the first five.
 
     ``matched``: of each word 1 or 0, whether the document that holds most of them has it; empty: it has all.
+    ``is_sentence``: whether it begins and ends in some document where a sentence or a line does.
     """
 
     first: int
@@ -46,6 +47,7 @@ class Kept:
     documents: int
     places: list[Place]
     matched: str = ""
+    is_sentence: bool = False
 
 
 @dataclass
@@ -77,6 +79,7 @@ class LongestPassages:
             kept = self._find(passage.first, passage.end, passage.documents)
             if kept is not None:
                 kept.places = sorted([*kept.places, *passage.places])[:FIRST]
+                kept.is_sentence |= passage.is_sentence
                 kept.matched = max(kept.matched, passage.matched, key=lambda matched: (matched.count("1"), matched))
 
     def _find(self, first: int, end: int, documents: int) -> Kept | None:
