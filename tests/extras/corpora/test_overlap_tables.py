@@ -29,7 +29,7 @@ def rows_of(
     for number, document in enumerate(documents):
         (tmp_path / f"{number}.jsonl").write_text(json.dumps({"id": f"d{number}", "text": document}) + "\n")
     result = search_corpus(texts, open_sharded_corpus(str(tmp_path), only=only), RULE)
-    found = build_overlap_tables(result, "b", [f"e{number}" for number in range(len(texts))], texts, "r")
+    found = build_overlap_tables(result, [("b", f"e{number}") for number in range(len(texts))], texts, "r")
     return found[CORPUS_OVERLAP].to_pylist(), found[OVERLAP_SPANS].to_pylist()
 
 
@@ -43,7 +43,7 @@ def test_shares_and_verdicts(tmp_path: Path) -> None:
     assert (first["passages"], first["longest"], first["documents"]) == (2, 4, 1)
     assert (first["verdict"], first["contaminated"]) == ("found", True)
     assert (second["verdict"], second["contaminated"], second["covered"]) == ("not found", False, 0.0)
-    assert (short["verdict"], short["contaminated"], short["covered"]) == ("too short", None, 0.0)
+    assert (short["verdict"], short["contaminated"], short["covered"]) == ("too short to tell", None, 0.0)
     assert (fourth["verdict"], fourth["covered"], fourth["contaminated"]) == ("found", 0.5, True)
     assert all((row["shards_read"], row["shards"], row["is_complete"]) == (3, 3, True) for row in rows)
     of_first = [span for span in spans if span["example_id"] == "e0"]
@@ -67,7 +67,7 @@ def test_common_phrases_are_told_from_copies(tmp_path: Path, monkeypatch: pytest
     copied, common = rows
     # The phrase stands in four documents, the two runs that go on from it in one: the passage is a copy, whole.
     assert (copied["verdict"], copied["covered"], copied["covered_by_copies"]) == ("found", 5 / 7, 5 / 7)
-    assert (common["verdict"], common["covered"], common["covered_by_copies"]) == ("common", 0.75, 0.0)
+    assert (common["verdict"], common["covered"], common["covered_by_copies"]) == ("shared text", 0.75, 0.0)
     assert [(span["is_common"], span["documents"], span["documents_of_rarest_run"]) for span in spans] == [
         (False, 1, 1),
         (True, 4, 4),
@@ -125,7 +125,7 @@ def describe_by_definition(
             if not span["is_common"]
             for at in range(span["char_start"] // 2, (span["char_end"] + 1) // 2)
         }
-        verdict = "found" if copied else "common" if in_runs else "not found" if any(wanted) else "too short"
+        verdict = "found" if copied else "shared text" if in_runs else "not found" if any(wanted) else "too short to tell"
         rows.append(
             {"words": len(text), "runs": sum(wanted), "templates": len(runs) - sum(wanted), "found_runs": sum(found)}
             | {"covered": len(in_runs) / len(text) if text else None}
@@ -199,7 +199,7 @@ def test_rules(rule: str, of_runs: float, of_words: float, contaminated: bool) -
 def test_a_rule_with_other_words() -> None:
     assert choose_rule("gpt-3", 8) == OverlapRule("gpt-3, 8 words", 8, "any", 0.0, RULES["gpt-3"].source)
     assert choose_rule("gpt-3", 13) is RULES["gpt-3"]
-    with pytest.raises(ConfigError, match="there is no rule gpt-5: use one of gpt-3"):
+    with pytest.raises(ConfigError, match="there is no rule gpt-5: use one of evidence, gpt-3"):
         choose_rule("gpt-5")
     with pytest.raises(ConfigError, match="at least 4"):
         choose_rule("palm", 3)
