@@ -44,8 +44,11 @@ class HashTable:
         wanted = hashes[likely]
         # From the first run that begins with the same bits: a binary search would miss the processor's cache ten times.
         number = self.buckets[wanted >> np.uint64(64 - _bits_of_buckets(len(self.buckets)))].astype(np.int64)
-        while (is_lower := (self.values[number] < wanted) & (number < len(self.values) - 1)).any():
-            number += is_lower
+        lower = np.flatnonzero((self.values[number] < wanted) & (number < len(self.values) - 1))
+        while len(lower):
+            number[lower] += 1
+            further = number[lower]
+            lower = lower[(self.values[further] < wanted[lower]) & (further < len(self.values) - 1)]
         found = self.values[number] == wanted
         return likely[found], number[found]
 
