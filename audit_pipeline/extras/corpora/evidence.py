@@ -51,7 +51,7 @@ FoundPart = Literal["question and answer", "question", "answer", "context", "par
 
 def count_shared_from(documents: int) -> int:
     """Return in how many documents a run stands at least that is no text's own: 3, 10 of a million, 32 of 10^9."""
-    return max(3, round(documents ** (1 / 6)))
+    return max(3, round(float(documents) ** (1 / 6)))
 
 
 @dataclass(frozen=True, eq=False)

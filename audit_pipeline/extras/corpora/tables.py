@@ -108,7 +108,7 @@ def _describe_parts(
     described = []
     for part, (begin, end) in enumerate(pairwise(index.first_word.tolist())):
         own = passages.get(part, [])
-        counts = (
+        runs, found, templates, covered, copied = (
             int(np.count_nonzero(flags[begin:end]))
             for flags in (looked_for, found_at, index.templates, covered_at, copied_at)
         )
@@ -116,7 +116,11 @@ def _describe_parts(
         described.append(
             _PartCounts(
                 end - begin,
-                *counts,
+                runs,
+                found,
+                templates,
+                covered,
+                copied,
                 len(own),
                 max(lengths, default=0),
                 max((kept.documents for kept in own), default=0),

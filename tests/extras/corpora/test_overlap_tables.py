@@ -125,7 +125,9 @@ def describe_by_definition(
             if not span["is_common"]
             for at in range(span["char_start"] // 2, (span["char_end"] + 1) // 2)
         }
-        verdict = "found" if copied else "shared text" if in_runs else "not found" if any(wanted) else "too short to tell"
+        verdict = (
+            "found" if copied else "shared text" if in_runs else "not found" if any(wanted) else "too short to tell"
+        )
         rows.append(
             {"words": len(text), "runs": sum(wanted), "templates": len(runs) - sum(wanted), "found_runs": sum(found)}
             | {"covered": len(in_runs) / len(text) if text else None}
