@@ -18,7 +18,7 @@ from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS, OverlapVerdict
 from audit_pipeline.tables.table import Table
 
 COMMON_FROM = 100
-"""A passage whose every run stands in more documents than this is a common phrase, and no copy."""
+"""By the published rules a passage whose every run stands in more documents than this is shared text, no copy."""
 _EXCERPT_WORDS = 25
 
 
