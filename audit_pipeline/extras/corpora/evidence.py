@@ -20,6 +20,7 @@ measures how often the rule is right.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -51,7 +52,7 @@ FoundPart = Literal["question and answer", "question", "answer", "context", "par
 
 def count_shared_from(documents: int) -> int:
     """Return in how many documents a run stands at least that is no text's own: 3, 10 of a million, 32 of 10^9."""
-    return max(3, round(float(documents) ** (1 / 6)))
+    return max(3, round(math.pow(documents, 1 / 6)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +188,7 @@ class EvidenceJudge:
         is_shared = (found.documents_of_run >= count_shared_from(documents)) | evidence.is_repeated
         # The last is that of words at which no run begins.
         self._is_shared = np.append(is_shared, False)
-        self._passages, self._answered = (_group_by_text(index, some) for some in (found.passages, found.answered))
+        self._passages, self._answered = (group_by_text(index, some) for some in (found.passages, found.answered))
 
     def own_words(self, text: int, matched: Flags) -> Flags:
         """Return which words of a text (bool [its words]) are ``matched`` and no part of what is shared."""
@@ -284,7 +285,8 @@ _PARTS: Sequence[FoundPart] = ("question and answer", "text", "question", "answe
 _QUESTION = re.compile(r"(?:[^.!?。！？\n]|[.!?](?!\s))+[?？]")
 
 
-def _group_by_text(index: TextIndex, passages: Iterable[Kept]) -> dict[int, list[Kept]]:
+def group_by_text(index: TextIndex, passages: Iterable[Kept]) -> dict[int, list[Kept]]:
+    """Return the passages of each text that has any."""
     grouped: dict[int, list[Kept]] = defaultdict(list)
     for kept in passages:
         grouped[int(index.text_of(np.array([kept.first]))[0])].append(kept)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
-from audit_pipeline.extras.corpora.evidence import EvidenceJudge
+from audit_pipeline.extras.corpora.evidence import EvidenceJudge, group_by_text
 from audit_pipeline.extras.corpora.matching import context_of
 from audit_pipeline.extras.corpora.passages import Kept
 from audit_pipeline.extras.corpora.search import SearchResult
@@ -38,52 +37,27 @@ def build_overlap_tables(
         {"benchmark": benchmark, "corpus": result.corpus.name, "example_id": example_id, "run_id": run_id}
         for benchmark, example_id in names
     ]
-    passages: dict[int, list[Kept]] = {}
-    for kept in result.passages:
-        passages.setdefault(int(result.index.text_of(np.array([kept.first]))[0]), []).append(kept)
+    passages = group_by_text(result.index, result.passages)
     judge = None
     if result.evidence is not None:
         judge = EvidenceJudge(result.index, result.evidence, result.passages, result.documents)
-    described = _describe_parts(result, passages, judge)
+    described = _describe_items(result, passages, judge)
     first_part = np.searchsorted(result.items, np.arange(len(texts) + 1)).tolist()
-    rows: list[Mapping[str, object]] = []
-    spans: list[Mapping[str, object]] = []
-    for item, (name, text) in enumerate(zip(named, texts, strict=True)):
-        parts = range(first_part[item], first_part[item + 1])
-        rows.append({**name, **_describe_item(result, [described[part] for part in parts], parts[0], judge), **read})
-        spans += [
-            {**name, **span}
-            for part in parts
-            for span in _spans(result, text, part, passages.get(part, []), _find_offset(result, parts[0], part), judge)
-        ]
+    rows = [{**name, **row, **read} for name, row in zip(named, described, strict=True)]
+    spans = [
+        {**name, **span}
+        for name, text, (question, after) in zip(named, texts, pairwise(first_part), strict=True)
+        for part in range(question, after)
+        for span in _spans(result, text, question, part, passages.get(part, []), judge)
+    ]
     return {OVERLAP_SPANS: table_from_rows(spans, OVERLAP_SPANS), CORPUS_OVERLAP: table_from_rows(rows, CORPUS_OVERLAP)}
 
 
-def _find_offset(result: SearchResult, question: int, part: int) -> int:
-    """Return where a part begins in its item's text."""
-    return 0 if part == question else len(result.parts[question])
-
-
-@dataclass(frozen=True)
-class _PartCounts:
-    """What is counted of a part of an item, in words and runs."""
-
-    words: int
-    runs: int
-    found: int
-    templates: int
-    covered: int
-    copied: int
-    passages: int
-    longest: int
-    documents: int
-
-
-def _describe_parts(
+def _describe_items(
     result: SearchResult, passages: Mapping[int, Sequence[Kept]], judge: EvidenceJudge | None
-) -> list[_PartCounts]:
-    """Return the counts of each part."""
-    index = result.index
+) -> Iterator[Mapping[str, object]]:
+    """Yield what is said of each item."""
+    index, rule = result.index, result.rule
     looked_for = index.run_at >= 0
     # Of every word of all texts: whether a run begins there that some document holds, and whether it lies in such a
     # run (or was aligned), and in a passage that is a copy.
@@ -95,78 +69,52 @@ def _describe_parts(
         np.add.at(steps, begins, 1)
         np.add.at(steps, begins + index.n, -1)
         covered_at = np.cumsum(steps)[: len(found_at)] > 0
-    for part, own in passages.items():
-        for kept in own:
+    for part, kept_of_part in passages.items():
+        for kept in kept_of_part:
             if judge is not None:
-                words = slice(*index.first_word[part : part + 2].tolist())
+                own_words = slice(*index.first_word[part : part + 2].tolist())
                 matched = judge.matched_words(part, kept)
-                covered_at[words] |= matched
+                covered_at[own_words] |= matched
                 if not judge.is_shared(part, kept):
-                    copied_at[words] |= matched
+                    copied_at[own_words] |= matched
             elif _count_documents_of_rarest_run(result, kept) <= COMMON_FROM:
                 copied_at[kept.first : kept.end] = True
-    described = []
-    for part, (begin, end) in enumerate(pairwise(index.first_word.tolist())):
-        own = passages.get(part, [])
+    for question, after in pairwise([*np.flatnonzero(np.diff(result.items, prepend=-1)).tolist(), len(result.items)]):
+        begin, end = index.first_word[question], index.first_word[after]
+        words, own = int(end - begin), [kept for part in range(question, after) for kept in passages.get(part, [])]
         runs, found, templates, covered, copied = (
             int(np.count_nonzero(flags[begin:end]))
             for flags in (looked_for, found_at, index.templates, covered_at, copied_at)
         )
-        lengths = [_count_words(kept) for kept in own]
-        described.append(
-            _PartCounts(
-                end - begin,
-                runs,
-                found,
-                templates,
-                covered,
-                copied,
-                len(own),
-                max(lengths, default=0),
-                max((kept.documents for kept in own), default=0),
-            )
-        )
-    return described
+        share = covered / words if words else None
+        verdict: OverlapVerdict = "not found"
+        if not runs:
+            verdict = "too short to tell"
+        elif found:
+            verdict = "found" if copied else "shared text"
+        shown = None if judge is None else judge.judge(result.parts, question)
+        counts = rule.is_contaminated(found / runs, share or 0.0) if runs else None
+        yield {
+            "rule": rule.name,
+            "n": index.n,
+            "words": words,
+            "runs": runs,
+            "templates": templates,
+            "found_runs": found,
+            "covered": share,
+            "covered_by_copies": copied / words if words else None,
+            "passages": len(own),
+            "longest": max(map(_count_words, own), default=0),
+            "documents": max((kept.documents for kept in own), default=0),
+            "verdict": verdict if shown is None else shown.verdict,
+            "contaminated": counts if shown is None else shown.is_contaminated,
+            "part": None if shown is None else shown.part,
+            "by_chance": None if shown is None else shown.by_chance,
+        }
 
 
 def _count_words(kept: Kept) -> int:
     return kept.matched.count("1") or kept.end - kept.first
-
-
-def _describe_item(
-    result: SearchResult, parts: Sequence[_PartCounts], question: int, judge: EvidenceJudge | None
-) -> Mapping[str, object]:
-    """Return what is said of an item, of the counts of its parts."""
-    words, runs, found, templates, covered, copied, passages = (
-        sum(getattr(part, name) for part in parts)
-        for name in ("words", "runs", "found", "templates", "covered", "copied", "passages")
-    )
-    share = covered / words if words else None
-    rule = result.rule
-    row = {
-        "rule": rule.name,
-        "n": result.index.n,
-        "words": words,
-        "runs": runs,
-        "templates": templates,
-        "found_runs": found,
-        "covered": share,
-        "covered_by_copies": copied / words if words else None,
-        "passages": passages,
-        "longest": max(part.longest for part in parts),
-        "documents": max(part.documents for part in parts),
-    }
-    if judge is not None:
-        shown = judge.judge(result.parts, question)
-        contaminated, part, by_chance = shown.is_contaminated, shown.part, shown.by_chance
-        return {**row, "verdict": shown.verdict, "contaminated": contaminated, "part": part, "by_chance": by_chance}
-    verdict: OverlapVerdict = "not found"
-    if not runs:
-        verdict = "too short to tell"
-    elif found:
-        verdict = "found" if copied else "shared text"
-    counts = rule.is_contaminated(found / runs, share or 0.0) if runs else None
-    return {**row, "verdict": verdict, "contaminated": counts, "part": None, "by_chance": None}
 
 
 def _count_documents_of_rarest_run(result: SearchResult, kept: Kept) -> int:
@@ -182,9 +130,9 @@ def _count_documents_of_rarest_run(result: SearchResult, kept: Kept) -> int:
 
 
 def _spans(
-    result: SearchResult, text: str, part: int, passages: Sequence[Kept], offset: int, judge: EvidenceJudge | None
+    result: SearchResult, text: str, question: int, part: int, passages: Sequence[Kept], judge: EvidenceJudge | None
 ) -> Iterator[Mapping[str, object]]:
-    index = result.index
+    index, offset = result.index, 0 if part == question else len(result.parts[question])
     for kept in passages:
         start, end = offset + int(index.starts[kept.first]), offset + int(index.ends[kept.end - 1])
         stop = offset + int(index.ends[min(kept.first + _EXCERPT_WORDS, kept.end) - 1])
