@@ -7,7 +7,7 @@ from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.watch import load_watched
 from audit_pipeline.pipeline.dagster.jobs import JOBS, publish_sensor
 from audit_pipeline.pipeline.dagster.resources import AuditData, Models, ProgressReporter
-from audit_pipeline.pipeline.dagster.sensors import ALERT_SENSORS, SENSORS, hub_watcher
+from audit_pipeline.pipeline.dagster.sensors import SENSORS
 from audit_pipeline.pipeline.dagster.weekly import build_weekly_schedule
 
 
@@ -20,7 +20,7 @@ def defs() -> dg.Definitions:
         assets=dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), stages.STAGE_ASSETS),
         jobs=JOBS,
         schedules=[build_weekly_schedule(_resolve_job)],
-        sensors=[*SENSORS, publish_sensor, *ALERT_SENSORS, hub_watcher],
+        sensors=[*SENSORS, publish_sensor],
         resources={"data": AuditData(), "models": Models(), "progress": ProgressReporter()},
         executor=dg.in_process_executor,
     )

@@ -21,7 +21,7 @@ class AuditError(Exception):
 
 
 class ConfigError(AuditError):
-    """A file under config/ (or an entry in it) that cannot be used as it stands."""
+    """A file under config/ (or an entry in it) that cannot be used as it is."""
 
 
 class DataError(AuditError):
@@ -46,6 +46,14 @@ class BudgetError(AuditError):
 
 class TransientError(AuditError):
     """A fault of the surroundings that may be gone in a moment: a host that does not answer."""
+
+
+class UnansweredError(TransientError):
+    """A request that a server did not answer in spite of all attempts; ``status`` where there was one."""
+
+    def __init__(self, message: str, status: int | None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class ClusterError(AuditError):

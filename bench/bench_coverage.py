@@ -89,9 +89,9 @@ def bootstrap_interval(generator: np.random.Generator, scores: Floats, labels: L
     by_group = np.zeros((n_groups, n_groups))
     np.add.at(by_group, np.ix_(groups[members], groups[others]), won)
     sizes = [np.bincount(groups[side], minlength=n_groups) for side in (members, others)]
-    one_sided = not (np.minimum(*sizes) > 0).any()
+    has_single_side = not (np.minimum(*sizes) > 0).any()
     counts = np.zeros((RESAMPLES, n_groups))
-    for stratum in [np.flatnonzero(size) for size in sizes] if one_sided else [np.arange(n_groups)]:
+    for stratum in [np.flatnonzero(size) for size in sizes] if has_single_side else [np.arange(n_groups)]:
         drawn = generator.integers(0, len(stratum), (RESAMPLES, len(stratum)))
         np.add.at(counts, (np.arange(RESAMPLES)[:, None], stratum[drawn]), 1)
     resampled = ((counts @ by_group) * counts).sum(axis=1) / ((counts @ sizes[0]) * (counts @ sizes[1]))

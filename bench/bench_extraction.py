@@ -24,11 +24,12 @@ import numpy as np
 import torch
 from bench_token_statistics import seconds_of
 
-from audit_pipeline.extras.extraction.defaults import PREFIX, SUFFIX
+from audit_pipeline.benchmarks.settings import ExtractionSettings
+from audit_pipeline.extras.extraction.defaults import PREFIX, SUFFIX, WindowLengths
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.search import Search, parse_search
+from audit_pipeline.extras.extraction.search import Search
 from audit_pipeline.extras.extraction.stage import documents_of
-from audit_pipeline.extras.extraction.windows import WindowLengths, encode_windows_at
+from audit_pipeline.extras.extraction.windows import encode_windows_at
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import default_device
@@ -117,7 +118,7 @@ def book(model: TokenizedModel, forward: ForwardPass, text: str) -> None:
         [found] = Search(
             model,
             [SearchedDocument("book", whole)],
-            parse_search(PREFIX, SUFFIX, "coarse-to-fine"),
+            ExtractionSettings(),
             Caches(DataPaths(Path(folder))),
         ).run(lambda _: forward)
     passes = (forward.tokens_run - before) / BOOK_TOKENS
@@ -133,7 +134,7 @@ def missed(what: str, model: TokenizedModel, forward: ForwardPass, documents: li
     for stride in ("chars:10", "coarse-to-fine"):
         with tempfile.TemporaryDirectory() as folder:
             before = forward.tokens_run
-            found = Search(model, documents, parse_search(PREFIX, SUFFIX, stride), Caches(DataPaths(Path(folder)))).run(
+            found = Search(model, documents, ExtractionSettings(stride=stride), Caches(DataPaths(Path(folder)))).run(
                 lambda _: forward
             )
         costs[stride] = (forward.tokens_run - before) / own

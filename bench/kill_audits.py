@@ -171,7 +171,7 @@ class Kills:
             status = run.status.value if run.is_finished else ""
             return " ".join([run.job_name, *(step or "" for step in steps), status]).strip()
 
-    def tell(self, moment: Moment) -> None:
+    def print_message(self, moment: Moment) -> None:
         self.done.append(moment)
         print(
             f"{len(self.done):>3} {moment.how:<13} {moment.after:6.2f} s  {moment.during:<34}"
@@ -238,7 +238,7 @@ class Kills:
             self.check_after_kill(moment, before)
             self.audit(moment)
             self.check_after_next(moment, before)
-            self.tell(moment)
+            self.print_message(moment)
 
     # Under a daemon
 
@@ -332,7 +332,7 @@ class Kills:
                 self.next_run(address, moment)
                 build_warehouse(self.paths, config=self.site.config)
                 self.check_after_next(moment, before)
-                self.tell(moment)
+                self.print_message(moment)
 
     def outages(self, count: int) -> None:
         """Everything is killed in the middle of a run; then an audit from the command line, with no daemon."""
@@ -354,7 +354,7 @@ class Kills:
             self.check_after_kill(moment, before)
             self.audit(moment)
             self.check_after_next(moment, before)
-            self.tell(moment)
+            self.print_message(moment)
 
 
 T = TypeVar("T")

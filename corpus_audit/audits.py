@@ -83,7 +83,7 @@ def audit(asked: Audit) -> AuditFindings:
         For pairs that could not be run, benchmarks that are left out, and wrong entries of the configuration.
     """
     # Here and below: `import corpus_audit` answers at once.
-    from audit_pipeline.pipeline.console import tell_step  # noqa: PLC0415
+    from audit_pipeline.pipeline.console import print_step  # noqa: PLC0415
     from audit_pipeline.pipeline.requests import audit_request, run_audit  # noqa: PLC0415
     from audit_pipeline.report.page import read_conclusions  # noqa: PLC0415
     from audit_pipeline.store.paths import DataPaths  # noqa: PLC0415
@@ -91,7 +91,7 @@ def audit(asked: Audit) -> AuditFindings:
 
     request = audit_request(asked.model, asked.benchmark, asked)
     with progress_on_stderr(asked.verbose):
-        outcome = run_audit(request, _load_definitions, tell_step)
+        outcome = run_audit(request, _load_definitions, print_step)
     warn(request.problems)
     warn(f"{pair} could not run: {reason}" for pair, reason in outcome.not_run.items())
     warn(f"{name} is left out: {reason}" for name, reason in outcome.left_out.items())
@@ -145,7 +145,7 @@ def report(*, show: bool = False, text: bool | None = None, verbose: bool = Fals
         Whether excerpts of audited texts, at most 50 words each, are quoted. Default: yes, unless CORPUS_AUDIT_NO_TEXT
         is set.
     verbose : bool, default False
-        Tell steps and progress on standard error.
+        Print steps and progress on standard error.
 
     Returns
     -------
@@ -167,10 +167,10 @@ def report(*, show: bool = False, text: bool | None = None, verbose: bool = Fals
     require_writable(paths.root)
     with progress_on_stderr(verbose):
         definitions = _load_definitions()
-        from audit_pipeline.pipeline.console import tell_step  # noqa: PLC0415
+        from audit_pipeline.pipeline.console import print_step  # noqa: PLC0415
         from audit_pipeline.pipeline.dagster.audit import publish  # noqa: PLC0415
 
-        publish(definitions, paths, tell_step, include_text=texts_are_quoted() if text is None else text)
+        publish(definitions, paths, print_step, include_text=texts_are_quoted() if text is None else text)
     if show:
         webbrowser.open(paths.report.as_uri())
     return paths.report

@@ -19,7 +19,7 @@ from audit_pipeline.errors import ConfigError
 from audit_pipeline.pipeline.console import end_step, quietly
 from audit_pipeline.pipeline.options import Option
 
-VERBOSE = "Tell steps and progress on standard error."
+VERBOSE = "Print steps and progress on standard error."
 P = ParamSpec("P")
 R = TypeVar("R")
 Request = TypeVar("Request")

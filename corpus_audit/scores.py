@@ -1,4 +1,4 @@
-"""Scores of texts of one's own."""
+"""Scores of texts of your own."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def score(asked: Score) -> pa.Table:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
-    from audit_pipeline.pipeline.console import tell_progress, tell_step  # noqa: PLC0415
+    from audit_pipeline.pipeline.console import print_step, show_progress  # noqa: PLC0415
     from audit_pipeline.pipeline.progress import progress_bar  # noqa: PLC0415
     from audit_pipeline.pipeline.requests import score_texts, scoring_request  # noqa: PLC0415
     from audit_pipeline.scoring.file import ProgressListener  # noqa: PLC0415
@@ -85,7 +85,7 @@ def score(asked: Score) -> pa.Table:
     request = scoring_request(asked, stream.rows.file.path)
     with progress_on_stderr(asked.verbose), tempfile.TemporaryDirectory() as folder, progress_bar(model) as on_progress:
         out = Path(folder, "scores.parquet")
-        listener = ProgressListener(tell_step, tell_progress, on_progress)
+        listener = ProgressListener(print_step, show_progress, on_progress)
         done = score_texts(request, resolve_model(model, models), stream, out, paths, listener)
         table = pq.read_table(out, memory_map=False)
     warn(models.problems)

@@ -26,6 +26,7 @@ from tiny_models import forward_of
 
 # Read before any test moves the configuration: the partitions of controls are fixed when this module is.
 from assets import stages
+from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, assess_split
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
@@ -33,9 +34,8 @@ from audit_pipeline.cli import main
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.pipeline.dagster import partitions
-from audit_pipeline.pipeline.stages.benchmarks import SPLIT_VERSION, assess_split
 from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
-from audit_pipeline.pipeline.stages.scores import SCORES_VERSION, run_tokens, score_pair
+from audit_pipeline.scoring.pair_scores import SCORES_VERSION, run_tokens, score_pair
 from audit_pipeline.sources import release_notes
 from audit_pipeline.sources.base import Document, Harvest, MissingPart
 from audit_pipeline.sources.config import all_sources, load_source_settings
@@ -302,9 +302,9 @@ def count_loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     loaded: list[str] = []
     load: Callable[..., Any] = loading.load_weights
 
-    def counted(model: TokenizedModel, device: str, tell: Callable[[str], None]) -> Any:
+    def counted(model: TokenizedModel, device: str, notify: Callable[[str], None]) -> Any:
         loaded.append(model.entry.name)
-        return load(model, device, tell)
+        return load(model, device, notify)
 
     monkeypatch.setattr(loading, "load_weights", counted)
     return loaded

@@ -220,7 +220,7 @@ def compute_wanted_digest(
     or cannot be read.
     """
     if is_on_hub(spec) and not ask_hub:
-        # Its digest holds the hub's answer, which only its build asks for: the entry stands for it once.
+        # Its digest holds the hub's answer, which only its build asks for: the entry replaces it once.
         versions = {} if known_digest is None else read_built(paths, spec.name).manifest.get("source_versions", {})
         return compute_benchmark_digest(spec, versions)
     return compute_current_digest(spec, paths, version_of)

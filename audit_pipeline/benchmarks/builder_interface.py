@@ -20,7 +20,7 @@ from audit_pipeline.store.store import compute_documents_version
 from audit_pipeline.tables import EXAMPLES, Split, example_id
 
 MATCHED = "matched"
-"""The note, and so the key of the manifest, of sides that were chosen to be hard to tell apart without a model."""
+"""The note, and so the key of the manifest, of sides that were chosen to be hard to separate without a model."""
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class BuiltBenchmark:
 
     @property
     def matched(self) -> Mapping[str, Any] | None:
-        """What matching achieved, where members and non-members were chosen to be hard to tell apart; empty where
+        """What matching achieved, where members and non-members were chosen to be hard to separate; empty where
         others chose them."""
         return self.manifest.get(MATCHED)
 

@@ -31,7 +31,7 @@ from audit_pipeline.store.paths import DataPaths, explain_invalid_partition
 
 
 def _find_builders() -> dict[str, Builder[Any]]:
-    """The builder of every module in builders/: a new one needs no entry here."""
+    """The builder of every module in builders/: a new module needs no entry here."""
     names = [f"{builders.__name__}.{module.name}" for module in pkgutil.iter_modules(builders.__path__)]
     modules = (importlib.import_module(name) for name in names)
     return collect_by_name(
@@ -68,7 +68,7 @@ class Family:
 
 
 class Benchmarks(Entries[BenchmarkSpec]):
-    """The benchmarks of the families that can be used; problems of the broken ones are by family.
+    """The benchmarks of the families that can be used; problems of broken families are by family.
 
     Which benchmarks a broken family would be is not known: its own name, and its name with any length, count as its.
     """
@@ -130,10 +130,10 @@ def exclude_on_request(benchmarks: Mapping[str, BenchmarkSpec]) -> Mapping[str, 
 
 
 def resolve_benchmarks(name: str, benchmarks: Benchmarks | None = None) -> list[BenchmarkSpec]:
-    """The benchmarks that ``name`` stands for: one by its own name, or all of a family.
+    """The benchmarks that ``name`` means: one by its own name, or all of a family.
 
     ``benchmarks`` are those of benchmarks.yaml where not given. Raises ConfigError, with all that is wrong with it,
-    where its family is broken, and with the nearest names where it stands for none.
+    where its family is broken, and with the nearest names where it means none.
     """
     known = load_benchmarks() if benchmarks is None else benchmarks
     if name in known:
@@ -229,7 +229,7 @@ def _parse_cutoffs(
     dates: dict[str, date] = {}
     relative: dict[str, str] = {}
     faults: list[Fault] = []
-    for key, stand_in in keys.items():
+    for key, placeholder in keys.items():
         if key not in fields:
             continue
         try:
@@ -237,7 +237,7 @@ def _parse_cutoffs(
             dates[key] = cutoff.on(day()) if isinstance(cutoff, RelativeDay) else cutoff
         except ValueError as error:
             faults.append(Fault((key,), f"{key}: {error}"))
-            dates[key] = stand_in
+            dates[key] = placeholder
         else:
             if isinstance(cutoff, RelativeDay):
                 relative[key] = cutoff.words
@@ -256,4 +256,5 @@ FILE = EntryFile(
     "it says which benchmarks there are",
     partial(_parse_family, lambda: read_current_day(DataPaths.from_environment())),
     leads=tuple(dict.fromkeys(lead for builder in BUILDERS.values() for lead in builder.settings.leads)),
+    is_of_audits=True,
 )

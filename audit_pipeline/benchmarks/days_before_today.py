@@ -43,7 +43,7 @@ class RelativeDay:
 
 
 def parse_cutoff(value: object) -> date | RelativeDay:
-    """What stands for a cutoff in benchmarks.yaml; raises ValueError, with the accepted forms, for anything else."""
+    """What replaces a cutoff in benchmarks.yaml; raises ValueError, with the accepted forms, for anything else."""
     if isinstance(value, datetime):
         if value.timetz() == datetime.min.timetz():
             return value.date()

@@ -28,10 +28,10 @@ _LONGEST_NAME = 200
 
 
 def parse_label(value: object, meanings: Mapping[str, int] | None = None) -> int | None:
-    """The label that ``value`` stands for; null and an empty field are unknown. Raises UnusableRowError for any other.
+    """The label that ``value`` means; null and an empty field are unknown. Raises UnusableRowError for any other.
 
     Files spell 0 and 1 as numbers, as floats (a column with nulls) and as strings (.csv, where an empty field is null).
-    ``meanings``, where given, says which values stand for which label.
+    ``meanings``, where given, says which values mean which label.
     """
     plain = value.strip() if isinstance(value, str) else value
     if plain is None or plain == "":
@@ -139,12 +139,12 @@ def draw_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
     Raises DataError where all labelled rows have the same label: no metric would be defined. Rows of which none is
     labelled are fine, and so are unlabelled rows among labelled ones, or together with rows for calibration only.
     """
-    refuse_one_class(rows, spec)
+    refuse_single_class(rows, spec)
     reasons = Counter(skipped.reason for skipped in rows.skipped) + Counter(rows.left_out)
     return Drawn(build_examples_table(rows.texts, spec, run_id), {}, dict(sorted(reasons.items())), rows.skipped)
 
 
-def refuse_one_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:
+def refuse_single_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:
     """Raise DataError if rows are labelled, and all of them the same.
 
     Known texts for calibration may all have one label: unlabelled texts are compared with them, as those of a shelf.
@@ -238,7 +238,7 @@ def _drop_conflicting_texts(
     texts = [f"{text.context or ''}{text.text}" for _, text in rows_with_texts]
     labels = [text.label for _, text in rows_with_texts]
     both = {*find_texts_on_both_sides(texts, [""] * len(texts), labels, threshold, unit.split)}
-    why = "the same text, or nearly, stands elsewhere with another label"
+    why = "the same text, or nearly, occurs elsewhere with another label"
     skipped = [Skipped(row.location, row.index, why) for place, (row, _) in enumerate(rows_with_texts) if place in both]
     return [text for place, (_, text) in enumerate(rows_with_texts) if place not in both], skipped
 
@@ -259,7 +259,7 @@ def _drop_repeated_texts(
     for row, text in rows_with_texts:
         *_, index = kept[text.context, text.text]
         if len(labels[text.context, text.text]) > 1:
-            twice.append(Skipped(row.location, row.index, "the same text stands elsewhere with another label"))
+            twice.append(Skipped(row.location, row.index, "the same text occurs elsewhere with another label"))
         elif index == row.index:
             texts.append((row, text))
         else:

@@ -16,7 +16,7 @@ def require_hub_name_and_token(name: str) -> None:
     if not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name, re.ASCII):
         raise DataError(f"{name!r} cannot name a data set on the hub: give it as owner/name")
     if not get_token():
-        raise DataError("no token for the hub: set HF_TOKEN to one that may write, or run `hf auth login`")
+        raise DataError("no token for the hub: set HF_TOKEN to a token that may write, or run `hf auth login`")
 
 
 def push(folder: Path, name: str) -> str:

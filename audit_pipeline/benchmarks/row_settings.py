@@ -61,7 +61,7 @@ Files = Annotated[tuple[Annotated[Text, BeforeValidator(_require_relative_path)]
 
 
 class DataSetPart(StrictSettings):
-    """Which rows of a data set: a split, or files of it. {words} and {subset} stand for the length and the subset."""
+    """Which rows of a data set: a split, or files of it. {words} and {subset} mean the length and the subset."""
 
     split: Text | None = Field(default=None, description="name of the hub split, or of the file without suffix")
     files: Files | None = Field(default=None, description="paths inside the data set's repository or folder")
@@ -86,7 +86,7 @@ class RowsSettings(FamilySettings):
 
     hub: Text | None = Field(default=None, description="a data set of the hub (owner/name)")
     revision: Text | None = Field(default=None, description="hub branch, tag or commit; None: the newest")
-    subset: Text | None = Field(default=None, description="name of the hub configuration; stands for {subset}")
+    subset: Text | None = Field(default=None, description="name of the hub configuration; replaces {subset}")
     path: Path | None = Field(default=None, description="a folder laid out as the hub's, or one file")
     path_variable: Text | None = Field(default=None, description="environment variable that, where set, is the path")
     package: PackageFile | None = Field(default=None, description="a file inside a package of the package index")
@@ -95,13 +95,13 @@ class RowsSettings(FamilySettings):
     language: Language = Field(default="en", description="of all rows, as ISO 639-1")
 
     @model_validator(mode="after")
-    def _one_origin(self) -> Self:
+    def _require_single_origin(self) -> Self:
         if sum(origin is not None for origin in (self.hub, self.path, self.package)) != 1:
             raise ValueError("exactly one of hub, path and package says where the rows are")
         if self.revision is not None and self.hub is None:
             raise ValueError("revision goes with hub")
         if self.subset is None and any(SUBSET_PLACE in name for part in self.parts for name in part.names):
-            raise ValueError("subset: is missing, and {subset} stands for it")
+            raise ValueError("subset: is missing, and {subset} needs it")
         if self.package is not None and self.parts:
             raise ValueError("package names its file: take split and files out")
         if self.hub is not None and not self.parts:
@@ -118,11 +118,11 @@ class RowsSettings(FamilySettings):
         if self.words is None:
             templates = [name for part in self.parts for name in part.names if WORDS_PLACE in name]
             if templates:
-                raise ValueError(f"{templates[0]}: {WORDS_PLACE} stands for a length, and words is {ANY}")
+                raise ValueError(f"{templates[0]}: {WORDS_PLACE} is the place of a length, and words is {ANY}")
         elif len(self.words) > 1 and not (
             self.parts and all(any(WORDS_PLACE in name for name in part.names) for part in self.parts)
         ):
-            raise ValueError("split: must hold {words}, which stands for the length, where there are several")
+            raise ValueError("split: must hold {words}, the place of the length, where there are several")
 
 
 class GroupedRowsSettings(RowsSettings):
@@ -150,7 +150,7 @@ class LabelColumnSettings(RowsSettings):
     split: Text | None = Field(default=None, description="name of the hub split, or of the file without suffix")
     files: Files | None = Field(default=None, description="paths inside the data set's repository or folder")
     label_values: LabelValues = Field(
-        default=(), description="what the column's values stand for; none: 0 and 1 stand for themselves"
+        default=(), description="what the column's values mean; none: 0 and 1 are the labels"
     )
 
     @property

@@ -105,7 +105,7 @@ def _read_folder_rows(folder: Path, split: str, path_setting: str, subset: str |
     Raises DataError, saying what ``path_setting`` should name, where there is neither.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; {path_setting} must name the one that holds {split}.jsonl")
+        raise DataError(f"{folder} is not a folder; {path_setting} must name the file that holds {split}.jsonl")
     for place in (folder / subset, folder) if subset else (folder,):
         for path in (place / f"{split}{suffix}" for suffix in _SUFFIXES):
             if path.exists():
@@ -140,7 +140,7 @@ def _read_hub_rows(hub: str, split: str, settings: RowsSettings) -> OriginRows:
     commit = _resolve_commit(hub, revision, instead)
     _require_hub_access(hub, commit, instead)
     try:
-        # Not in memory, whatever the environment says: the names of its files tell what was read.
+        # Not in memory, whatever the environment says: the names of its files say what was read.
         rows = load_dataset(hub, subset, split=split, revision=commit, keep_in_memory=False)
     except (httpx2.HTTPError, DatasetsError, OSError, ValueError, RuntimeError) as error:
         fault = fault_of(error, revision)
@@ -163,9 +163,9 @@ def _read_hub_rows(hub: str, split: str, settings: RowsSettings) -> OriginRows:
 
 
 def _read_hub_file_rows(hub: str, files: Sequence[str], settings: RowsSettings) -> OriginRows:
-    """The rows of some files of a hub data set, one after another, downloaded or from the hub's cache.
+    """The rows of some files of a hub data set, in order, downloaded or from the hub's cache.
 
-    The token for gated ones is the environment's (HF_TOKEN, or the one that the hub's own login keeps). Raises
+    The token for gated data sets is the environment's (HF_TOKEN, or the one that the hub's own login keeps). Raises
     DataError where a file cannot be fetched or read, saying what to do.
     """
     from huggingface_hub import hf_hub_download  # noqa: PLC0415
@@ -235,7 +235,7 @@ def _read_local_rows(place: Path, part: DataSetPart | None, subset: str | None, 
     if part.files is None:
         return _read_folder_rows(place, part.split or "", path_setting, subset)
     if not place.is_dir():
-        raise DataError(f"{place} is not a folder; {path_setting} must name the one that holds {part.files[0]}")
+        raise DataError(f"{place} is not a folder; {path_setting} must name the file that holds {part.files[0]}")
     return _read_file_rows([place / file for file in part.files], f"{place}, {', '.join(part.files)}")
 
 
@@ -256,7 +256,7 @@ def _suggest_local_folder(path_variable: str | None, file: str) -> str:
 
 
 def _resolve_commit(hub: str, revision: str | None, advice: str) -> str:
-    """The commit that ``revision`` stands for now, or, where the hub is not to be asked, stood for last time."""
+    """The commit that ``revision`` means now, or, where the hub is not to be asked, meant last time."""
     from huggingface_hub import resolve_revision  # noqa: PLC0415
 
     with _hub_faults_as_errors(hub, revision, advice):

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 
 from audit_pipeline.benchmarks.words import UnitName
 from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validation import Language, Seed, StrictSettings, Text
-from audit_pipeline.extras.extraction.defaults import COARSE_TO_FINE, PREFIX, SUFFIX
+from audit_pipeline.errors import DataError
+from audit_pipeline.extras.extraction.defaults import CHARS, COARSE_TO_FINE, PREFIX, SUFFIX, WindowLengths
 
 ANY = "any"
 
@@ -71,6 +72,29 @@ class ExtractionSettings(StrictSettings):
         default=None, description="price of a million tokens, for what the expected draws of a passage cost"
     )
 
+    @property
+    def lengths(self) -> WindowLengths:
+        """How many tokens the model is given, and has to give."""
+        return WindowLengths(self.prefix, self.suffix)
+
+    @property
+    def step(self) -> int | None:
+        """Characters from one window to the next; None where the first windows are tiled."""
+        return int(self.stride.removeprefix(CHARS)) if self.stride.startswith(CHARS) else None
+
+    @property
+    def recorded(self) -> dict[str, object]:
+        """The settings as the ledger names them: those that are not asked for are left out."""
+        return {name: value for name, value in self if value is not None and value is not False}
+
+    def override(self, **given: object) -> Self:
+        """Return these settings with those of the ``given`` ones that are not None; raise DataError for a bad one."""
+        try:
+            return self.model_validate({**dict(self), **{name: own for name, own in given.items() if own is not None}})
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise DataError(f"{first['loc'][0]}: {first['msg']}") from error
+
 
 def _parse_extraction(value: object) -> object:
     return {True: {}, False: None}[value] if isinstance(value, bool) else value
@@ -79,7 +103,7 @@ def _parse_extraction(value: object) -> object:
 class FamilySettings(StrictSettings):
     """What every family says, whatever builds it.
 
-    ``words`` are the family's lengths; None stands for `any`: one benchmark, whose texts are as long as they are.
+    ``words`` are the family's lengths; None means `any`: one benchmark, whose texts are as long as they are.
     """
 
     takes_any_length: ClassVar[bool] = False
@@ -87,7 +111,7 @@ class FamilySettings(StrictSettings):
     design_follows: ClassVar[bool] = False
     # What the labels are known from, where there are any.
     labels_from: ClassVar[LabelSource] = "publisher"
-    # Keys that hold a date, or words relative to today; and the day that stands for one that cannot be read, so
+    # Keys that hold a date, or words relative to today; and the day in the place of one that cannot be read, so
     # that the rest of the entry is looked at all the same.
     cutoffs: ClassVar[Mapping[str, date]] = {}
     # Keys that name a source, a control or the like.

@@ -45,7 +45,7 @@ def _load_jieba_splitter() -> Callable[[str], list[str]]:
         jieba = importlib.import_module("jieba")
     except ModuleNotFoundError as error:
         raise ConfigError("unit: jieba needs the package jieba, which is not installed: pip install jieba") from error
-    # It tells on standard error how long its dictionary took to load.
+    # It prints on standard error how long its dictionary took to load.
     jieba.setLogLevel(logging.WARNING)
 
     def split(text: str) -> list[str]:

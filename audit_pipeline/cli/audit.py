@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.cli.audit_output import audit_pairs, show_audit_outcome
-from audit_pipeline.cli.options import DETAILS, MODEL, PASSES_KEPT, command, fields, note_state, option
+from audit_pipeline.cli.options import DETAILS, MODEL, PASSES_KEPT, Place, Section, command, fields, note_state, option
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
-from audit_pipeline.cli.shared import tell_problems
+from audit_pipeline.cli.shared import print_problems
 from audit_pipeline.errors import AuditError
-from audit_pipeline.pipeline.console import Columns, Row, is_json_output, say, show_table, tell
+from audit_pipeline.pipeline.console import Columns, Row, is_json_output, print_message, say, show_table
 from audit_pipeline.pipeline.options import BENCHMARK, AuditOptions
 from audit_pipeline.pipeline.requests import audit_request
 from audit_pipeline.report.number_format import format_thousands
@@ -46,7 +46,7 @@ def _describe_step(row: Row) -> str:
 _STEPS: Columns = (("first", "step"), ("what", _describe_step), ("why", "because"))
 
 
-@command(keeps=PASSES_KEPT, fail_on=("found", "stale"))
+@command(Place(Section.AUDIT, 10), keeps=PASSES_KEPT, fail_on=("found", "stale"))
 def audit(
     model: str = MODEL,
     benchmark: str = option(BENCHMARK.help),
@@ -74,11 +74,11 @@ def audit(
 def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
     request = audit_request(model, benchmark, options)
     entry, specs = request.model, request.benchmarks
-    tell_problems(request.problems)
+    print_problems(request.problems)
 
-    from audit_pipeline.extras.controls.versions import read_trained_version
     from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.pipeline.dagster.audit import plan_dry_run
+    from audit_pipeline.store.control_files import read_trained_version
 
     paths = DataPaths.from_environment()
     is_untrained = entry.control is not None and read_trained_version(entry.control.name, paths) is None
@@ -88,7 +88,7 @@ def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
     if dry.has_work:
         note_state("stale")
     for name, problem in dry.cannot.items():
-        tell(f"{name} is left out: {problem}")
+        print_message(f"{name} is left out: {problem}")
     _show_preparation_steps(dry.first, dry.not_built, paths)
     if tokenized is None or not dry.plans:
         say("\nNothing was fetched, built or run.", plans=[])
@@ -106,13 +106,13 @@ def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
         "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts after prefixes; "
         + (measured if is_here else elsewhere)
     )
-    # Each pass is a request, for which the server generates a token besides.
+    # Each pass is a request, for which the server generates a token too.
     own = sum(plan.tokens_to_run + plan.passes for plan, _ in plans.values())
     say_sending([(tokenized, own), *_count_reference_tokens(tokenized, list(plans), paths)], limits)
     for spec in specs:
         if spec.settings.extraction and spec.name in plans:
             say(
-                f"The documents of {spec.name} are searched besides: corpus-audit extract --model {entry.name} "
+                f"The documents of {spec.name} are searched separately: corpus-audit extract --model {entry.name} "
                 f"--benchmark {spec.name} --dry-run says what that takes."
             )
 
@@ -144,8 +144,8 @@ def _show_preparation_steps(steps: Sequence[Step], unbuilt_benchmarks: Sequence[
     if unbuilt_benchmarks:
         say(
             f"How many texts and tokens there are is known once these are built: {', '.join(unbuilt_benchmarks)}. "
-            f"corpus-audit benchmarks --build {unbuilt_benchmarks[0]} builds one, without running a model; "
-            "corpus-audit audit does all of it.",
+            f"corpus-audit benchmarks --build {unbuilt_benchmarks[0]} builds the benchmark, without running a "
+            "model; corpus-audit audit does all of it.",
             not_built=list(unbuilt_benchmarks),
         )
 
@@ -191,7 +191,7 @@ def _count_reference_tokens(
     try:
         reference = load_reference_model(model, paths)
     except AuditError as error:
-        tell(f"the reference model: {error}")
+        print_message(f"the reference model: {error}")
         return []
     if reference is None or reference.entry.host.is_here:
         return []

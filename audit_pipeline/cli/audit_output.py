@@ -8,17 +8,17 @@ from typing import Any
 
 from audit_pipeline.cli.options import note_state
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, format_side_counts
-from audit_pipeline.cli.shared import load_dagster_definitions, publish, tell_problems
+from audit_pipeline.cli.shared import load_dagster_definitions, print_problems, publish
 from audit_pipeline.pipeline.console import (
     Columns,
     Row,
     escape_control_characters,
     is_json_output,
+    print_message,
+    print_step,
+    print_unless_quiet,
     say,
     show_table,
-    tell,
-    tell_step,
-    tell_unless_quiet,
 )
 from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.pipeline.requests import AuditOutcome, audit_request, run_audit
@@ -26,6 +26,7 @@ from audit_pipeline.report.number_format import estimate, interval, probability,
 from audit_pipeline.store.paths import DataPaths
 
 _NAMED = 5
+_BY_DESIGN = ("exchangeable", "randomised")
 
 
 def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str, Any] | None:
@@ -36,7 +37,13 @@ def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str
 
     found = read_conclusions(paths.warehouse, model)
     answer, given = found.answers.get(benchmark), found.word_for_word.get(benchmark)
-    tests = [test for test in found.tests if test["benchmark"] == benchmark and _is_test_shown(test)]
+    tests = [
+        test
+        for test in found.tests
+        # A test that was refused is shown where the command or the benchmark's design asked for it.
+        if test["benchmark"] == benchmark
+        and (test["outcome"] != "refused" or test["test"] != "dataset_inference" or test["design"] in _BY_DESIGN)
+    ]
     for row in sort_by_kind([row for row in (answer, *tests, given) if row is not None]):
         if has_found(row):
             note_state("found")
@@ -53,29 +60,19 @@ def format_answer(answer: Mapping[str, Any]) -> str:
     return "\n".join(filter(None, (answer["headline"], answer["explanation"], sure, change)))
 
 
-def _is_test_shown(test: Mapping[str, Any]) -> bool:
-    """A test that was refused is told where somebody asked for it, by the command or by the benchmark's design."""
-    return (
-        test["outcome"] != "refused"
-        or test["test"] != "dataset_inference"
-        or test["design"] in ("exchangeable", "randomised")
-    )
-
-
-def tell_damaged_files(paths: DataPaths) -> None:
+def print_damaged_files(paths: DataPaths) -> None:
     """The damaged files whose rows are not in the warehouse, by name, on standard error."""
     from audit_pipeline.warehouse.query import open_read_only
 
     with open_read_only(paths.warehouse) as connection:
-        statement = (
+        found = connection.execute(
             'SELECT "table", "partition", run_id, left_out FROM files_gone WHERE left_out IS NOT NULL ORDER BY ALL'
-        )
-        found = connection.execute(statement).fetchall()
+        ).fetchall()
     for table, partition, run_id, reason in found[:_NAMED]:
         words = f"damaged, and left out: {table} of {partition} (run {run_id}): {reason}"
-        tell(f"{words}; corpus-audit doctor --deep names the file", style="yellow")
+        print_message(f"{words}; corpus-audit doctor --deep names the file", style="yellow")
     if len(found) > _NAMED:
-        tell(f"and {len(found) - _NAMED} more damaged files: corpus-audit doctor --deep", style="yellow")
+        print_message(f"and {len(found) - _NAMED} more damaged files: corpus-audit doctor --deep", style="yellow")
 
 
 def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
@@ -91,12 +88,12 @@ def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     yield describe_text_counts(answer["counted"])
     if answer["not_scored"]:
         yield f"Labelled texts without a score by {answer['detector']}: {answer['not_scored']:,}"
-    documents = answer["documents"]
-    if documents is not None and documents["calibration_groups_in_all"] not in (None, documents["calibration_groups"]):
+    documents = answer["documents"] or {"calibration_groups": None, "calibration_groups_in_all": None}
+    compared, calibration = documents["calibration_groups"], documents["calibration_groups_in_all"]
+    if calibration not in (None, compared):
         yield (
-            f"Documents were compared with at least {documents['calibration_groups']} of the "
-            f"{documents['calibration_groups_in_all']} calibration documents, those with as many texts as are "
-            "compared; thresholds are chosen on all."
+            f"Documents were compared with at least {compared} of the {calibration} calibration documents, those with "
+            "as many texts as are compared; thresholds are chosen on all."
         )
 
 
@@ -127,11 +124,7 @@ def _format_provenance(answer: Mapping[str, Any]) -> str:
     return "; ".join([*facts, f"design: {answer['design']}{stated}"])
 
 
-_METRICS = {
-    "auroc": "AUROC [95% interval]",
-    "tpr_at_5_fpr": "TPR at 5% FPR",
-    "fpr_at_95_tpr": "FPR at 95% TPR",
-}
+_METRICS = {"auroc": "AUROC [95% interval]", "tpr_at_5_fpr": "TPR at 5% FPR", "fpr_at_95_tpr": "FPR at 95% TPR"}
 _SHOWN = (
     *("benchmark", "detector"),
     *(f"{metric}{end}" for metric in _METRICS for end in ("", "_low", "_high")),
@@ -143,19 +136,15 @@ def audit_pairs(model: str, benchmark: str, options: AuditOptions) -> AuditOutco
     """Bring the pairs up to date; nothing is run, and no heavy package imported, where they are."""
     # Before the heavy packages, so that a wrong name is answered at once.
     request = audit_request(model, benchmark, options)
-    tell_problems(request.problems)
-    outcome = run_audit(request, load_dagster_definitions, tell_step)
-    _tell_outcome(outcome)
-    return outcome
-
-
-def _tell_outcome(outcome: AuditOutcome) -> None:
+    print_problems(request.problems)
+    outcome = run_audit(request, load_dagster_definitions, print_step)
     if outcome.dead_runs:
-        tell(f"marked {len(outcome.dead_runs)} dead run(s) of this machine failed and freed their slots")
+        print_message(f"marked {len(outcome.dead_runs)} dead run(s) of this machine failed and freed their slots")
     for partition, done in outcome.passes.items():
-        tell_unless_quiet(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
+        print_unless_quiet(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
     for partition, reason in outcome.not_run.items():
-        tell(f"{partition} could not run: {reason}", style="red")
+        print_message(f"{partition} could not run: {reason}", style="red")
+    return outcome
 
 
 def publish_outcomes(outcomes: Sequence[AuditOutcome]) -> None:
@@ -164,19 +153,19 @@ def publish_outcomes(outcomes: Sequence[AuditOutcome]) -> None:
 
     paths = DataPaths.from_environment()
     if explain_unpublished([outcome.model.name for outcome in outcomes], paths) is not None:
-        tell_step("rebuilding warehouse and report")
+        print_step("rebuilding warehouse and report")
         publish(paths)
 
 
 def show_audit_outcome(outcome: AuditOutcome, *, details: bool = False) -> None:
-    """The answers, the findings behind them, the way to the report, and the error where there was one.
+    """Show the answers, their findings and where the report is; raise the error that the audit ended with.
 
     ``details``: the findings of texts of unknown membership, too.
     """
     paths = DataPaths.from_environment()
     for spec in outcome.benchmarks:
-        show_findings(paths, outcome.model.name, spec.name, details=details)
-    tell_damaged_files(paths)
+        _show_findings(paths, outcome.model.name, spec.name, details=details)
+    print_damaged_files(paths)
     if outcome.left_out:
         note_state("stale")
     say(f"\nReport: {paths.report}", report=paths.report)
@@ -193,9 +182,8 @@ _FINDINGS: Columns = (
 )
 
 
-def show_findings(paths: DataPaths, model: str, benchmark: str, *, details: bool = False) -> None:
-    """The answer, then every detector: where membership is unknown only for ``details``, the detector that answers
-    first, for the others were tried beside it."""
+def _show_findings(paths: DataPaths, model: str, benchmark: str, *, details: bool = False) -> None:
+    """Show the answer, then every detector; where membership is unknown only for ``details``, the answering first."""
     from audit_pipeline.warehouse.query import read_latest_findings
 
     answer = say_conclusions(paths, model, benchmark)
@@ -210,15 +198,14 @@ def show_findings(paths: DataPaths, model: str, benchmark: str, *, details: bool
 
 
 def _show_labelled_findings(benchmark: str, findings: Sequence[Row]) -> None:
-    """How well each detector separates members from non-members."""
+    """Show how well each detector separates members from non-members."""
     if is_json_output():
         show_table("findings", findings, _FINDINGS)
     if is_json_output() or not findings:
         return
     most = max(findings, key=lambda row: row["n_members"] + row["n_nonmembers"])
-    say(
-        escape_control_characters(f"\n{benchmark}: {most['n_members']:,} members, {most['n_nonmembers']:,} non-members")
-    )
+    sides = f"{most['n_members']:,} members, {most['n_nonmembers']:,} non-members"
+    say(escape_control_characters(f"\n{benchmark}: {sides}"))
     show_table("findings", findings, _FINDINGS)
     for row in findings:
         if format_side_counts(row) != format_side_counts(most):
@@ -229,43 +216,41 @@ def _show_unlabelled_findings(answer: Row, findings: Sequence[Row], *, details: 
     """How well each detector separates audited from held-out texts, the one that answers first."""
 
     def part(row: Row) -> str:
-        return "named beforehand" if row["detector"] == answer["detector"] else "tried beside it"
+        return "named beforehand" if row["detector"] == answer["detector"] else "also tried"
 
     rows = sorted(findings, key=lambda row: row["detector"] != answer["detector"])
     if details or is_json_output():
         show_table("findings", rows, (*_FINDINGS[:2], ("", part)))
     elif len(rows) > 1:
-        say(f"\n{len(rows)} detectors were run: --details shows them, the others beside {answer['detector']}.")
+        say(f"\n{len(rows)} detectors were run: --details shows them, the others next to {answer['detector']}.")
 
 
 def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str | None) -> None:
     """Compare detectors on the same texts: all pairs, or those of ``detector``."""
     from audit_pipeline.warehouse.query import read_comparisons
 
-    rows = [
-        {**row, "parameters": json.loads(row["parameters"]), "other_parameters": json.loads(row["other_parameters"])}
-        for row in read_comparisons(paths.warehouse, model, benchmark, detector).to_pylist()
-    ]
+    rows: list[dict[str, Any]] = read_comparisons(paths.warehouse, model, benchmark, detector).to_pylist()
+    for row in rows:
+        row |= {name: json.loads(row[name]) for name in ("parameters", "other_parameters")}
     if rows:
         say("\nDetectors compared on the same texts (p-values are not corrected for the number of pairs):")
-    show_table(
-        "comparisons",
-        rows,
-        (
-            ("detector", format_detector_setting),
-            (
-                "compared with",
-                lambda row: format_detector_setting({"detector": row["other"], "parameters": row["other_parameters"]}),
-            ),
-            (
-                "difference in AUROC [95%]",
-                lambda row: (
-                    f"{signed(row['difference'])} {interval((row['ci_low'], row['ci_high']), sign=True)}".rstrip()
-                ),
-            ),
-            ("p", "p_value", probability),
-        ),
-    )
+    show_table("comparisons", rows, _COMPARISONS)
+
+
+def _format_other(row: Row) -> str:
+    return format_detector_setting({"detector": row["other"], "parameters": row["other_parameters"]})
+
+
+def _format_difference(row: Row) -> str:
+    return f"{signed(row['difference'])} {interval((row['ci_low'], row['ci_high']), sign=True)}".rstrip()
+
+
+_COMPARISONS: Columns = (
+    ("detector", format_detector_setting),
+    ("compared with", _format_other),
+    ("difference in AUROC [95%]", _format_difference),
+    ("p", "p_value", probability),
+)
 
 
 def parse_row_parameters(row: Row) -> dict[str, Any]:

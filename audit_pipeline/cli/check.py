@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_audit_outcome
-from audit_pipeline.cli.controls import pairs_of_control
-from audit_pipeline.cli.exhibit import AUTHORITY, seal_plans
 from audit_pipeline.cli.listing import open_report_in_browser
 from audit_pipeline.cli.options import (
     DETAILS,
@@ -26,6 +24,8 @@ from audit_pipeline.cli.options import (
     MODEL,
     PASSES_KEPT,
     TEXT_COLUMN,
+    Place,
+    Section,
     argument,
     command,
     fields,
@@ -33,7 +33,8 @@ from audit_pipeline.cli.options import (
     option,
 )
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
-from audit_pipeline.cli.shared import build_benchmarks, get_writable_paths, load_whole_configuration, tell_problems
+from audit_pipeline.cli.shared import build_benchmarks, get_writable_paths, load_whole_configuration, print_problems
+from audit_pipeline.extras.evidence_packs.commands import AUTHORITY, seal_plans
 from audit_pipeline.pipeline.console import (
     Columns,
     Row,
@@ -135,7 +136,7 @@ def _say_possible_conclusions(
     say("\n".join(words), **facts, instrument_check=instrument)
 
 
-@command(keeps=PASSES_KEPT, fail_on=("found", "stale"))
+@command(Place(Section.BEGIN, 10), keeps=PASSES_KEPT, fail_on=("found", "stale"))
 def check(
     files: tuple[Path, ...] = argument(nargs=-1, required=True, type=EXISTING),
     model: str = MODEL,
@@ -241,12 +242,12 @@ def _say_workspace(workspace: OwnWorkspace, folder: Path) -> None:
 
 def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> PassageSearch:
     """Assess which of the audited documents are long enough to be searched, by the model's own tokens."""
-    from audit_pipeline.extras.extraction.stage import USUAL
+    from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.extras.extraction.windows import encode_windows_at, explain_window_too_long
     from audit_pipeline.pipeline.own_files import AUDITED
     from audit_pipeline.statistics.possible_conclusions import PassageSearch
 
-    lengths, documents = USUAL.lengths, inventory.documents_of_side(AUDITED)
+    lengths, documents = ExtractionSettings().lengths, inventory.documents_of_side(AUDITED)
     if (problem := explain_window_too_long(model, lengths)) is not None:
         return PassageSearch(len(documents), 0, lengths.window, problem)
     too_short = sum(not encode_windows_at(model, document.text, [0], lengths) for document in documents)
@@ -258,7 +259,7 @@ def _is_instrument_checked() -> bool | None:
     from audit_pipeline.pipeline.situation import Situation
     from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_STAGE
 
-    pairs = pairs_of_control(load_whole_configuration(), INSTRUMENT_CHECK)
+    pairs = load_whole_configuration().pairs_of_control(INSTRUMENT_CHECK)
     situation = Situation(DataPaths.from_environment())
     return all(situation.latest(EVALUATIONS_STAGE.key, pair.partition) for pair in pairs) if pairs else None
 
@@ -273,11 +274,11 @@ def _prepare_and_say_work(
     entry, paths = tokenized.entry, get_writable_paths()
     config = load_whole_configuration()
     specs = [spec for family in families for spec in config.benchmarks_named(family)]
-    tell_problems(config.problems)
+    print_problems(config.problems)
     build_benchmarks(specs, paths)
 
     from audit_pipeline.extras.extraction.search import Search
-    from audit_pipeline.extras.extraction.stage import USUAL, documents_of
+    from audit_pipeline.extras.extraction.stage import documents_of
     from audit_pipeline.extras.extraction.windows import explain_window_too_long
     from audit_pipeline.pipeline.dagster.audit import plan_dry_run
     from audit_pipeline.token_statistics.cached_texts import Caches
@@ -285,8 +286,10 @@ def _prepare_and_say_work(
     dry = plan_dry_run(AuditRequest(entry, specs), tokenized, paths)
     windows, to_search = 0, 0
     for spec in specs:
-        if spec.settings.extraction and explain_window_too_long(tokenized, USUAL.lengths) is None:
-            found, tokens = Search(tokenized, documents_of(spec.name, entry, paths), USUAL, Caches(paths)).tokens()
+        extraction = spec.settings.extraction
+        if extraction is not None and explain_window_too_long(tokenized, extraction.lengths) is None:
+            search = Search(tokenized, documents_of(spec.name, entry, paths), extraction, Caches(paths))
+            found, tokens = search.tokens()
             windows, to_search = windows + found, to_search + tokens
     tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan, _ in dry.plans.values()) + to_search
     say_run_resources(tokenized, options)

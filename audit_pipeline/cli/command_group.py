@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import itertools
 import os
+import pkgutil
 import shutil
 import signal
 import sys
@@ -17,21 +19,10 @@ from typing import Any, NoReturn
 
 import click
 
-from audit_pipeline.cli import (
-    ask,
-    audit,
-    check,
-    conclusions,
-    controls,
-    corpora,
-    exhibit,
-    extraction,
-    listing,
-    scoring,
-    upkeep,
-)
-from audit_pipeline.cli.options import IF_STOPPED, IS_FAILED
+from audit_pipeline import cli, extras
+from audit_pipeline.cli.options import IF_STOPPED, IS_FAILED, Placed, Section
 from audit_pipeline.cli.output import say_commands
+from audit_pipeline.config.discovery import collect_by_name
 from audit_pipeline.errors import (
     AuditError,
     LeftOutWarning,
@@ -40,7 +31,7 @@ from audit_pipeline.errors import (
     is_full_disk,
     to_one_line,
 )
-from audit_pipeline.pipeline.console import end_step, escape_control_characters, say, tell
+from audit_pipeline.pipeline.console import end_step, escape_control_characters, print_message, say
 from audit_pipeline.report.number_format import things
 from audit_pipeline.store.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 
@@ -134,20 +125,20 @@ def _report_warnings_briefly() -> Iterator[None]:
         warnings.simplefilter("always", LeftOutWarning)
         shown = warnings.showwarning
 
-        def tell_in_one_line(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
+        def print_on_one_line(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
             if issubclass(category, MadeAgainWarning | LeftOutWarning | OtherTokenizerWarning):
-                tell(str(message), style="yellow")
+                print_message(str(message), style="yellow")
             else:
                 shown(message, category, *where, **options)
 
-        warnings.showwarning = tell_in_one_line
+        warnings.showwarning = print_on_one_line
         yield
 
 
 def _exit_stopped(ctx: click.Context, number: int) -> NoReturn:
     end_step()
     kept = main.commands[ctx.invoked_subcommand].epilog if ctx.invoked_subcommand else None
-    tell(f"stopped. {(kept or _NOT_KEPT).removeprefix(IF_STOPPED)}")
+    print_message(f"stopped. {(kept or _NOT_KEPT).removeprefix(IF_STOPPED)}")
     sys.exit(128 + number)
 
 
@@ -164,7 +155,7 @@ def _exit_if_user_can_act(error: Exception) -> None:
     else:
         return
     end_step()
-    tell(f"Error: {words}", style="red")
+    print_message(f"Error: {words}", style="red")
     sys.exit(2)
 
 
@@ -242,26 +233,24 @@ _EXIT_CODES: Sequence[tuple[str, str]] = (
     ("130", "stopped with Ctrl-C; the last line says what is kept and how to go on"),
     ("143", "stopped by SIGTERM, in the same way"),
 )
-_SECTIONS: Mapping[str, Sequence[click.Command]] = {
-    "Begin": (check.check, controls.demo, upkeep.init),
-    "Audit a model": (
-        audit.audit,
-        extraction.extract,
-        ask.ask,
-        corpora.overlap,
-        corpora.items,
-        conclusions.compare,
-        controls.control,
-        controls.study,
-        corpora.canaries,
-        corpora.test,
-    ),
-    "Use files of your own, without Dagster": (scoring.score, scoring.count, conclusions.evaluate, conclusions.power),
-    "See what there is": (listing.models, listing.benchmarks, listing.detectors),
-    "Read the results": (listing.report, listing.sql, listing.export),
-    "Prove it to others": (exhibit.seal, exhibit.pack, exhibit.verify),
-    "Run and keep in order": (upkeep.dev, upkeep.doctor, upkeep.forget),
-}
+
+
+def _find_commands() -> Mapping[Section, Sequence[Placed]]:
+    """Find the commands in the modules of this package, and in the modules ``commands`` of extras, by section."""
+    names = (module.name for module in pkgutil.iter_modules(cli.__path__))
+    own = (importlib.import_module(f"{cli.__name__}.{name}") for name in names if not __name__.endswith(f".{name}"))
+    found: dict[str, Placed] = collect_by_name(
+        [*own, *extras.find_modules("commands")],
+        label="commands",
+        is_wanted=lambda value: isinstance(value, Placed) and value.place is not None,
+        name_of=lambda command: str(command.name),
+    )
+    placed = [(command.place, command) for command in found.values() if command.place is not None]
+    placed.sort(key=lambda pair: pair[0].number)
+    return {section: [command for place, command in placed if place.section is section] for section in Section}
+
+
+_SECTIONS = _find_commands()
 
 
 @click.group(cls=_Front, invoke_without_command=True, context_settings=_SETTINGS)

@@ -1,27 +1,29 @@
-"""Commands that draw conclusions from scores: evaluate, power, compare; no model is run."""
+"""Commands that draw conclusions from scores: evaluate, power; no model is run."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Sequence
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.audit_output import say_conclusions, show_comparisons, tell_damaged_files
-from audit_pipeline.cli.options import BETWEEN_0_AND_1, FOLDER, PASSES_KEPT, command, fields, option
-from audit_pipeline.cli.shared import get_writable_paths, publish, resolve_built_benchmark, resolve_model_option
+from audit_pipeline.cli.audit_output import print_damaged_files, say_conclusions, show_comparisons
+from audit_pipeline.cli.options import BETWEEN_0_AND_1, FOLDER, Place, Section, command, fields, option
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.console import Columns, Row, escape_control_characters, say, show_table, tell, tell_skipped
+from audit_pipeline.pipeline.console import (
+    Columns,
+    escape_control_characters,
+    print_message,
+    print_skipped,
+    say,
+    show_table,
+)
 from audit_pipeline.pipeline.options import FILE
-from audit_pipeline.report.number_format import DASH, estimate, format_thousands, interval, number
+from audit_pipeline.report.number_format import DASH, format_thousands, interval, number
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
 if TYPE_CHECKING:
-    from audit_pipeline.extras.unlearning.measures import Finding
     from audit_pipeline.statistics.power import PowerReport
 
 
@@ -39,7 +41,7 @@ _EVALUATIONS: Columns = (
 )
 
 
-@command()
+@command(Place(Section.OWN_FILES, 30))
 def evaluate(
     options: EvaluateOptions = fields(*EvaluateOptions.__annotations__, kinds={"scores": FILE, "out": FOLDER}),
 ) -> None:
@@ -50,9 +52,9 @@ def evaluate(
     from audit_pipeline.pipeline.evaluate_file import evaluate_file
 
     done = evaluate_file(replace(options, no_text=options.no_text or not texts_are_quoted()))
-    tell_skipped(done.given.skipped)
+    print_skipped(done.given.skipped)
     for note in done.given.notes:
-        tell(note)
+        print_message(note)
     answer = say_conclusions(done.paths, done.pair.model, done.pair.benchmark)
     rows = [
         {name: row[name] for name in ("detector", "metric", "value", "ci_low", "ci_high")}
@@ -66,7 +68,7 @@ def evaluate(
     if done.given.left_out:
         reasons = (f"{rows} × {escape_control_characters(reason)}" for reason, rows in done.given.left_out.items())
         say(f"\nLeft out: {'; '.join(reasons)}", left_out=dict(done.given.left_out))
-    tell_damaged_files(done.paths)
+    print_damaged_files(done.paths)
     say(
         f"Warehouse: {done.paths.warehouse}\nReport: {done.report}",
         warehouse=done.paths.warehouse,
@@ -86,7 +88,7 @@ _POWER: Columns = (
 )
 
 
-@command()
+@command(Place(Section.OWN_FILES, 40))
 def power(
     model: str | None = option("An audited model, whose scores are used; needs --benchmark."),
     benchmark: str | None = option("An audited benchmark with labels; needs --model."),
@@ -159,79 +161,3 @@ def _show_power(report: PowerReport) -> None:
         for point in report.curve
     ]
     show_table("power", rows, _POWER)
-
-
-def _format_unlearning_metric(metric: str) -> str:
-    from audit_pipeline.extras.unlearning.measures import METRIC_IN_WORDS
-
-    return METRIC_IN_WORDS[metric]
-
-
-def _format_side_cell(side: str, row: Row) -> str:
-    found = row.get(side)
-    return estimate(found["value"], found["ci_low"], found["ci_high"], "z.3g", DASH) if found else ""
-
-
-_UNLEARNING: Columns = (
-    ("metric", "metric", _format_unlearning_metric),
-    ("model", "role"),
-    ("to be forgotten", partial(_format_side_cell, "forget")),
-    ("held out", partial(_format_side_cell, "holdout")),
-    ("one against the other", partial(_format_side_cell, "both")),
-)
-
-
-@command(keeps=PASSES_KEPT)
-def compare(
-    before: str = option("The model before forgetting: a name in config/models.yaml, or a path."),
-    after: str = option("The model after forgetting."),
-    forget: str = option(
-        "The benchmark of the texts to be forgotten. Without --holdout: its members against its non-members."
-    ),
-    holdout: str | None = option(
-        "The benchmark of texts that neither model was trained on: all texts of --forget against all of this one."
-    ),
-    retrained: str | None = option("A model that was trained without the texts to be forgotten, to compare with."),
-) -> None:
-    """Compare a model before and after it was made to forget texts.
-
-    Says what was forgotten, and what only looks forgotten, each number beside the same for held-out texts. No model is
-    run: audit every model on the texts first (corpus-audit audit). docs/unlearning.md explains the numbers.
-    """
-    from audit_pipeline.benchmarks.built_benchmark import read_built
-    from audit_pipeline.extras.unlearning import comparison as unlearning
-    from audit_pipeline.extras.unlearning.conclusion import conclude_unlearning
-    from audit_pipeline.models.tokenized_model import load_tokenizer
-
-    paths = get_writable_paths()
-    entries = [resolve_model_option(name) for name in (before, after, retrained) if name is not None]
-    own = read_built(paths, resolve_built_benchmark(forget, paths))
-    held_out = own if holdout is None else read_built(paths, resolve_built_benchmark(holdout, paths))
-    first, second, *others = (load_tokenizer(entry, paths) for entry in entries)
-    third = others[0] if others else None
-    done = unlearning.compare_models(unlearning.UnlearningRequest(first, second, third, own, held_out), paths)
-    if done.left_out:
-        tell(f"{done.left_out} text(s) without a scored token, or with a probability that is no number, are left out")
-    unlearning.write_comparison(done, paths, run_id=f"compare-{uuid.uuid4()}")
-    publish(paths)
-    _show_unlearning(done.findings)
-    rows = [asdict(finding) for finding in done.findings]
-    found = conclude_unlearning(rows, before=first.entry.name, after=second.entry.name)
-    words = "\n".join(["", found.headline, *found.explanation])
-    say(words, outcome=found.outcome, headline=found.headline, explanation=list(found.explanation))
-    say(f"Report: {paths.report}", report=paths.report)
-
-
-def _show_unlearning(findings: Sequence[Finding]) -> None:
-    """Show every number, both sides in one row."""
-    rows: dict[tuple[str, str], dict[str, object]] = {}
-    reasons: dict[str, dict[str, None]] = {}
-    for finding in findings:
-        values = asdict(finding)
-        metric, role, side = (values.pop(name) for name in ("metric", "role", "side"))
-        rows.setdefault((metric, role), {"metric": metric, "role": role})[side] = values
-        if finding.reason is not None:
-            reasons.setdefault(finding.reason, {})[_format_unlearning_metric(metric)] = None
-    show_table("unlearning", list(rows.values()), _UNLEARNING)
-    for reason, metrics in reasons.items():
-        say(f"Without a value: {', '.join(metrics)}: {reason}")

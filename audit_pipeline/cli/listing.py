@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.audit_output import tell_damaged_files
-from audit_pipeline.cli.options import argument, command, option
+from audit_pipeline.cli.audit_output import print_damaged_files
+from audit_pipeline.cli.options import Place, Section, argument, command, option
 from audit_pipeline.cli.output import LAYOUTS
 from audit_pipeline.cli.shared import (
     build_benchmarks,
     get_writable_paths,
     load_whole_configuration,
+    print_problems,
     publish,
-    tell_problems,
 )
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.pipeline.console import (
@@ -32,10 +32,10 @@ from audit_pipeline.pipeline.console import (
     format_cell,
     format_cell_value,
     is_json_output,
+    print_message,
+    print_step,
     say,
     show_table,
-    tell,
-    tell_step,
     to_json_value,
 )
 from audit_pipeline.pipeline.options import FILE
@@ -112,7 +112,7 @@ def _show_list(name: str, rows: Sequence[Row], short_columns: Columns, long_colu
     show_table(name, rows, long_columns)
 
 
-@command()
+@command(Place(Section.LISTS, 30))
 def detectors(name: str | None = argument(required=False), is_long: bool = LONG) -> None:
     """List the detectors, or say all about one of them.
 
@@ -151,7 +151,7 @@ def _build_detector_row(detector: Detector) -> Row:
     }
 
 
-@command()
+@command(Place(Section.LISTS, 10))
 def models(is_long: bool = LONG) -> None:
     """List the configured models, and any problems.
 
@@ -161,7 +161,7 @@ def models(is_long: bool = LONG) -> None:
     from audit_pipeline.warehouse.given_rows import format_model_origin
 
     config = load_whole_configuration()
-    tell_problems(config.problems_except_unreadable(FILE_NAME))
+    print_problems(config.problems_except_unreadable(FILE_NAME))
     rows = [
         {
             "model": entry.name,
@@ -178,7 +178,7 @@ def models(is_long: bool = LONG) -> None:
     _show_list("models", rows, _MODELS, _MODELS_LONG, is_long=is_long)
 
 
-@command()
+@command(Place(Section.LISTS, 20))
 def benchmarks(
     build: str | None = option("Fetch the sources of a benchmark or a family, and build it.", metavar="NAME"),
     export: str | None = option(
@@ -213,9 +213,9 @@ def benchmarks(
     config = load_whole_configuration()
     if build is not None:
         specs = config.benchmarks_named(build)
-        tell_problems(config.problems)
+        print_problems(config.problems)
         build_benchmarks(specs, paths)
-    tell_problems(config.problems_except_unreadable(FILE_NAME))
+    print_problems(config.problems_except_unreadable(FILE_NAME))
     rows = [_build_benchmark_row(spec, paths) for spec in config.benchmarks.values()]
     _show_list("benchmarks", rows, _BENCHMARKS, _BENCHMARKS_LONG, is_long=is_long)
 
@@ -229,7 +229,7 @@ def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
         manifest = read_built(paths, spec.name).manifest if built else {}
     except DataError as error:
         # It stops itself, and no other.
-        tell(str(error), style="yellow")
+        print_message(str(error), style="yellow")
     counts = manifest.get("counts", {})
     return {
         "benchmark": spec.name,
@@ -247,15 +247,15 @@ def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
 
 def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool) -> None:
     """Write the benchmarks of that name as a data set, and send it to the hub where one is named."""
+    from audit_pipeline.benchmarks.assessed_split import read_or_assess_quality
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.benchmarks.publish import export, require_licences, require_new_folder
     from audit_pipeline.benchmarks.push import push, require_hub_name_and_token
-    from audit_pipeline.pipeline.stages.benchmarks import read_or_assess_quality
 
     folder, paths = out.expanduser().resolve(), DataPaths.from_environment()
     config = load_whole_configuration()
     built = [read_built(paths, spec.name) for spec in config.benchmarks_named(name)]
-    tell_problems(config.problems)
+    print_problems(config.problems)
     # All that may be refused, before any work.
     require_new_folder(folder)
     require_licences(built, with_text=with_text)
@@ -263,19 +263,19 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
         require_hub_name_and_token(hub)
     run_id = str(uuid.uuid4())
     qualities = {benchmark: read_or_assess_quality(benchmark, paths, run_id) for benchmark in built}
-    tell_step(f"writing {folder}, and reading it back")
+    print_step(f"writing {folder}, and reading it back")
     digests = export(qualities, folder, paths, hub=hub)
     rows = [{"benchmark": benchmark, "content_digest": digest} for benchmark, digest in digests.items()]
     show_table("exported", rows, _EXPORTED)
     texts = sum(benchmark.examples.num_rows for benchmark in built)
     say(f"{texts:,} texts in {folder}", folder=str(folder), texts=texts)
     if hub is not None:
-        tell_step(f"sending it to the hub as {hub}")
+        print_step(f"sending it to the hub as {hub}")
         address = push(folder, hub)
         say(f"On the hub: {address}", address=address)
 
 
-@command(prints="words")
+@command(Place(Section.RESULTS, 10), prints="words")
 def report(
     open_it: bool = option("Open the report in a browser.", flag="--open"),
     no_text: bool = option(
@@ -285,12 +285,12 @@ def report(
     """Bring the warehouse and the report up to date."""
     paths = DataPaths.from_environment()
     if open_it and paths.report.exists() and not is_writable(paths.root):
-        tell(f"{paths.root} cannot be written: the report shown is the last one built")
+        print_message(f"{paths.root} cannot be written: the report shown is the last report built")
         open_report_in_browser(paths)
         return
     require_writable(paths.root)
     publish(paths, include_text=not no_text and texts_are_quoted())
-    tell_damaged_files(paths)
+    print_damaged_files(paths)
     say(f"Report: {paths.report}")
     if open_it:
         open_report_in_browser(paths)
@@ -312,7 +312,7 @@ def open_report_in_browser(paths: DataPaths) -> None:
     webbrowser.open(paths.report.as_uri())
 
 
-@command()
+@command(Place(Section.RESULTS, 20))
 def sql(
     statement: str = argument(),
     layout: str = option(
@@ -374,7 +374,7 @@ def _to_json(value: object) -> str:
     return json.dumps(to_json_value(value), ensure_ascii=False, allow_nan=False)
 
 
-@command(prints="words")
+@command(Place(Section.RESULTS, 30), prints="words")
 def export(name: str = argument(), out: Path = option("The .parquet or .csv file to write.", FILE)) -> None:
     """Write a table or view of the warehouse to a file."""
     from audit_pipeline.warehouse.export import export as export_rows

@@ -1,6 +1,6 @@
 """How a command is declared: a function whose parameters say, in the place of their defaults, what is typed for them.
 
-    @command(keeps=PASSES_KEPT)
+    @command(Place(Section.OWN_FILES, 10), keeps=PASSES_KEPT)
     def score(options: ScoreOptions = fields(), out: Path = option("The file to write.", FILE)) -> None: ...
 
 The name of a parameter is the option's, its annotation the type. Options that several commands, or Python, take are
@@ -13,9 +13,10 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import click
 
@@ -31,6 +32,27 @@ GO_ON = "The same command again goes on from there."
 PASSES_KEPT = f"Finished steps, and all that the model was run on, are kept. {GO_ON}"
 SHARDS_KEPT = f"What was done until the last checkpoint (every 30 seconds) is kept. {GO_ON}"
 IF_STOPPED = "If it is stopped: "
+
+
+class Section(StrEnum):
+    """The sections of the help, in its order."""
+
+    BEGIN = "Begin"
+    AUDIT = "Audit a model"
+    OWN_FILES = "Use files of your own, without Dagster"
+    LISTS = "See what there is"
+    RESULTS = "Read the results"
+    PROOF = "Prove it to others"
+    UPKEEP = "Run and keep in order"
+
+
+class Place(NamedTuple):
+    """Where the help lists a command: a section, and a number by which its commands are ordered."""
+
+    section: Section
+    number: int
+
+
 _JSON = click.Option(["--json"], is_flag=True, help="Print one JSON document instead of tables.")
 _FORMAT = click.Option(
     ["--format"],
@@ -45,7 +67,7 @@ _QUIET = click.Option(
     is_flag=True,
     expose_value=False,
     callback=lambda ctx, _, value: ctx.with_resource(quietly()) if value else None,
-    help="Tell no steps and no progress; warnings, errors and results are printed all the same.",
+    help="Print no steps and no progress; warnings, errors and results are printed all the same.",
 )
 _FAIL_ON = "audit_pipeline.fail_on"
 IS_FAILED = "audit_pipeline.is_failed"
@@ -59,7 +81,7 @@ def _take_only(hint: Any, values: Mapping[str, Any]) -> Any:
 
 @dataclass(frozen=True)
 class _Declared:
-    """What stands in the place of a parameter's default.
+    """What takes the place of a parameter's default.
 
     ``build`` gives what click needs to know, by name, of the name and the annotation of the parameter; ``read`` the
     parameter's value of its annotation and of the values that click has read.
@@ -129,8 +151,8 @@ DEVICE, LIMITS, RUN = (
     tuple(field.name for field in dataclasses.fields(group)) for group in (DeviceOptions, LimitOptions, RunOptions)
 )
 DETAILS = option(
-    "Print every detector where membership is unknown, too, and how the named one compares with each other where it is "
-    "known. The answer is the named detector's alone."
+    "Print every detector where membership is unknown, too, and how the named detector compares with each other where "
+    "it is known. The answer is the named detector's alone."
 )
 
 
@@ -168,12 +190,18 @@ def _remove_none(hint: Any) -> Any:
 
 
 def command(
-    name: str | None = None, *, keeps: str = "", fail_on: Sequence[str] = (), prints: str = "tables"
+    place: Place | None = None,
+    *,
+    name: str | None = None,
+    keeps: str = "",
+    fail_on: Sequence[str] = (),
+    prints: str = "tables",
 ) -> Callable[[Callable[..., None]], click.Command]:
     """Make a function a command of its name, or of ``name``.
 
-    ``keeps``: what is kept where it is stopped, as its help and its last line say. ``fail_on``: the states that
-    :func:`note_state` may note. ``prints``: "tables" (with --json and --format), "facts" (with --json) or "words".
+    ``place``: None for a command of a group of its own. ``keeps``: what is kept where it is stopped, as its help and
+    its last line say. ``fail_on``: the states that :func:`note_state` may note. ``prints``: "tables" (with --json and
+    --format), "facts" (with --json) or "words".
     """
 
     def decorate(function: Callable[..., None]) -> click.Command:
@@ -203,6 +231,7 @@ def command(
 
         return _Command(
             name or function.__name__,
+            place=place,
             callback=run,
             params=[*parameters, _QUIET],
             help=inspect.cleandoc(function.__doc__ or ""),
@@ -228,7 +257,19 @@ def note_state(state: str) -> None:
     meta[IS_FAILED] = meta.get(IS_FAILED, False) or meta.get(_FAIL_ON) == state
 
 
-class _Command(click.Command):
+class Placed(click.Command):
+    """What the help lists at its ``place``; None: it is of a group of its own."""
+
+    def __init__(self, *names: Any, place: Place | None = None, **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.place = place
+
+
+class CommandGroup(Placed, click.Group):
+    """Commands under one name."""
+
+
+class _Command(Placed):
     """A command whose options that may be given several times and have a metavar of several (FILES…) take every word
     up to the next option, as a shell writes out a pattern. Arguments come before them."""
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from audit_pipeline.extras.servers.budget import Limits
+from audit_pipeline.models.budget import Limits
 from audit_pipeline.pipeline.console import Layout, Row, say
 from audit_pipeline.report.number_format import DASH, estimate, format_waiting_time
 from audit_pipeline.store.paths import DataPaths
@@ -29,12 +29,13 @@ _LATEX = str.maketrans(
         **{"[": "{[}", "*": "{*}", "–": "--", "…": r"\ldots{}", "\u202f": r"\,"},
     }
 )
+_SENT = ("model", "url", "tokens", "cost")
 _MARKDOWN = re.compile(r"[\\|*`<]|(?<!\w)_|_(?!\w)")
 
 
 def format_markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Format a table as GitHub and most editors read it; columns of numbers are aligned right."""
-    escaped = [[_MARKDOWN.sub(r"\\\g<0>", _in_one_line(cell)) for cell in cells] for cells in (heads, *rows)]
+    escaped = [[_MARKDOWN.sub(r"\\\g<0>", _join_lines(cell)) for cell in cells] for cells in (heads, *rows)]
     rules = ["---:" if is_number else "---" for is_number in _list_number_columns(heads, rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (escaped[0], rules, *escaped[1:]))
 
@@ -48,7 +49,7 @@ def format_latex(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _list_number_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
-    """List of each column whether it holds numbers, and nothing else but marks of missing ones."""
+    """List of each column whether it holds numbers, and nothing else but marks of missing values."""
     columns = ([row[place] for row in rows if row[place] not in _NO_NUMBER] for place in range(len(heads)))
     return [bool(cells) and all(map(_NUMBER.fullmatch, cells)) for cells in columns]
 
@@ -57,11 +58,11 @@ def _escape_latex(cell: str) -> str:
     raised = f"[{''.join(_RAISED)}]+"
     return "".join(
         f"$^{{{''.join(map(_RAISED.__getitem__, part))}}}$" if re.fullmatch(raised, part) else part.translate(_LATEX)
-        for part in re.split(f"({raised})", _in_one_line(cell))
+        for part in re.split(f"({raised})", _join_lines(cell))
     )
 
 
-def _in_one_line(cell: str) -> str:
+def _join_lines(cell: str) -> str:
     # Narrow blanks within a number stay.
     return re.sub(r"[ \t\r\n]+", " ", cell).strip(" ")
 
@@ -86,7 +87,7 @@ def build_estimate_formatter(metric: str, format_spec: str = ".3f") -> Callable[
 
 def say_run_resources(model: TokenizedModel, options: RunOptions) -> None:
     """Say whether the weights fit this machine, and what a Ray cluster is asked for, which a dry run does not reach;
-    nothing of a model behind an interface."""
+    nothing of a model on a server."""
     engine = options.chosen_engine
     if not model.entry.host.is_here:
         return
@@ -126,7 +127,7 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
     here. Asking each server which model it is comes on top, once for the command and once for its run. ``limits`` are
     the command's.
     """
-    from audit_pipeline.extras.servers.used_endpoints import estimate_sending
+    from audit_pipeline.scoring.used_endpoints import estimate_sending
 
     sendings = [sending for model, tokens in to_send if (sending := estimate_sending(model, tokens)) is not None]
     if not sendings:
@@ -144,23 +145,16 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
     for sending in sendings:
         of_entry, exceeds_entry = _check_limits(sending.limits, sending.tokens, sending.cost)
         words += [f"{limit} (the entry of {sending.model})" for limit in of_entry]
-        is_over = is_over or exceeds_entry
-    suffices = "does not suffice: the run stops there, and the next one goes on" if is_over else "suffices"
+        is_over |= exceeds_entry
+    suffices = "does not suffice: the run stops there, and the next run goes on" if is_over else "suffices"
     say(
         f"The limit of {' and '.join(words)} {suffices}."
         if words
-        else "No limit is set: --max-tokens and --max-cost set one, and so does the model's entry.",
+        else "No limit is set: --max-tokens and --max-cost set a limit, and so does the model's entry.",
         sending={
-            "url": sendings[0].url,
-            "tokens": tokens,
-            "cost": sum(costs) if len(costs) == len(sendings) else None,
-            "exceeds_limit": is_over,
-            "max_tokens": limits.max_tokens,
-            "max_cost": limits.max_cost,
-            "hosts": [
-                {"model": sending.model, "url": sending.url, "tokens": sending.tokens, "cost": sending.cost}
-                for sending in sendings
-            ],
+            **{"url": sendings[0].url, "tokens": tokens, "cost": sum(costs) if len(costs) == len(sendings) else None},
+            **{"exceeds_limit": is_over, "max_tokens": limits.max_tokens, "max_cost": limits.max_cost},
+            "hosts": [{name: getattr(sending, name) for name in _SENT} for sending in sendings],
         },
     )
 

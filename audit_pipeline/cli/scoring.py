@@ -7,22 +7,21 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit_pipeline.cli.options import PASSES_KEPT, SHARDS_KEPT, TEXT_COLUMN, command, fields, option
+from audit_pipeline.cli.options import PASSES_KEPT, Place, Section, command, fields, option
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, format_side_counts
 from audit_pipeline.cli.shared import get_writable_paths, resolve_model_option
 from audit_pipeline.pipeline.console import (
     Columns,
     is_json_output,
+    print_message,
+    print_skipped,
+    print_step,
+    print_unless_quiet,
     say,
+    show_progress,
     show_table,
-    tell,
-    tell_progress,
-    tell_skipped,
-    tell_step,
-    tell_unless_quiet,
 )
 from audit_pipeline.pipeline.options import FILE, ScoreOptions
-from audit_pipeline.store.paths import DataPaths
 
 if TYPE_CHECKING:
     from audit_pipeline.readers.stream import TextStream
@@ -35,7 +34,7 @@ _SEPARATION: Columns = (
 )
 
 
-@command(keeps=PASSES_KEPT)
+@command(Place(Section.OWN_FILES, 10), keeps=PASSES_KEPT)
 def score(
     texts: Path = option("A file of rows or lines, a folder that datasets saved, or - for standard input."),
     out: Path = option("The Parquet file to write.", FILE),
@@ -69,7 +68,7 @@ def score(
     from audit_pipeline.scoring.file import ProgressListener
 
     with progress_bar(model.name) as on_progress:
-        listener = ProgressListener(tell_step, tell_progress, on_progress)
+        listener = ProgressListener(print_step, show_progress, on_progress)
         scores = score_texts(request, model, stream, out, paths, listener)
     _show_scores(scores, options, texts, out)
 
@@ -81,26 +80,26 @@ def _open_file_texts(file: Path, text_column: str | None) -> TextStream:
     from audit_pipeline.scoring.file import GROUP
 
     if file == STANDARD_INPUT:
-        tell_step("reading lines of JSON from standard input")
+        print_step("reading lines of JSON from standard input")
     texts = open_texts(file, text_column, [GROUP])
     if texts.rows.note is not None:
-        tell_step(texts.rows.note)
+        print_step(texts.rows.note)
     counted = texts.estimate_rows()
-    tell_step(f"{texts.rows.file.name}: {'about ' if counted.estimated else ''}{counted.rows:,} row(s)")
+    print_step(f"{texts.rows.file.name}: {'about ' if counted.estimated else ''}{counted.rows:,} row(s)")
     return texts
 
 
 def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Path) -> None:
     """Show what was scored, what was not, and how well it separates the sides where there are labels."""
-    tell_skipped(scores.skipped.first, scores.skipped.count)
+    print_skipped(scores.skipped.first, scores.skipped.count)
     own = scores.summary.own
     rate = f" at {own.tokens_per_second:,.0f} tokens/s" if own.texts_computed else ""
-    tell_unless_quiet(
+    print_unless_quiet(
         f"{own.texts:,} texts: {own.texts_from_cache:,} from the cache, {own.texts_computed:,} computed{rate}"
     )
     _show_separation(scores, options, file, out)
     for name, reason in scores.unscored.items():
-        tell(f"{name} scored no text: {reason}")
+        print_message(f"{name} scored no text: {reason}")
     say(
         f"{scores.written:,} scores in {out}",
         scores=scores.written,
@@ -117,7 +116,7 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
     labelled = scores.labelled
     for words in (labelled.labels.in_words("taken as unknown"), labelled.problem):
         if words is not None:
-            tell(words)
+            print_message(words)
     rows = [
         {
             "detector": separation.detector,
@@ -137,7 +136,7 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
     if len(rows) > 1:
         from audit_pipeline.statistics.claims import BEST_OF_SEVERAL
 
-        say(f"{BEST_OF_SEVERAL}. Choose the one to quote beforehand.")
+        say(f"{BEST_OF_SEVERAL}. Choose beforehand which to quote.")
     _say_no_control(sum(labelled.labels.known.values()), options, file, out)
 
 
@@ -156,40 +155,3 @@ def _say_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: Pat
     # Half of the texts would calibrate.
     line += ["--calibration", "0"] if n_labelled < 2 * MIN_EXAMPLES else []
     say(f"{words}. To run it:\n  {shlex.join(line)}", claim_level=level, evaluate=shlex.join(line))
-
-
-@command(keeps=SHARDS_KEPT, prints="words")
-def count(
-    corpus: Path = option("The corpus: a file, or a folder of files."),
-    tokenizer: str = option("The model whose tokenizer is used: a name in config/models.yaml, a hub id, or a path."),
-    out: Path = option("The Parquet file to write.", FILE),
-    text_column: str | None = TEXT_COLUMN,
-    max_tokens_per_document: int | None = option(
-        "How much of each document is counted. Default: all; the published code of DC-PDD counts 1024.", least=1
-    ),
-) -> None:
-    """Count how often each token occurs in a reference corpus.
-
-    The result is a token-frequency table for one tokenizer. After an interruption, the same command continues.
-    """
-    configured = resolve_model_option(tokenizer)
-
-    from audit_pipeline.extras.corpora.corpus import list_ignored_files
-    from audit_pipeline.extras.corpora.count import CountLimits, count_to_file
-    from audit_pipeline.models.tokenized_model import load_tokenizer
-    from audit_pipeline.readers.formats import has_row_format, open_rows
-    from audit_pipeline.store.files import require_output
-
-    require_output(out, corpus)
-    if has_row_format(corpus) and corpus.exists() and (note := open_rows(corpus).note) is not None:
-        tell_step(note)
-    model = load_tokenizer(configured, DataPaths.from_environment())
-    limits = CountLimits(max_tokens_per_document=max_tokens_per_document)
-    tell_step(f"counting tokens of {corpus}")
-    counted = count_to_file(
-        model, corpus, out, text_column, limits=limits, on_progress=lambda so_far: tell_progress(so_far.in_words)
-    )
-    tell_skipped(counted.skipped, counted.skipped_rows)
-    if ignored := list_ignored_files(corpus):
-        tell(f"not read, of another kind: {len(ignored):,} file(s) in {corpus}, the first {ignored[0]}")
-    say(f"{counted.tokens:,} tokens in {counted.texts:,} texts, {int((counted.counts > 0).sum()):,} distinct, in {out}")

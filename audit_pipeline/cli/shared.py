@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from audit_pipeline.config.problems import Problem
-from audit_pipeline.pipeline.console import report_slow_work, tell, tell_step
+from audit_pipeline.pipeline.console import print_message, print_step, report_slow_work
 from audit_pipeline.store.paths import DataPaths, require_writable, texts_are_quoted
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.pipeline.options import RunOptions
     from audit_pipeline.pipeline.whole_configuration import Configuration
+    from audit_pipeline.readers.stream import TextStream
     from audit_pipeline.token_statistics.backend import BackendOf
 
 _REPORTED = "audit_pipeline.reported_problems"
@@ -45,7 +47,7 @@ def publish(paths: DataPaths, *, include_text: bool | None = None) -> None:
     from audit_pipeline.pipeline.dagster.audit import publish as publish_findings
 
     quoted = texts_are_quoted() if include_text is None else include_text
-    publish_findings(definitions, paths, tell_step, include_text=quoted)
+    publish_findings(definitions, paths, print_step, include_text=quoted)
 
 
 def build_benchmarks(specs: Sequence[BenchmarkSpec], paths: DataPaths) -> None:
@@ -53,7 +55,7 @@ def build_benchmarks(specs: Sequence[BenchmarkSpec], paths: DataPaths) -> None:
     definitions = load_dagster_definitions()
     from audit_pipeline.pipeline.dagster.audit import prepare
 
-    prepare(specs, definitions, paths, tell_step)
+    prepare(specs, definitions, paths, print_step)
 
 
 def resolve_built_benchmark(name: str, paths: DataPaths) -> str:
@@ -63,6 +65,16 @@ def resolve_built_benchmark(name: str, paths: DataPaths) -> str:
     from audit_pipeline.tables import EXAMPLES
 
     return resolve_partition(name, [built for built, _ in iterate_partitions(paths, EXAMPLES)])
+
+
+def open_texts(file: Path, text_column: str | None, extra_columns: Sequence[str] = ()) -> TextStream:
+    """Open the texts of a file, with further columns where it has them; what its format notes about it is printed."""
+    from audit_pipeline.readers.formats import open_texts as open_stream
+
+    stream = open_stream(file, text_column, extra_columns)
+    if stream.rows.note is not None:
+        print_message(stream.rows.note)
+    return stream
 
 
 def load_whole_configuration() -> Configuration:
@@ -78,7 +90,7 @@ def resolve_model_option(name: str) -> ModelEntry:
 
     models = load_models()
     entry = resolve_model(name, models)
-    tell_problems(models.problems)
+    print_problems(models.problems)
     return entry
 
 
@@ -87,23 +99,23 @@ def prepare_model(
 ) -> tuple[TokenizedModel, BackendOf]:
     """Return the model, and what makes it ready.
 
-    With ``ask_server`` a model behind an interface is first asked whether it is still the same.
+    With ``ask_server`` a model on a server is first asked whether it is still the same.
 
     Raises ConfigError where ``limits`` have no meaning for it.
     """
-    from audit_pipeline.extras.servers.used_endpoints import Endpoints
     from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.scoring.backends import build_backend_loader
+    from audit_pipeline.scoring.used_endpoints import Endpoints
 
     endpoints = Endpoints(options.limits.require_usable_for(entry))
-    model = endpoints.load(entry, paths, tell_step) if ask_server else load_tokenizer(entry, paths)
-    return model, build_backend_loader(paths, options.device, endpoints, options.chosen_engine, tell_step)
+    model = endpoints.load(entry, paths, print_step) if ask_server else load_tokenizer(entry, paths)
+    return model, build_backend_loader(paths, options.device, endpoints, options.chosen_engine, print_step)
 
 
-def tell_problems(problems: Iterable[Problem]) -> None:
+def print_problems(problems: Iterable[Problem]) -> None:
     """Report problems of entries that were not asked for, a line each on standard error, once per command."""
     reported: set[Problem] = click.get_current_context().meta.setdefault(_REPORTED, set())
     for problem in problems:
         if problem not in reported:
             reported.add(problem)
-            tell(str(problem), style="yellow")
+            print_message(str(problem), style="yellow")

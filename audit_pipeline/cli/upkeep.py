@@ -1,4 +1,4 @@
-"""Commands that keep an installation: init, dev, forget, doctor."""
+"""Commands that make a workspace and start the UI: init, dev."""
 
 from __future__ import annotations
 
@@ -9,33 +9,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.options import FOLDER, GO_ON, argument, command, option
-from audit_pipeline.cli.shared import get_writable_paths, load_dagster_definitions
+from audit_pipeline.cli.options import FOLDER, Place, Section, argument, command, option
+from audit_pipeline.cli.shared import get_writable_paths
 from audit_pipeline.pipeline.console import (
-    Columns,
-    escape_control_characters,
-    report_slow_work,
+    print_message,
     say,
-    show_table,
-    tell,
-    tell_step,
 )
-from audit_pipeline.report.number_format import format_thousands
-from audit_pipeline.store.paths import DataPaths
 
 if TYPE_CHECKING:
-    from audit_pipeline.pipeline.dagster.forgetting import Forgotten
+    pass
 
 
-_REMOVED: Columns = (
-    ("removed", "what"),
-    ("files", "files", format_thousands),
-    ("bytes", "bytes", format_thousands),
-)
-_FINDINGS: Columns = (("", "ok", lambda ok: "ok" if ok else "!!"), ("what", "what"), ("finding", "finding"))
-
-
-@command(prints="words")
+@command(Place(Section.BEGIN, 30), prints="words")
 def init(folder: Path = argument(default=".", type=FOLDER)) -> None:
     """Make a workspace of your own: configuration and data.
 
@@ -54,7 +39,7 @@ def init(folder: Path = argument(default=".", type=FOLDER)) -> None:
     )
 
 
-@command(prints="words")
+@command(Place(Section.UPKEEP, 10), prints="words")
 def dev(
     host: str = option("Address to listen on; anything but loopback opens the UI to the network.", default="127.0.0.1"),
     weekly: bool = option("Switch the schedule of the weekly audit on, as long as this runs."),
@@ -68,94 +53,12 @@ def dev(
 
     with open_instance(paths) as instance:
         for run_id in mark_dead_runs_failed(instance, paths):
-            tell(f"run {run_id} is marked failed: the process that ran it is gone")
-    tell(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C ends it)")
+            print_message(f"run {run_id} is marked failed: the process that ran it is gone")
+    print_message(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C ends it)")
     if weekly:
         os.environ[WEEKLY_IS_ON] = "1"
-        tell("the weekly audit is on: Mondays at 06:00 UTC, while this runs")
+        print_message("the weekly audit is on: Mondays at 06:00 UTC, while this runs")
     # Dagster starts processes of its own, in folders of its own.
     os.environ["CORPUS_AUDIT_CONFIG"], os.environ["CORPUS_AUDIT_DATA"] = str(config_dir()), paths.address
     services = [sys.executable, "-m", "audit_pipeline.pipeline.dagster.dev", "-w", str(workspace_file())]
     os.execv(sys.executable, [*services, "-h", host, "-p", str(port)])  # noqa: S606
-
-
-@command(keeps=f"What was removed stays removed. {GO_ON}")
-def forget(
-    model: str | None = option("The model to remove: a name in config/models.yaml, a hub id, or a path."),
-    benchmark: str | None = option("The benchmark to remove, such as release_notes_64."),
-    dry_run: bool = option("Show the files and bytes that would be removed, and remove nothing."),
-) -> None:
-    """Remove a model or a benchmark and all derived from it.
-
-    This removes scores, evaluations, cached token statistics, examples, the partition in Dagster and what the ledger
-    says of them, and then rebuilds warehouse and report. It is refused while any audit is unfinished. After an
-    interruption, the same command finishes.
-    """
-    if (model is None) == (benchmark is None):
-        raise click.UsageError("give either --model or --benchmark")
-    paths = get_writable_paths()
-    from audit_pipeline.extras.maintenance.removal import RemovalTarget
-    from audit_pipeline.pipeline.dagster import forgetting
-
-    target = RemovalTarget("benchmark", benchmark) if benchmark is not None else RemovalTarget("model", model or "")
-    if dry_run:
-        _show_removal(forgetting.plan_to_forget(target, paths), dry_run=True)
-    else:
-        _show_removal(forgetting.forget(target, load_dagster_definitions(), paths, tell_step), dry_run=False)
-
-
-def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
-    target = removal.target
-    if removal.dead_runs:
-        tell(f"marked {len(removal.dead_runs)} dead run(s) of this machine failed and freed their slots")
-    rows = [*removal.gone]
-    if removal.had_partition:
-        rows.append({"what": "partition in Dagster", "files": None, "bytes": None})
-    name = "would_go" if dry_run else "went"
-    if rows:
-        show_table(name, rows, [("would be removed", "what"), *_REMOVED[1:]] if dry_run else _REMOVED)
-    else:
-        say(f"There is nothing to remove of {target}.", **{name: rows})
-    lines = [f"Kept: {name}" for name in removal.kept]
-    lines.append("Kept: Dagster's history of its runs, which Dagster removes run by run (in the UI under Runs)")
-    if removal.configured:
-        lines.append(
-            f"config/{target.dimension}s.yaml still lists it: remove the entry, or audits and the sensor (if it is on) "
-            "add it again"
-        )
-    elif removal.configured is None:
-        lines.append(f"config/{target.dimension}s.yaml cannot be read; an entry in it would bring {target.name} back")
-    if removal.obstacles:
-        lines.append(f"An audit is unfinished, so it would be refused now: {', '.join(removal.obstacles)}")
-    if dry_run:
-        lines.append("Nothing was removed.")
-    for line in lines:
-        say(escape_control_characters(line))
-
-
-@command()
-def doctor(
-    deep: bool = option("Also compare every stored file with its digest."),
-    names_all: bool = option("Name every file that a finding is of, not the first five.", flag="--all"),
-) -> None:
-    """Check installation, models, data folder and warehouse.
-
-    The exit code is 1 if anything is wrong. As in every audit, damaged part files of the cache are set aside and
-    tokenizers that were read are kept; nothing else is changed.
-    """
-    with report_slow_work("looking at") as look:
-        look("the installation")
-        from audit_pipeline.extras.maintenance.doctor import examine
-        from audit_pipeline.pipeline.dagster.health import examine_dagster
-
-        paths = DataPaths.from_environment()
-        findings = examine(paths, deep=deep, on_check=look)
-        look("Dagster's runs")
-        findings.append(examine_dagster(paths))
-    rows = [
-        {"ok": finding.ok, "what": finding.what, "finding": finding.describe(names_all=names_all)}
-        for finding in findings
-    ]
-    show_table("findings", rows, _FINDINGS)
-    if not all(finding.ok for finding in findings):
-        sys.exit(1)

@@ -79,7 +79,7 @@ def merge_entry_points(
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise ValueError(f"its name is {name!r}: use letters, digits, _ and -")
             if name in found:
-                raise ValueError(f"there is one named '{name}' already: give yours another name")
+                raise ValueError(f"there is an entry '{name}' already: give yours another name")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - what other people's code may raise is not known
             reason = f"{type(error).__name__}: {to_one_line(error)}"
             words = f"{point.name} of {origin} ({point.group}) is left out ({reason})"

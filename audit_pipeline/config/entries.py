@@ -85,7 +85,7 @@ class Entries(Mapping[str, E]):
     """The entries of a file that can be used, by name and in the file's order; the others are ``broken``.
 
     A broken entry is still one of the file's ``names``: it was not taken out. ``given`` are the plain values of every
-    entry that has any, broken ones too.
+    entry that has any, broken entries too.
     """
 
     path: Path
@@ -173,6 +173,10 @@ class EntryFile(Generic[E]):
     and ``read`` makes an entry of its name, its values and the file's folder; it raises InvalidEntryError. ``leads``
     are the keys that name what must exist: pipeline/whole_configuration.py checks whether it does. ``may_be_paths``:
     names may be paths, because folders are named after their quoted form.
+
+    ``is_of_audits``: audits depend on it without naming it. ``dimension``: what products are of that are made of an
+    entry each, of ``always`` whether there is an entry or not. ``compare`` finds what is wrong with entries beside
+    those of other files, by entry: it gets the entries and all files by name, of one that cannot be read its error.
     """
 
     name: str
@@ -183,6 +187,10 @@ class EntryFile(Generic[E]):
     is_optional: bool = False
     leads: tuple[EntryReference, ...] = ()
     may_be_paths: bool = False
+    is_of_audits: bool = False
+    dimension: str | None = None
+    always: tuple[str, ...] = ()
+    compare: Callable[[Entries[E], Mapping[str, object]], Mapping[str, Sequence[Fault]]] | None = None
 
     def load(self, folder: Path | None = None) -> Entries[E]:
         """Load the file in ``folder``, by default the configuration's; no entries where an optional file is missing.
@@ -238,5 +246,5 @@ class EntryFile(Generic[E]):
         if not isinstance(value, dict):
             raise InvalidEntryError([Fault((), "the entry holds no keys")])
         if "name" in value:
-            raise InvalidEntryError([Fault(("name",), "key 'name': an entry's name is the key that it stands under")])
+            raise InvalidEntryError([Fault(("name",), "key 'name': an entry's name is its key")])
         return value

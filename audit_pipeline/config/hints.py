@@ -52,7 +52,7 @@ def resolve_partition(name: str, candidates: Sequence[str]) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise ConfigError(f"the family {name} is several benchmarks, and one is meant: {format_names(found)}")
+        raise ConfigError(f"the family {name} is several benchmarks; choose one: {format_names(found)}")
     raise ConfigError(f"there is no benchmark '{name}'; {did_you_mean(name, candidates)}")
 
 

@@ -1,4 +1,4 @@
-"""Laying out a workspace: a configuration and a data folder of one's own.
+"""Laying out a workspace: a configuration and a data folder of your own.
 
 What belongs here: which files there are and where they are copied from. What does not: finding a workspace
 (store/paths.py).
@@ -28,7 +28,7 @@ def read_default_header(name: str, key: str) -> str:
 def create_workspace(folder: Path, config: Mapping[str, str] | None = None) -> list[Path]:
     """Make ``folder`` a workspace with the default configuration; returns what was made, in the order of interest.
 
-    ``config`` are files of the configuration that take the place of default ones: name -> text.
+    ``config`` are files of the configuration that take the place of default files: name -> text.
 
     Raises ConfigError, with nothing made, where any of it is there already.
     """

@@ -41,7 +41,7 @@ def norm_ac(statistics: TextStatistics, beta: float) -> Float64s:
     """Each first occurrence's l(beta), standardised by mean and deviation at that temperature: [distinct tokens].
 
     The deviation is at least 1e-6, as everywhere here; the authors add 1e-10 to it. NaN where the deviation is not
-    finite: divided by an infinite one, a value would pass as 0.
+    finite: divided by infinity, a value would pass as 0.
     """
     own = beta * statistics.logprob.astype(np.float64) - _log_sum(statistics, beta)
     if beta == 1.0:
@@ -102,7 +102,7 @@ ACMIA_AC = Detector(
     ),
     reported=_REPORTED,
     also_reads=(
-        "How common the text's words are, and how sure the model is where they stand: AC is |1 - beta| times the mean "
+        "How common the text's words are, and how sure the model is there: AC is |1 - beta| times the mean "
         "of the log-likelihood and the position's Rényi entropy of order beta together."
     ),
 )

@@ -78,7 +78,7 @@ COMBINED = Detector(
         " stands in docs/statistics.md."
     ),
     also_reads=(
-        "What the listed detectors read besides membership. A score says how a text stands among the texts of its"
+        "What the listed detectors read apart from membership. A score ranks a text among the texts of its"
         " benchmark: it is not comparable between benchmarks, and it changes where texts are added. A certified"
         " threshold of it is an approximation, since the ranks of calibration texts and of others hang together."
     ),

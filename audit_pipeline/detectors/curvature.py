@@ -36,7 +36,7 @@ CURVATURE = Detector(
         "the standard deviation of log p(. | x_<t) under the model's own distribution"
     ),
     reported=(
-        "Made to tell texts that a machine wrote, not members. No figure is given here: no table on members was read."
+        "Made to detect texts that a machine wrote, not members. No figure is given here: no table on members was read."
     ),
     also_reads=(
         "Whether a machine wrote the text, which is what it was made for: generated texts score high, members or not. "

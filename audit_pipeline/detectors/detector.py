@@ -101,7 +101,7 @@ class Parameter:
 class Detector:
     """A detector: what it is, what it needs and costs, and its score of one text under each of several settings.
 
-    ``needs`` are those besides the text's own pass. ``wishes`` are needs of some settings alone: they are brought in
+    ``needs`` are those apart from the text's own pass. ``wishes`` are needs of some settings alone: they are brought in
     the same way, but where one is lacking the others are scored all the same. ``compute`` gets the statistics of a text
     with at least one scored token and all that ``needs`` names, and returns one outcome per setting, in order; taking
     them all at once, it can share work between settings (a whole k grid costs one sort). ``passes`` says in words how
@@ -110,7 +110,7 @@ class Detector:
     not give it, there is no score. ``on_request``: never scored unless it is named.
 
     For its page (docs/detectors.md): ``equation`` is the score as a formula in plain text, ``reported`` what its
-    authors report and on what, ``also_reads`` what moves it besides membership; a sentence or two each.
+    authors report and on what, ``also_reads`` what moves it apart from membership; a sentence or two each.
     """
 
     name: str

@@ -46,9 +46,7 @@ GAP_K = Detector(
     reads=always("max_logprob", "std"),
     compute=_gap_k,
     parameters={
-        "k": replace(
-            K, grid=(0.1, 0.2, 0.3, 0.5), description="the share of windows, the lowest ones, that is averaged"
-        ),
+        "k": replace(K, grid=(0.1, 0.2, 0.3, 0.5), description="the share of lowest windows that is averaged"),
         "window": replace(
             WINDOW,
             default=3,
@@ -76,7 +74,7 @@ GAP_K = Detector(
         "Pythia 12B (57.1). The window was chosen by the family of models."
     ),
     also_reads=(
-        "How many of the text's words are not the usual ones where they stand: rare names, numbers, style and date. "
+        "How many of the text's words are unusual in their place: rare names, numbers, style and date. "
         "Windows overlap, so one odd passage counts several times, and in short texts decides."
     ),
 )

@@ -76,7 +76,7 @@ def _infilling(statistics: TextStatistics, settings: Sequence[Settings]) -> list
     def group(given: Settings, same: Sequence[Settings]) -> list[Outcome]:
         m = int(given["m"])
         if m > branches.m:
-            reason = f"m={m} needs branches of {m} tokens, the cached ones have {branches.m}: run the model with m={m}"
+            reason = f"m={m} needs branches of {m} tokens, the cache has {branches.m}: run the model with m={m}"
             return [Outcome.not_applicable(reason)] * len(same)
         ratios = token_ratios(
             statistics,
@@ -103,7 +103,7 @@ INFILLING = Detector(
         "m": Parameter(
             default=5,
             grid=(0, 1, 3, 5, 10, 20, 50, 100),
-            description="how many tokens behind each are looked at; benchmarks of up to 32 words have 1",
+            description="how many tokens after each are compared; benchmarks of up to 32 words have 1",
             requirement="a whole number from 0 to 1000",
             accepts=lambda value: type(value) is int and 0 <= value <= 1000,
         ),

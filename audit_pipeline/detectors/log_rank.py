@@ -24,7 +24,7 @@ LOG_RANK = Detector(
     compute=_log_rank,
     equation="-(mean over the n scored tokens of log(r_t + 1)), r_t = 0 where x_t is the model's first choice",
     reported=(
-        "Made to tell texts that a machine wrote, not members. No figure is given here: no table on members was read."
+        "Made to detect texts that a machine wrote, not members. No figure is given here: no table on members was read."
     ),
     also_reads=(
         "What the loss reads: how usual the words are, and so style, topic and length. Tokens of equal logits share "

@@ -79,7 +79,7 @@ MAX_RENYI = Detector(
         "k": Parameter(
             default=0.1,
             grid=(0.0, 0.1, 0.5, 1.0),
-            description="the share of positions that is averaged; 0 is the single one",
+            description="the share of positions that is averaged; 0 is the single largest",
             requirement="a number from 0 to 1",
             accepts=lambda value: isinstance(value, float) and 0.0 <= value <= 1.0,
         ),

@@ -56,7 +56,7 @@ def moving_means(values: npt.ArrayLike, window: int) -> npt.NDArray[np.float64]:
 
 
 def check_deviation(statistics: TextStatistics) -> Outcome | None:
-    """The failure where a token's sigma is not finite: divided by an infinite one, a value would pass as 0."""
+    """The failure where a token's sigma is not finite: divided by infinity, a value would pass as 0."""
     if np.isfinite(statistics.std).all():
         return None
     return Outcome.failed("a token's standard deviation is not a finite number")
@@ -117,7 +117,7 @@ def is_count(value: ParameterValue) -> bool:
 K = Parameter(
     default=0.2,
     grid=tuple(step / 10 for step in range(1, 11)),
-    description="the share of tokens, the lowest ones, that is averaged",
+    description="the share of lowest tokens that is averaged",
     requirement="a number above 0 and at most 1",
     accepts=lambda value: isinstance(value, float) and 0.0 < value <= 1.0,
 )
@@ -177,7 +177,7 @@ MIN_K_PLUS_PLUS = Detector(
         "Window, second-hand: a note on the paper of Gap-K% quotes 73.8 where plain Min-K%++ has 72.6."
     ),
     also_reads=(
-        "How far the text's words are from what is usual where they stand, and so style, topic and date. Where the "
+        "How far the text's words are from what is usual in their place, and so style, topic and date. Where the "
         "model is nearly certain sigma_t is small, and a single unusual token then weighs much."
     ),
 )

@@ -43,7 +43,7 @@ NEIGHBOUR = Detector(
         "n": Parameter(
             default=25,
             grid=(5, 10, 25),
-            description="how many neighbours are averaged, the first ones",
+            description="how many of the first neighbours are averaged",
             requirement="a whole number above 0",
             accepts=is_count,
         )

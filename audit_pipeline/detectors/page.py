@@ -28,7 +28,7 @@ def collect_detector_facts(detector: Detector) -> dict[str, str]:
 
 def collect_detector_prose(detector: Detector) -> dict[str, str]:
     """What takes a sentence or two, by its heading."""
-    return {"What is reported": detector.reported, "It reads besides membership": detector.also_reads}
+    return {"What is reported": detector.reported, "It also reads": detector.also_reads}
 
 
 def format_as_text(detector: Detector) -> str:
@@ -64,7 +64,7 @@ def format_as_markdown(detector: Detector) -> str:
 
 def format_overview_table(detectors: Iterable[Detector]) -> str:
     """All detectors in one table, each with a link to its page."""
-    head = ["detector", "passes over a text", "needs besides its own pass", "own log-probabilities suffice"]
+    head = ["detector", "passes over a text", "further needs", "own log-probabilities suffice"]
     rows = []
     for detector in detectors:
         needs = ", ".join(need for need in _list_needs(detector) if need != OWN_PASS) or "nothing more"

@@ -11,12 +11,12 @@ from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.lowercase import quotient
 from audit_pipeline.detectors.statistics import Float32s, Lacking, Need, TextStatistics
 
-BehindPrefix = Mapping[tuple[int, str], Float32s | Lacking]
+PrefixedLogProbs = Mapping[tuple[int, str], Float32s | Lacking]
 """By the number of shots and what joins them: l(x_t | P, x_<t) of every token of the text, the first one included, [T];
 or why it has none after that prefix."""
 
-NONMEMBER_PREFIX: Need[BehindPrefix] = Need("nonmember_prefix", "prefix of known non-members")
-MEMBER_PREFIX: Need[BehindPrefix] = Need("member_prefix", "prefix of known members")
+NONMEMBER_PREFIX: Need[PrefixedLogProbs] = Need("nonmember_prefix", "prefix of known non-members")
+MEMBER_PREFIX: Need[PrefixedLogProbs] = Need("member_prefix", "prefix of known members")
 
 JOINS = {"none": "", "space": " ", "newline": "\n", "blank_line": "\n\n"}
 """What follows each shot, before the next one and before the text, by the values of the parameter ``join``."""
@@ -60,7 +60,7 @@ _SHOTS = Parameter(
 _JOIN = Parameter(
     default="none",
     grid=("none",),
-    description=f"what stands between the texts of the prefix, and before the text: {', '.join(JOINS)}",
+    description=f"what separates the texts of the prefix, and precedes the text: {', '.join(JOINS)}",
     requirement=f"one of {', '.join(JOINS)}",
     accepts=lambda value: value in JOINS,
     quiet=True,
@@ -71,7 +71,7 @@ _ANEW = " (prefix + text anew for models that cannot share it)"
 
 RECALL = Detector(
     name="recall",
-    summary="mean log-likelihood of the text behind a prefix of non-members, divided by that of the text by itself",
+    summary="mean log-likelihood of the text after a prefix of non-members, divided by that of the text by itself",
     source="Xie et al., EMNLP 2024 (ReCaLL)",
     needs=(NONMEMBER_PREFIX,),
     passes=f"2, and 1 of the prefix in all{_ANEW}",
@@ -79,10 +79,10 @@ RECALL = Detector(
     parameters={"shots": _SHOTS, "join": _JOIN},
     equation=(
         "LL(x | P) / LL(x): LL(x | P) is the mean of log p(x_t | P, x_<t) over all T tokens of the text, LL(x) the "
-        "mean over the scored tokens of its own pass; P is the texts of the prefix, one behind the other"
+        "mean over the scored tokens of its own pass; P is the texts of the prefix, in order"
     ),
     reported=(
-        "Its authors' project page tells 14.8, 15.4 and 14.8 points of AUROC more than the runner-up on WikiMIA of 32, "
+        "Its authors' project page gives 14.8, 15.4 and 14.8 points of AUROC more than the runner-up on WikiMIA of 32, "
         "64 and 128 words, as means over their models."
     ),
     also_reads=(

@@ -1,4 +1,4 @@
-"""What a detector reads of a text: its cached statistics as arrays, and what it can need besides them."""
+"""What a detector reads of a text: its cached statistics as arrays, and what it can need apart from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OWN_PASS = "one pass"
 
 @dataclass(frozen=True)
 class Need(Generic[T]):
-    """Something that a detector reads besides a text's own statistics: a ``T`` per text.
+    """Something that a detector reads apart from a text's own statistics: a ``T`` per text.
 
     A provider in scoring/needs/ has it by its ``name``; ``summary`` says in the list of detectors what it is, so that
     an audit's cost is known before it starts. ``statistics`` are those of every token that the model's back end has to

@@ -1,1 +1,19 @@
-"""Holds what need not be read first: each package brings its stage, its commands or its back end."""
+"""Holds what need not be read first. Each package declares what it brings in modules that are found by their names:
+its stages (``stage``), commands (``commands``), files of config/ (``config``), needs of detectors (``need``)."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+
+def find_modules(name: str) -> Iterator[ModuleType]:
+    """Import the modules of the packages here that are called ``name``, or have it as their last part
+    (``frequencies_stage``); the others are not loaded."""
+    for package in pkgutil.iter_modules(__path__):
+        for module in pkgutil.iter_modules([str(Path(folder, package.name)) for folder in __path__]):
+            if module.name == name or module.name.endswith(f"_{name}"):
+                yield importlib.import_module(f"{__name__}.{package.name}.{module.name}")

@@ -124,7 +124,7 @@ class Endpoint(ServerSettings):
     def described(self) -> str:
         """The model by its server's name for it, and where that is, in words."""
         at = f" at {self.revision}" if self.revision is not None else ""
-        return f"{self.model}{at} behind {self.url}"
+        return f"{self.model}{at} at {self.url}"
 
     @property
     def traits(self) -> DialectTraits:
@@ -137,7 +137,7 @@ class Endpoint(ServerSettings):
         return self.traits.starts_by_itself
 
     def cost_of(self, tokens: int) -> float:
-        """Return what so many tokens cost by the price; 0 without one."""
+        """Return what so many tokens cost by the price; 0 without a price."""
         return tokens * (self.price_per_million or 0.0) / 1e6
 
     def can_give(self, statistic: str) -> bool:
@@ -223,7 +223,7 @@ class ModelEntry(StrictSettings):
         return self.endpoint or UserHostedWeights()
 
     @model_validator(mode="after")
-    def _one_origin(self) -> Self:
+    def _require_single_origin(self) -> Self:
         if sum(origin is not None for origin in (self.hub, self.path, self.package, self.control, self.card)) != 1:
             raise ValueError("exactly one of hub, path, package, control and card says where the model is")
         if self.card is not None and self.trust_remote_code:
@@ -278,6 +278,7 @@ FILE = EntryFile(
         EntryReference(("reference_corpus",), "corpus"),
     ),
     may_be_paths=True,
+    is_of_audits=True,
 )
 
 

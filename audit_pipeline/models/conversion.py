@@ -50,7 +50,7 @@ def convert_tokenizer(located: LocatedModel, folder: Path | None) -> KeptTokeniz
     """
     tokenizer, config = read_with_transformers(located)
     if not tokenizer.is_fast:
-        raise ModelError(f"{located.entry.name} has no fast tokenizer (tokenizer.json): character offsets need one")
+        raise ModelError(f"{located.entry.name} has no fast tokenizer (tokenizer.json): character offsets need it")
     backend = tokenizer.backend_tokenizer
     backend.no_padding()
     backend.no_truncation()
@@ -123,7 +123,7 @@ def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) ->
 
 
 def _read_endpoint_config(located: LocatedModel, tokens: int) -> Any:
-    """Return what a config.json next to a tokenizer says, where there is one: the server knows the model's
+    """Return what a config.json next to a tokenizer says, if any: the server knows the model's
     architecture, transformers need not. Without one the vocabulary is the tokenizer's."""
     config = read_json(located.folder / "config.json") if located.has_config else {}
     text = SimpleNamespace(**{"vocab_size": tokens, **config, **(config.get("text_config") or {})})

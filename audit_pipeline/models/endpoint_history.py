@@ -112,7 +112,7 @@ def read_history(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPath
         return EndpointHistory()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{path} cannot be read ({to_one_line(error)}): remove it, and the model counts as another one from then on"
+            f"{path} cannot be read ({to_one_line(error)}): remove it; the model then counts as another model"
         ) from error
 
 

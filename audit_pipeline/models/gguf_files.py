@@ -34,7 +34,7 @@ def _build_cased_pattern(contractions: str, digits: str) -> str:
 
 @dataclass(frozen=True)
 class SplitRule:
-    """Patterns that a text is split by, one after the other: matches, and what lies between them, become pieces.
+    """Patterns that a text is split by, in order: matches, and what lies between them, become pieces.
 
     ``ignore_merges``: a piece that is a token stays whole. ``adds_start_token``: so it is where the file does not say.
     """

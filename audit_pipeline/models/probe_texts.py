@@ -11,4 +11,4 @@ TEXTS = (
 )
 """Prose, numbers, code and another language. Another text is another state of every endpoint."""
 COUNTING = " ".join(map(str, range(1, 41)))
-"""Once it has begun, any model knows how it goes on: the token itself is the best one at nearly all places."""
+"""Once it has begun, any model knows how it goes on: the token itself is the most likely at nearly all places."""

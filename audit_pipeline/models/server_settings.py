@@ -57,4 +57,4 @@ class ServerSettings(StrictSettings):
     @property
     def sent_to(self) -> str:
         """Who gets to see the texts, in words."""
-        return f"the texts are sent to {self.host}: whoever runs that server can read and keep them"
+        return f"the texts are sent to {self.host}: the operator of that server can read and keep them"

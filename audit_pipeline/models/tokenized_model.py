@@ -123,7 +123,7 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     context_length = converted.context_length or entry.window
     if context_length is None:
         raise ModelError(
-            f"{entry.name}: its tokenizer has no config.json beside it, so the length of its context is unknown: "
+            f"{entry.name}: its tokenizer has no config.json next to it, so the length of its context is unknown: "
             "give window in its entry in config/models.yaml"
         )
     is_converted = located.gguf is not None and entry.endpoint is None
@@ -197,7 +197,7 @@ def load_reference_model(model: TokenizedModel, paths: DataPaths) -> TokenizedMo
         return None
     reference = load_tokenizer(resolve_model(model.entry.reference_model, load_models()), paths)
     if reference.identity.model_fingerprint == model.identity.model_fingerprint:
-        raise ModelError(f"the reference model of {model.entry.name} is the model itself: name another one")
+        raise ModelError(f"the reference model of {model.entry.name} is the model itself: name another model")
     return reference
 
 

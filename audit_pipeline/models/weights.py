@@ -143,7 +143,7 @@ def _itemsize(tokenized: TokenizedModel) -> int:
 
 
 def count_parameters(tokenized: TokenizedModel) -> int:
-    """Return the number of parameters, from the configuration alone; tied ones count once."""
+    """Return the number of parameters, from the configuration alone; tied parameters count once."""
     trusted = tokenized.entry.trust_remote_code
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(
@@ -188,7 +188,7 @@ _LEFT_FREE = 2 << 30
 
 
 def default_device() -> str:
-    """'cuda' where there is one, else 'cpu'."""
+    """'cuda' if any, else 'cpu'."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -215,7 +215,7 @@ def load_weights(
             f"{tokenized.entry.name} is too large: {fit.words} Set devices: auto in its entry, or a smaller dtype "
             "(docs/new-model.md)"
         )
-    put = _load_on_one_device if tokenized.entry.devices is None else _load_on_all_devices
+    put = _load_on_single_device if tokenized.entry.devices is None else _load_on_all_devices
     model = put(tokenized, device, notify).eval()
     model.requires_grad_(requires_grad=False)
     return model  # type: ignore[no-any-return]
@@ -252,7 +252,7 @@ def _load_on_all_devices(tokenized: TokenizedModel, device: str, notify: Callabl
     return model
 
 
-def _load_on_one_device(tokenized: TokenizedModel, device: str, notify: Callable[[str], None]) -> Any:
+def _load_on_single_device(tokenized: TokenizedModel, device: str, notify: Callable[[str], None]) -> Any:
     if tokenized.located.gguf is not None and not weights_are_whole(tokenized.weights_folder):
         return _load_converted(tokenized, notify).to(device)
     if tokenized.quantisation is not None:
@@ -301,7 +301,7 @@ def _load_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> 
                 trust_remote_code=entry.trust_remote_code,
                 use_safetensors=True,
                 output_loading_info=True,
-                # Told in our words, below.
+                # Said in our words, below.
                 ignore_mismatched_sizes=True,
                 **options,
             )

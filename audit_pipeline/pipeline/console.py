@@ -42,7 +42,7 @@ _document: ContextVar[dict[str, Any] | None] = ContextVar("document", default=No
 _layout: ContextVar[Layout | None] = ContextVar("layout", default=None)
 """How tables are printed, where the command was asked for tables alone."""
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
-"""Whether the command was asked to tell no steps and no progress."""
+"""Whether the command was asked to print no steps and no progress."""
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def collect_output(*, as_json: bool, layout: Layout | None = None) -> Iterator[N
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Within the block no steps and no progress are told; warnings, errors and results are."""
+    """Within the block no steps and no progress are printed; warnings, errors and results are."""
     token = _quiet.set(True)
     try:
         yield
@@ -85,7 +85,7 @@ def quietly() -> Iterator[None]:
 
 
 def is_quiet() -> bool:
-    """Whether the command that runs was asked to tell no steps and no progress."""
+    """Whether the command that runs was asked to print no steps and no progress."""
     return _quiet.get()
 
 
@@ -109,7 +109,7 @@ def say(words: str, **facts: object) -> None:
     elif document is not None and facts:
         _add(document, facts)
     elif words.strip():
-        tell_unless_quiet(words.strip())
+        print_unless_quiet(words.strip())
 
 
 def show_table(name: str, rows: Iterable[Row], columns: Columns) -> None:
@@ -144,15 +144,15 @@ def format_cell(row: Row, cell: Cell, formatter: Callable[[Any], str] | None = N
     return format_cell_value(value) if formatter is None else formatter(value)
 
 
-def tell(words: str, style: str | None = None) -> None:
+def print_message(words: str, style: str | None = None) -> None:
     """One line on standard error; what a file or a name holds is shown, never obeyed."""
     STDERR.print(escape_control_characters(words), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def tell_unless_quiet(words: str) -> None:
-    """As :func:`tell`, what a user may want to know and who asked for quiet does not."""
+def print_unless_quiet(words: str) -> None:
+    """As :func:`print_message`, what a user may want to know and who asked for quiet does not."""
     if not is_quiet():
-        tell(words)
+        print_message(words)
 
 
 class _Activity:
@@ -181,22 +181,22 @@ class _Activity:
         self.display.update(self._task, description=escape_control_characters(words))
         if self.display.disable and time.monotonic() - self._printed_at >= LINE_SECONDS:
             self._printed_at = time.monotonic()
-            tell_unless_quiet(f"  {words}")
+            print_unless_quiet(f"  {words}")
 
 
 _current: list[_Activity] = []
 """The step that the command is at; none, or one."""
 
 
-def tell_step(step: str) -> None:
+def print_step(step: str) -> None:
     """Print one step of a longer piece of work on standard error; it lasts until the next step or the next output."""
     end_step()
     if not is_quiet():
-        tell(f"• {step}")
+        print_message(f"• {step}")
         _current.append(_Activity())
 
 
-def tell_progress(status: str) -> None:
+def show_progress(status: str) -> None:
     """Show how far the last step is; nothing where there is none, as in a process of Dagster's."""
     for step in _current:
         step.show(status)
@@ -236,16 +236,16 @@ def format_cell_value(value: object) -> str:
     return f"{value:z.4g}" if isinstance(value, float) else escape_control_characters(str(value))
 
 
-def tell_skipped(skipped_rows: Sequence[Skipped], total: int | None = None, what: str = "row(s)") -> None:
+def print_skipped(skipped_rows: Sequence[Skipped], total: int | None = None, what: str = "row(s)") -> None:
     """The first rows that were skipped; ``total``: how many there are, where ``skipped_rows`` are not all of them."""
     total = len(skipped_rows) if total is None else total
     if not total:
         return
-    tell(f"{total} {what} skipped:")
+    print_message(f"{total} {what} skipped:")
     for row in skipped_rows[:_NAMED_SKIPS]:
-        tell(f"  {row.location}: {row.reason}")
+        print_message(f"  {row.location}: {row.reason}")
     if total > _NAMED_SKIPS:
-        tell(f"  and {total - _NAMED_SKIPS} more")
+        print_message(f"  and {total - _NAMED_SKIPS} more")
 
 
 def _add(document: dict[str, Any], facts: Mapping[str, object]) -> None:

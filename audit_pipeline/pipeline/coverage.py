@@ -23,7 +23,7 @@ from audit_pipeline.pipeline.seen_models import see_models
 from audit_pipeline.pipeline.situation import Scope, Situation
 from audit_pipeline.pipeline.stage import Product
 from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
-from audit_pipeline.pipeline.stages.registry import OF_MODELS, PAIR, STAGES
+from audit_pipeline.pipeline.stages.registry import OF_PAIRS, STAGES
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import COVERAGE, Pair
 from audit_pipeline.warehouse.build import Judgement
@@ -49,7 +49,6 @@ FROM (
 ORDER BY model, benchmark
 """
 _OF_BENCHMARKS = tuple(stage for stage in STAGES if stage.dimensions == ("benchmark",) and not stage.is_on_request)
-_OF_PAIRS = tuple(stage for stage in OF_MODELS if stage.dimensions == PAIR)
 
 
 def judge(folder: Path, paths: DataPaths) -> Judgement:
@@ -88,7 +87,7 @@ def build_coverage_table(connection: duckdb.DuckDBPyConnection, situation: Situa
 
     situation.is_whole = is_whole
     scope = Scope(pairs=tuple(_pair_from_row(row) for row in pairs))
-    made = situation.plan(scope, (*_OF_BENCHMARKS, *_OF_PAIRS))
+    made = situation.plan(scope, (*_OF_BENCHMARKS, *OF_PAIRS))
     rows = [_build_row(row, made, situation) for row in pairs]
     return pa.Table.from_pylist(rows, schema=COVERAGE.schema)
 
@@ -96,7 +95,7 @@ def build_coverage_table(connection: duckdb.DuckDBPyConnection, situation: Situa
 def _judge_row(row: Mapping[str, Any], made: Plan, situation: Situation) -> PairState:
     """The state of a pair that anybody asks for, or that was audited on request."""
     pair = _pair_from_row(row)
-    state = judge_pair(_OF_PAIRS, made, situation.facts_of, pair)
+    state = judge_pair(OF_PAIRS, made, situation.facts_of, pair)
     if state.status == "done" and (reason := _explain_benchmark(pair.benchmark, situation)) is not None:
         return PairState("stale", reason)
     return state if state.status != "missing" else _judge_missing(row, pair, state, situation)
@@ -106,7 +105,7 @@ def _judge_missing(row: Mapping[str, Any], pair: Pair, state: PairState, situati
     spec = situation.specs.get(pair.benchmark)
     if row["is_configured"] and situation.control_of(pair.model) != (None if spec is None else spec.control):
         return PairState("not_applicable", "a control's texts are asked of its own models, and those of nothing else")
-    found = {stage: situation.facts_of(Product(stage.name, pair.partition)) for stage in _OF_PAIRS}
+    found = {stage: situation.facts_of(Product(stage.name, pair.partition)) for stage in OF_PAIRS}
     if row["is_due"] or any(facts.recorded is not None for stage, facts in found.items() if not stage.concludes):
         return state
     for facts in found.values():
@@ -116,7 +115,7 @@ def _judge_missing(row: Mapping[str, Any], pair: Pair, state: PairState, situati
         return PairState("not_requested", "audited on request only")
     # What was asked of it is current or not; what was not asked is not missing.
     asked = {stage.name: [pair.partition] for stage, facts in found.items() if facts.recorded is not None}
-    steps = plan(_OF_PAIRS, asked, situation.facts_of).steps
+    steps = plan(OF_PAIRS, asked, situation.facts_of).steps
     return PairState("stale", steps[0].because) if steps else PairState("done")
 
 
@@ -131,7 +130,7 @@ def _explain_benchmark(benchmark: str, situation: Situation) -> str | None:
 def _build_row(row: Mapping[str, Any], made: Plan, situation: Situation) -> Mapping[str, object]:
     pair = _pair_from_row(row)
     state = _judge_row(row, made, situation)
-    concluding = (situation.latest(stage.key, pair.partition) for stage in _OF_PAIRS if stage.concludes)
+    concluding = (situation.latest(stage.key, pair.partition) for stage in OF_PAIRS if stage.concludes)
     found = next((entry for entry in concluding if entry is not None), None)
     outcome = situation.latest_outcome(pair)
     return {

@@ -11,16 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, KnownSplit, assess_split, read_known_split
 from audit_pipeline.benchmarks.build import count_examples
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.pipeline.stages.benchmarks import SPLIT_VERSION, KnownSplit, assess_split, read_known_split
 from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION, collect_pair_context, write_findings
-from audit_pipeline.pipeline.stages.scores import SCORES_VERSION
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.pair_answer import answer_pair
 from audit_pipeline.scoring.given_scores import NEAR_DUPLICATE, GivenScores, read_given, read_scored_texts
+from audit_pipeline.scoring.pair_scores import SCORES_VERSION
 from audit_pipeline.splits.assessment import compute_assessed_split
 from audit_pipeline.statistics.claims import WHOEVER_RAN_THIS
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions

@@ -22,7 +22,7 @@ class Facts:
     """What is known of a product.
 
     ``inputs``: what it would be made of now; ``recorded``: what it was made of, None where it is not there.
-    ``problem``: why it cannot be made, or cannot be told. ``damage``: what is wrong with what is there; ``failure``:
+    ``problem``: why it cannot be made, or is unknown. ``damage``: what is wrong with what is there; ``failure``:
     why the last run gave it up.
     """
 
@@ -69,7 +69,7 @@ class Plan:
 
 
 def pair_of(partition: str) -> Pair:
-    """The pair behind ``benchmark|model``."""
+    """The pair of ``benchmark|model``."""
     benchmark, _, model = partition.partition("|")
     return Pair(benchmark, model)
 
@@ -185,7 +185,7 @@ _CHANGED = {
     "settings": "its settings changed since",
     "model": "the model's files changed since",
     "tokenizer": "the files of the model's tokenizer changed since",
-    "endpoint": "the model's entry, or what is behind its endpoint, changed since",
+    "endpoint": "the model's entry, or the model at its endpoint, changed since",
     "examples": "the benchmark was rebuilt since",
 }
 """What is said of an input that changed, where its stage has no other words."""

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, get_args
 
 import click
 
-from audit_pipeline.extras.ray.engine import Engine, EngineName, choose_engine
-from audit_pipeline.extras.servers.budget import Limits
+from audit_pipeline.models.budget import Limits
+from audit_pipeline.token_statistics.engine import Engine, EngineName, choose_engine
 
 
 class _Names(click.ParamType):  # type: ignore[type-arg]
@@ -31,7 +31,7 @@ class _Names(click.ParamType):  # type: ignore[type-arg]
 
 
 class _Kinds(_Names):
-    """What is cached of a pass: base always, and the kinds that a user may name besides."""
+    """What is cached of a pass: base always, and the kinds that a user may name too."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Sequence[str]:
         names = super().convert(value, param, ctx) or ()
@@ -75,18 +75,18 @@ class DeviceOptions:
     """The device that a model runs on."""
 
     device: Annotated[
-        str | None, Option("Where the model runs. Default: cuda if there is one.", click.Choice(["cpu", "cuda"]))
+        str | None, Option("Where the model runs. Default: cuda where available.", click.Choice(["cpu", "cuda"]))
     ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class LimitOptions:
-    """The most that is sent to models behind interfaces."""
+    """The most that is sent to models on servers."""
 
     max_tokens: Annotated[
         int | None,
         Option(
-            "The most tokens sent to models behind interfaces, a reference model among them. What is done stays.",
+            "The most tokens sent to models on servers, a reference model included. Finished work is kept.",
             click.IntRange(min=1),
         ),
     ] = None
@@ -114,11 +114,11 @@ class EngineOptions:
     ] = None
     workers: Annotated[
         int | None,
-        Option("How many workers of Ray. Default: one a GPU, else one a node.", click.IntRange(min=1)),
+        Option("How many workers of Ray. Default: one for each GPU, else one for each node.", click.IntRange(min=1)),
     ] = None
 
     def __post_init__(self) -> None:
-        # What is wrong is told before anything is read.
+        # What is wrong is said before anything is read.
         _ = self.chosen_engine
 
     @cached_property
@@ -134,7 +134,7 @@ class RunOptions(EngineOptions, LimitOptions, DeviceOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions(RunOptions):
-    """What is asked of an audit beside its model and benchmarks; ``publish``: warehouse and report follow."""
+    """What is asked of an audit apart from its model and benchmarks; ``publish``: warehouse and report follow."""
 
     refresh: Annotated[bool, Option("Fetch the sources again, even if their documents are there.")] = False
     again: Annotated[bool, Option("Audit again what is done; texts come from the cache all the same.")] = False
@@ -160,7 +160,7 @@ class AuditOptions(RunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions(RunOptions):
-    """What is asked of scoring texts, beside the texts."""
+    """What is asked of scoring texts, apart from the texts."""
 
     model: Annotated[str | PathLike[str], MODEL]
     detectors: Annotated[
@@ -200,8 +200,8 @@ class ScoreOptions(RunOptions):
     prefix_texts: Annotated[
         PathLike[str] | None,
         Option(
-            "A file of texts known to be no members, each of another document: the first ones are the prefix of recall "
-            "and con_recall. Texts of their documents get no score; a document is told by its first 32 words.",
+            "A file of texts known to be no members, each of another document: the first are the prefix of recall "
+            "and con_recall. Texts of their documents get no score; a document is identified by its first 32 words.",
             PATH,
         ),
     ] = None

@@ -279,10 +279,10 @@ def _format_place(document: Document) -> str:
 
 USUAL_FOLDER = "corpus-audit-check"
 _RECORD = "check.json"
-"""Beside the configuration: the request that it was written for."""
+"""Next to the configuration: the request that it was written for."""
 _SOURCES_HEAD = """\
 # Written by corpus-audit check: which of your own files are read, and on which side each of them is. The files stay
-# where they are; new ones in a folder are read with the next audit. docs/input-files.md says what can be read.
+# where they are; new files in a folder are read with the next audit. docs/input-files.md says what can be read.
 """
 
 
@@ -305,7 +305,7 @@ class OwnWorkspace:
 def resolve_workspace_model(name: str, folder: Path) -> tuple[ModelEntry, dict[str, dict[str, Any]]]:
     """The model that a user named, and the entries that a workspace in ``folder`` needs to audit it.
 
-    It is looked for in that workspace first, where there is one, then in the configuration that is used here. Raises
+    It is looked for in that workspace first, if any, then in the configuration that is used here. Raises
     ConfigError and ModelError as :func:`resolve_model` does, and ConfigError for a model that was trained here.
     """
     config = folder / "config"
@@ -348,7 +348,7 @@ def ensure_workspace(
     if files != request["collections"][AUDITED]:
         raise ConfigError(
             f"{folder} is the workspace of other files ({', '.join(files[:3])}): name another folder with "
-            "--workspace, or remove that one"
+            "--workspace, or remove that folder"
         )
     with FileLock(config / "check.lock"):
         known = load_models(config)
@@ -425,6 +425,6 @@ def _read_record(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{folder} holds something that corpus-audit check did not make, or did not finish: name another folder "
-            "with --workspace, or remove that one"
+            "with --workspace, or remove that folder"
         ) from error
     return record

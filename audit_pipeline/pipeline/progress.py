@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from audit_pipeline.pipeline.console import LINE_SECONDS, STDERR, can_draw_progress, tell_progress, tell_unless_quiet
+from audit_pipeline.pipeline.console import LINE_SECONDS, STDERR, can_draw_progress, print_unless_quiet, show_progress
 from audit_pipeline.scoring.file_progress import FileProgress
 from audit_pipeline.token_statistics.run import Progress
 
@@ -37,11 +37,11 @@ def _describe_texts(progress: AnyProgress) -> str:
 
 
 def progress_logger(log: logging.Logger) -> Callable[[str], None]:
-    """A progress callback of a run's step: to the run's log, and to a terminal where there is one."""
+    """A progress callback of a run's step: to the run's log, and to a terminal if any."""
 
     def report(words: str) -> None:
         log.info(words)
-        tell_progress(words)
+        show_progress(words)
 
     return report
 
@@ -90,11 +90,11 @@ def _print_progress_lines(label: str) -> Iterator[Callable[[AnyProgress], None]]
         nonlocal printed_at, printed, latest
         latest = f"{label}: {describe(progress)}"
         if time.monotonic() - printed_at >= LINE_SECONDS:
-            tell_unless_quiet(latest)
+            print_unless_quiet(latest)
             printed_at, printed = time.monotonic(), latest
 
     try:
         yield show
     finally:
         if latest != printed:
-            tell_unless_quiet(latest)
+            print_unless_quiet(latest)

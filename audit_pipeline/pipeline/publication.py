@@ -22,7 +22,7 @@ def note_warehouse(paths: DataPaths, head: str) -> None:
 
 
 def note_report(paths: DataPaths, *, include_text: bool) -> None:
-    """Keep what the report, which has just been written, was made with besides the warehouse."""
+    """Keep what the report, which has just been written, was made with apart from the warehouse."""
     made = read_json_if_whole(paths.published) or {}
     write_json(paths.published, {**_compute_inputs(paths, include_text), RESULTS: made.get(RESULTS)})
 

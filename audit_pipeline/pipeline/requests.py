@@ -137,7 +137,7 @@ def run_audit(
 
 
 def plan_quickly(request: AuditRequest, paths: DataPaths) -> Plan | None:
-    """What is to be done for the request, told without a heavy package and without writing.
+    """What is to be done for the request, found without a heavy package and without writing.
 
     None where it is not known, of a model whose tokenizer is not kept, or whose server has to be asked first whether it
     is still the same: the audit itself then says what is wrong.
@@ -203,11 +203,11 @@ def score_texts(
 
     Raises ConfigError, ModelError, DataError and what else a user can act on.
     """
-    from audit_pipeline.extras.servers.used_endpoints import Endpoints  # noqa: PLC0415
     from audit_pipeline.models.tokenized_model import with_overrides  # noqa: PLC0415
     from audit_pipeline.scoring.backends import build_backend_loader  # noqa: PLC0415
     from audit_pipeline.scoring.file import score_file  # noqa: PLC0415
     from audit_pipeline.scoring.needs.provider import UserInputs  # noqa: PLC0415
+    from audit_pipeline.scoring.used_endpoints import Endpoints  # noqa: PLC0415
 
     options = request.options
     entry = with_overrides(
@@ -225,7 +225,7 @@ def score_texts(
         proposer=options.proposer,
         seed=options.seed,
         device=options.device,
-        tell=listener.how_far,
+        notify=listener.how_far,
     )
     endpoints = Endpoints(options.limits.require_usable_for(entry))
     is_named = options.label_column != ScoreOptions.label_column

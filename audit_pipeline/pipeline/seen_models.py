@@ -14,9 +14,10 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from audit_pipeline.errors import AuditError
-from audit_pipeline.extras.corpora.frequencies import read_table_version
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, fingerprints_before
+from audit_pipeline.scoring.needs.provider import SeenIdentities
+from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.store.files import read_json_if_whole
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.paths import DataPaths
@@ -29,10 +30,10 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True)
 class SeenModel:
-    """A model as it was seen last. ``is_known``: whether enough is known to tell the version of its token statistics.
+    """A model as it was seen last. ``is_known``: whether enough is known for the version of its token statistics.
 
     ``is_current``: whether its entry and its files' names, sizes and times are those that were loaded last, or it is
-    not known. ``needs``: the versions of its reference model and of its token frequencies, by kind; None: not known.
+    not known. ``needs``: the versions of what detectors need besides, by kind; None: not known.
     """
 
     entry: ModelEntry
@@ -72,47 +73,34 @@ def see_models(entries: Mapping[str, ModelEntry], paths: DataPaths) -> dict[str,
         if entry.model_fingerprint is not None
     )
     latest = {sighting.model: sighting for sighting in sorted([*on_cards, *in_ledger])}
+    seen = {name: (sighting.fingerprint, sighting.tokenizer) for name, sighting in latest.items()}
     return {
-        name: _describe(entry, latest, cards.get(latest[name].fingerprint, {}), paths)
+        name: _describe(entry, seen, cards.get(seen[name][0], {}), paths)
         for name, entry in entries.items()
-        if name in latest
+        if name in seen
     }
 
 
-def _describe(entry: ModelEntry, latest: Mapping[str, _Sighting], card: Card, paths: DataPaths) -> SeenModel:
-    seen = latest[entry.name]
+def _describe(entry: ModelEntry, seen: SeenIdentities, card: Card, paths: DataPaths) -> SeenModel:
+    weights, tokenizer = seen[entry.name]
     # Models of other names may share the files, and so the card, and have another start token.
     is_its_own = card.get("name") == entry.name
     context = card.get("context_length")
-    before = _read_earlier_fingerprints(entry, seen.tokenizer, paths) if seen.tokenizer else None
-    identity = ModelIdentity(seen.fingerprint, seen.tokenizer, "", "", before)
+    before = _read_earlier_fingerprints(entry, tokenizer, paths) if tokenizer else None
+    identity = ModelIdentity(weights, tokenizer, "", "", before)
     return SeenModel(
         entry,
         identity,
         entry.start_token or card.get("start_token"),
         context if isinstance(context, int) else 0,
-        bool(seen.tokenizer) and isinstance(context, int) and (is_its_own or entry.start_token is not None),
+        bool(tokenizer) and isinstance(context, int) and (is_its_own or entry.start_token is not None),
         not is_its_own or card.get("entry_version") in (None, entry_version(entry)),
         {
-            "reference_model": _find_reference(entry, latest),
-            "token_frequencies": _read_frequency_versions(entry, seen.tokenizer, paths) if seen.tokenizer else None,
+            provider.source: provider.read_seen_versions(entry, seen, paths)
+            for provider in PROVIDERS.values()
+            if provider.source is not None
         },
     )
-
-
-def _find_reference(entry: ModelEntry, latest: Mapping[str, _Sighting]) -> Mapping[str, str] | None:
-    name = entry.reference_model
-    if name is None:
-        return {}
-    seen = latest.get(name)
-    return None if seen is None else {f"reference_model/{name}": f"{seen.fingerprint}/{seen.tokenizer or None}"}
-
-
-def _read_frequency_versions(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> Mapping[str, str] | None:
-    try:
-        return read_table_version(entry, tokenizer, paths)
-    except AuditError:
-        return None
 
 
 def _read_cards(paths: DataPaths) -> list[Card]:

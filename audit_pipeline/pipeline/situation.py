@@ -1,4 +1,4 @@
-"""What there is: everything that stages ask to tell what a product would be made of now, and what it was made of.
+"""What there is: everything that stages need to know what a product would be made of now, and what it was made of.
 
 Each fact is read once, and only where a stage asks for it. Models are those that a caller has loaded, or as they were
 seen last (seen_models.py): of the others it is not known how they would be run now.
@@ -6,7 +6,7 @@ seen last (seen_models.py): of the others it is not known how they would be run 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,16 +14,15 @@ from typing import Any, TypeVar
 
 from audit_pipeline.benchmarks.build import read_built_digest, read_source_version
 from audit_pipeline.benchmarks.config import BenchmarkSpec
-from audit_pipeline.config.entries import Entries
+from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.extras.controls.config import ControlEntry, load_controls
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.freshness import Facts, Plan, inputs_of_entry, pair_of, plan
 from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.pipeline.seen_models import SeenModel
 from audit_pipeline.pipeline.stage import UNKNOWN, Inputs, Product, Stage
-from audit_pipeline.pipeline.stages.registry import OF_MODELS, PAIR, STAGES, get_stage
+from audit_pipeline.pipeline.stages.registry import OF_PAIRS, PAIR, STAGES, get_stage
 from audit_pipeline.pipeline.stages.scores import STATISTICS_STAGE
 from audit_pipeline.pipeline.stages.settings import StageEntry, is_asked_for, load_stage_entries
 from audit_pipeline.scoring.session import find_current_upstream
@@ -47,16 +46,14 @@ class Scope:
     """What is to be up to date, each with all that it is made of.
 
     ``pairs``: by default every model on every benchmark. ``again``: by a stage's name, why its products are made
-    whatever is there. ``is_weekly``: with what entries say that the weekly audit makes.
+    whatever is there.
     """
 
     benchmarks: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     pairs: tuple[Pair, ...] = ()
     sources: tuple[str, ...] = ()
-    controls: tuple[str, ...] = ()
     again: Mapping[str, str] = field(default_factory=dict)
-    is_weekly: bool = False
 
     @classmethod
     def of_models(cls, benchmarks: Iterable[str], models: Iterable[str]) -> Scope:
@@ -94,9 +91,10 @@ class Situation:
     def source_settings(self) -> SourceSettings:
         return load_source_settings(self.config)
 
-    @cached_property
-    def controls(self) -> Entries[ControlEntry]:
-        return load_controls(self.config)
+    def configured(self, file: EntryFile[T]) -> Entries[T]:
+        """The entries of a file of the configuration."""
+        entries: Entries[T] = self._read_once(("file", file.name), lambda: file.load(self.config))
+        return entries
 
     @cached_property
     def stage_entries(self) -> Entries[StageEntry]:
@@ -182,7 +180,7 @@ class Situation:
         return None if entry is None else inputs_of_entry(entry)
 
     def _find_failure(self, stage: Stage, partition: str) -> PairOutcome | None:
-        """Why the last run gave a pair up at this stage, or at the next where nothing but the ledger tells of this one.
+        """Why the last run gave a pair up at this stage, or at the next where nothing but the ledger knows of it.
 
         What was made since of the stage, or of what it makes, counts: a run that leaves a pair out makes nothing of it.
         """
@@ -219,6 +217,13 @@ class Situation:
         wanted = {stage.name: tuple(self.list_partitions(stage, scope)) for stage in stages}
         return plan(stages, wanted, self.facts_of, scope.again if again is None else again, left)
 
+    def list_sources(self, scope: Scope) -> Iterator[str]:
+        """The sources that the scope asks for, and those that products of its stages are made of."""
+        yield from scope.sources
+        for stage in STAGES:
+            if stage.sources is not None:
+                yield from stage.sources(scope, self)
+
     def list_partitions(self, stage: Stage, scope: Scope) -> Iterable[str]:
         """The partitions of a stage that an audit of the scope takes."""
         if stage.partitions is not None:
@@ -242,7 +247,7 @@ def scope_of_request(request: AuditRequest) -> Scope:
     options = request.options
     scope = Scope.of_models([spec.name for spec in request.benchmarks], [request.model.name])
     if options.again:
-        again = {stage.name: "it is asked for again" for stage in OF_MODELS if stage.dimensions == PAIR}
+        again = {stage.name: "it is asked for again" for stage in OF_PAIRS}
         return replace(scope, again=again)
     more = [kind for kind in options.kinds if kind != "base"]
     if not more:

@@ -125,7 +125,7 @@ class StageRun:
     """What a stage is handed to make one partition.
 
     ``partitions``: all of the same run, this one among them; ``shared``: what the stage keeps between them. ``models``:
-    pipeline/dagster/resources.py, Models. ``progress``: a callback that tells how far a pass of a model is.
+    pipeline/dagster/resources.py, Models. ``progress``: a callback for how far a pass of a model is.
     """
 
     stage: Stage
@@ -214,8 +214,10 @@ class Stage:
     absent: str = "it is not there"
     words: Mapping[str, str] = field(default_factory=dict)
     notes: Callable[[str, DataPaths], Iterable[str]] | None = None
-    """What is told of a partition once it was made; raises DataError where a check found it unfit."""
+    """What is reported of a partition once it was made; raises DataError where a check found it unfit."""
     partitions: Callable[[Scope, Situation], Iterable[str]] | None = None
+    sources: Callable[[Scope, Situation], Iterable[str]] | None = None
+    """The sources whose documents its products of a scope are made of: an audit fetches them first."""
     inputs: Callable[[str, Situation], Inputs] = lambda partition, situation: {}
     recorded: Callable[[str, Situation], Inputs | None] | None = None
 

@@ -8,17 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from audit_pipeline import extras
 from audit_pipeline.benchmarks import config as benchmarks
 from audit_pipeline.benchmarks.config import Benchmarks, BenchmarkSpec, resolve_benchmarks
+from audit_pipeline.config.discovery import collect_by_name
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import BrokenFileError, Fault, Keys, Problem
 from audit_pipeline.detectors.registry import ONE_PASS, REGISTRY
-from audit_pipeline.errors import AuditError, ConfigError
-from audit_pipeline.extras.chat import config as asking
-from audit_pipeline.extras.controls import config as controls
-from audit_pipeline.extras.controls.config import ControlEntry, StudyEntry
-from audit_pipeline.extras.corpora import config as references
+from audit_pipeline.errors import AuditError
 from audit_pipeline.models import config as models
 from audit_pipeline.models import watch
 from audit_pipeline.models.config import ModelEntry, is_path_or_hub_id
@@ -26,24 +24,30 @@ from audit_pipeline.pipeline.stages import settings
 from audit_pipeline.sources import config as sources
 from audit_pipeline.sources.config import SourceSettings, all_sources
 from audit_pipeline.store.paths import config_dir
+from audit_pipeline.tables import Pair
 
+E = TypeVar("E")
 T = TypeVar("T")
 
+_OF_EXTRAS: Mapping[str, EntryFile[Any]] = collect_by_name(
+    extras.find_modules("config"),
+    label="files of config/",
+    is_wanted=lambda value: isinstance(value, EntryFile),
+    name_of=lambda file: file.name,
+)
 _READ: tuple[tuple[EntryFile[Any], Callable[[Path], Any]], ...] = (
     (sources.FILE, sources.load_source_settings),
-    (references.FILE, references.load_references),
     (models.FILE, models.load_models),
-    (controls.FILE, controls.load_controls),
-    (controls.STUDIES_FILE, controls.load_studies),
     (benchmarks.FILE, benchmarks.load_benchmarks),
-    (asking.FILE, asking.load_chat_models),
     (settings.FILE, settings.load_stage_entries),
     (watch.FILE, watch.load_watched),
+    *((file, file.load) for file in _OF_EXTRAS.values()),
 )
-"""Every file, and how it is read: a new one needs a line here and nothing else."""
+"""Every file, and how it is read: those of the core, and those in the modules ``config`` of extras."""
 FILES = tuple(file.name for file, _ in _READ)
-OF_AUDITS = (sources.FILE.name, references.FILE.name, models.FILE.name, benchmarks.FILE.name)
-"""Those that an audit depends on without naming them."""
+OF_AUDITS = tuple(file.name for file, _ in _READ if file.is_of_audits)
+OF_DIMENSIONS = {file.dimension: file for file, _ in _READ if file.dimension is not None}
+"""The files whose entries have products of their own, by the dimension of these."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +69,6 @@ class Configuration:
         return cast(Entries[ModelEntry], self._require_read(models.FILE))
 
     @property
-    def controls(self) -> Entries[ControlEntry]:
-        return cast(Entries[ControlEntry], self._require_read(controls.FILE))
-
-    @property
-    def studies(self) -> Entries[StudyEntry]:
-        return cast(Entries[StudyEntry], self._require_read(controls.STUDIES_FILE))
-
-    @property
     def benchmarks(self) -> Benchmarks:
         return cast(Benchmarks, self._require_read(benchmarks.FILE))
 
@@ -85,6 +81,16 @@ class Configuration:
         for source in dict.fromkeys(source for spec in specs for source in spec.sources):
             self.sources.sections.require_not_broken(source)
         return specs
+
+    def entries_of(self, file: EntryFile[E]) -> Entries[E]:
+        """The entries of a file that is none of the core's."""
+        return cast(Entries[E], self._require_read(file))
+
+    def pairs_of_control(self, control: str) -> list[Pair]:
+        """Each model of a control on each benchmark of it."""
+        models = [model.name for model in self.models.values() if model.control and model.control.name == control]
+        own = [spec.name for spec in self.benchmarks.values() if spec.control == control]
+        return [Pair(benchmark, model) for model in models for benchmark in own]
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -131,21 +137,25 @@ def load_configuration(folder: Path | None = None) -> Configuration:
     for file, _ in _READ:
         entries = files[file.name]
         names[file.what] = entries.names if isinstance(entries, Entries) else None
-    # A study's values are checked even where what it names is wrong.
-    varied = _find_invalid_variations(files[controls.STUDIES_FILE.name], files[controls.FILE.name])
+    # Of all that could be read by itself, also where what it names is wrong.
+    compared = {
+        file.name: file.compare(entries, files)
+        for file, _ in _READ
+        if file.compare is not None and isinstance(entries := files[file.name], Entries)
+    }
     for file, _ in _READ:
         entries = files[file.name]
         if file.leads and not isinstance(entries, AuditError):
             files[file.name] = entries.without(_find_dangling_references(entries.given, file.leads, names))
-    if varied:
-        files[controls.STUDIES_FILE.name] = files[controls.STUDIES_FILE.name].without(varied)
+    for name, faults in compared.items():
+        files[name] = files[name].without(faults)
     return Configuration(folder, files)
 
 
 def _find_dangling_references(
     entries: Mapping[str, object], leads: Sequence[EntryReference], names: Mapping[str, Collection[str] | None]
 ) -> dict[str, list[Fault]]:
-    """What is named in the values of entries, broken ones too, and is not there; by entry."""
+    """What is named in the values of entries, broken entries too, and is not there; by entry."""
     found: dict[str, list[Fault]] = defaultdict(list)
     for entry, given in entries.items():
         for lead in leads:
@@ -167,23 +177,3 @@ def _texts_at(value: object, keys: tuple[str, ...]) -> Iterator[tuple[Keys, str]
         for place, text in enumerate(value):
             if isinstance(text, str):
                 yield (*keys, place), text
-
-
-def _find_invalid_variations(
-    studies: Entries[StudyEntry] | AuditError, control_entries: Entries[ControlEntry] | AuditError
-) -> dict[str, list[Fault]]:
-    """What a study varies and its control does not have, or not with that value; by study."""
-    found: dict[str, list[Fault]] = defaultdict(list)
-    if isinstance(studies, AuditError) or isinstance(control_entries, AuditError):
-        return found
-    for name, study in studies.items():
-        control = control_entries.get(study.control)
-        if control is None:
-            continue
-        variations = [(key, place, value) for key, values in study.vary.items() for place, value in enumerate(values)]
-        for setting, place, value in variations:
-            try:
-                control.changed(**{setting: value})
-            except ConfigError as error:
-                found[name].append(Fault(("vary", setting, place), f"vary.{setting}: {value}: {error}"))
-    return found

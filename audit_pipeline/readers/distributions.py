@@ -116,7 +116,7 @@ def _fetch_newest(kind: _Kind, project: str, index: Index, downloads: Path, requ
 def _choose_newest(
     kind: _Kind, packages: list[DistributionPackage], project: str, required: str | None
 ) -> tuple[DistributionPackage, Version]:
-    """The distribution of the highest final version that is not yanked, or of the one that is ``required``."""
+    """The distribution of the highest final version that is not yanked, or of the ``required`` version."""
     candidates = [
         (version, package)
         for package in packages

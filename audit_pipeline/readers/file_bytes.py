@@ -191,7 +191,7 @@ class _NonClosingReader(io.RawIOBase):
 
 
 class BoundedReader(io.RawIOBase):
-    """Unpacked bytes, at most ``limit`` of them (None: any number): a few packed ones may stand for more than there is
+    """Unpacked bytes, at most ``limit`` of them (None: any number): a few packed ones may hold more than there is
     room for. Beyond it reading raises ``error``."""
 
     def __init__(self, unpacked: IO[bytes], limit: int | None, error: Exception) -> None:

@@ -64,7 +64,7 @@ def open_rows(
     a line is skipped. ``unpacked_limit`` is the most bytes that a .gz or .zst may unpack to; None, for those who keep
     no row: any number.
 
-    Raises DataError where there is no such file, its format cannot be told from its name, or its beginning cannot be
+    Raises DataError where there is no such file, its format is not clear from its name, or its beginning cannot be
     read.
     """
     if path == STANDARD_INPUT:
@@ -75,7 +75,7 @@ def open_rows(
         return open_saved_dataset(InputFile(path, name or path.name, ""))
     suffix = suffix_of(path)
     if suffix is None:
-        raise DataError(f"{path}: cannot tell its format from its name; use one of {', '.join(SUFFIXES)}")
+        raise DataError(f"{path}: unknown format; use a name that ends in one of {', '.join(SUFFIXES)}")
     if not path.is_file():
         raise DataError(f"{path}: {'is not a file' if path.exists() else 'no such file'}")
     packed = next((compression for compression in COMPRESSIONS if suffix.endswith(compression)), "")
@@ -92,7 +92,7 @@ def open_texts(
     name: str | None = None,
     unpacked_limit: int | None = UNPACKED_LIMIT,
 ) -> TextStream:
-    """The texts of a file, one after another; ``extra_columns`` are further columns, taken if the file has them.
+    """The texts of a file, in order; ``extra_columns`` are further columns, taken if the file has them.
 
     Without ``text_column`` the column is ``text``, else ``input``, else the only column there is. In a .txt file the
     lines are the texts, whatever ``text_column`` says. Raises DataError as :func:`open_rows` does.

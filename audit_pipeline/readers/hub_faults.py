@@ -24,7 +24,7 @@ from huggingface_hub.errors import (
 )
 
 from audit_pipeline.errors import AuditError, DataError, TransientError, to_one_line
-from audit_pipeline.readers.retry import is_transient_status, parse_retry_after
+from audit_pipeline.readers.retry import causes, is_transient_status, parse_retry_after
 from audit_pipeline.readers.server_answers import (
     MOST_JSON,
     DamagedAnswerError,
@@ -54,7 +54,8 @@ class HubFault:
 
 def fault_of(error: BaseException, revision: str | None = None) -> HubFault | None:
     """What an error of the hub's clients, or its cause, means; None for any other error."""
-    every = list(_iterate_causes(error))
+    # `datasets` hides causes, and says that it found no file.
+    every = list(causes(error, with_context=True))
     if (
         isinstance(error, OSError)
         and error.errno is not None
@@ -122,14 +123,6 @@ def _guard_answer(response: httpx2.Response) -> None:
 def is_missing(error: HfHubHTTPError | httpx2.HTTPStatusError) -> bool:
     """Whether the repository does not exist, or the hub hides it from users without the right token."""
     return isinstance(error, RepositoryNotFoundError) or error.response.status_code == _UNAUTHORISED
-
-
-def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
-    """``error``, what caused it, what caused that; `datasets` hides causes, and says that it found no file."""
-    link: BaseException | None = error
-    while link is not None:
-        yield link
-        link = link.__cause__ or link.__context__
 
 
 def _is_offline(errors: list[BaseException]) -> bool:

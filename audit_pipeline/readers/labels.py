@@ -34,7 +34,7 @@ def label_of(value: object) -> int | None:
 
 @dataclass
 class LabelReader:
-    """Reads labels one after another and keeps count of those that it does not understand.
+    """Reads labels in order and keeps count of those that it does not understand.
 
     ``known`` counts the labels of each side; ``not_understood`` those of no known spelling; ``spelt`` are the first
     five of their spellings, with how often each was met. Of more than 30 characters none is shown, and all count as

@@ -119,12 +119,12 @@ def is_transient_fault(error: BaseException) -> bool:
     return any(_is_transient_error(cause) for cause in causes(error))
 
 
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """``error``, what caused it, what caused that, and so on."""
+def causes(error: BaseException, *, with_context: bool = False) -> Iterator[BaseException]:
+    """``error``, what caused it, what caused that, and so on; ``with_context``: also what was being handled then."""
     link: BaseException | None = error
     while link is not None:
         yield link
-        link = link.__cause__
+        link = link.__cause__ or (link.__context__ if with_context else None)
 
 
 def _is_transient_error(error: BaseException) -> bool:

@@ -116,9 +116,9 @@ class _Shown(_Hidden):
         container = nodes.container()
         words = self.arguments[0] if self.arguments else ""
         if self.name not in _TITLED:
-            # An option of the directive's own stands on its first line, text below it.
+            # An option of the directive's own is on its first line, text below it.
             words = words.removeprefix(self.block_text.partition("\n")[0].partition("::")[2].strip())
-        # Options that stand deeper than the content are taken for an argument.
+        # Options that are deeper than the content are taken for an argument.
         if words.strip() and not _OPTION.match(words):
             inline, _ = self.state.inline_text(words.strip(), self.lineno)
             container += nodes.paragraph("", "", *inline)

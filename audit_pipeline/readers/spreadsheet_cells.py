@@ -29,7 +29,7 @@ def iterate_sheet_rows(path: str) -> Iterator[int | list[object]]:
         if len(sheets) > 1:
             names = [sheet.name for sheet in sheets]
             raise SeveralSheetsError(
-                f"holds the sheets {', '.join(names)}: save the one to be read as a file of its own"
+                f"holds the sheets {', '.join(names)}: save the sheet to be read as a file of its own"
             )
         for sheet in sheets:
             yield sheet.total_height
@@ -52,7 +52,7 @@ def main() -> None:
         for row in iterate_sheet_rows(path):
             sys.stdout.write(json.dumps(row) + "\n")
     except PasswordError:
-        sys.exit("is locked with a password: save it without one")
+        sys.exit("is locked with a password: save it without a password")
     except SeveralSheetsError as error:
         sys.exit(str(error))
     except MemoryError:

@@ -17,7 +17,7 @@ The rule, for the AUROC of the detector that was named beforehand, by its 95% in
 
 "Nothing found" is said where the comparison would have found an effect that matters (AUROC_OF_INTEREST in
 statistics/claims.py) and nothing differs: never of scores that point away from training, of documents that the words
-alone tell from those they are compared with, or where more is flagged, or scores higher, than chance allows,
+alone separate from those they are compared with, or where more is flagged, or scores higher, than chance allows,
 though no single document stands out. All of these are no conclusion.
 
 Where nobody named one of several detectors, nothing is concluded from any of them alone: the best of several looks
@@ -55,11 +55,11 @@ from audit_pipeline.statistics.conformal import count_held_out_needed
 from audit_pipeline.statistics.roc import ALL_EQUAL
 
 Conclusion = tuple[str, Mapping[str, Any]]
-"""The kind of an answer, and what its sentences say beside the findings."""
+"""The kind of an answer, and what its sentences say apart from the findings."""
 
 _Z_95 = 1.959964
 _NO_FINDING = ("no_document_stands_out", "documents_cannot_stand_out", "no_difference", "too_few_texts")
-"""What is not said where the audited texts together differ from the held-out ones."""
+"""What is not said where the audited texts together differ from the held-out texts."""
 _FEW_GROUPS = range(2, 5)
 """So few groups of a side that an answer by an AUROC says that it rests on them."""
 

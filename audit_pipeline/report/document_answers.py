@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
-from audit_pipeline.extras.extraction.conclusions import log_draws
 from audit_pipeline.report.number_format import things
 from audit_pipeline.report.sentences import Q_LEVEL, write, write_answer
 from audit_pipeline.statistics.claims import (
@@ -23,6 +22,7 @@ from audit_pipeline.statistics.claims import (
     extraction_claim,
 )
 from audit_pipeline.statistics.conformal import count_held_out_needed
+from audit_pipeline.statistics.draws import log_draws
 from audit_pipeline.tables import AskClaim
 
 

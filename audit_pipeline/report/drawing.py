@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito's colours that are told apart with every kind of colour blindness, and on white and on black."""
+"""Okabe and Ito's colours, which differ with every kind of colour blindness, and on white and on black."""
 
 LINE_STYLES = ("-", "--", "-.", ":")
 DASHED, DOTTED = (0, (4, 3)), (0, (1, 2))

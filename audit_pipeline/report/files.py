@@ -1,4 +1,4 @@
-"""The files of the reports: a page per model, one across models, a JSON copy beside each, and the glossary.
+"""The files of the reports: a page per model, one across models, a JSON copy next to each, and the glossary.
 
 What belongs here: which files there are, and writing them. What does not: what pages say (page.py), how they look
 (html.py, sections/), the queries (sections/).

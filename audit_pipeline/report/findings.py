@@ -19,7 +19,7 @@ OPPOSITE = "opposite"
 TRAINING = "training"
 
 Sides = Literal["labelled", "audited against held-out", "none"]
-"""What an AUROC compares: labelled members with non-members, or audited texts with held-out ones."""
+"""What an AUROC compares: labelled members with non-members, or audited texts with held-out texts."""
 
 
 @dataclass(frozen=True)

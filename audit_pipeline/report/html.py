@@ -1,6 +1,6 @@
-"""The page of a report: HTML made of its data; and the glossary of the documentation as a page beside it.
+"""The page of a report: HTML made of its data; and the glossary of the documentation as a page next to it.
 
-What belongs here: the template environment, and what templates need beside the data. What does not: what the report
+What belongs here: the template environment, and what templates need apart from the data. What does not: what the report
 says (page.py), what the terms mean (docs/glossary.md, of which an installed package has a copy), the layout (sections/,
 templates/), writing files (files.py).
 
@@ -25,7 +25,6 @@ import jinja2
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from audit_pipeline.extras.unlearning.measures import METRIC_IN_WORDS
 from audit_pipeline.report.notes import RULE_IN_WORDS, STEP_IN_WORDS, TEST_IN_WORDS, describe_text_counts
 from audit_pipeline.report.number_format import FILTERS, things
 from audit_pipeline.report.page import ReportPage, brought_sections, sections
@@ -46,6 +45,7 @@ from audit_pipeline.report.summary import group_by_subject
 from audit_pipeline.statistics.claims import format_claim_level
 from audit_pipeline.statistics.conformal import count_held_out_needed
 from audit_pipeline.store.paths import DEFAULTS
+from audit_pipeline.tables import UNLEARNING_METRICS
 
 GLOSSARY = DEFAULTS / "docs" / "glossary.md"
 
@@ -69,14 +69,14 @@ MOST_DOCUMENTS = 20
 FIRST_ANSWERS = 3
 """Answers that are shown in full where there are several; the table has all of them."""
 SIGN_SHAPES: Mapping[Sign, str] = {"found": "◆", "stands out": "▲", "nothing found": "○", "no conclusion": "?"}
-"""Shapes that tell the kinds of answers apart without colour, beside the word."""
+"""Shapes that distinguish the kinds of answers without colour, next to the word."""
 
 Row = Mapping[str, Any]
 
 
 @cache
 def layout_digest() -> str:
-    """A digest of the modules, queries, templates and words that make a page: another one, other pages."""
+    """A digest of the modules, queries, templates and words that make a page: another digest, other pages."""
     digest = hashlib.sha256()
     for folder in (resources.files(__package__), *brought_sections()):
         for path, file in sorted(_iterate_layout_files(folder)):
@@ -95,7 +95,7 @@ def _iterate_layout_files(folder: Traversable, prefix: str = "") -> Iterator[tup
 
 
 def render(page: ReportPage, *, written_at: datetime, pages: Mapping[str, str], data_version: str) -> str:
-    """The page as HTML; ``pages`` are the file names of models' pages, beside this one, by model, and ``data_version``
+    """The page as HTML; ``pages`` are the file names of models' pages, next to this one, by model, and ``data_version``
     is a digest of what the page says."""
     (first,) = page.sections["first_screen"]
     results = (page.sections["answers"], page.sections["corpus_tests"], first["word_for_word"], first["in_answers"])
@@ -153,7 +153,7 @@ def _build_jinja_environment() -> jinja2.Environment:
         stated=format_claim_level,
         test=lambda name: TEST_IN_WORDS.get(name, spoken(name)),
         step=lambda name: STEP_IN_WORDS.get(name, spoken(name)),
-        unlearning=lambda name: METRIC_IN_WORDS.get(name, spoken(name)),
+        unlearning=lambda name: UNLEARNING_METRICS.get(name, spoken(name)),
     )
     environment.globals.update(_build_globals())
     return environment

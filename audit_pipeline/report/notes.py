@@ -38,7 +38,7 @@ STEP_IN_WORDS: Mapping[str, str] = {
 
 
 def describe_claim_level(name: str, stated_by: str | None = None) -> str:
-    """What a claim level allows to say, in plain sentences; the level itself where an older run wrote another one.
+    """What a claim level allows to say, in plain sentences; the level itself where an older run wrote another.
 
     ``stated_by``: whose word the level rests on (statistics/claims.py).
     """
@@ -48,7 +48,7 @@ def describe_claim_level(name: str, stated_by: str | None = None) -> str:
 
 
 def describe_verdict(verdict: str, stated_by: str | None = None) -> str:
-    """What a split verdict means, in plain sentences; the verdict itself where an older run wrote another one.
+    """What a split verdict means, in plain sentences; the verdict itself where an older run wrote another.
 
     ``stated_by``: whose word the verdict rests on, as of :func:`describe_claim_level`.
     """
@@ -65,7 +65,7 @@ def describe_label_origin(builder: str | None, origin: str | None, stated_by: st
 
 
 def describe_blind_control(blind: Row | None) -> str:
-    """How well the blind control tells the two sides apart, or why it was not computed."""
+    """How well the blind control separates the two sides, or why it was not computed."""
     return write("blind_control", {"blind": blind})
 
 

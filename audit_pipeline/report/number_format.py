@@ -27,7 +27,7 @@ def percent(value: float | None) -> str:
 
 def share(value: float | None) -> str:
     """A share of characters in percent with two decimals; a dash where it is not defined, and less than a hundredth of
-    a percent is told from nothing."""
+    a percent differs from nothing."""
     if value is None or math.isnan(value):
         return DASH
     return "<0.01%" if 0 < value < 0.00005 else f"{100 * value:z.2f}%"
@@ -55,7 +55,7 @@ def amount(log10: float | None) -> str:
 
 
 def visible(piece: str) -> str:
-    """A token as it stands in a line: the end of a line as an arrow, other blanks alone as a sign for them."""
+    """A token as it is in a line: the end of a line as an arrow, other blanks alone as a sign for them."""
     return piece.replace("\n", "↵") if piece.strip() or "\n" in piece else "␣"
 
 

@@ -26,11 +26,10 @@ from typing import Any, Literal, NamedTuple
 
 import duckdb
 
-from audit_pipeline.extras.unlearning.measures import METRIC_IN_WORDS
 from audit_pipeline.report import choice
 from audit_pipeline.report.sections import SECTION_FUNCTIONS, Results, describe_results
 from audit_pipeline.store.brought import load_brought_stages
-from audit_pipeline.tables import PAIR_STATES
+from audit_pipeline.tables import PAIR_STATES, UNLEARNING_METRICS
 from audit_pipeline.warehouse.query import open_read_only
 
 SECTIONS = resources.files(__package__) / "sections"
@@ -91,7 +90,7 @@ _PLACES = (
     # Worst first; a status of another version before all.
     f"status_place(status) AS coalesce(list_position({[*PAIR_STATES]}, status), 0)",
     # A metric of another version comes last.
-    f"metric_place(metric) AS coalesce(list_position({[*METRIC_IN_WORDS]}, metric), {len(METRIC_IN_WORDS) + 1})",
+    f"metric_place(metric) AS coalesce(list_position({[*UNLEARNING_METRICS]}, metric), {len(UNLEARNING_METRICS) + 1})",
     f"rule_place(rule, alpha) AS {choice.build_rule_place_sql()}",
 )
 """Macros that order rows by lists of Python."""
@@ -175,7 +174,7 @@ def _read_results(connection: Connection, checks: Sequence[dict[str, Any]] = ())
 
 
 def iterate_model_pages(connection: Connection, site: Site, *, include_text: bool) -> Iterator[tuple[str, ReportPage]]:
-    """Every model's page, one after the other."""
+    """Every model's page, in order."""
     most = choice.max_sections_per_model(len(site.results.models))
     for model in site.results.models:
         own = site.results.select(lambda name, model=model: name == model)  # type: ignore[misc]

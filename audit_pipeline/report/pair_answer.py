@@ -36,7 +36,7 @@ Setting = tuple[str, str]
 
 @dataclass(frozen=True)
 class AskedPair:
-    """What is known of a pair beside its findings.
+    """What is known of a pair apart from its findings.
 
     ``named``: the detector that was named to answer; None: one of the usual ones does. ``handed_over``: the scores are
     a user's own. ``audited``: groups of the evaluation split with texts whose membership is unknown. ``scored``: the

@@ -158,7 +158,7 @@ def curve_pictures(control: Row) -> Sequence[Markup]:
 
 
 def rung_pictures(rungs: Sequence[Row], benchmark: str) -> Sequence[Markup]:
-    """The mean longest run of words by rung, audited beside held-out documents; nothing of a single rung.
+    """The mean longest run of words by rung, audited next to held-out documents; nothing of a single rung.
 
     ``rungs``: rows of the part rungs, from the least to the most that was given."""
     known = [row for row in rungs if row["longest_mean"] is not None]

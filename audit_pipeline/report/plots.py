@@ -41,7 +41,7 @@ Line = tuple[str, Sequence[tuple[str, Row]]]
 
 
 @contextmanager
-def _one_panel(
+def _build_panel(
     width: float, height: float, layout: Literal["constrained"] | None = "constrained", **legend: Any
 ) -> Iterator[tuple[Figure, Axes]]:
     """A figure of so many inches with one panel; what is labelled in it is in its ``legend``."""
@@ -98,7 +98,7 @@ def draw_low_fpr_roc(
 @contextmanager
 def _roc_panel(curves: Sequence[Row], sides: tuple[str, str]) -> Iterator[Axes]:
     height = 4.5 + 0.2 * ((len(curves) + 1) // 2)
-    with _one_panel(4.6, height, loc="outside lower center", title="AUROC") as (figure, axes):
+    with _build_panel(4.6, height, loc="outside lower center", title="AUROC") as (figure, axes):
         # For the words above the axes, which the layout does not count.
         figure.get_layout_engine().set(h_pad=0.2)  # type: ignore[union-attr,call-arg]
         axes.set_ylim(-0.01, 1.01)
@@ -125,7 +125,7 @@ def _style_roc_line(number: int, curve: Row) -> dict[str, Any]:
 def draw_score_histogram(spread: Row, *, sides: tuple[str, str] = SIDES) -> Figure:
     """How the scores of both sides spread by a ``detector``: of ``members`` and ``nonmembers`` the share of the side's
     own texts between neighbouring ``edges``."""
-    with _one_panel(3.5, 2.55, None, loc="upper center", handlelength=1.2) as (figure, axes):
+    with _build_panel(3.5, 2.55, None, loc="upper center", handlelength=1.2) as (figure, axes):
         # Places in inches: a quarter of the time that matplotlib takes to find out by drawing twice.
         figure.subplots_adjust(left=0.62 / 3.5, right=1 - 0.12 / 3.5, top=1 - 0.62 / 2.55, bottom=0.5 / 2.55)
         axes.set_title(clean_label(spread["detector"]))
@@ -157,7 +157,7 @@ def draw_lines(
 ) -> Figure:
     """Every line over ``places``, the labels of its points, at equal distances, with 95% intervals; ``mark``: a value
     that all are read against. ``is_rate``: values are shares."""
-    with _one_panel(*size) as (figure, axes):
+    with _build_panel(*size) as (figure, axes):
         if mark is not None:
             axes.axhline(mark, color=QUIET, linewidth=0.8, linestyle=DASHED)
         for number, (name, points) in enumerate(lines):

@@ -15,14 +15,13 @@ import math
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from audit_pipeline.extras.extraction.conclusions import log_cost_of_draws
-from audit_pipeline.extras.unlearning.conclusion import conclude_unlearning
+from audit_pipeline import extras
 from audit_pipeline.report.choice import MAX_ANSWERS
 from audit_pipeline.report.document_answers import (
     SearchCounts,
@@ -52,6 +51,7 @@ from audit_pipeline.report.summary import (
     write_page_summary,
 )
 from audit_pipeline.statistics.claims import warn_of_few_texts
+from audit_pipeline.statistics.draws import log_cost_of_draws
 from audit_pipeline.statistics.evaluate_options import build_evaluate_command, choose_headline_detector
 from audit_pipeline.statistics.roc import roc_points
 from audit_pipeline.tables import PAIR_STATES
@@ -282,11 +282,6 @@ def _error_rates(rows: list[Row], results: Results) -> None:
         row["parts"] = describe_error_rates(facts)
 
 
-def _unlearning(rows: list[Row], results: Results) -> None:
-    for row in rows:
-        row.update(asdict(conclude_unlearning(row["_compared"], before=row["before"], after=row["model"])))
-
-
 def _splits(rows: list[Row], results: Results) -> None:
     for row in rows:
         row["verdict_in_words"] = describe_verdict(row["split_verdict"])
@@ -326,12 +321,12 @@ def _sheets(rows: list[Row], results: Results) -> None:
         row["question"] = own[-1]["question"]
         row["answers"] = [
             {
-                **{name: one[name] for name in ("sign", "headline", "explanation", "how_sure")},
-                "claim_level": one.get("claim_level"),
+                **{name: answer[name] for name in ("sign", "headline", "explanation", "how_sure")},
+                "claim_level": answer.get("claim_level"),
             }
-            for one in own
+            for answer in own
         ]
-        row["not_shown"] = write_list("not_shown", {"signs": [one["sign"] for one in own]})
+        row["not_shown"] = write_list("not_shown", {"signs": [answer["sign"] for answer in own]})
         row["labels_by"] = describe_label_origin(row["_builder"], row["_origin"], row["_design_stated_by"])
         row["words_alone"] = describe_blind_control(row["_blind"]) if row["_has_scores"] else None
         row["tried"] = [words for words in map(describe_attempts, row["_attempted"]) if words is not None]
@@ -379,7 +374,6 @@ SECTION_FUNCTIONS: Mapping[str, Callable[[list[Row], Results], None]] = {
             _detectors,
             _curves,
             _error_rates,
-            _unlearning,
             _splits,
             _coverage,
             _changes,
@@ -388,4 +382,4 @@ SECTION_FUNCTIONS: Mapping[str, Callable[[list[Row], Results], None]] = {
         ),
         *(_sheets, _benchmarks, _manifest, _lineage),
     )
-}
+} | {name: complete for module in extras.find_modules("section") for name, complete in module.COMPLETED_BY.items()}

@@ -28,7 +28,7 @@ SIGNS: tuple[Sign, ...] = get_args(Sign)
 
 P_LEVEL = Q_LEVEL = 0.05
 SENTENCES = ("headline", "explanation", "how_sure", "what_would_change")
-"""The sentences of an answer, beside its question."""
+"""The sentences of an answer, without its question."""
 
 Other = Literal["search", "canaries"]
 Facts = Mapping[str, Any]

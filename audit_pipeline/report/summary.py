@@ -72,8 +72,8 @@ def _find_detectable_effect(n: int, n_held_out: int, detectable: float | None, p
         first_ranks = int(P_LEVEL / p_values * (n_held_out + 1) + 1e-9)
         return {**effect, "could_have_found": could_have_found, "first_ranks": first_ranks}
     # Of one p-value to several: both are so many standard errors above chance.
-    by_one = detectable_auroc(1.0, P_LEVEL) - CHANCE
-    reached = CHANCE + (detectable - CHANCE) / by_one * (detectable_auroc(1.0, P_LEVEL / p_values) - CHANCE)
+    by_single_test = detectable_auroc(1.0, P_LEVEL) - CHANCE
+    reached = CHANCE + (detectable - CHANCE) / by_single_test * (detectable_auroc(1.0, P_LEVEL / p_values) - CHANCE)
     times = math.ceil(((reached - CHANCE) / (AUROC_OF_INTEREST - CHANCE)) ** 2)
     return {**effect, "reached": reached, "times": times, "could_have_found": reached <= AUROC_OF_INTEREST}
 

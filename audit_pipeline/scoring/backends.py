@@ -7,17 +7,17 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from audit_pipeline.extras.ray.engine import IN_PROCESS, Engine, choose_engine
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
+from audit_pipeline.token_statistics.engine import IN_PROCESS, Engine, choose_engine
 
 if TYPE_CHECKING:
-    from audit_pipeline.extras.servers.used_endpoints import Endpoints
+    from audit_pipeline.scoring.used_endpoints import Endpoints
 
 
 class HeldModel:
-    """Gives the model that was made ready last again, and frees it before another one is made ready.
+    """Gives the model that was made ready last again, and frees it before another is made ready.
 
     Another division of the same weights over devices, another endpoint's settings and another start token are another
     model here: a back end keeps the entry that it was made from.
@@ -43,7 +43,7 @@ class HeldModel:
             return
         self._held = None
         gc.collect()
-        # Loaded where a model was run in this process; one behind an interface needs no torch.
+        # Loaded where a model was run in this process; a model on a server needs no torch.
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -57,16 +57,16 @@ def open_backend(
     endpoints: Endpoints | None = None,
     engine: Engine = IN_PROCESS,
 ) -> Backend:
-    """The model ready to be run; ``device`` None: a GPU where there is one. ``notify`` hears what takes time.
+    """The model ready to be run; ``device`` None: a GPU if any. ``notify`` hears what takes time.
 
     ``endpoints`` are those that the command, or run, asks; None: none was asked yet. Raises ModelError where it cannot
     be made ready, ClusterError where the workers of ``engine`` cannot be had.
     """
     if not model.entry.host.is_here:
-        from audit_pipeline.extras.servers.used_endpoints import Endpoints  # noqa: PLC0415
+        from audit_pipeline.scoring.used_endpoints import Endpoints  # noqa: PLC0415
 
         if engine.name == "ray":
-            notify(f"{model.entry.name} is behind an interface: it is asked from this process, and Ray is not used")
+            notify(f"{model.entry.name} runs on a server: this process sends the requests, and Ray is not used")
         return (endpoints or Endpoints()).open(model, paths, notify)
     if engine.name == "ray":
         from audit_pipeline.extras.ray.ray_backend import RayBackend  # noqa: PLC0415

@@ -39,7 +39,7 @@ def format_backend_tables(detectors: Sequence[Detector]) -> str:
 
 
 def _format_detector_cells(detector: Detector) -> Iterator[str]:
-    """At its default setting; where that cannot be scored and another one can, that is said."""
+    """At its default setting; where that cannot be scored and another can, that is said."""
     settings = [setting for each, own in select([detector.name], grid=True) if each is detector for setting in own]
     by_default = _format_support_row(_list_required_statistics(detector, detector.default))
     by_any = _format_support_row(*(_list_required_statistics(detector, setting) for setting in settings))

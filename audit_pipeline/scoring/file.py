@@ -133,7 +133,7 @@ class LabelledScores:
 
     @property
     def problem(self) -> str | None:
-        """Why there is no AUROC of anything, where the file has labels; None where there is one."""
+        """Why there is no AUROC of anything, where the file has labels; else None."""
         counted = {"member": self.labels.known[MEMBER], "non-member": self.labels.known[NON_MEMBER]}
         if not self.has_column or all(counted.values()):
             return None
@@ -243,7 +243,6 @@ def score_file(
             step = max(1, _SCORES_AT_A_TIME // max(1, len(settings)))
             for start in range(0, len(chunk.rows), step):
                 written.write_table(table.score(chunk.rows[start : start + step], statistics))
-    caches.compact()
     own, extra = join_summaries([summary.own for summary in done]), [summary.extra for summary in done]
     summary = PassesSummary(own, join_by_need([*others, *extra]))
     return FileScores(table.written, texts.skipped, summary, table.labelled, table.unscored)

@@ -41,7 +41,7 @@ from audit_pipeline.tables import (
 from audit_pipeline.tables.table import Table
 
 _NAMED = 3
-_BOTH_SIDES = "the text stands on both sides"
+_BOTH_SIDES = "the text is on both sides"
 _TEXT_ABSENT = "the text is not in the file of texts"
 NEAR_DUPLICATE = 0.5
 """As benchmarks have it where their entry says nothing."""
@@ -200,7 +200,7 @@ def read_given(
         if places:
             left_out, n_rows = ids.take(pa.array(places)), len(table)
             examples, table = (
-                one.filter(pc.invert(pc.is_in(one["example_id"], left_out))) for one in (examples, table)
+                rows.filter(pc.invert(pc.is_in(rows["example_id"], left_out))) for rows in (examples, table)
             )
             reasons[reason] += n_rows - len(table)
     return GivenScores(
@@ -215,14 +215,14 @@ def read_given(
 
 
 def _find_texts_on_both_sides(texts: pa.Table, language: str) -> list[int]:
-    """The places of the texts that stand on the other side, too."""
+    """The places of the texts that are on the other side, too."""
     split = list if is_unspaced(language) else str.split
     content, digests, labels = (texts[name].to_pylist() for name in ("text", "sha256", "label"))
     return find_texts_on_both_sides(content, digests, labels, NEAR_DUPLICATE, split)
 
 
 def _format_contradiction(texts: pa.Table, places: Sequence[int]) -> str:
-    """How many texts stand on both sides, and the first of them by where they are; a text is never quoted."""
+    """How many texts are on both sides, and the first of them by where they are; a text is never quoted."""
     return (
         f"{len(places):,} texts are on both sides, as member and as non-member (equal, or near-duplicates), so they "
         f"are left out: {_format_places(texts, places)}"
@@ -268,8 +268,8 @@ def _assign_splits(
         return [fixed.get(group, "evaluation") for group in groups], None
     audited = {group for group, label in zip(groups, labels, strict=True) if label is None}
     known = [group not in audited for group in groups]
-    if audited and not any(label == MEMBER and one for label, one in zip(labels, known, strict=True)):
-        return ["calibration" if one else "evaluation" for one in known], None
+    if audited and not any(label == MEMBER and is_known for label, is_known in zip(labels, known, strict=True)):
+        return ["calibration" if is_known else "evaluation" for is_known in known], None
     if not audited and calibration and (lacking := _explain_too_few_groups(groups, labels, calibration, left_out)):
         return ["evaluation"] * len(labels), lacking
     content = digest_of_items(sorted(zip(texts["example_id"].to_pylist(), groups, strict=True)))
@@ -366,6 +366,6 @@ def _build_examples_table(texts: pa.Table, splits: list[Split], benchmark: str, 
 
 
 def _build_table(table: Table, columns: Mapping[str, pa.Array | pa.ChunkedArray | str], n: int) -> pa.Table:
-    """Columns of n rows; a string stands in every row."""
+    """Columns of n rows; a string is in every row."""
     whole = {name: pa.repeat(cells, n) if isinstance(cells, str) else cells for name, cells in columns.items()}
     return cast_to_columns(pa.table(whole), table)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
-from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX, BehindPrefix
+from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX, PrefixedLogProbs
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.detectors.statistics import Need
 from audit_pipeline.errors import ConfigError, DataError
@@ -29,7 +29,7 @@ class Side:
     label: int
     name: str
     option: str
-    need: Need[BehindPrefix]
+    need: Need[PrefixedLogProbs]
 
 
 NON_MEMBERS = Side(NON_MEMBER, "non-members", "--prefix-texts", NONMEMBER_PREFIX)
@@ -53,14 +53,14 @@ class Shots:
 
     @cached_property
     def _beginnings(self) -> Mapping[str, int]:
-        # The first of equal ones counts: it stands in more prefixes.
+        # The first of equal ones counts: it is in more prefixes.
         return {_take_first_words(words): place for place, words in reversed(list(enumerate(self._as_words)))}
 
     def find_revealing_shot(self, text: str) -> int | None:
         """The first shot that is of the document of ``text``, by its place; None where none is.
 
-        Besides what is known of documents: texts that begin with the same 32 words are of one document, and so are a
-        text and another that stands in it.
+        Apart from what is known of documents: texts that begin with the same 32 words are of one document, and so are a
+        text and another that is in it.
         """
         words = _normalise_whitespace(text)
         found = [place for place, shot in enumerate(self._as_words) if shot in words or words in shot]

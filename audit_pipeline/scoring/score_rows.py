@@ -11,7 +11,7 @@ What is said of a row that cannot be used never quotes it: with shifted columns 
 that are not understood are reported as they are spelt, cut (readers/labels.py).
 
 One row per text and detector. Columns: ``score``; ``label`` (1 member, 0 non-member, empty: unknown); and where there
-are some, ``group`` (the book or document that a text is of; without it every text stands alone), ``detector``,
+are some, ``group`` (the book or document that a text is of; without it every text is a group), ``detector``,
 ``parameters``, ``example_id``, ``split`` (calibration | evaluation), ``collection``, ``text``, ``published``.
 """
 
@@ -140,7 +140,7 @@ class GivenRows:
     every usable row in its order: example_id, detector, parameters, score, and under unscored why there is none. Both
     have the place of the row in the file.
 
-    ``settings`` are those of all rows. Without ``has_groups`` every text is a group by its id. ``not_understood`` tells
+    ``settings`` are those of all rows. Without ``has_groups`` every text is a group by its id. ``not_understood`` says
     of labels that nobody can understand.
     """
 
@@ -193,7 +193,7 @@ def read_given_rows(file: Path) -> GivenRows:
     return GivenRows(
         texts,
         scores,
-        frozenset((one["detector"], one["parameters"]) for one in settings["meaning"].drop_null().to_pylist()),
+        frozenset((row["detector"], row["parameters"]) for row in settings["meaning"].drop_null().to_pylist()),
         has_groups,
         (*skipped, *(Skipped(location, place, problem) for location, place, problem, _ in unusable)),
         labels.in_words("their rows left out"),

@@ -1,4 +1,4 @@
-"""A scoring session: one model, a selection of detectors, and what they need besides the texts' own pass.
+"""A scoring session: one model, a selection of detectors, and what they need apart from the texts' own pass.
 
 Audits, files, studies and tests of a corpus all score through a session. How a need is met: needs/.
 """
@@ -143,12 +143,12 @@ class Session:
 
     @property
     def upstream(self) -> Mapping[str, str]:
-        """Data versions of the tables and models besides the audited one that the scores come from."""
+        """Data versions of the tables and models apart from the audited one that the scores come from."""
         return {name: version for provider in self._met() for name, version in provider.upstream.items()}
 
     @property
     def runs_other_models(self) -> bool:
-        """Whether another model than the audited one has to be run, too."""
+        """Whether another model than the audited model has to be run, too."""
         return bool(self._met(other_model=True))
 
     @property

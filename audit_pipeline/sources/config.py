@@ -30,7 +30,7 @@ from audit_pipeline.tables import digest
 
 @cache
 def all_sources() -> Mapping[str, Source[Any]]:
-    """Return every source by name; a new one needs no entry here. Raises ConfigError if two of ours share a name."""
+    """Return every source by name; a new module needs no entry here. Raises ConfigError if two of ours share a name."""
     modules = (importlib.import_module(name) for name in _iterate_module_names())
     ours: dict[str, Source[Any]] = collect_by_name(
         modules, label="sources", is_wanted=lambda value: isinstance(value, Source), name_of=lambda source: source.name
@@ -126,7 +126,7 @@ def _parse_section(name: str, fields: Any, folder: Path) -> SourceSection:
     return resolve_paths_against(folder, section)
 
 
-FILE = EntryFile(FILE_NAME, None, "section", "it says which sources to read", _parse_section)
+FILE = EntryFile(FILE_NAME, None, "section", "it says which sources to read", _parse_section, is_of_audits=True)
 
 
 def load_source_settings(folder: Path | None = None) -> SourceSettings:

@@ -96,7 +96,7 @@ def cut_passage(text: str, ends: PassageEnds) -> str | None:
         return None
     if ends.ends is None:
         return text[begin:].strip() or None
-    # Behind the beginning: a passage may end with words that it begins with.
+    # After the beginning: a passage may end with words that it begins with.
     last = text.find(ends.ends, begin + len(ends.begins or ""))
     return None if last < 0 else text[begin : last + len(ends.ends)].strip()
 

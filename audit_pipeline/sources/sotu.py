@@ -42,7 +42,7 @@ def harvest_addresses(rows: Iterable[Mapping[str, Any]], text_of: Callable[[str]
             yield MissingPart(name, f"the installed package cannot give its text: {error}", collection, name)
             continue
         if hashlib.sha256(text.encode()).hexdigest() != row["sha256"]:
-            reason = "its text is not the one that the package describes (wrong sha256)"
+            reason = "its text is not what the package describes (wrong sha256)"
             yield MissingPart(name, reason, collection, name)
         elif not text.strip():
             yield LeftOut(name, "no text")

@@ -16,7 +16,7 @@ variance where there is nothing to find. Neither more folds nor repeated ones ch
 just clears a limit with care.
 
 On the same texts all controls are scored out of fold in the same folds by group, so that their AUROCs are comparable.
-Those beside that of words are not read on fewer than 200 texts.
+Those apart from that of words are not read on fewer than 200 texts.
 
 A temporal split is made by date, so a text that names a year often names its own side. What is read: numbers of four
 digits from 1500 to 2099 that are not part of a longer number or a word, an amount of money or the decimals of a number
@@ -163,8 +163,8 @@ def split_folds_by_group(
         (canonical[training], canonical[held_out])
         for training, held_out in folds.split(by_group, classes[canonical], by_group)
     )
-    one_sided = any(len(np.unique(classes[training])) < 2 for training, _ in parts)
-    problem = "the groups are too unequal in size: a training fold has one side only" if one_sided else None
+    has_single_side = any(len(np.unique(classes[training])) < 2 for training, _ in parts)
+    problem = "the groups are too unequal in size: a training fold has one side only" if has_single_side else None
     return Folds(parts, classes, problem)
 
 
@@ -261,7 +261,7 @@ def compute_other_controls(
     word_counts: Sequence[int],
     seed: int = 0,
 ) -> dict[str, BlindControl]:
-    """The controls beside that of words of n labelled examples (labels 0 or 1), the same for every order of them.
+    """The controls apart from that of words of n labelled examples (labels 0 or 1), the same for every order of them.
 
     By name. ``word_counts`` are the texts' lengths in words of the benchmark's unit, for the control of length. In a
     script without blanks between words the control of words has character n-grams already, so there is none of

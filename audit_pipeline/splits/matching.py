@@ -8,7 +8,7 @@ reduced by SVD) and length, and the nearest pairs are taken.
 
 Choosing by a classifier and measuring by the same one flatters. So the choice is by characters and by folds of its own,
 the measurement by the blind control's words and folds (in a script without blanks both see characters). They still have
-much in common, and a smaller set is harder to separate anyway, because less is learnt from it. So besides `before`
+much in common, and a smaller set is harder to separate anyway, because less is learnt from it. So apart from `before`
 and `after` there are `at_random`, as many texts drawn blindly, and `after_by_all`, the chosen texts read by a
 classifier that learns from the whole pool. Matching has achieved what `after` is below `at_random`; where
 `after_by_all` stays high, the difference is still there for who has more texts to learn it from. An `after` well below

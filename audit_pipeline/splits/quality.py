@@ -166,7 +166,7 @@ def build_language_rows(texts: EvaluationTexts) -> list[Row]:
 def build_control_rows(
     controls: Iterable[ControlAuroc], strongest: ControlAuroc | None, assessed_split: AssessedSplit
 ) -> list[Row]:
-    """Return one row per control, each with the verdict by it alone, and one for the strongest where there is one."""
+    """Return one row per control, each with the verdict by it alone, and one for the strongest if any."""
 
     def verdict_of(interval: Interval) -> SplitVerdict:
         return split_verdict(assessed_split.design, interval, matched=assessed_split.matched)

@@ -1,6 +1,6 @@
 """Canaries: random texts of which a publisher plants one per set, and the file that keeps the others secret.
 
-The file is JSON Lines, one canary per line: set, canary, text, published (1 or 0), sha256 of the text. Beside it stands
+The file is JSON Lines, one canary per line: set, canary, text, published (1 or 0), sha256 of the text. Next to it is
 its seal, with the file's sha256: deposited with a notary or a timestamp service before anything is published, it shows
 later that the choice was made before.
 """
@@ -59,7 +59,7 @@ WORDS: tuple[str, ...] = tuple(_WORDS.split())
 
 @dataclass(frozen=True)
 class Canary:
-    """One text: of the set ``set`` (from 1), named ``name`` within the file, and whether it is the published one."""
+    """One text: of the set ``set`` (from 1), named ``name`` within the file, and whether it is published."""
 
     set: int
     name: str
@@ -97,7 +97,7 @@ class Canaries:
 
 @dataclass(frozen=True)
 class Seal:
-    """The seal beside the file: its name, sha256 and when it was made, and how the canaries were drawn."""
+    """The seal next to the file: its name, sha256 and when it was made, and how the canaries were drawn."""
 
     file: str
     sha256: str
@@ -166,7 +166,7 @@ def make_canaries(
 
 
 def write_canaries(path: Path, canaries: Canaries) -> Seal:
-    """Write the file (readable by its owner alone) and its seal beside it.
+    """Write the file (readable by its owner alone) and its seal next to it.
 
     Raises DataError where the name does not end in .jsonl, and where either file exists already: without the file that
     was made first, canaries that are planted cannot be tested any more.
@@ -203,7 +203,7 @@ def read_canaries(path: Path) -> list[CanarySet]:
     """Return the sets of a file, by number.
 
     Raises DataError, naming the lines, where one cannot be read, its text is blank, is not the one of its sha256 or
-    stands twice; and, naming the sets, where not exactly one canary is published, or there is no alternative. Nothing
+    is there twice; and, naming the sets, where not exactly one canary is published, or there is no alternative. Nothing
     is skipped: a lost canary would change the odds.
     """
     file = read_rows(path)
@@ -241,7 +241,7 @@ def seal_path(path: Path) -> Path:
 
 
 def read_seal(path: Path) -> Seal | None:
-    """Return the seal of the file of canaries at ``path``; None where there is none beside it.
+    """Return the seal of the file of canaries at ``path``; None where there is none next to it.
 
     Raises DataError where it cannot be read or the file is not the one that was sealed.
     """
@@ -282,7 +282,7 @@ def _parse_canary(values: Mapping[str, object]) -> Canary | str:
     elif text_problem(text) is not None or not isinstance(text, str):
         problem = f"text {text_problem(text)}"
     elif text_sha256(text) != sha256:
-        problem = "the text is not the one of its sha256"
+        problem = "the text does not match its sha256"
     else:
         return Canary(number, name, text, bool(published))
     return problem

@@ -1,7 +1,7 @@
 """The rank test of random canaries: the rank of a published canary among those that were never published.
 
 A publisher draws 1 + K texts from one distribution, publishes one of them, chosen by chance, and keeps the others
-secret. If the model was not trained on the published one, each of the K + 1 was equally likely to be it: its rank by
+secret. If the model was not trained on the published canary, each of the K + 1 was equally likely to be it: its rank by
 any score is uniform on 1 … K + 1, whatever the model and the texts are. Several sets are drawn independently of each
 other, so, given all scores, their ranks are independent too, and the distribution of their sum is a convolution.
 """
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from audit_pipeline.errors import DataError
 
 ASSUMPTION = (
-    "Chance decided which canary of a set was published, every one being equally likely, "
+    "Chance decided which canary of a set was published, each being equally likely, "
     "and the others were never published or otherwise given away."
 )
 ALPHA = 0.05
@@ -53,7 +53,7 @@ def canary_rank_test(
 ) -> CanaryRank:
     """Run the rank test of S published canaries (scores [S]) against the alternatives of their sets (S rows of K_s).
 
-    A set's p-value is (1 + #{alternatives with a score >= the published one's}) / (K + 1): exact without ties, and
+    A set's p-value is (1 + #{alternatives with a score >= the published canary's}) / (K + 1): exact without ties, and
     conservative with them. All sets together: the probability of a sum of ranks as small as this one, exact by
     convolution; of one set it is that set's p-value. It is refused where a canary has no finite score, and where even
     the highest rank in every set could not reach ``alpha``. Raises DataError for unequal lengths or no set.

@@ -105,7 +105,7 @@ EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
     "not reproduced": (
         "No passage was found that the model produces word for word, neither by its first choices alone nor with a "
         f"probability of at least {REPRODUCED_FROM}; passages that are set apart do not count. "
-        "That clears nobody: other passages, other prefixes or another way of asking may bring one out."
+        "That clears nobody: other passages, other prefixes or another way of asking may bring out a passage."
     ),
 }
 
@@ -120,7 +120,7 @@ def extraction_claim(reproduced: int) -> ExtractionClaim:
 
 SET_APART_IN_WORDS = (
     "Set apart are passages that the model reproduces although it need not have read the document: their suffix goes "
-    "on as their prefix did, their words stand in three of the documents or more, the reference model reproduces them, "
+    "on as their prefix did, their words are in three of the documents or more, the reference model reproduces them, "
     "too, or they are about as likely after prefixes of other documents. They count nowhere else."
 )
 
@@ -131,7 +131,7 @@ NOT_CALIBRATED_IN_WORDS = (
 
 CALIBRATED_IN_WORDS = (
     "The p-values compare the strongest window of each document with that of each held-out document, among as many "
-    "windows of both. They hold where a document that the model has not read is like the held-out ones: of the "
+    "windows of both. They hold where a document that the model has not read is like the held-out documents: of the "
     "same kind, about the same things. Of a document with many more windows than were compared, they say little."
 )
 

@@ -180,7 +180,7 @@ def compute_corrected_shares(
     # The upper is convex and excludes those from its one crossing to 1, or none where it allows 1.
     low = np.where(lower(np.zeros_like(share)) <= 0, 0.0, _find_crossing(lower, len(share)))
     high = np.where(upper(np.ones_like(share)) >= 0, 1.0, _find_crossing(upper, len(share)))
-    # Bisection stops a rounding error beside the crossing: the interval holds its estimate.
+    # Bisection stops a rounding error from the crossing: the interval holds its estimate.
     low, high = np.minimum(low, share), np.maximum(high, share)
     contradicted = (lower(np.ones_like(share)) >= 0) | (upper(np.zeros_like(share)) <= 0)
     return share, np.where(contradicted, np.nan, low), np.where(contradicted, np.nan, high)
@@ -190,7 +190,7 @@ def compute_unit_rates(audited: ScoredTexts, units: npt.NDArray[Any], instrument
     """Flagged and corrected shares of the texts of each unit; ``units`` [n] says which unit a text is of.
 
     The texts of a unit of one group are the whole of what is asked about: their interval is Clopper-Pearson's. Those
-    of several groups stand for more such groups: their interval is :func:`rates.grouped_rate`'s.
+    of several groups represent more such groups: their interval is :func:`rates.grouped_rate`'s.
     """
     names, codes = np.unique(units, return_inverse=True)
     flags = (audited.scores >= instrument.threshold).astype(np.float64)
@@ -206,8 +206,8 @@ def compute_unit_rates(audited: ScoredTexts, units: npt.NDArray[Any], instrument
         )
         corrected = compute_corrected_shares(*terms, instrument.fpr, instrument.tpr)
         if instrument.spread is not None:
-            of_one = compute_corrected_shares(*terms, instrument.fpr, instrument.tpr, instrument.spread)
-            share, low, high = (np.where(n_groups == 1, *pair) for pair in zip(of_one, corrected, strict=True))
+            of_single_group = compute_corrected_shares(*terms, instrument.fpr, instrument.tpr, instrument.spread)
+            share, low, high = (np.where(n_groups == 1, *pair) for pair in zip(of_single_group, corrected, strict=True))
             corrected = share, low, high
     else:
         corrected = (np.full(len(names), np.nan),) * 3

@@ -120,7 +120,7 @@ class Evaluation:
     """The findings of one model on one benchmark.
 
     ``table`` has the columns of EVALUATIONS. It has no rows, and ``reason`` says why, where the evaluation split
-    holds no labelled example. ``columns`` are the scores behind the rows, the blind control's (where read) last.
+    holds no labelled example. ``columns`` are the scores that the rows rest on, the blind control's (where read) last.
     """
 
     table: pa.Table

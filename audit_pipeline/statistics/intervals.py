@@ -98,12 +98,12 @@ class GroupedSides:
         is_member = self.labels == MEMBER
         self._sides = (is_member, ~is_member)
         self._sizes = [np.bincount(self.groups[side], minlength=self.n_groups) for side in self._sides]
-        of_one_group = [
+        single_group = [
             f"no interval: all {name} are of one group"
             for name, count in zip(("members", "non-members"), self.groups_by_side, strict=True)
             if count < 2
         ]
-        self.problem = explain_undefined(self.labels) or next(iter(of_one_group), None)
+        self.problem = explain_undefined(self.labels) or next(iter(single_group), None)
         """Why there is no interval; None where there can be one."""
 
     @property
@@ -141,7 +141,7 @@ class GroupedSides:
         own, other = (1 / max(1, count) for count in self.groups_by_side)
         has_member, has_nonmember = (sizes > 0 for sizes in self._sizes)
         found: list[tuple[float, float, float]] = []
-        for chosen, lost, of_one in (
+        for chosen, lost, single in (
             (has_member & ~has_nonmember, own, own**2),
             (has_nonmember & ~has_member, other, other**2),
             (has_member & has_nonmember, max(own, other), own**2 + other**2),
@@ -149,7 +149,7 @@ class GroupedSides:
             # Each group loses its share of the degree of freedom that the side's mean takes.
             if chosen.any() and lost < 1:
                 count = np.count_nonzero(chosen)
-                found.append(((1 - lost) * float(parts[chosen] @ parts[chosen]), count * of_one, count * (1 - lost)))
+                found.append(((1 - lost) * float(parts[chosen] @ parts[chosen]), count * single, count * (1 - lost)))
         observed, alike, freedoms = np.array(found).T if found else np.zeros((3, 1))
         if observed.sum() <= _ROUNDING**2:
             return None

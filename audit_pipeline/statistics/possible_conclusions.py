@@ -54,7 +54,7 @@ def list_possible_conclusions(comparison: PlannedComparison, search: PassageSear
     if search.problem is None and search.too_short:
         longer.append(
             f"Give longer documents: from {search.tokens} tokens on (about {search.tokens * 3 // 4} English words) "
-            "they can be searched for passages. Rows that are parts of one text can stand in one file."
+            "they can be searched for passages. Rows that are parts of one text can share a file."
         )
     return PossibleConclusions(
         (*_state_passage_conclusions(search), *_state_score_conclusions(comparison)),
@@ -89,7 +89,7 @@ def _state_score_conclusions(comparison: PlannedComparison) -> Iterator[str]:
         f"A p-value for each document, against {comparison.held_out} held-out one(s): it cannot be smaller than "
         f"{smallest:.2g}."
     )
-    yield "How well each detector tells the audited texts from the held-out ones (AUROC, with its interval)."
+    yield "How well each detector separates the audited texts from the held-out texts (AUROC, with its interval)."
     certified = [alpha for alpha in ALPHAS if comparison.held_out >= min_certified_groups(alpha)]
     if certified:
         yield (
@@ -98,19 +98,19 @@ def _state_score_conclusions(comparison: PlannedComparison) -> Iterator[str]:
         )
     if comparison.members:
         yield (
-            "How well each detector tells the known members from the held-out texts, and shares that are corrected for "
-            "what it misses."
+            "How well each detector separates the known members from the held-out texts, and shares corrected for what "
+            "it misses."
         )
     level = claim_level(comparison.design, "mild shift")
     if level == "screening only":
         yield (
-            f"The claim level is '{level}': the held-out documents may differ from the audited ones by their date or "
+            f"The claim level is '{level}': the held-out documents may differ from the audited documents by date or "
             "kind, and a detector may see that difference."
         )
     else:
         yield (
             f"The claim level can reach '{level}', since chance chose the held-out documents, if their words alone do "
-            f"not tell them apart (blind control below {MILD_BELOW:g})."
+            f"not separate them (blind control below {MILD_BELOW:g})."
         )
 
 
@@ -135,12 +135,12 @@ def _suggest_stronger_design(comparison: PlannedComparison) -> Iterator[str]:
     if comparison.held_out < (alone := count_held_out_needed(comparison.audited, 1, _P)):
         yield (
             f"To single out one document among {comparison.audited} (q-value of {_P:g}), {alone:,} held-out ones are "
-            "needed; where several stand out, fewer suffice."
+            "needed; where several have high scores, fewer suffice."
         )
     if comparison.windows < MIN_EXAMPLES:
         yield (
-            f"There are {comparison.windows} texts to compare; the blind control, which tells whether the words alone "
-            f"separate the two sides, needs {MIN_EXAMPLES}: add documents, or longer ones."
+            f"There are {comparison.windows} texts to compare; the blind control, which shows whether the words alone "
+            f"separate the two sides, needs {MIN_EXAMPLES}: add documents, or longer documents."
         )
     if not comparison.members:
         yield "Name documents that the model is known to have read, with --members: flagged shares can be corrected."

@@ -73,7 +73,7 @@ def effective_size(hits: npt.ArrayLike, groups: Groups, weights: Floats | None =
     """How many independent texts bound the share of ``hits`` ([n], 0 to 1) as well as these n texts of ``groups`` do.
 
     n with one text per group; 0 where several texts are all of one group, whose variance is not known. ``weights`` [n]:
-    how many units each entry stands for; then units are counted, and entries are of as many groups as are named.
+    how many units each entry counts for; then units are counted, and entries are of as many groups as are named.
     """
     called, codes = np.asarray(hits, dtype=np.float64), encode_groups(groups)
     weight = np.ones(len(called)) if weights is None else weights
@@ -101,7 +101,7 @@ def grouped_rate(flags: npt.ArrayLike, groups: Groups, weights: Floats | None = 
     """Return the share of flagged texts with a 95% interval; ``flags`` [n] holds 0, 1 or something in between.
 
     With one text per group the interval is Clopper-Pearson's, else that of an effective number of texts, as the module
-    says. ``weights`` [n]: how many units each entry stands for, such as a document's characters, of which ``flags`` is
+    says. ``weights`` [n]: how many units each entry counts for, such as a document's characters, of which ``flags`` is
     then the share that is a hit. There is no interval for several texts of one group, and nothing at all for no text.
     Raises DataError for unequal lengths.
     """
@@ -161,7 +161,7 @@ def measure_share(metric: Metric, curve: RocPoints, sides: GroupedSides) -> Meas
     """Measure a ``metric`` at a threshold, TPR at a FPR or FPR at a TPR, with Clopper-Pearson bounds.
 
     ``curve`` and ``sides`` are of the same n examples. The threshold is the one that keeps the metric's rate on these
-    very examples, and the bounds take it as it was met: that others would have set another one is not in them. A TPR is
+    very examples, and the bounds take it as it was met: that others would have set another is not in them. A TPR is
     not defined where the groups of non-members are too few to resolve its FPR.
     """
     nonmembers = sides.groups[sides.labels == NON_MEMBER]

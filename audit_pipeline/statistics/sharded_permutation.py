@@ -25,7 +25,7 @@ from audit_pipeline.statistics.shards import explain_shortage
 Rule = Literal["exact", "t_test"]
 
 ASSUMPTION = (
-    "Before training, every order of the items was as likely as the published one: "
+    "Before training, every order of the items was as likely as the published order: "
     "they are not sorted by topic, date, length, difficulty or source."
 )
 _LISTED_UP_TO = 7
@@ -62,7 +62,7 @@ def sharded_permutation_test(
 ) -> OrderTest:
     """The test of R shards: log-likelihoods (nats) of the published order [R] and of m_r other orders of each, R rows.
 
-    The other orders of a shard are drawn without repeats from all but the published one (:func:`draw_orders`).
+    The other orders of a shard are drawn without repeats from all but the published order (:func:`draw_orders`).
     ``exact``: the rank of the published order among the m_r + 1 is then uniform without training, and independent over
     shards; the p-value is that of their sum (canary_rank.rank_sum_p), valid for any log-likelihoods. ``t_test``:
     one-sided t-test over shards of published - mean of the others, as in the paper, which takes their mean for normal.

@@ -1,4 +1,4 @@
-"""The two sides that are compared: which examples they are, and the scores of a detector beside them."""
+"""The two sides that are compared: which examples they are, and the scores of a detector with them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def relabel_for_comparison(examples: pa.Table) -> pa.Table:
 def relabel_against_held_out(examples: pa.Table) -> pa.Table | None:
     """The examples (schema EXAMPLES) as audited against held-out: what is audited has label 1, what is held out 0.
 
-    All of them are in the evaluation split then. The AUROC is how well the two are told apart: .5 where the audited
+    All of them are in the evaluation split then. The AUROC is how well the two are separated: .5 where the audited
     texts were read no more than the held-out ones, but for chance. None where some text to evaluate is labelled, or
     nothing is held out: there is nothing to rewrite.
     """
@@ -87,7 +87,7 @@ class ScoreColumn:
         return np.asarray(self.scores[self.labels == NON_MEMBER])
 
     def roc(self) -> RocPoints | None:
-        """Return the ROC curve, for plots; None where there is one class only."""
+        """Return the ROC curve, for plots; None for one class only."""
         return None if explain_undefined(self.labels) else roc_points(self.scores, self.labels)
 
 

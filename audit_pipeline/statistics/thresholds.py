@@ -231,7 +231,7 @@ def estimate_achieved_rates(threshold: float | None, evaluated_texts: ScoredText
 
 def _alpha_to_fraction(alpha: float) -> Fraction:
     if not 0 < alpha < 1:
-        raise ConfigError(f"a false-positive rate of {alpha} cannot be aimed at: give one between 0 and 1")
+        raise ConfigError(f"a false-positive rate of {alpha} cannot be aimed at: give a rate between 0 and 1")
     # As written: (n + 1) * 0.05 in floats may fall on the wrong side of a whole number.
     return Fraction(str(float(alpha)))
 

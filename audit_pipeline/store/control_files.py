@@ -66,3 +66,13 @@ def count_training_occurrences(texts: Iterable[str], name: str, role: Role, path
             f"a text is none of the control {name} as it is trained now: build its benchmark again: "
             f"corpus-audit control {name}"
         ) from None
+
+
+def read_trained_version(name: str, paths: DataPaths) -> str | None:
+    """Return the version of the control as it is trained; None where it is not, or a file of it is damaged."""
+    try:
+        version = str(read_control(name, paths)["version"])
+        require_intact_control(paths.control_version(name, version))
+    except DataError:
+        return None
+    return version

@@ -41,7 +41,7 @@ def name_full_disk(path: Path) -> Iterator[None]:
 
 @contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` to write to; at the end of the block it is moved into place.
+    """A temporary path next to ``path`` to write to; at the end of the block it is moved into place.
 
     A reader sees the old file or the new one, never a part of it; after an error the old one is still there.
     """
@@ -78,7 +78,7 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:
-    """Write a Parquet file (zstd, with a checksum of every page) where it stands: see :func:`write_table`."""
+    """Write a Parquet file (zstd, with a checksum of every page) at its place: see :func:`write_table`."""
     pq.write_table(table, path, compression="zstd", write_page_checksum=True)
 
 

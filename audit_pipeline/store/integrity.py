@@ -15,7 +15,7 @@ REST_SHA256 = "sha256_of_the_rest"
 """The last key of a JSON document that protects itself."""
 
 FileIdentity = tuple[int, int, int]
-"""Size, time of the last change and inode: as long as it stands, the file is taken to be the one that it was."""
+"""Size, time of the last change and inode: while it stays, the file counts as unchanged."""
 
 _known: dict[Path, tuple[FileIdentity, str]] = {}
 

@@ -19,7 +19,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.store.bucket_folder import find_bucket_folder, resolve_data_root
 
 OWNER_ONLY = 0o700
-_WHAT_TO_DO = "set CORPUS_AUDIT_DATA to a folder that can; sql, export, report --open and doctor read this one as it is"
+_WHAT_TO_DO = "set CORPUS_AUDIT_DATA to a folder that can; sql, export, report --open and doctor read this as it is"
 _OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -146,7 +146,7 @@ def find_workspace() -> Path | None:
     """The folder whose config/ and data/ are used: the nearest around the current folder that is a workspace, else the
     checkout that this package is run from; None for an installed package outside of any workspace.
 
-    A workspace holds a workspace.yaml that names this project's code location, and a config/ beside it.
+    A workspace holds a workspace.yaml that names this project's code location, and a config/ next to it.
     """
     return next((folder for folder in (*_list_enclosing_folders(), PROJECT_ROOT) if is_workspace(folder)), None)
 
@@ -161,7 +161,7 @@ def _list_enclosing_folders() -> tuple[Path, ...]:
 
 
 def is_workspace(folder: Path) -> bool:
-    """Whether ``folder`` holds a workspace.yaml that names this project's code location, and a config/ beside it."""
+    """Whether ``folder`` holds a workspace.yaml that names this project's code location, and a config/ next to it."""
     try:
         named = _CODE_LOCATION in (folder / WORKSPACE_FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -202,7 +202,7 @@ def use_workspace(folder: Path, *, own_data: bool = False) -> Iterator[None]:
         os.environ.update(before)
 
 
-OWN_CONFIGURATION = "config/ is that of the installed package here: `corpus-audit init` lays out one of your own"
+OWN_CONFIGURATION = "config/ is that of the installed package here: `corpus-audit init` lays out a folder of your own"
 
 
 def is_shipped(path: Path) -> bool:
@@ -237,7 +237,7 @@ class DataPaths:
     """What libraries printed while a command met a full disk or the like."""
     rolled_day = _Below("rolled_day.json")
     alerts = _Below("alerts.jsonl")
-    findings_told = _Below("findings_told.json")
+    reported_findings = _Below("reported_findings.json")
     published = _Below("published.json")
     """What warehouse and report were made with (pipeline/situation.py)."""
     claims = _Below("claims")

@@ -67,7 +67,7 @@ CHAT_ANSWERS = build_run_table(
 
 CHAT_DOCUMENTS = build_run_table(
     "chat_documents",
-    "what a model that answers in words gave of each document, by rung, beside held-out documents; of every run",
+    "what a model that answers in words gave of each document, by rung, and of held-out documents; of every run",
     current="documents that were asked for, by rung",
     key=("document_id", "rung"),
     made_from=("chat_answers",),

@@ -12,7 +12,7 @@ from audit_pipeline.tables.table import Column, Order, Table, boolean, choice, d
 
 # One encoder for all: making it takes longer than what it does for a short value.
 _JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-# JSON spells a line break within a string as \n, so one never stands within a value.
+# JSON spells a line break within a string as \n, so none is ever within a value.
 _JSON_LINES = json.JSONEncoder(ensure_ascii=False, separators=("\n", ":"), allow_nan=False)
 _ITEMS_AT_ONCE = 1024
 
@@ -125,7 +125,7 @@ def build_run_table(
     benchmark: Column = BENCHMARK,
     order: Order = "sorted",
 ) -> Table:
-    """A table to which every run on a pair adds rows; ``key``: beside run, benchmark and model."""
+    """A table to which every run on a pair adds rows; ``key``: apart from run, benchmark and model."""
     return Table(
         name,
         comment,

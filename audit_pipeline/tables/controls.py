@@ -1,4 +1,4 @@
-"""What the controls that are trained here leave behind."""
+"""What the controls that are trained here leave."""
 
 from __future__ import annotations
 

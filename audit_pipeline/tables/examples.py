@@ -32,7 +32,7 @@ EXAMPLES = Table(
         string("text", "the audited text", file_only=True),
         string(
             "context",
-            "text that stands before it, which the model reads and no detector scores; null: none",
+            "text in front of it, which the model reads and no detector scores; null: none",
             null=True,
             file_only=True,
         ),
@@ -50,7 +50,7 @@ EXAMPLES = Table(
         ),
         boolean(
             "has_context",
-            "whether text stands before it, which the model reads and no detector scores; that text stays in Parquet",
+            "whether text is in front of it, which the model reads and no detector scores; that text stays in Parquet",
             sql="context IS NOT NULL",
         ),
         int8("label", "1 member, 0 non-member, null unknown", null=True, ge=0, le=1),
@@ -82,7 +82,7 @@ SPLIT_QUALITY = Table(
         string(
             "part",
             "of which there are several: the control, n of the n-grams, the collection, year, unit or language; "
-            "'all' where there is one only",
+            "'all' where there is only one",
         ),
         string(
             "side",
@@ -126,5 +126,5 @@ BLIND_SCORES = Table(
 
 
 def build_model_inputs(examples: pa.Table) -> list[str]:
-    """What a model reads of each example (schema EXAMPLES): its text, behind its context where it has one."""
+    """What a model reads of each example (schema EXAMPLES): its text, after its context where it has one."""
     return EXAMPLES.texts(examples)

@@ -22,7 +22,7 @@ _TO_BE_DRAWN = f"every token drawn from the {BEST_TOKENS} likeliest ones"
 
 EXTRACTION_WINDOWS = build_run_table(
     "extraction_windows",
-    "how likely the model gives each window's suffix word for word behind its prefix, of every run",
+    "how likely the model gives each window's suffix word for word after its prefix, of every run",
     current="the windows of documents",
     key=("document_id", "start"),
     made_from=("documents", "examples", "extraction"),

@@ -59,7 +59,7 @@ DECISIONS = _build_findings_table(
         fraction("alpha", "the false-positive rate aimed at; null for largest_accuracy", null=True),
         double("threshold", "texts with at least this score are called members; null: none", null=True),
         choice("status", ("ok", "refused"), "there is no threshold, reason says why"),
-        string("reason", "why there is no threshold; null where there is one", null=True),
+        string("reason", "why there is no threshold; null: there is one", null=True),
         count("n_calibration_groups", "groups of calibration non-members"),
         count("n_calibration_nonmembers", "calibration non-members with a score"),
         count("n_calibration_members", "calibration members with a score"),
@@ -129,7 +129,7 @@ CONTAMINATION_RATES = _build_findings_table(
         *build_rate_columns("fpr", "of the threshold on calibration non-members"),
         *build_rate_columns("tpr", "of the threshold on calibration members"),
         choice("status", ("ok", "refused"), "of the corrected rate"),
-        string("reason", "why there is no corrected rate; null where there is one", null=True),
+        string("reason", "why there is no corrected rate; null: there is one", null=True),
         fraction("corrected", "(flagged - FPR) / (TPR - FPR), clipped to 0 and 1", null=True),
         fraction(
             "corrected_low",
@@ -179,7 +179,7 @@ CALIBRATION_CHECKS = _build_findings_table(
         fraction("mean_fpr", "mean false-positive rate on the other halves; null: refused", null=True),
         double("standard_error", "of that mean over the splits (they overlap)", null=True, ge=0),
         fraction("over_alpha", "share of the splits whose rate exceeds alpha", null=True),
-        string("reason", "why there is none; null where there is one", null=True),
+        string("reason", "why there is none; null: there is one", null=True),
     ),
 )
 
@@ -192,7 +192,7 @@ CORPUS_TESTS = _build_findings_table(
     columns=(
         choice("test", ("dataset_inference", "canary_rank", "sharded_permutation")),
         choice("status", ("ok", "refused"), "the test's conditions are not met, reason says which"),
-        string("reason", "why there is no p-value; null where there is one", null=True),
+        string("reason", "why there is no p-value; null: there is one", null=True),
         fraction("p_value", "one-sided: the smaller, the less likely without training", null=True),
         double("statistic", "what the test compares", null=True),
         int64("n", "audited texts, published canaries, or items of the test set", ge=0),
@@ -253,7 +253,7 @@ PAIR_ANSWERS = _build_findings_table(
         int64("tests", "p-values that they allow for: documents times detectors", null=True, ge=0),
         int64(
             "can_stand_out",
-            "of these, those by detectors of which it is not known that they run against training",
+            "of these, those by detectors that are not known to run against training",
             null=True,
             ge=0,
         ),

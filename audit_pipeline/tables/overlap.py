@@ -14,7 +14,7 @@ _EXAMPLE_ID = string("example_id", "the text; joins to examples")
 
 CORPUS_OVERLAP = Table(
     "corpus_overlap",
-    "how much of every text of a benchmark stands in a corpus that was read",
+    "how much of every text of a benchmark is in a corpus that was read",
     key=("benchmark", "corpus", "example_id"),
     per="overlap",
     kept="rewritten",
@@ -29,19 +29,17 @@ CORPUS_OVERLAP = Table(
         int64("runs", "its runs of n words that were looked for"),
         int64(
             "templates",
-            "its runs of n words that stand at more than 100 places of the benchmark, and were not looked for",
+            "its runs of n words that are at more than 100 places of the benchmark, and were not looked for",
         ),
-        int64("found_runs", "of the runs that were looked for, those that stand in some document"),
-        double(
-            "covered", "share of its words that lie in such a run or were aligned; null where it has no word", null=True
-        ),
+        int64("found_runs", "of the runs that were looked for, those that are in some document"),
+        double("covered", "share of its words in such a run, or aligned; null where it has no word", null=True),
         double(
             "covered_by_copies",
             "share of its words that lie in a passage that is its own (not is_common in overlap_spans); null where it "
             "has no word",
             null=True,
         ),
-        int64("passages", "its longest passages that stand in a document (table overlap_spans)"),
+        int64("passages", "its longest passages that are in a document (table overlap_spans)"),
         int64("longest", "words of the longest of them; 0: there is none"),
         int64("documents", "documents that hold the one that most hold; 0: there is none"),
         string(
@@ -73,7 +71,7 @@ CORPUS_OVERLAP = Table(
 
 OVERLAP_SPANS = Table(
     "overlap_spans",
-    "the longest passages of a benchmark's texts that stand in a document of a corpus, and where",
+    "the longest passages of a benchmark's texts that are in a document of a corpus, and where",
     key=("benchmark", "corpus", "example_id", "char_start", "char_end"),
     per="overlap",
     kept="rewritten",
@@ -89,10 +87,7 @@ OVERLAP_SPANS = Table(
             "documents", "documents that hold all of it, by the rule of evidence with up to 20% of its words changed"
         ),
         int64("documents_of_rarest_run", "documents that hold the run of n words in it that fewest hold"),
-        boolean(
-            "is_common",
-            "whether it is shared text: what it holds stands in many documents, or may stand there by chance",
-        ),
+        boolean("is_common", "whether it is shared text: in many documents, or in some documents by chance"),
         strings("found_in", "the first five of these documents, as they call themselves"),
         strings("shards", "of each of them, the shard that it is in"),
         strings("urls", "of each of them, its url; empty where it has none"),

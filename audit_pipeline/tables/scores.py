@@ -45,7 +45,7 @@ SCORES = Table(
         ),
         double("score", "higher means more likely a member; null unless status is ok", null=True),
         choice("status", ("ok", "not_applicable", "failed")),
-        string("reason", "why there is no score; null where there is one", null=True),
+        string("reason", "why there is no score; null: there is one", null=True),
         RUN_ID,
     ),
 )

@@ -1,4 +1,4 @@
-"""What a forward pass leaves behind per token, by kind of cache, and how often a corpus holds each token.
+"""What a forward pass leaves per token, by kind of cache, and how often a corpus holds each token.
 
 The cache keeps a kind's rows in parts of its own, by text and model; the warehouse has one row per text of the base
 kind.
@@ -160,7 +160,7 @@ BRANCHES = _build_cache_table(
             "scored tokens + 1: where each token's branch begins in the flat lists; empty where it is the argmax",
         ),
         _token_floats(
-            "logprob", "flat: log-probability of the tokens behind, the argmax standing in the token's place"
+            "logprob", "flat: log-probability of the tokens that follow, with the argmax in the token's place"
         ),
         _token_floats("z", "flat: the same, standardised by the branch's own mean and deviation"),
     ),
@@ -180,7 +180,7 @@ EXTRACTION = _build_cache_table(
         ),
         string("text_sha256", "sha256 of the document's UTF-8 text"),
         int32("start", "first character of the window in the document"),
-        int32("prefix_tokens", "tokens that the model was given; those behind them are its suffix"),
+        int32("prefix_tokens", "tokens that the model was given; those after them are its suffix"),
         _token_ints("token_id", "the tokens of the suffix, in order"),
         _token_ints("char_start", "first character of the token in the document"),
         _token_ints("char_end", "one past the last character of the token"),
@@ -214,7 +214,7 @@ GRID = _build_cache_table(
 
 PREFIXED = _build_cache_table(
     "prefixed",
-    "how likely texts are behind a prefix of other texts, of the texts that a model has been run on behind it",
+    "how likely texts are after a prefix of other texts, of the texts that a model has been run on after it",
     columns=(
         string("key", "cache key: text, prefix, model, tokenizer, start-token policy, kind version"),
         TOKEN_STATISTICS.column("text_sha256"),
@@ -228,7 +228,7 @@ _OF_TEXT = ("token_id", "char_start", "char_end")
 
 @dataclass(frozen=True)
 class CachedKind:
-    """A kind of rows that running a model leaves behind: all that is known of it, but how an unusual row is made
+    """A kind of rows that running a model leaves: all that is known of it, but how an unusual row is made
     (token_statistics/rows.py).
 
     ``version`` is part of the rows' keys. ``swept`` is what a back end is asked for; None: the lists of ``table`` that

@@ -122,7 +122,7 @@ class Table:
     ``current``: what its rows are, for the view current_NAME of the latest run of every pair and the macro NAME_as_of;
     empty where a run does not replace all that runs before it wrote (the table has a view of its own then, or none).
     ``order``: of its rows in the warehouse (``Order``). ``in_warehouse``: whether the warehouse has a table of it.
-    ``file``: where the file of a partition lies, where not at its usual place; ``manifest``: the JSON document beside
+    ``file``: where the file of a partition lies, where not at its usual place; ``manifest``: the JSON document next to
     it.
     """
 
@@ -185,7 +185,7 @@ class Table:
         return (*of_partition, "run_id") if self.append_only else of_partition
 
     def texts(self, rows: pa.Table) -> list[str]:
-        """The text that each of ``rows`` holds: the columns ``holds_text`` one after the other, null as no text."""
+        """The text that each of ``rows`` holds: the columns ``holds_text`` in order, null as no text."""
         columns = [rows.column(name).to_pylist() for name in self.holds_text]
         return ["".join(part or "" for part in parts) for parts in zip(*columns, strict=True)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from audit_pipeline.tables.common import BENCHMARK, CI_HIGH, CI_LOW, MODEL, build_run_table
@@ -9,6 +10,23 @@ from audit_pipeline.tables.table import double, int64, string, strings
 
 ComparedModel = Literal["before", "after", "retrained", "change"]
 ComparedSide = Literal["forget", "holdout", "both"]
+
+UNLEARNING_METRICS: Mapping[str, str] = {
+    "privleak": "PrivLeak",
+    "auroc_min_40": "AUROC of Min-40%, texts to be forgotten as members",
+    "forget_quality": "forget quality: p-value of no difference from the retrained model",
+    "suspicious": "share suspicious: called a member before, and hardly moved since",
+    "member_before": "share called a member before",
+    "unchanged": "share whose Min-K% hardly moved",
+    "exact_memorization": "exact memorisation: share of tokens that are the model's first choice",
+    "extraction_strength": "extraction strength: share of tokens after the last that is no first choice",
+    "mean_log_probability": "mean log-probability of a token",
+    "verbatim_coverage": "verbatim: share of characters given with a probability of at least .001",
+    "verbatim_log_p": "verbatim: log-probability of a document's strongest window",
+    "verbatim_reproduced": "verbatim: share of documents with a passage that is reproduced",
+    "verbatim_still_reproduced": "verbatim: the same after, without documents that the retrained model reproduces, too",
+}
+"""Every metric of a comparison for people, in the order in which they are shown."""
 
 # A run compares one pair of models on one pair of sides: its view says which runs are the latest of theirs.
 UNLEARNING = build_run_table(
@@ -38,7 +56,7 @@ UNLEARNING = build_run_table(
         CI_HIGH,
         int64("n", "texts, groups or documents that it is of", ge=0),
         string("method", "how value and interval were computed; empty where there is no value"),
-        string("reason", "why there is no value; null where there is one", null=True),
+        string("reason", "why there is no value; null: there is one", null=True),
         strings(
             "documents", "of verbatim_still_reproduced: the documents, by title or document_id; else null", null=True
         ),

@@ -20,16 +20,15 @@ MODELS = Table(
     columns=(
         string(
             "fingerprint",
-            "weights, config, dtype and attention back end; of a model behind an interface its address and what was "
-            "seen there",
+            "weights, config, dtype and attention back end; of a model on a server its address and what was seen there",
         ),
         string("name", "the model's name in config/models.yaml, hub id or path", null=True),
-        string("resolved_from", "the hub id, folder or file that the name stood for", null=True),
+        string("resolved_from", "the hub id, folder or file that the name referred to", null=True),
         string("revision", "the hub commit", null=True),
         string("dtype", "the number format of the weights during the pass", null=True),
         string("attention", "the attention back end", null=True),
         boolean("compile", "whether its layers were compiled", null=True),
-        string("weights_digest", "digest of the weights; null: they are behind an interface", null=True),
+        string("weights_digest", "digest of the weights; null: they are on a server", null=True),
         string("weights_format", "how they were published in few bits; null: they are plain", null=True),
         LINEAGE.column("tokenizer_fingerprint"),
         string("start_token", "the token put in front of every text", null=True),

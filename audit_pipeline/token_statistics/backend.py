@@ -18,7 +18,7 @@ FloatArray = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class WindowBranches:
-    """The results of the branches of one window, one after the other in the order of their positions.
+    """The results of the branches of one window, in the order of their positions.
 
     ``lengths`` has one entry a scored token of the window, 0 where it has no branch.
     """

@@ -12,7 +12,7 @@ from torch.nn import functional
 from audit_pipeline.token_statistics.layers import Linear, is_wrapped
 
 LOG_ZERO = -1e9
-"""Finite stand-in for a logit of minus infinity, in the moments, where its weight is exactly 0 (0 log 0 = 0)."""
+"""Finite substitute for a logit of minus infinity, in the moments, where its weight is exactly 0 (0 log 0 = 0)."""
 # A CPU is fastest while a block stays in its caches; a GPU wants large pieces.
 _ROWS = {"cpu": 1024, "cuda": 4096}
 _COLUMNS = {"cpu": 1024, "cuda": 8192}
@@ -67,7 +67,7 @@ class Total:
     """The sum of exp(logit) over some blocks as exp(``largest`` + ``log_sum``): [n] each.
 
     The two stay apart until the end: where one token has nearly all of the probability, the second is next to nothing,
-    and would be lost beside the first.
+    and would be lost in the first.
     """
 
     largest: torch.Tensor
@@ -123,7 +123,7 @@ def apply_softmax(block: Block) -> torch.Tensor:
     return block.room.amax(1).log_().neg_()
 
 
-# Positions whose targets' logits are multiplied at once: their squares cost next to nothing beside the vocabulary.
+# Positions whose targets' logits are multiplied at once: their squares cost nothing compared with the vocabulary.
 _SQUARE = 128
 
 

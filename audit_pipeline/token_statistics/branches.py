@@ -31,7 +31,7 @@ class Branches:
 
     ``ids`` [windows, length] are the windows' sequences, start tokens included. ``window`` and ``scored`` say whose
     branch it is: which window's, which of its scored tokens'; ``start`` is that token's place in the sequence,
-    ``replacement`` what stands there instead. ``length`` >= 1 tokens are read from ``start`` on, the replacement first,
+    ``replacement`` what is there instead. ``length`` >= 1 tokens are read from ``start`` on, the replacement first,
     and as many predicted.
     """
 
@@ -182,7 +182,7 @@ class Layout:
     """A batch of rows as tensors, padded on the right: [R, C] each; ``branch`` is -1 in the padding.
 
     ``windows`` [R] are the rows' windows; ``prefix`` is the number of prefix tokens that are at hand to every row.
-    ``used`` are the flat places that hold a token; ``which`` says which of all branches' tokens stand there, in order.
+    ``used`` are the flat places that hold a token; ``which`` says which of all branches' tokens are there, in order.
     """
 
     ids: torch.Tensor
@@ -196,7 +196,7 @@ class Layout:
 
 
 def build_layout(branches: Branches, rows: Ints, branch_numbers: Ints, device: torch.device) -> Layout:
-    """The branches with these ``branch_numbers``, those of one row one after the other, as tensors on ``device``.
+    """The branches with these ``branch_numbers``, those of one row in order, as tensors on ``device``.
 
     ``rows`` holds the number of every branch's row.
     """

@@ -3,8 +3,8 @@
 Safe without a server: a part is written aside and moved into place, so it is whole or absent; two runs write different
 parts; a row that is in two parts is the same row, and readers take the first. A part's name holds the sha256 of its
 bytes, and readers compare the two. A part without such a name, or without a column, is refused.
-Compaction writes the merged part before it removes the old ones, under a lock that other compactions (not readers or
-writers) respect. Taking texts away does the same: whatever moment it is stopped at, no row of another text is missing.
+Parts are never merged: a thousand of them cost a run less than a second. Taking texts away writes the new part before
+it removes the old one: whatever moment it is stopped at, no row of another text is missing.
 """
 
 from __future__ import annotations
@@ -28,16 +28,10 @@ from audit_pipeline.store.files import (
     write_parquet,
 )
 from audit_pipeline.store.integrity import DamagedError, cached_sha256, file_sha256
-from audit_pipeline.store.locks import HeldError, hold_lock
 
-COMPACTION_LOCK = ".compaction.lock"
-LOCK_SECONDS = 600.0
-"""How long those who take rows away wait for a compaction to end."""
-
-_SMALL_PART_BYTES = 128 << 20
 _DIGITS = 32
 _SELF_NAMED = re.compile(rf"part-\d+-([0-9a-f]{{{_DIGITS}}})\.parquet")
-# Of a key's 64 hexadecimal digits: 96 bits tell any number of keys apart, in less than half the memory.
+# Of a key's 64 hexadecimal digits: 96 bits distinguish any number of keys, in less than half the memory.
 _KEPT_CHARACTERS = 24
 # A part is read a piece at a time: decoded it takes several times its size on disk, and few of its rows are wanted.
 _READ_ROWS, _READ_BYTES = 4096, 1 << 20
@@ -98,13 +92,13 @@ class PartCache:
         wanted_keys = pa.array(sorted(set(keys)), pa.string())
         beginnings = _shorten_keys(wanted_keys)
 
-        def may_hold_one(path: Path) -> bool:
+        def may_hold_wanted(path: Path) -> bool:
             return path not in self._keys_of or bool(pc.any(pc.is_in(self._keys_of[path], beginnings)).as_py())
 
         def take_wanted(batch: Any) -> Any:
             return batch.filter(pc.is_in(batch.column("key"), wanted_keys))
 
-        for _, table in self._read_columns_by_part(self.schema.names, may_hold_one, take_wanted):
+        for _, table in self._read_columns_by_part(self.schema.names, may_hold_wanted, take_wanted):
             yield table
 
     def append(self, rows: pa.Table) -> None:
@@ -119,43 +113,12 @@ class PartCache:
         if self._pending:
             # One name until the rows are no longer pending: an interrupt in between writes them again in place.
             self._next_part = self._next_part or time.time_ns()
-            self._write(pa.concat_tables(self._pending), self._next_part)
+            rows = cast_to_columns(pa.concat_tables(self._pending), self.schema)
+            part = write_part(self.folder, rows, self._next_part)
+            self._keys_of[part] = _shorten_keys(rows.column("key"))
             self._pending, self._pending_bytes = [], 0
             self._next_part = None
         self._last_flush = time.monotonic()
-
-    def compact(self) -> None:
-        """Merge small parts into larger ones; leaves it to the other process where one is at it."""
-        if not _group_small_parts(list_parts(self.folder)):
-            return
-        try:
-            with hold_lock(self.folder / COMPACTION_LOCK, 0):
-                refresh(self.folder)
-                for parts in _group_small_parts(list_parts(self.folder)):
-                    self._merge(parts)
-        except HeldError:
-            return
-
-    def _merge(self, parts: Sequence[Path]) -> None:
-        tables: dict[Path, pa.Table] = {}
-        for path in parts:
-            # Another process may have set it aside meanwhile.
-            with suppress(FileNotFoundError):
-                table = self._read_part_columns(path, self.schema.names)
-                if table is not None:
-                    tables[path] = table
-        if len(tables) > 1:
-            merged = self._write(_drop_duplicate_keys(pa.concat_tables(tables.values())), time.time_ns())
-            refresh(self.folder)
-            # Where another machine has replaced some of them, its parts hold their rows.
-            for path in tables if all(path.exists() for path in tables) else [merged]:
-                remove(path)
-                self._keys_of.pop(path, None)
-
-    def _write(self, table: pa.Table, number: int) -> Path:
-        part = write_part(self.folder, cast_to_columns(table, self.schema), number)
-        self._keys_of[part] = _shorten_keys(table.column("key"))
-        return part
 
     def _read_columns_by_part(
         self,
@@ -165,13 +128,13 @@ class PartCache:
     ) -> Iterator[tuple[Path, pa.Table]]:
         """``columns`` of what ``take`` takes of every part that ``is_wanted``.
 
-        Parts are included that another process's compaction puts in the place of parts being read.
+        Parts are included that a removal puts in the place of parts being read.
         """
         read: set[Path] = set()
         while new := [path for path in list_parts(self.folder) if path not in read]:
             for path in new:
                 read.add(path)
-                # A part that is gone was merged meanwhile: the next look finds its rows in another part.
+                # A part that is gone was replaced meanwhile: the next look finds its rows in another part.
                 with suppress(FileNotFoundError):
                     table = self._read_part_columns(path, columns, take) if is_wanted(path) else None
                     if table is not None:
@@ -220,7 +183,7 @@ def require_part(path: Path) -> None:
     if named is None:
         raise DataError(f"{path} was {OTHER_VERSION}")
     if cached_sha256(path)[:_DIGITS] != named:
-        raise DamagedError(f"{path} is damaged: it is not as it was written (its sha256 is not the one in its name)")
+        raise DamagedError(f"{path} is damaged: it is not as it was written (its sha256 is not that in its name)")
 
 
 def digest_in_name(path: Path) -> str | None:
@@ -229,30 +192,16 @@ def digest_in_name(path: Path) -> str | None:
     return found.group(1) if found else None
 
 
-@contextmanager
-def no_compaction(folder: Path) -> Iterator[None]:
-    """No other process merges the parts of ``folder`` meanwhile; raises HeldError where one does not end in time."""
-    with hold_lock(folder / COMPACTION_LOCK, LOCK_SECONDS):
-        refresh(folder)
-        yield
-
-
 def discard_rows(folder: Path, text_sha256: Collection[str]) -> None:
     """Take the rows of these texts out of the parts of ``folder``, of whatever kind.
 
     A part is replaced by one without them: the new one is written before the old one goes: a kill in between costs no
-    row and the next call ends it. Damaged parts are set aside. Raises DataError where another process's compaction does
-    not end in time.
+    row and the next call ends it. Damaged parts are set aside.
     """
     unwanted = pa.array(sorted(text_sha256), pa.string())
-    with no_compaction(folder):
-        done: set[Path] = set()
-        # Until there is no other part: another machine may have merged some in a bucket.
-        while parts := {*list_parts(folder)} - done:
-            for part in parts:
-                _discard_from_part(part, unwanted)
-            done |= parts
-            refresh(folder)
+    refresh(folder)
+    for part in list_parts(folder):
+        _discard_from_part(part, unwanted)
 
 
 def _discard_from_part(part: Path, unwanted: pa.Array) -> None:
@@ -278,7 +227,7 @@ def find_damaged_parts(folder: Path, *, whole: bool) -> Iterator[Path]:
             else:
                 require_part(part)
         except FileNotFoundError:
-            # Merged meanwhile.
+            # Removed meanwhile.
             continue
         except DamagedError:
             yield part
@@ -323,26 +272,6 @@ def write_part(folder: Path, table: pa.Table, number: int) -> Path:
 def list_parts(folder: Path) -> list[Path]:
     """The parts of ``folder``, oldest first."""
     return sorted(folder.glob("part-*.parquet"))
-
-
-def _group_small_parts(parts: Iterable[Path]) -> list[list[Path]]:
-    """Small parts to merge, in piles that are small enough to be in memory at once."""
-    piles: list[list[Path]] = []
-    height = _SMALL_PART_BYTES
-    for path in parts:
-        try:
-            size = path.stat().st_size
-        except FileNotFoundError:
-            # Merged, or set aside, by another process since it was listed.
-            continue
-        if size >= _SMALL_PART_BYTES:
-            continue
-        if height + size > _SMALL_PART_BYTES:
-            piles.append([])
-            height = 0
-        piles[-1].append(path)
-        height += size
-    return [pile for pile in piles if len(pile) > 1]
 
 
 def _drop_duplicate_keys(table: pa.Table) -> pa.Table:

@@ -66,11 +66,6 @@ class Caches:
         for cache in self._open.values():
             cache.flush()
 
-    def compact(self) -> None:
-        """Merge small parts; after the last run."""
-        for cache in self._open.values():
-            cache.compact()
-
 
 CacheLocation = DataPaths | Caches
 """Where token statistics are kept: a data folder, or its caches where several runs in a row share them."""
@@ -158,7 +153,7 @@ class Prepared:
     """The texts that miss a row of some kind, encoded, of ``distinct`` ones in all.
 
     ``keys``, ``encoded`` and ``missing`` have one entry each per text that misses something. ``prefix`` is what all of
-    them follow, where there is one.
+    them follow, if any.
     """
 
     distinct: int
@@ -263,7 +258,7 @@ def prepare_single_windows(
     kind: Kind, absent: Mapping[str, EncodedText], *, cached: int, prefix: Prefix | None = None
 ) -> Prepared:
     """The texts ``absent`` from the cache of ``kind``, by their keys, each one window; ``cached``: how many others are
-    in it. All follow ``prefix``, where there is one."""
+    in it. All follow ``prefix``, if any."""
     texts = list(absent.values())
     windows = [
         Window(number, 0, len(text.token_id), text.first_scored, text.start_token_id is not None)

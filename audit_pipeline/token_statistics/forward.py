@@ -400,7 +400,7 @@ class ForwardPass:
     ) -> list[WindowResult]:
         """Score one batch of windows; ``encoded`` is the list that the windows' text numbers point into.
 
-        ``wanted`` names the statistics that are kept besides the log-probability (reductions.py). ``before`` are the
+        ``wanted`` names the statistics that are kept apart from the log-probability (reductions.py). ``before`` are the
         tokens before every window; its start token follows them. Their keys and values are computed once for all
         batches in a row that have the same, where ``shared_prefix`` says so.
         """

@@ -26,7 +26,7 @@ def load_forward_pass(
     device: str | None = None,
     notify: Callable[[str], None] = lambda words: None,
 ) -> ForwardPass:
-    """The model in memory and checked, its card written; ``device`` None: a GPU where there is one.
+    """The model in memory and checked, its card written; ``device`` None: a GPU if any.
 
     Raises ModelError as :func:`load_weights` and :class:`ForwardPass` do.
     """
@@ -37,7 +37,7 @@ def load_forward_pass(
         threads = use_threads()
         notify(f"{model.entry.name}: the model runs on the CPU with {threads} thread{'s' if threads > 1 else ''}")
     weights = load_weights(model, place, notify)
-    # Packed weights hold several in one number, and scales beside them.
+    # Packed weights hold several in one number, and scales next to them.
     packed = model.quantisation is not None
     count = count_parameters(model) if packed else sum(parameter.numel() for parameter in weights.parameters())
     ready = ForwardPass(weights, model.vocab_size, known, compiles=model.entry.compile)
@@ -78,7 +78,7 @@ def read_load_check(model: TokenizedModel, paths: DataPaths, device: str) -> Loa
 
 
 def _describe_machine(device: str) -> Mapping[str, object]:
-    """All besides the model and its devices that the check's outcome hangs on."""
+    """All apart from the model and its devices that the check's outcome hangs on."""
     name = torch.cuda.get_device_name(device) if device.startswith("cuda") else torch.backends.cpu.get_cpu_capability()
     return {
         "check": CHECK_VERSION,

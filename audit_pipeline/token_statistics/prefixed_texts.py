@@ -65,10 +65,7 @@ def compute_prefixed(
     """
     caches = open_caches(location)
     prepared = _prepare_prefixed(model, texts, prefix, caches)
-    summary = run_prepared(model, prepared, caches, backend, on_progress=on_progress)
-    if caches is not location:
-        caches.compact()
-    return summary
+    return run_prepared(model, prepared, caches, backend, on_progress=on_progress)
 
 
 def read_prefixed(model: TokenizedModel, texts: Iterable[str], prefix: Prefix, location: CacheLocation) -> pa.Table:

@@ -269,7 +269,7 @@ class _Roots:
 
     Which tokens are below the floor shows when the last block is in: what is above it is divided by the sum of all. So
     the sum without a floor is taken as the blocks come, and the roots are kept in half precision: what the floor adds
-    is small beside the sum, and is made of them in the end.
+    is small next to the sum, and is made of them in the end.
     """
 
     def __init__(self, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
@@ -354,8 +354,8 @@ class _Temperatures:
             statistic.add(block)
 
     def columns(self, total: Total) -> Reduced:
-        found = [columns_of_one.columns(total) for columns_of_one in self._each]
-        return {name: torch.stack([columns_of_one[name] for columns_of_one in found], dim=1) for name in found[0]}
+        found = [reduction.columns(total) for reduction in self._each]
+        return {name: torch.stack([reduction[name] for reduction in found], dim=1) for name in found[0]}
 
 
 # The moments use the block's tensors up: they come last.
@@ -407,7 +407,7 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
 
 
 def join_reduced(pieces: Sequence[Reduced]) -> Reduced:
-    """The statistics of consecutive positions, one after the other."""
+    """The statistics of consecutive positions, in order."""
     return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
 
 

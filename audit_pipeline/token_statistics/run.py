@@ -131,8 +131,6 @@ def compute(
     summary = run_prepared(
         model, prepared, caches, backend, modes=modes, branch_steps=branch_steps, on_progress=on_progress
     )
-    if caches is not location:
-        caches.compact()
     return replace(summary, texts=len(texts), texts_from_logits=len(reduced))
 
 

@@ -70,7 +70,7 @@ class _OwnKeys(DynamicLayer):  # type: ignore[misc]
 
 
 def build_prefix_inputs(prefix: SharedPrefix) -> dict[str, Any]:
-    """The model's arguments besides the ids of a batch of texts after ``prefix``."""
+    """The model's arguments apart from the ids of a batch of texts after ``prefix``."""
     return {"past_key_values": Cache(layers=[_OwnKeys(len(prefix.ids)) for _ in prefix.layers]), "use_cache": True}
 
 
@@ -122,7 +122,7 @@ def _attention(
         looked_at = slice(first, len(prefix.ids) + part.stop)
         hidden = None if attention_mask is None else ~attention_mask[piece, :, part, looked_at]
         for head in range(heads):
-            found[piece, head, :, part] = _attend_one_head(
+            found[piece, head, :, part] = _attend_single_head(
                 grouped[piece, head, :, part],
                 (layer.keys[head], layer.values[head]),
                 (key[piece, head, own], value[piece, head, own]),
@@ -145,7 +145,7 @@ def _split_texts_and_positions(device: str, texts: int, length: int, pairs: int)
             yield slice(begin, begin + several), slice(start, min(start + step, length))
 
 
-def _attend_one_head(
+def _attend_single_head(
     query: torch.Tensor,
     prefix_tensors: tuple[torch.Tensor, torch.Tensor],
     own_tensors: tuple[torch.Tensor, torch.Tensor],
@@ -168,6 +168,6 @@ def _attend_one_head(
         scores.view(texts, group, length, -1)[..., -hidden.shape[-1] :].masked_fill_(hidden, float("-inf"))
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
     own_weights = weights[:, len(prefix_tensors[0]) :].unflatten(0, (texts, group * length))  # type: ignore[no-untyped-call]
-    # The two parts are made one after the other: the second is added to the first.
+    # The two parts are made in order: the second is added to the first.
     attended = linear(weights[:, : len(prefix_tensors[0])], prefix_tensors[1], None).view(texts, group * length, -1)
     return attended.add_(own_weights @ own_tensors[1]).view(texts, group, length, -1)

@@ -31,7 +31,7 @@ from audit_pipeline.warehouse.schema import check_keys, create_schema, fill_deri
 from audit_pipeline.warehouse.verified_files import UnreadableFile, verify_files
 
 LOCK_SECONDS = 600.0
-"""How long a build waits for another one to end."""
+"""How long a build waits for another build to end."""
 STORAGE_VERSION = "v1.3.0"
 """The oldest DuckDB that opens the file: other programs come with older versions than ours (docs/sql.md names them)."""
 
@@ -106,7 +106,7 @@ def build_warehouse_file(
             moved_wal = publish_warehouse(new, paths.warehouse, version, lambda: _swap_in(new, paths.warehouse))
         except (duckdb.Error, OSError) as error:
             raise DataError(
-                f"the warehouse could not be built, the earlier one is unchanged: {to_one_line(error)} "
+                f"the warehouse could not be built, the earlier warehouse is unchanged: {to_one_line(error)} "
                 f"(is the disk full, or {paths.root} not writable?)"
             ) from error
     size = paths.warehouse.stat().st_size

@@ -34,7 +34,7 @@ def open_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
         )
     wal = warehouse.with_name(f"{warehouse.name}.wal")
     if wal.exists():
-        # Of the storage version that is written here DuckDB would apply it to whatever file it lies beside.
+        # Of the storage version that is written here DuckDB would apply it to whatever file it lies next to.
         raise DataError(
             f"the warehouse cannot be read: {wal} belongs to a read-write session of another program: end that "
             "session, or move the file aside"

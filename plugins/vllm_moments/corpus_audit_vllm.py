@@ -1,4 +1,4 @@
-"""A vLLM server gives the mean and the standard deviation of log p beside the log-probabilities of a prompt.
+"""A vLLM server gives the mean and the standard deviation of log p with the log-probabilities of a prompt.
 
 A request with ``"prompt_logprobs": 22`` (and only with 22) gets, of each token of the prompt, the token itself, the 20
 best tokens, and two entries more: ``"-1"``, whose ``logprob`` is mu = E_z~p[log p(z)], and ``"-2"``, whose ``logprob``
@@ -85,7 +85,7 @@ def _naming(convert: Any) -> Any:
     def convert_with_moments(tokenizer: Any, token_ids: list[int]) -> list[str]:
         if MEAN_ID not in token_ids:
             return list(convert(tokenizer, token_ids))
-        pieces = iter(convert(tokenizer, [one for one in token_ids if one not in _NAMES]))
-        return [_NAMES[one] if one in _NAMES else next(pieces) for one in token_ids]
+        pieces = iter(convert(tokenizer, [token_id for token_id in token_ids if token_id not in _NAMES]))
+        return [_NAMES[token_id] if token_id in _NAMES else next(pieces) for token_id in token_ids]
 
     return convert_with_moments

@@ -12,7 +12,7 @@ import pytest
 from installed_example import DETECTORS, EXAMPLE, POINTS, SOURCES, command_with, evaluated_with, install, run_with
 
 from audit_pipeline.pipeline.stages.registry import get_stage
-from audit_pipeline.pipeline.stages.scores import SCORES_VERSION
+from audit_pipeline.scoring.pair_scores import SCORES_VERSION
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ FAULTY = {
     "reads": ("brought_example.faulty:READS", "TypeError: there is no statistic"),
     "twice": (
         "brought_example.detectors:LIKELY",
-        "ValueError: there is one named 'likely_tokens' already: give yours another name",
+        "ValueError: there is an entry 'likely_tokens' already: give yours another name",
     ),
 }
 

@@ -271,7 +271,7 @@ def test_optional_kinds_and_their_budget(built: Workspace, run: Runner) -> None:
     kinds = {"token_statistics": {"topk": True, "logits": True}}
     run("audit_pairs", partition_key="made_8|one", ops=kinds, selection=passes)
     for kind in ("base", "topk", "logits"):
-        assert len(built.parts(kind)) == 1, kind
+        assert built.parts(kind), kind
     small = {"token_statistics": {"logits": True, "logits_budget_gb": 1e-6}}
     before = built.parts("logits")
     with pytest.raises(Exception, match="full logits of these texts take") as raised:

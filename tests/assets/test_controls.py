@@ -29,12 +29,13 @@ from audit_pipeline.definitions import defs
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.controls.config import load_controls
 from audit_pipeline.extras.controls.versions import compute_control_version
+from audit_pipeline.models.config import load_models
 from audit_pipeline.pipeline.dagster import sensors
+from audit_pipeline.pipeline.dagster.audit import prepare_scope
 from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.dagster.resources import AuditData
-from audit_pipeline.pipeline.dagster.run import Runner, bring_up_to_date, run_job
+from audit_pipeline.pipeline.dagster.run import Runner, run_job
 from audit_pipeline.pipeline.situation import Scope, Situation
-from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS
 from audit_pipeline.store.control_files import read_control
 from audit_pipeline.store.ledger import read_latest_run
 from audit_pipeline.store.store import compute_documents_version, read_documents
@@ -94,7 +95,7 @@ def check_of(instance: dg.DagsterInstance, run_id: str) -> Any:
 def ensure(workspace: Workspace, instance: dg.DagsterInstance) -> list[str]:
     """What an audit has to run before it has the control's models."""
     runner = Runner(defs().resolve_job_def, instance, workspace.paths, lambda what: None)
-    brought = bring_up_to_date(Scope(controls=(CONTROL,)), OF_BENCHMARKS, lambda: Situation(workspace.paths), runner)
+    brought = prepare_scope(Scope(models=("exposed",)), runner, models=[load_models()["exposed"]])
     assert not brought.errors
     return list(brought.runs)
 

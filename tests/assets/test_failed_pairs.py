@@ -20,8 +20,9 @@ from audit_pipeline.errors import (
     NotApplicableError,
     PairsFailedError,
     TransientError,
+    UnansweredError,
 )
-from audit_pipeline.extras.servers.client import RefusedError, UnansweredError
+from audit_pipeline.extras.servers.client import RefusedError
 from audit_pipeline.extras.servers.exchange import BadAnswerError
 from audit_pipeline.pipeline.dagster import retries, stage_assets
 from audit_pipeline.pipeline.dagster.partitions import register

@@ -13,6 +13,7 @@ from made_workspace import SOURCE, Workspace, made_documents, temporal
 
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError, TransientError
+from audit_pipeline.extras.maintenance import sensors as alert_sensors
 from audit_pipeline.pipeline.dagster import sensors
 from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.dagster.run import run_job
@@ -299,7 +300,7 @@ def alerts(workspace: Workspace) -> list[dict[str, Any]]:
 
 def test_findings_that_change_are_told_once(built: Workspace, instance: dg.DagsterInstance) -> None:
     built.monkeypatch.delenv("CORPUS_AUDIT_WEBHOOK", raising=False)
-    tick = Ticking(sensors.alert_finding_changed, instance)
+    tick = Ticking(alert_sensors.alert_finding_changed, instance)
     assert said(tick()) == "there is no warehouse yet"
     built.audit("one", "made_8")
     build_warehouse(built.paths)
@@ -323,7 +324,7 @@ def failure_tick(instance: dg.DagsterInstance, cursor: str | None) -> str | None
     with dg.build_sensor_context(
         instance=instance, cursor=cursor, repository_def=repository, resources={"data": AuditData()}
     ) as context:
-        tick = sensors.alert_run_failed.evaluate_tick(context)
+        tick = alert_sensors.alert_run_failed.evaluate_tick(context)
     assert all(reaction.error is None for reaction in tick.dagster_run_reactions or [])
     return tick.cursor
 

@@ -10,9 +10,9 @@ from handed_on import built_of, example, write
 from huggingface_hub import DatasetCard
 from made_workspace import Workspace, made_documents, make_workspace, temporal
 
+from audit_pipeline.benchmarks.assessed_split import read_or_assess_quality
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.publish import export
-from audit_pipeline.pipeline.stages.benchmarks import read_or_assess_quality
 
 ROWS = [
     example("old words stand here", 1),

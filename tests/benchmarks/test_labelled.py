@@ -73,7 +73,7 @@ def test_a_text_that_stands_on_both_sides_is_left_out(tmp_path: Path, design: st
     spec = labelled_spec(32, path=tmp_path, design=design)
     drawn = draw_rows(read_labelled(spec), spec, "run")
     assert drawn.examples.num_rows == kept
-    reason = "the same text, or nearly, stands elsewhere with another label"
+    reason = "the same text, or nearly, occurs elsewhere with another label"
     assert drawn.texts_left_out == {reason: 6 - kept}
     lines = (1, 5) if kept == 4 else (1, 2, 5, 6)
     assert [(one.location, one.reason) for one in drawn.skipped] == [(f"{path.name}:{line}", reason) for line in lines]
@@ -123,13 +123,13 @@ def test_bad_rows_are_named_and_counted(tmp_path: Path) -> None:
         9: "column 'input' is not a string but int",
         10: "no column 'input'",
         11: "the same as an earlier row",
-        12: "the same text stands elsewhere with another label",
-        13: "the same text stands elsewhere with another label",
+        12: "the same text occurs elsewhere with another label",
+        13: "the same text occurs elsewhere with another label",
     }
     assert {f"{path.name}:{line}": reason for line, reason in expected.items()}.items() <= reasons.items()
     assert "broken JSON" in reasons[f"{path.name}:14"]
     assert sum(drawn.texts_left_out.values()) == len(drawn.skipped) == 11
-    assert drawn.texts_left_out["the same text stands elsewhere with another label"] == 2
+    assert drawn.texts_left_out["the same text occurs elsewhere with another label"] == 2
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_chunks_that_stand_twice(tmp_path: Path) -> None:
     ]
     articles.append(row("r", words_of("y", 4), 1))
     report = built(lay_out(tmp_path, article("filler", 1, 4), *articles), lengths=[8], split="Rows_length8")
-    assert report.texts_left_out["chunks that stand on both sides"] == 2
+    assert report.texts_left_out["chunks that are on both sides"] == 2
     assert report.texts_left_out["chunks that are the same as another"] == 1
     assert report.failed == ()
     assert any(shared in (text or "") for text in report.examples.column("context").to_pylist())

@@ -41,7 +41,7 @@ def test_windows_tile_a_document_in_its_order() -> None:
         (OLD, "en", "evaluation"),
         (None, "de", "evaluation"),
     ]
-    assert drawn.texts_left_out == {"words behind the last window, too few for another": 1}
+    assert drawn.texts_left_out == {"words after the last window, too few for another": 1}
     assert drawn.documents_left_out == {}
 
 

@@ -63,10 +63,10 @@ def test_bad_rows_are_named_with_their_side(tmp_path: Path) -> None:
     assert {entry.location: entry.reason for entry in report.skipped} == {
         f"members {name}:4": "not a JSON object but int",
         f"members {name}:5": "column 'text' is empty",
-        f"members {name}:6": "the same text stands elsewhere with another label",
+        f"members {name}:6": "the same text occurs elsewhere with another label",
         f"members {name}:7": "the same as an earlier row",
         f"nonmembers {name}:3": "no column 'text'",
-        f"nonmembers {name}:4": "the same text stands elsewhere with another label",
+        f"nonmembers {name}:4": "the same text occurs elsewhere with another label",
     }
     assert (report.counts["members"], report.counts["nonmembers"]) == (3, 2)
     assert sum(report.texts_left_out.values()) == 6

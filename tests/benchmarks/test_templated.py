@@ -156,7 +156,7 @@ def test_a_template_stays_in_its_sandbox(template: str, told: str) -> None:
     [
         ({"template": "{{ question"}, "template: cannot be read"),
         ({"words": [32]}, "words: must be any"),
-        ({"split": "test_{words}"}, "stands for a length, and words is any"),
+        ({"split": "test_{words}"}, "is the place of a length, and words is any"),
         ({"label_column": "seen"}, "key 'design' is missing: .*randomised \\(chance decided"),
         ({"design": "temporal"}, "design: temporal is for rows with labels"),
         ({"files": ["../up.jsonl"], "split": None}, "must be a path inside the data set's folder"),

@@ -29,7 +29,7 @@ from audit_pipeline.store.object_store import Bucket, BucketError
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import iterate_partitions
 from audit_pipeline.tables import SCORES, Pair
-from audit_pipeline.token_statistics.cache import PartCache, discard_rows
+from audit_pipeline.token_statistics.cache import PartCache
 
 Machine = Callable[[str], DataPaths]
 SCHEMA = pa.schema([pa.field("key", pa.string()), pa.field("text_sha256", pa.string()), pa.field("value", pa.int64())])
@@ -202,44 +202,6 @@ def test_a_kill_before_the_last_note_leaves_no_file_that_others_have_deleted(
     bucket.delete(["models/m.json"])
     refresh(one.root)
     assert not one.model_card("m").exists()
-
-
-@pytest.mark.parametrize("at_once", [False, True])
-def test_two_machines_compact_and_no_row_is_lost(machine: Machine, bucket: Bucket, s3: S3Server, at_once: bool) -> None:
-    for number in range(6):
-        add_rows(machine("one" if number % 2 else "two"), 2 * number, 2)
-    one, two = open_cache(machine("one")), open_cache(machine("two"))
-
-    def compact_too(method: str, path: str) -> None:
-        if at_once and method == "PUT":
-            s3.before = lambda method, path: None
-            two.compact()
-
-    s3.before = compact_too
-    one.compact()
-    two.compact()
-    assert len(list_names(bucket)) == 1
-    for name in ("one", "two", "three"):
-        assert read_values(machine(name)) == list(range(12)), name
-
-
-@pytest.mark.parametrize("moment", ["PUT", "POST", None])
-def test_discarded_rows_do_not_come_back_with_another_machines_compaction(
-    machine: Machine, s3: S3Server, moment: str | None
-) -> None:
-    """The other machine discards before or after the merged part is put, or merges while rows are discarded."""
-    for number in range(3):
-        add_rows(machine("one"), 4 * number, 4)
-    one, two = open_cache(machine("one")), open_cache(machine("two"))
-
-    def meanwhile(method: str, path: str) -> None:
-        if method == (moment or "PUT"):
-            s3.before = lambda method, path: None
-            two.compact() if moment is None else discard_rows(two.folder, [KEYS[5]])
-
-    s3.before = meanwhile
-    discard_rows(one.folder, [KEYS[5]]) if moment is None else one.compact()
-    assert read_values(machine("three")) == [0, 1, 2, 3, 4, *range(6, 12)]
 
 
 def test_damage_is_fetched_again_or_set_aside_where_the_object_is_damaged(machine: Machine, bucket: Bucket) -> None:

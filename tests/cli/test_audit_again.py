@@ -22,9 +22,9 @@ from made_workspace import (
     temporal,
 )
 
+from audit_pipeline.benchmarks.assessed_split import assess_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.models.tokenized_model import write_card
-from audit_pipeline.pipeline.stages.benchmarks import assess_split
 from audit_pipeline.pipeline.stages.registry import get_stage
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.store.ledger import LineageStep

@@ -154,7 +154,7 @@ def test_commands_and_options_are_completed() -> None:
 
 def test_the_doctor_ends_with_one_where_something_is_wrong(audited_copy: Workspace) -> None:
     told(audited_copy.run("doctor"))
-    [part] = audited_copy.parts()
+    part, *_ = audited_copy.parts()
     part.write_bytes(part.read_bytes()[:100])
     audited_copy.write_models(gone={"path": "/nowhere/model"})
     result = audited_copy.run("doctor")

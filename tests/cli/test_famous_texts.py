@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import distribution
 
-from audit_pipeline.cli.controls import count_installed_copies
+from audit_pipeline.extras.controls.commands import count_installed_copies
 
 
 def test_copies_are_counted_in_licence_files_whatever_their_white_space() -> None:

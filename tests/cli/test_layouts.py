@@ -12,7 +12,7 @@ from made_workspace import Workspace
 
 from audit_pipeline.cli.options import argument, command, fields, note_state, option
 from audit_pipeline.cli.output import format_latex, format_markdown
-from audit_pipeline.pipeline.console import say, show_table, tell
+from audit_pipeline.pipeline.console import print_message, say, show_table
 from audit_pipeline.pipeline.options import Option
 
 HEADS = ["detector", "AUROC [95% interval]", "p", "what"]
@@ -73,7 +73,7 @@ def work(
     word: str = option("A word.", default="w", flag="--renamed"),
 ) -> None:
     """Do it."""
-    tell("working")
+    print_message("working")
     show_table("rows", [{"n": 1}], [("n", "n")])
     say(f"{name} {style} {group} {len(files)} {least} {again} {word}", style=style)
     if again:

@@ -26,12 +26,12 @@ from audit_pipeline.pipeline import console, progress
 from audit_pipeline.pipeline.console import (
     collect_output,
     end_step,
+    print_message,
+    print_step,
     quietly,
     report_slow_work,
     say,
-    tell,
-    tell_progress,
-    tell_step,
+    show_progress,
 )
 from audit_pipeline.pipeline.progress import progress_bar
 from audit_pipeline.token_statistics.run import Progress
@@ -64,8 +64,8 @@ def plain(shown: io.StringIO) -> str:
 
 
 def test_a_step_shows_how_far_it_is_in_one_line_of_the_terminal(screen: io.StringIO) -> None:
-    tell_step("training [bold]")
-    tell_progress("step 50 of 200\x1b[31m, " + "loss " * 40)
+    print_step("training [bold]")
+    show_progress("step 50 of 200\x1b[31m, " + "loss " * 40)
     [step] = console._current
     step.display.refresh()
     say("Result")
@@ -77,12 +77,12 @@ def test_a_step_shows_how_far_it_is_in_one_line_of_the_terminal(screen: io.Strin
 
 
 def test_a_bar_is_shown_below_the_step(screen: io.StringIO) -> None:
-    tell_step("auditing")
+    print_step("auditing")
     with progress_bar("model") as show:
         show(HALF)
-        tell_progress("neighbours of 3 of 20 texts")
+        show_progress("neighbours of 3 of 20 texts")
         show(HALF)
-        tell_step("loading another model")
+        print_step("loading another model")
         show(HALF)
     end_step()
     assert "model ━" in plain(screen)
@@ -90,14 +90,14 @@ def test_a_bar_is_shown_below_the_step(screen: io.StringIO) -> None:
 
 
 def test_a_pipe_gets_plain_lines_now_and_then(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
-    tell_step("counting")
-    tell_progress("1 document")
+    print_step("counting")
+    show_progress("1 document")
     for seconds in (2, 14, 1, 3, 14):
         clock[0] += seconds
-        tell_progress(f"at {clock[0]:.0f}")
-    tell_step("next")
+        show_progress(f"at {clock[0]:.0f}")
+    print_step("next")
     end_step()
-    tell_progress("nobody is waiting")
+    show_progress("nobody is waiting")
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines() == ["• counting", "  at 116", "  at 134", "• next"]
@@ -107,15 +107,15 @@ def test_quiet_leaves_out_steps_and_progress_and_nothing_else(
     capsys: pytest.CaptureFixture[str], clock: list[float]
 ) -> None:
     with quietly(), collect_output(as_json=False):
-        tell_step("counting")
+        print_step("counting")
         clock[0] += 20
-        tell_progress("half")
+        show_progress("half")
         with report_slow_work("looking at") as look:
             clock[0] += 20
             look("files")
         with progress_bar("model") as show:
             show(HALF)
-        tell("1 row(s) skipped:")
+        print_message("1 row(s) skipped:")
         say("Result")
     assert not console.is_quiet()
     assert capsys.readouterr() == ("Result\n", "1 row(s) skipped:\n")
@@ -123,7 +123,7 @@ def test_quiet_leaves_out_steps_and_progress_and_nothing_else(
 
 def test_quiet_draws_nothing_on_a_terminal(screen: io.StringIO, clock: list[float]) -> None:
     with quietly():
-        tell_step("counting")
+        print_step("counting")
         with progress_bar("model") as show:
             show(HALF)
         end_step()
@@ -134,7 +134,7 @@ def test_a_json_document_is_not_drawn_over(
     screen: io.StringIO, clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with collect_output(as_json=True):
-        tell_step("counting")
+        print_step("counting")
         say("", count=1)
     assert console._current == []
     assert capsys.readouterr().out == '{\n  "count": 1\n}\n'
@@ -174,14 +174,14 @@ def test_where_membership_is_unknown_the_named_detector_stands_first_and_nothing
     screen: io.StringIO,
 ) -> None:
     audit_output._show_unlabelled_findings({"detector": "loss"}, FINDINGS, details=False)
-    assert plain(screen) == "\n4 detectors were run: --details shows them, the others beside loss.\n"
+    assert plain(screen) == "\n4 detectors were run: --details shows them, the others next to loss.\n"
     audit_output._show_unlabelled_findings({"detector": "loss"}, FINDINGS, details=True)
     shown = plain(screen)
     assert "member" not in shown
     parts = [
-        (line.split()[0], "named beforehand" in line, "tried beside it" in line)
+        (line.split()[0], "named beforehand" in line, "also tried" in line)
         for line in shown.splitlines()
-        if "named beforehand" in line or "tried beside it" in line
+        if "named beforehand" in line or "also tried" in line
     ]
     assert parts == [
         ("loss", True, False),
@@ -247,11 +247,11 @@ def test_help_lists_every_command_once_and_the_exit_codes() -> None:
 
 SCRIPT = """\
 import sys, time
-from audit_pipeline.pipeline.console import end_step, say, tell, tell_progress, tell_step
-tell_step("building")
-tell_progress("part 3 of 4")
+from audit_pipeline.pipeline.console import end_step, say, print_message, show_progress, print_step
+print_step("building")
+show_progress("part 3 of 4")
 time.sleep(float(sys.argv[1]))
-tell("1 row(s) skipped", style="yellow")
+print_message("1 row(s) skipped", style="yellow")
 say("Result")
 """
 

@@ -83,7 +83,7 @@ def test_who_asks_for_a_broken_entry_is_told_all_that_is_wrong_with_it_in_one_li
             ["unknown key 'release_dat'; did you mean release_date?"],
         ),
         ("{hub: a/b, 7: x}", ["Keys should be strings"]),
-        ("{hub: a/b, name: n}", ["key 'name': an entry's name is the key that it stands under"]),
+        ("{hub: a/b, name: n}", ["key 'name': an entry's name is its key"]),
     ],
 )
 def test_what_was_meant(tmp_path: Path, entry: str, told: list[str]) -> None:

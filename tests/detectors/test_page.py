@@ -62,7 +62,7 @@ mean of l_t over t
 
 **What is reported.** 0.5 on \\*all\\* texts.
 
-**It reads besides membership.** p(x_t \\| x_\\<t)."""
+**It also reads.** p(x_t \\| x_\\<t)."""
 
 PLAIN = """\
 made_up: a share of |something|
@@ -76,7 +76,7 @@ scored: only where it is named (--detectors, --set)
 
 What is reported: 0.5 on *all* texts.
 
-It reads besides membership: p(x_t | x_<t).
+It also reads: p(x_t | x_<t).
 
 parameter k: default 0.2; --grid: 0.1, 0.2
     the share

@@ -18,11 +18,11 @@ from written import read_all
 
 from audit_pipeline.definitions import defs
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
-from audit_pipeline.extras.servers.used_endpoints import Endpoints, estimate_probe_tokens
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.pipeline.dagster.tags import COMMAND_TAG, TOKENS_TAG
 from audit_pipeline.readers.retry import RetryPolicy
+from audit_pipeline.scoring.used_endpoints import Endpoints, estimate_probe_tokens
 from audit_pipeline.store.files import read_json
 from audit_pipeline.tables import SCORES
 from audit_pipeline.warehouse.query import open_read_only
@@ -107,7 +107,7 @@ def files_with(text: str, folder: Path) -> list[str]:
 
 def test_an_audit_of_a_model_behind_an_interface(workspace: Workspace, server: FakeEndpoint) -> None:
     told = done(workspace.run(*AUDIT))
-    assert f"the texts are sent to {server.url.split('/')[2]}: whoever runs that server can read" in told
+    assert f"the texts are sent to {server.url.split('/')[2]}: the operator of that server can read" in told
     by_detector = scores(workspace)
     for name in ("loss", "zlib", "min_k", "lowercase", "log_rank"):
         assert by_detector[name] == {("ok", None)}, name
@@ -150,12 +150,12 @@ def state(workspace: Workspace) -> list[Any]:
 def test_another_model_behind_the_address_makes_the_pair_stale(workspace: Workspace, server: FakeEndpoint) -> None:
     done(workspace.run(*AUDIT))
     server.bend = heated
-    why = "the model's entry, or what is behind its endpoint, changed since"
+    why = "the model's entry, or the model at its endpoint, changed since"
     # Whoever runs it next notices.
     file = workspace.root / "texts.csv"
     file.write_text("text\nsome words that nobody has read\n", encoding="utf-8")
     told = done(workspace.run("score", "--model", NAME, "--texts", file, "--out", workspace.root / "out.parquet"))
-    assert "the model behind the endpoint of served changed" in told
+    assert "the model at the endpoint of served changed" in told
     done(workspace.run("report"))
     assert state(workspace) == [("stale", why)]
     plan = answer(workspace.run(*AUDIT, "--dry-run", "--json"))["plans"]
@@ -198,15 +198,15 @@ def test_a_limit_stops_it_and_the_next_run_goes_on(workspace: Workspace, server:
     # The command asks once before it plans, its run once before it sends texts.
     assert sending["hosts"][0]["tokens"] == sending["tokens"]
     model = load_tokenizer(load_models()[NAME], workspace.paths)
-    assert estimate_probe_tokens(model) == pytest.approx(endpoints.tokens, rel=0.2)
-    limit = 2 * endpoints.tokens + sending["tokens"] // 4
+    assert estimate_probe_tokens(model) == pytest.approx(endpoints.shared.tokens, rel=0.2)
+    limit = 2 * endpoints.shared.tokens + sending["tokens"] // 4
     stopped = workspace.run(*AUDIT, "--max-tokens", str(limit))
     assert stopped.exit_code == 2
     assert "the limit of tokens is reached" in stopped.output
     assert "raise --max-tokens" in stopped.output.replace("\n", " ")
     with workspace.instance() as instance:
         [sent] = [int(run.tags[TOKENS_TAG]) for run in instance.get_runs() if TOKENS_TAG in run.tags]
-    assert endpoints.tokens < sent <= limit - endpoints.tokens
+    assert endpoints.shared.tokens < sent <= limit - endpoints.shared.tokens
     left = answer(workspace.run(*AUDIT, "--dry-run", "--json"))["plans"][0]
     assert 0 < left["cached"] < left["texts"]
     told = done(workspace.run(*AUDIT))
@@ -313,7 +313,7 @@ def test_a_model_that_is_elsewhere_does_not_go_on(workspace: Workspace, server: 
     file.write_text("Nobody had counted the lanterns. " * 20, encoding="utf-8")
     refused = workspace.run("extract", "--model", NAME, "--texts", file, what, "1")
     assert refused.exit_code == 2
-    assert "behind an interface" in refused.output
+    assert "runs on a server" in refused.output
     assert server.requests == []
 
 

@@ -25,9 +25,9 @@ from audit_pipeline.cli.command_group import is_caused_by_full_disk
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
-from audit_pipeline.pipeline.stages.scores import run_tokens, score_pair
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import build_reports
+from audit_pipeline.scoring.pair_scores import run_tokens, score_pair
 from audit_pipeline.store import files
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths

@@ -103,7 +103,6 @@ def test_killed_and_interrupted_audits_resume(workspace: Workspace) -> None:
     assert f"{PAIR.partition}: {len(finished)} texts from the cache, {left} computed" in last.stderr
     assert sorted(flushed(workspace)) == sorted(set(flushed(workspace)))
     assert len(flushed(workspace)) == texts
-    assert len(workspace.parts()) == 1, "compacted"
 
     runs = [run.status for run in reversed(workspace.runs()) if run.job_name == "audit_pairs"]
     failed, done = dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.SUCCESS

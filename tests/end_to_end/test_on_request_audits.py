@@ -60,7 +60,7 @@ def test_a_shelf_has_scores_and_no_metrics_and_bad_files_are_named(workspace: Wo
     [line] = [line for line in result.stderr.splitlines() if line.startswith("• left out of local_files")]
     assert line.startswith("• left out of local_files: 3, the first books.jsonl#")
     assert "shelf_10: No conclusion: there are no comparison documents." in result.stdout
-    assert "59 comparison documents are needed for a document to stand out alone" in result.stdout
+    assert "59 comparison documents are needed for a single document to score high" in result.stdout
 
     rows = query_warehouse(workspace.paths.warehouse, "FROM scores_with_examples WHERE detector = 'loss'").to_pylist()
     assert [row["status"] for row in rows] == ["ok"] * 10, "2 windows of the essay, 2 of each page"

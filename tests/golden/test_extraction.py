@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from audit_pipeline.extras.extraction.conclusions import windows_from_rows
-from audit_pipeline.extras.extraction.windows import WindowLengths, encode_windows_at, read_windows, run_windows
+from audit_pipeline.extras.extraction.defaults import WindowLengths
+from audit_pipeline.extras.extraction.windows import encode_windows_at, read_windows, run_windows
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass

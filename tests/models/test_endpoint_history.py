@@ -213,7 +213,7 @@ def test_of_the_hub_no_weights_are_fetched(tokenizer_alone: Path, monkeypatch: p
     assert located.folder == tokenizer_alone
     assert "*.json" in requested[0]
     assert not any("safetensors" in pattern for pattern in requested[0])
-    assert located.resolved_from == "m behind https://host/v1; tokenizer: hub own/er"
+    assert located.resolved_from == "m at https://host/v1; tokenizer: hub own/er"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.detectors.registry import ONE_PASS
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.extras.controls import config as controls
 from audit_pipeline.pipeline.whole_configuration import FILES, Configuration, load_configuration
 from audit_pipeline.sources.local_files import LocalFilesSettings
 
@@ -89,6 +90,11 @@ def test_every_problem_of_every_file_at_once(broken: Path) -> None:
         "models.yaml:6: model astray: reference_model: there is no model 'fien'; did you mean fine?",
         "models.yaml:7: model astray: reference_corpus: there is no corpus 'mien'; did you mean mine?",
         "models.yaml:9: model trained: control.name: there is no control 'chek'; did you mean check?",
+        "benchmarks.yaml:3: family lost: control: there is no control 'chcek'; did you mean check?",
+        "benchmarks.yaml:9: family shelf: combined: there is no one-pass detector 'mink'; did you mean min_k?",
+        f"benchmarks.yaml:9: family shelf: combined: there is no one-pass detector 'dc_pdd'; {one_pass}",
+        "benchmarks.yaml:7: family shelf: sources: there is no source 'local_file'; did you mean local_files?",
+        "benchmarks.yaml:8: family shelf: held_out.sources: there is no source 'boks'; did you mean books?",
         "controls.yaml:3: control other: sources: there is no source 'stou'; did you mean sotu?",
         "controls.yaml:3: control other: base: there is no model 'fien'; did you mean fine?",
         "studies.yaml:3: study wrong: detectors: there is no detector 'mink'; did you mean min_k?",
@@ -96,19 +102,14 @@ def test_every_problem_of_every_file_at_once(broken: Path) -> None:
         "studies.yaml:3: study wrong: vary.hidden_size: 100: control check: architecture: hidden_size must be a "
         "multiple of twice the heads (rotary positions turn pairs)",
         "studies.yaml:4: study lost: control: there is no control 'chekc'; did you mean check?",
-        "benchmarks.yaml:3: family lost: control: there is no control 'chcek'; did you mean check?",
-        "benchmarks.yaml:9: family shelf: combined: there is no one-pass detector 'mink'; did you mean min_k?",
-        f"benchmarks.yaml:9: family shelf: combined: there is no one-pass detector 'dc_pdd'; {one_pass}",
-        "benchmarks.yaml:7: family shelf: sources: there is no source 'local_file'; did you mean local_files?",
-        "benchmarks.yaml:8: family shelf: held_out.sources: there is no source 'boks'; did you mean books?",
     ]
 
 
 def test_what_leads_astray_is_broken_and_stops_nothing_else(broken: Path) -> None:
     config = load_configuration(broken)
     assert list(config.models) == ["fine", "elsewhere"]
-    assert list(config.controls) == ["check"]
-    assert list(config.studies) == ["fine"]
+    assert list(config.entries_of(controls.FILE)) == ["check"]
+    assert list(config.entries_of(controls.STUDIES_FILE)) == ["fine"]
     assert list(config.benchmarks) == ["fine_8"]
     assert config.models.names == ("fine", "elsewhere", "astray", "trained")
     with pytest.raises(ConfigError, match="no source 'local_file'"):

@@ -99,7 +99,7 @@ def test_a_whole_folder_has_no_fault(kept: Workspace) -> None:
         *("config/sources.yaml", "config/models.yaml", "config/benchmarks.yaml", "model tiny"),
         *("ledger", "cache", "every file", "warehouse"),
     ]
-    assert found["ledger"].words.startswith(f"{len(read_ledger(kept.paths).lines)} lines, of which 0 were forgotten; ")
+    assert found["ledger"].words.startswith(f"{len(read_ledger(kept.paths).lines)} lines, 0 of them forgotten; ")
     assert found["cache"].words.startswith("1 part files, ")
     assert found["warehouse"].words.endswith("0 evaluations")
     assert kept.model("tiny").identity.model_fingerprint in found["model tiny"].words
@@ -111,7 +111,7 @@ def test_a_whole_folder_has_no_fault(kept: Workspace) -> None:
 
 @pytest.mark.parametrize("where", [20, -9], ids=["page", "footer"])
 def test_a_damaged_part_is_named_and_set_aside_and_run_again(workspace: Workspace, where: int) -> None:
-    [part] = workspace.parts()
+    part, *_ = workspace.parts()
     flip(part, where)
     found = look(workspace, deep=True)
     assert list_faults(found) == {"cache": [part]}
@@ -180,7 +180,7 @@ def test_forgotten_lines_are_counted(kept: Workspace) -> None:
     paths = kept.paths
     blank_lines(paths, [entry.digest for entry in read_ledger(paths).entries if entry.table == "decisions"])
     found = look(kept)
-    assert found["ledger"].words.startswith("6 lines, of which 1 were forgotten")
+    assert found["ledger"].words.startswith("6 lines, 1 of them forgotten")
     assert list_faults(found) == {"unexplained files": [paths.run_file("decisions", PAIR, "run")]}
 
 

@@ -127,11 +127,11 @@ def test_a_forgotten_sign_is_the_opposite_direction_and_never_a_finding(tmp_path
     for told in (done.stdout, first_screen(folder)):
         assert "No conclusion: the scores point away from training." in told
         assert "Was the sign of the scores forgotten?" in told
-        assert "No conclusion: together the held-out texts score higher than the audited ones." in told
+        assert "No conclusion: together the held-out texts score higher than the audited texts." in told
         assert "multiplied by −1 first" in told
         assert "finds training" not in told
     again = evaluate(kept(tmp_path / "right.parquet", [{**row, "score": -row["score"]} for row in rows]))
-    assert "Members stand out: worth a closer look, and no evidence." in again.stdout
+    assert "Members score higher: worth a closer look, and no evidence." in again.stdout
 
 
 def test_what_rests_on_somebodys_word_says_so_and_who_and_how_many(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_what_rests_on_somebodys_word_says_so_and_who_and_how_many(tmp_path: Pat
         assert "abels: the column label of the table that was handed over" in told
         assert known in told
         assert "A sound test finds" not in told
-        assert "The set stands out: a sound test finds training, if what was stated is so." in told
+        assert "The whole set differs: a sound test finds training, if what was stated is so." in told
         assert "; as stated by whoever ran this)" in told
     columns = "design, design_stated_by"
     for table in ("benchmarks", "leaderboard"):
@@ -376,7 +376,7 @@ def test_one_of_two_detectors_that_runs_against_training_is_left_aside_and_named
     ]
     done = evaluate(kept(tmp_path / "s.parquet", rows), "--design", "randomised")
     assert done.exit_code == 0, done.output
-    assert "By ppl known members score lower than non-members: nothing stands out by that." in done.stdout
+    assert "By ppl known members score lower than non-members: that detector finds nothing." in done.stdout
     assert "Was the sign of the scores forgotten?" in done.stdout
     documents = report_of(tmp_path / "s_findings")["answers"][0]["documents"]
     assert (documents["tested"], documents["tests"]) == (40, 80)
@@ -477,7 +477,7 @@ def test_power_asks_for_the_detector_where_none_answers(tmp_path: Path, monkeypa
 
 def test_documents_of_a_shelf_whose_scores_run_the_other_way_do_not_stand_out(tmp_path: Path) -> None:
     right = evaluate(kept(tmp_path / "right.parquet", shelf()))
-    assert "right: 5 of 10 documents stand out: worth a closer look." in right.stdout
+    assert "right: 5 of 10 documents score high: worth a closer look." in right.stdout
     assert "Whether a high score is a sign of training cannot be checked" in right.stdout
     assert "compared with at least 410 of the 430 calibration documents" in right.stdout
     section = report_of(tmp_path / "right_findings")["evidence"][0]
@@ -507,7 +507,7 @@ def test_with_known_members_it_is_known_by_detector_whose_sign_was_forgotten(tmp
         for name, sign in (("right", 1.0), ("turned", -1.0))
     ]
     file = kept(tmp_path / "known.parquet", both)
-    assert "5 of 10 documents stand out" in evaluate(file, "--headline", "right").stdout
+    assert "5 of 10 documents score high" in evaluate(file, "--headline", "right").stdout
     turned = evaluate(file, "--headline", "turned")
     assert "Where it is known, members score lower than non-members" in turned.stdout
     shelf_of = report_of(tmp_path / "known_findings")["evidence"][0]["shelf"][0]
@@ -521,7 +521,7 @@ def test_with_known_members_it_is_known_by_detector_whose_sign_was_forgotten(tmp
     assert [tuple(row.values()) for row in found] == [("right", "training", 5), ("turned", "opposite", 0)]
 
     # Without a name every detector is allowed for, and the turned one tells nothing.
-    assert "5 of 10 documents stand out: worth a closer look." in evaluate(file).stdout
+    assert "5 of 10 documents score high: worth a closer look." in evaluate(file).stdout
     report = report_of(tmp_path / "known_findings")
     assert (report["answers"][0]["documents"]["detectors"], report["answers"][0]["documents"]["tests"]) == (2, 20)
     standing_out = [one for one in report["evidence"][0]["shelf"][0]["documents"] if one["stands_out"]]

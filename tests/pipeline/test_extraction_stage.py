@@ -17,19 +17,17 @@ from made_workspace import SOURCE, Workspace, copy_workspace, made_documents, ma
 from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.extraction.search import SearchOptions
+from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.stage import (
     EXTRACTION_VERSION,
-    USUAL,
     build_search_version,
     documents_of,
     extract_pair,
-    search_options_from_settings,
     settings_of,
     summarise_extraction,
 )
-from audit_pipeline.extras.extraction.windows import WindowLengths
 from audit_pipeline.extras.maintenance.removal import RemovalTarget, carry_out, find_removal
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.store import store
@@ -49,7 +47,7 @@ from audit_pipeline.warehouse.query import query_warehouse
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 PAIR = Pair("made_8", "tiny")
-ASKED = SearchOptions(WindowLengths(12, 8), None, fine=True)
+ASKED = ExtractionSettings(prefix=12, suffix=8)
 PER_SIDE = 4
 
 
@@ -144,7 +142,7 @@ def test_a_grid_is_kept_beside_what_is_found(workspace: Workspace) -> None:
     assert {row["grid_settings"] for row in plain} == {None}
     assert {row["given_text"] for row in kept(workspace, EXTRACTION_WINDOWS, "plain").to_pylist()} == {None}
 
-    extract(workspace, "first", asked=replace(ASKED, grid=True, price_per_million=2.0))
+    extract(workspace, "first", asked=ASKED.override(grid=True, price_per_million=2.0))
     grid, documents, windows = (
         kept(workspace, table, "first").to_pylist()
         for table in (EXTRACTION_GRID, DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS)
@@ -181,7 +179,7 @@ def test_what_is_cached_is_found_again_without_a_model_and_is_the_same(workspace
 
 def test_the_warehouse_has_the_latest_and_what_held_before(workspace: Workspace) -> None:
     extract(workspace, "first")
-    extract(workspace, "again", asked=SearchOptions(WindowLengths(12, 6), None, fine=False))
+    extract(workspace, "again", asked=ExtractionSettings(prefix=12, suffix=6, stride="tiled"))
     report = build_warehouse(workspace.paths)
     assert not report.filled.left_out
     assert not report.filled.doubled
@@ -210,7 +208,7 @@ def test_windows_that_do_not_fit_are_a_reason_and_no_error(workspace: Workspace)
         workspace,
         "first",
         lambda _: pytest.fail("nothing can be run"),
-        asked=SearchOptions(WindowLengths(50, 50), 10, False),
+        asked=ExtractionSettings(stride="chars:10"),
     )
     rows = report.documents.to_pylist()
     assert {row["windows"] for row in rows} == {0}
@@ -228,8 +226,8 @@ def test_documents_that_are_gone_are_named(workspace: Workspace) -> None:
 def test_what_is_forgotten_is_no_longer_in_the_cache(workspace: Workspace) -> None:
     """But for documents that the other benchmark was drawn from, too."""
     extract(workspace, "first")
-    [part] = workspace.parts("extraction")
-    digests = set(pq.read_table(part, columns=["text_sha256"]).column(0).to_pylist())
+    columns = (pq.read_table(part, columns=["text_sha256"]).column(0) for part in workspace.parts("extraction"))
+    digests = {sha256 for column in columns for sha256 in column.to_pylist()}
     kept_by_other = {one.text for one in documents_of("plain_9", workspace.model("tiny").entry, workspace.paths)}
     removal = find_removal(RemovalTarget("benchmark", "made_8"), workspace.paths)
     assert not digests & removal.texts, "every document is of both benchmarks"
@@ -241,13 +239,13 @@ def test_what_is_forgotten_is_no_longer_in_the_cache(workspace: Workspace) -> No
 
 
 def test_a_search_with_other_settings_is_done_again_by_an_audit(workspace: Workspace) -> None:
-    assert build_search_version(USUAL) == EXTRACTION_VERSION
-    others = [ASKED, replace(ASKED, fine=False), replace(ASKED, characters=90), replace(ASKED, near_verbatim=2)]
-    others.append(replace(ASKED, grid=True))
+    assert build_search_version(ExtractionSettings()) == EXTRACTION_VERSION
+    changes = ({}, {"stride": "tiled"}, {"characters": 90}, {"near_verbatim": 2}, {"grid": True})
+    others = [ASKED.override(**change) for change in changes]
     assert len({EXTRACTION_VERSION, *map(build_search_version, others)}) == 6
     # A price changes nothing that is searched.
-    for options in (USUAL, ASKED):
-        assert build_search_version(replace(options, price_per_million=2.0)) == build_search_version(options)
+    for settings in (ExtractionSettings(), ASKED):
+        assert build_search_version(settings.override(price_per_million=2.0)) == build_search_version(settings)
 
 
 @pytest.mark.slow
@@ -256,10 +254,7 @@ def test_a_benchmark_says_how_its_documents_are_searched_and_an_audit_does_so_on
     workspace.write_benchmarks(made=temporal([8], extraction=how), plain=temporal([9]))
     settings = settings_of("made_8")
     assert settings is not None
-    assert search_options_from_settings(settings) == SearchOptions(
-        WindowLengths(12, 8), None, fine=False, characters=150, near_verbatim=2
-    )
-    assert search_options_from_settings(settings, suffix=6).lengths == WindowLengths(12, 6), "what is given goes first"
+    assert settings.override(suffix=6, prefix=None).lengths == WindowLengths(12, 6), "what is given goes first"
     assert settings_of("plain_9") is None
 
     audit = ("audit", "--model", "tiny", "--benchmark", "made_8")
@@ -361,7 +356,7 @@ def test_on_request_from_the_command_line(workspace: Workspace) -> None:
         (("--document", "nobody:knows:it"), "the source nobody"),
         (("--document", name.rpartition(":")[0] + ":other"), "has no document"),
         (("--document", "x"), "with a colon"),
-        (("--benchmark", "plain_9", "--document", name), "one of them"),
+        (("--benchmark", "plain_9", "--document", name), "either --texts FILE"),
         ((), "say which documents"),
         (("--benchmark", "plain_9", "--held-out", str(workspace.root)), "leave"),
     ):

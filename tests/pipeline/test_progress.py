@@ -54,9 +54,9 @@ def test_a_bar_is_drawn_only_once_there_is_progress(terminal: io.StringIO, capsy
     with progress_bar("cached [bold]model"):
         pass
     assert terminal.getvalue() == ""
-    with progress_bar("[bold]model") as tell:
-        tell(HALF)
-        tell(WHOLE)
+    with progress_bar("[bold]model") as notify:
+        notify(HALF)
+        notify(WHOLE)
     shown = Text.from_ansi(terminal.getvalue()).plain
     assert "[bold]model" in shown
     assert "10 of 10 texts" in shown
@@ -65,8 +65,8 @@ def test_a_bar_is_drawn_only_once_there_is_progress(terminal: io.StringIO, capsy
 
 def test_a_bar_is_taken_down_after_an_error(terminal: io.StringIO) -> None:
     def fail() -> None:
-        with progress_bar("model") as tell:
-            tell(HALF)
+        with progress_bar("model") as notify:
+            notify(HALF)
             raise RuntimeError("in mid run")
 
     with pytest.raises(RuntimeError, match="in mid run"):
@@ -105,13 +105,13 @@ def test_log_lines_come_now_and_then_and_at_the_end(
     monkeypatch.setattr(resources.time, "monotonic", lambda: now)
     log = logging.getLogger("made for a test")
     caplog.set_level(logging.INFO, log.name)
-    with ProgressReporter().report_progress("m on b", log) as tell:
-        tell(HALF)
+    with ProgressReporter().report_progress("m on b", log) as notify:
+        notify(HALF)
         assert not caplog.messages, "too early"
         now += 16
-        tell(HALF)
-        tell(HALF)
+        notify(HALF)
+        notify(HALF)
         assert caplog.messages == [f"m on b: {describe(HALF)}"]
-        tell(WHOLE)
+        notify(WHOLE)
     assert caplog.messages == [f"m on b: {describe(HALF)}", f"m on b: {describe(WHOLE)}"]
     assert capsys.readouterr().err == "", "no bar unless asked for"

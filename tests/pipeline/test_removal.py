@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import filelock
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +16,7 @@ import yaml
 from made_workspace import Workspace, made_text, make_workspace
 from tiny_models import forward_of
 
+from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, assess_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.maintenance import removal as removal_module
@@ -24,10 +24,9 @@ from audit_pipeline.extras.maintenance.removal import Removal, RemovalTarget, ca
 from audit_pipeline.models.fingerprint import LENGTH
 from audit_pipeline.models.kept_files import conversion_folder
 from audit_pipeline.models.tokenized_model import write_card
-from audit_pipeline.pipeline.stages.benchmarks import SPLIT_VERSION, assess_split
 from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
-from audit_pipeline.pipeline.stages.scores import run_tokens, score_pair
 from audit_pipeline.scoring.needs.registry import list_derived_texts
+from audit_pipeline.scoring.pair_scores import run_tokens, score_pair
 from audit_pipeline.store import store
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.ledger import LineageStep, read_ledger, record_outcome
@@ -35,8 +34,7 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import KINDS, TABLES, Kind, Pair, Table, text_sha256
 from audit_pipeline.tables.common import BENCHMARK, RUN_ID
 from audit_pipeline.tables.table import Column
-from audit_pipeline.token_statistics import cache
-from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, PartCache, discard_rows, write_part
+from audit_pipeline.token_statistics.cache import PartCache, discard_rows, write_part
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 KIND: tuple[Kind, ...] = ("base", "topk", "renyi")
@@ -422,15 +420,3 @@ def test_a_reader_that_has_begun_finds_the_rows_in_the_new_part(tmp_path: Path) 
     seen = {text for table in [first, *tables] for text in table.column("text_sha256").to_pylist()}
     assert "b" in seen
     assert not reader.unreadable
-
-
-def test_a_compaction_at_work_is_waited_for_and_one_that_does_not_end_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    part_of(tmp_path, "a", number=1)
-    monkeypatch.setattr(cache, "LOCK_SECONDS", 0.2)
-    with filelock.FileLock(tmp_path / COMPACTION_LOCK), pytest.raises(DataError, match="another process has held"):
-        discard_rows(tmp_path, {"a"})
-    assert held(tmp_path) == ["a"]
-    discard_rows(tmp_path, {"a"})
-    assert held(tmp_path) == []

@@ -14,13 +14,13 @@ from ledger_lines import lineage_rows
 from made_workspace import SOURCE, Workspace, copy_workspace, made_documents, make_workspace, temporal
 from tiny_models import forward_of
 
+from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, assess_split, read_known_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError, TransientError
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
-from audit_pipeline.pipeline.stages.benchmarks import SPLIT_VERSION, assess_split, read_known_split
 from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
-from audit_pipeline.pipeline.stages.scores import run_other_models, run_tokens, score_pair, statistics_version
+from audit_pipeline.scoring.pair_scores import run_other_models, run_tokens, score_pair
 from audit_pipeline.scoring.session import build_audit_selection
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import refresh
@@ -32,6 +32,7 @@ from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.store import read_documents
 from audit_pipeline.tables import EVALUATIONS, KINDS, SCORES, SPLIT_QUALITY, Pair
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.versions import statistics_version
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PAIR = Pair("made_8", "tiny")

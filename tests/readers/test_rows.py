@@ -166,7 +166,7 @@ def test_missing_file_folder_and_unknown_suffix(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(DataError, match="is not a file"):
         read_rows(tmp_path / "folder.csv")
-    with pytest.raises(DataError, match=r"use one of \.arrow, \.feather, \.csv, "):
+    with pytest.raises(DataError, match=r"use a name that ends in one of \.arrow, \.feather, \.csv, "):
         read_rows(written(tmp_path, "t.docx", "text"))
 
 

@@ -47,7 +47,7 @@ def test_cells_are_text_numbers_dates_and_what_a_formula_gave(tmp_path: Path, su
 @both
 def test_of_several_sheets_none_is_guessed(tmp_path: Path, suffix: str) -> None:
     path = write_sheets(tmp_path / f"t{suffix}", {"members": [["text"], ["a"]], "others": [["text"], ["b"]]})
-    with pytest.raises(DataError, match="holds the sheets members, others: save the one to be read as a file of its"):
+    with pytest.raises(DataError, match="holds the sheets members, others: save the sheet to be read as a file of its"):
         read_rows(path)
 
 
@@ -89,7 +89,7 @@ def test_an_ods_file_with_a_password_is_named(tmp_path: Path) -> None:
             f'<manifest:manifest xmlns:manifest="{oasis}"><manifest:file-entry manifest:full-path="content.xml">'
             "<manifest:encryption-data/></manifest:file-entry></manifest:manifest>",
         )
-    with pytest.raises(DataError, match="is locked with a password: save it without one"):
+    with pytest.raises(DataError, match="is locked with a password: save it without a password"):
         read_rows(path)
 
 

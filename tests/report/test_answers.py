@@ -102,7 +102,7 @@ def asking(**changes: Any) -> Answer:
 
 OPENINGS: Mapping[str, str] = {
     "found": "Found (word for word|in its answers): ",
-    "stands out": r"(Members|The audited texts|[\d\u202f]+ of [\d\u202f]+ documents?|The set) stands? out: ",
+    "stands out": r"(Members|The audited texts) score higher: |The whole set differs: |.+ of .+ (score|ha[sv]|come)",
     "nothing found": "Nothing found( word for word in|: )",
     "no conclusion": "No conclusion: ",
 }
@@ -250,7 +250,7 @@ EQUAL = Estimate(0.5, 0.5, 0.5, ALL_EQUAL)
         ((0, 0), {"auroc": EQUAL}, "not_defined", "Is it the right column?"),
         ((0, 0), {"auroc": EQUAL, "documents": shelf(3)}, "not_defined", "Is it the right column?"),
         ((0, 0), {"sides": "none", "level": None}, "not_evaluated", "Scored, not evaluated"),
-        ((0, 0), {"sides": "none", "audited": 3}, "not_evaluated", "59 comparison documents are needed for a document"),
+        ((0, 0), {"sides": "none", "audited": 3}, "not_evaluated", "59 comparison documents are needed"),
         ((0.6, 0.7), {"fewest_groups": 2}, "difference_to_look_at", "This rests on 2 groups only"),
         ((0.6, 0.7), {"fewest_groups": 4}, "difference_to_look_at", "This rests on 4 groups only"),
         # Of a shelf's documents. 0.05 * 2001 / 20 = 5.0025: the fifth highest p-value, 5 / 2001, still has q <= 0.05.
@@ -288,19 +288,19 @@ def test_an_answer_by_its_numbers(
     ("answer", "headline"),
     [
         (answer_of(0.6, 0.7, **SOUND, sides="audited against held-out", stated_by="whoever ran this"),
-         "The audited texts stand out: a sound test finds training, if the labels are right."),
-        (answer_of(documents=shelf(3)), "3 of 20 documents stand out: worth a closer look."),
+         "The audited texts score higher: a sound test finds training, if the labels are right."),
+        (answer_of(documents=shelf(3)), "3 of 20 documents score high: worth a closer look."),
         (answer_of(documents=shelf(1), level="statistical evidence"),
-         "1 of 20 documents stands out: statistical evidence of training on them."),
-        (answer_of(documents=shelf()), "Nothing found: none of 20 documents stands out."),
+         "1 of 20 documents scores high: statistical evidence of training on them."),
+        (answer_of(documents=shelf()), "Nothing found: none of 20 documents scores high."),
         (answer_of(documents=shelf(groups=1)), "No conclusion: 1 comparison document is too few for 20 documents."),
         (search(5, 2, 3, 1), "Found word for word: the model gives passages of 2 of 5 documents."),
         (search(3), "Nothing found word for word in 3 documents."),
         (search(3, without_window=4), "No conclusion: 4 of 7 documents could not be searched."),
-        (search(2, stand_out=1), "1 of 2 documents stands out: their passages are likelier than held-out ones."),
+        (search(2, stand_out=1), "1 of 2 documents has passages that are likelier than held-out passages."),
         (search(0, reason="too short for extraction"), "No conclusion: no document could be searched."),
         (set_test(p_value=0.001, claim_level="sound test", stated_by="whoever ran this"),
-         "The set stands out: a sound test finds training, if what was stated is so."),
+         "The whole set differs: a sound test finds training, if what was stated is so."),
         (set_test(refused="too few"), "No conclusion: this test could not be made."),
     ],
 )  # fmt: skip
@@ -422,7 +422,7 @@ def test_scores_that_run_the_other_way_are_no_finding_at_any_level(
     answer = build_answer(against)
     assert answer["outcome"] not in RAISED
     told = f"{answer['headline']} {answer['explanation']}"
-    assert "stand out: " not in told
+    assert "score high: " not in told
     assert not any(claimed in told.lower() for claimed in ("statistical evidence", "sound test", "trained on from"))
     assert ("Was the sign of the scores forgotten?" in told) == against.handed_over
     assert "opposite" in told.lower() or against.split_verdict == "separable without a model"
@@ -590,7 +590,7 @@ def test_whose_the_labels_are_and_how_many_texts_there_were() -> None:
     assert describe_label_origin("labelled", "the folder mia", None) == "whoever published the rows (the folder mia)"
     assert describe_label_origin(None, None, None) is None
     assert describe_label_origin("shelf", None, "whoever ran it") == (
-        "whoever ran it, of the texts that are held out or known; nobody knows the others"
+        "whoever ran it, of the texts that are held out or known; unknown for the others"
     )
     counted = [
         {"split": "evaluation", "texts": 3, "groups": 2, "members": 1, "nonmembers": 2, "unknown": 0},
@@ -691,7 +691,7 @@ def test_how_sure_all_answers_are_and_what_would_change_them() -> None:
     sure = "Of 2 answers from scores, 1 of a comparison that chance decided can be more than a screening."
     assert found["how_sure"] == sure
     assert found["what_would_change"].startswith(
-        "Where the two sides can be told apart without the model (1), only other texts change the answer"
+        "Where the two sides can be separated without the model (1), only other texts change the answer"
     )
     assert summary_of(SCREENING, SCREENING)["how_sure"].startswith("No answer from scores is more than a screening")
     assert summary_of(SEEN)["how_sure"].startswith("That the model gives passages word for word is seen directly")

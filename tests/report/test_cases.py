@@ -73,9 +73,9 @@ def test_audited_documents_beside_labelled_ones_are_the_answer(shelved: Folder) 
     assert answer.sides == "labelled"
     assert answer.documents
     assert (answer.documents.tested, answer.documents.standing_out) == (10, 4)
-    assert answer.headline == "4 of 10 documents stand out: worth a closer look."
+    assert answer.headline == "4 of 10 documents score high: worth a closer look."
     text = found.pages[MODEL].text
-    assert "Documents that stand out (q ≤ 0.05) 4 of 10" in text
+    assert "Documents with high scores (q ≤ 0.05) 4 of 10" in text
     assert "AUROC of the detector, min_k_plus_plus 0.710 [0.650, 0.770]" in text
     assert "Of the labelled texts alone" in text
 

@@ -268,7 +268,7 @@ def test_the_sheet_says_whose_word_it_is_what_was_tried_and_what_was_not_compute
     assert sheet.tried[0] == TRIED
     assert TRIED in text
     assert PLANNED in text
-    assert "The blind control tells the two sides apart with an AUROC of 0.550 [0.470, 0.620]." in text
+    assert "The blind control separates the two sides with an AUROC of 0.550 [0.470, 0.620]." in text
     parts = {part.heading: part.sentences for part in found.reports[TINY].error_rates[0].parts}
     assert any("dates of publication" in sentence for sentence in parts["What was done, and with what"])
     assert any(sheet.words_alone in sentence for sentence in parts["Whether the method was tested here"])

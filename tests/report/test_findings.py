@@ -45,7 +45,7 @@ def test_the_shelf_is_answered_by_its_documents(found: tuple[Written, Path]) -> 
         "documents_stand_out",
         "screening only",
     )
-    assert answer.headline == "4 of 20 documents stand out: worth a closer look."
+    assert answer.headline == "4 of 20 documents score high: worth a closer look."
     assert answer.documents
     (row,) = query_warehouse(
         warehouse,
@@ -56,7 +56,7 @@ def test_the_shelf_is_answered_by_its_documents(found: tuple[Written, Path]) -> 
     assert answer.documents.flagged
     assert (answer.documents.flagged.value, answer.documents.alpha) == (0.6, 0.05), "the marginal rule at 5%"
     text = reports.pages[MODEL].text
-    assert "Documents that stand out (q ≤ 0.05) 4 of 20" in text
+    assert "Documents with high scores (q ≤ 0.05) 4 of 20" in text
     assert "60.0% [45.0, 80.0]" in text
 
 
@@ -82,7 +82,7 @@ def test_every_book_is_listed_with_its_numbers(found: tuple[Written, Path]) -> N
             f"{percent(row['flagged'])} {interval([row['flagged_low'], row['flagged_high']], rate=True)} "
         )
         assert numbers + ("refused" if row["status"] == "refused" else percent(row["corrected"])) in text
-    alone = "For one document to stand out alone, it has to be compared with 399 calibration documents"
+    alone = "For a single document to score high, it has to be compared with 399 calibration documents"
     assert f"{alone}; it is compared with 300." in text
 
 

@@ -55,10 +55,10 @@ def test_nothing_found(cases: Mapping[str, Written]) -> None:
 
 def test_the_texts_give_themselves_away(cases: Mapping[str, Written]) -> None:
     told = first_screen(cases["separable"].pages[MODEL])
-    answer = "No conclusion: the two sides can be told apart without the model."
+    answer = "No conclusion: the two sides can be separated without the model."
     assert f"The answer: {answer} This comparison could not have found anything." in told
     assert "How sure Not sure at all, in either direction." in told
-    assert "picks the right one of two texts 93 times in 100" in told
+    assert "picks the right text of two 93 times in 100" in told
     assert "More texts of the same kind, or another detector, change nothing." in told
 
 
@@ -66,8 +66,8 @@ def test_books_stand_out(cases: Mapping[str, Written]) -> None:
     page = cases["books_stand_out"].pages[MODEL]
     told = first_screen(page)
     assert f"We asked whether {MODEL_TITLE} was trained on the 20 documents of “{SHELF_TITLE}”." in told
-    assert "The answer: 4 of 20 documents stand out: worth a closer look." in told
-    assert "How sure Not sure. Of the documents that stand out, about 5% are expected to do so by accident" in told
+    assert "The answer: 4 of 20 documents score high: worth a closer look." in told
+    assert "How sure Not sure. Of the documents with high scores, about 5% are expected to have them" in told
     assert "chosen at random from the same shelf, would make it evidence or take it away" in told
     assert "take it away. A search for passages that the model gives word for word" in told
     assert squares(page.html) == [(4, 20)]
@@ -77,7 +77,7 @@ def test_passages_are_reproduced(cases: Mapping[str, Written]) -> None:
     page = cases["passages_reproduced"].pages[MODEL]
     told = first_screen(page)
     headline = "Found word for word: the model gives passages of 5 of 20 documents."
-    assert f"The answer: {headline} ▲ Stands out 4 of 20 documents stand out" in told
+    assert f"The answer: {headline} ▲ Stands out 4 of 20 documents score high" in told
     assert "Of held-out documents it gives passages of 0 of 15." in told
     assert "this is seen directly, and anybody who has the model can repeat it" in told
     assert "It does so with none of 15 documents that it cannot have read." in told

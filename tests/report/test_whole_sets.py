@@ -55,7 +55,7 @@ def test_a_canary_alone_is_an_answer(folder: Folder) -> None:
     for name in (TINY, "across"):
         report, page = found.reports[name], found.pages[name]
         (asked,) = report.first_screen
-        assert asked.summary == "The set stands out: a sound test finds training."
+        assert asked.summary == "The whole set differs: a sound test finds training."
         assert f"The answer: {asked.summary}" in first_screen(page)
         assert report.corpus_tests[0].explanation == (
             "The published canary ranks higher than those that were never published (test: rank of the published"
@@ -76,14 +76,14 @@ def test_a_canary_stands_before_audits_that_found_nothing(audited: Folder) -> No
     found = written(audited)
     summary = found.reports["across"].first_screen[0].summary
     assert summary == "Evidence of training in 1 of 5 audits."
-    assert "tiny-125m on canaries-2026: The set stands out: a sound test finds" in first_screen(found.pages["across"])
+    assert "tiny-125m on canaries-2026: The whole set differs: a sound" in first_screen(found.pages["across"])
     assert found.reports[SMALL].first_screen[0].summary.startswith("No evidence of training"), "the other model"
 
 
 INFERENCE = {"test": "dataset_inference", "detectable_auroc": 0.69}
 REFUSED = {"status": "refused", "reason": "x", "p_value": None}
-NOTHING = "Nothing found: the published canary does not clearly rank higher than unpublished ones."
-REVERSED = "No conclusion: together the held-out texts score higher than the audited ones."
+NOTHING = "Nothing found: the published canary does not clearly rank higher than unpublished canaries."
+REVERSED = "No conclusion: together the held-out texts score higher than the audited texts."
 
 
 @pytest.mark.parametrize(

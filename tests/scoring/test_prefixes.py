@@ -291,7 +291,7 @@ def test_a_text_without_room_says_what_would_fit(measure: Callable[..., dict]) -
     shots, label = {"recall": {"shots": 2}}, '{"shots":2}'
     found = measure([text, *TEXTS], ["recall"], nonmembers=known, overrides=shots)
     reason = str(found[text, "recall", label]["reason"])
-    assert "do not fit behind a prefix of 2 into the 64 tokens" in reason
+    assert "do not fit after a prefix of 2 into the 64 tokens" in reason
     assert reason.endswith(": a prefix of 1 would leave room")
     longer = "q " * 60
     reason = str(measure([longer], ["recall"], nonmembers=known, overrides=shots)[longer, "recall", label]["reason"])

@@ -147,7 +147,7 @@ def publish(lines: list[Line], value: int) -> None:
         (lambda lines: lines[1].update(canary=7), r"c\.jsonl:2: canary is not a name"),
         (lambda lines: lines[1].update(published="yes"), r"c\.jsonl:2: published is neither"),
         (lambda lines: lines[1].update(text=" "), r"c\.jsonl:2: text is empty"),
-        (lambda lines: lines[1].update(text="other"), r"c\.jsonl:2: the text is not the one of its sha256"),
+        (lambda lines: lines[1].update(text="other"), r"c\.jsonl:2: the text does not match its sha256"),
         (
             lambda lines: lines[1].update(text=lines[0]["text"], sha256=lines[0]["sha256"]),
             r"its text is that of c\.jsonl:1",

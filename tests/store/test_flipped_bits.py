@@ -11,27 +11,28 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from made_rows import make_table
 from made_workspace import SOURCE, Workspace, made_documents, make_workspace, quick_folder, temporal
 from tiny_models import forward_of
 
+from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, assess_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.days_before_today import read_rolled_day, roll_day
+from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.extras.corpora.config import ReferenceEntry
 from audit_pipeline.extras.corpora.frequencies import build_frequencies, read_corpus_frequencies
-from audit_pipeline.extras.extraction.search import SearchOptions
 from audit_pipeline.extras.extraction.stage import extract_pair
-from audit_pipeline.extras.extraction.windows import WindowLengths
 from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
-from audit_pipeline.pipeline.stages.benchmarks import SPLIT_VERSION, assess_split
 from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
-from audit_pipeline.pipeline.stages.scores import run_tokens, score_pair
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.scoring.pair_scores import run_tokens, score_pair
 from audit_pipeline.store import store
 from audit_pipeline.store.control_files import MANIFEST, TEXTS, read_control, read_control_texts
 from audit_pipeline.store.files import read_json, write_json, write_table
@@ -88,9 +89,9 @@ class Kept:
                 paths.benchmark_manifest(pair.benchmark),
                 lambda: {**read_built(paths, pair.benchmark).manifest},
             ),
-            "token statistics": (next(cache.glob("part-*.parquet")), lambda: self._cached(read_statistics)),
+            "token statistics": (self._part_of_texts(cache), lambda: self._cached(read_statistics)),
             "branches": (
-                next(branches.glob("part-*.parquet")),
+                self._part_of_texts(branches),
                 lambda: self._cached(lambda *given: read_branches(*given, 1)),
             ),
             "scores": (paths.run_file("scores", pair.partition, "run"), self._scores),
@@ -115,6 +116,14 @@ class Kept:
     def _cached(self, read: Callable[..., Any]) -> dict[str, object]:
         rows = read(self.model, self.texts, self.paths).to_pylist()
         return {row["text_sha256"]: row for row in rows}
+
+    def _part_of_texts(self, cache: Path) -> Path:
+        texts = {sha256(text.encode()).hexdigest() for text in self.texts}
+        return next(
+            part
+            for part in sorted(cache.glob("part-*.parquet"))
+            if texts & {*pq.read_table(part, columns=["text_sha256"], partitioning=None)["text_sha256"].to_pylist()}
+        )
 
     def _scores(self) -> object:
         pair = PAIRS[0]
@@ -156,7 +165,7 @@ def made(workspace: Workspace) -> Kept:
             paths,
             forward_of,
             LineageStep.now("run", "extraction", "1"),
-            SearchOptions(WindowLengths(12, 8), None, fine=True),
+            ExtractionSettings(prefix=12, suffix=8),
         )
         score_pair(pair, model, paths, LineageStep.now("run", "scores", "1"))
         evaluate_pair(pair, model, paths, LineageStep.now("run", "evaluations", "1"))
@@ -224,7 +233,7 @@ def test_no_reader_gets_another_number(kept: Kept, sort: str) -> None:
     expected, noticed = read(), 0
     for _ in range(FLIPS_A_READER):
         before = flipped(path, chance)
-        found = after_a_flip(path, read)
+        found = after_a_flip(path, read, expected)
         put(path, before)
         if found is REFUSED:
             noticed += 1
@@ -234,14 +243,15 @@ def test_no_reader_gets_another_number(kept: Kept, sort: str) -> None:
     assert read() == expected
 
 
-def after_a_flip(path: Path, read: Read) -> object:
+def after_a_flip(path: Path, read: Read, expected: Any) -> object:
     """What is read; or REFUSED: with an error that a user can act on, or the part set aside, its texts to be run."""
     try:
-        found = read()
+        found: Any = read()
     except (AuditError, ValueError, OSError):
         return REFUSED
     if path.with_suffix(".unreadable").exists():
-        assert found == {}
+        assert len(found) < len(expected)
+        assert found == {text: expected[text] for text in found}
         return REFUSED
     return found
 
@@ -275,23 +285,26 @@ def rows(paths: DataPaths, statements: Mapping[Path, str]) -> dict[Path, list[st
 @pytest.mark.usefixtures("one_thread")
 def test_no_build_of_the_warehouse_loads_another_number(kept: Kept) -> None:
     paths, statements, chance = kept.paths, loaded_files(kept), random.Random("flips of a build")
-    parts = sorted(paths.table("token_statistics").glob("kind=base/*/part-*.parquet"))
+    part = min(paths.table("token_statistics").glob("kind=base/*/part-*.parquet"))
+    of_part = {*pq.read_table(part, columns=["key"], partitioning=None)["key"].to_pylist()}
     empty = paths.root.parent / "no config"
     assert {one.path.parent for one in build_warehouse(paths, config=empty).filled.left_out} == {empty}
     expected = rows(paths, statements)
     assert sum(map(bool, expected.values())) > 0.8 * len(expected), "tables of findings hold something to be changed"
-    texts = rows(paths, dict.fromkeys(parts, "FROM token_statistics"))
+    cached = {part: "FROM token_statistics"}
+    texts = rows(paths, cached)[part]
+    of_other_parts = [row for row in texts if json.loads(row)[0] not in of_part]
+    assert 0 < len(of_other_parts) < len(texts), "the flipped part is one of several"
     flips = noticed = 0
     for _ in range(BUILDS):
-        before = {file: flipped(file, chance) for file in [*statements, parts[0]]}
+        before = {file: flipped(file, chance) for file in [*statements, part]}
         try:
             named = {one.path for one in build_warehouse(paths, config=empty).filled.left_out}
             found = rows(paths, statements)
             for file, expected_rows in expected.items():
                 assert found[file] == ([] if file in named else expected_rows), file
                 assert file in before or file not in named
-            cached = rows(paths, dict.fromkeys(parts, "FROM token_statistics"))
-            assert cached[parts[0]] == ([] if parts[0] in named else texts[parts[0]])
+            assert rows(paths, cached)[part] == (of_other_parts if part in named else texts)
             flips, noticed = flips + len(before), noticed + len(named & before.keys())
         finally:
             for file, content in before.items():

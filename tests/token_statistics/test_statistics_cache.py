@@ -1,4 +1,4 @@
-"""Part files: flushing, damage, compaction, several processes at once."""
+"""Part files: flushing, damage, several processes at once."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from profiles import max_examples
 
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.token_statistics import cache as cache_module
@@ -68,7 +65,6 @@ def test_an_absent_folder_is_an_empty_cache(tmp_path: Path) -> None:
     assert cache.read(["k"]).num_rows == 0
     assert cache.read([]).schema == SCHEMA
     cache.flush()
-    cache.compact()
     assert known(cache) == set()
 
 
@@ -129,8 +125,6 @@ def test_only_parts_that_hold_a_wanted_row_are_read(tmp_path: Path, reads: list[
     assert reads == [parts(tmp_path)[0].name, parts(tmp_path)[2].name]
     write_parts(tmp_path, [["e"]])
     assert cache.read(["e"]).column("key").to_pylist() == ["e"], "a part that nobody has looked through may hold it"
-    cache.compact()
-    assert sorted(cache.read(["bb", "e"]).column("key").to_pylist()) == ["bb", "e"]
 
 
 def damage_part(part: Path, damage: str) -> None:
@@ -164,7 +158,6 @@ def test_a_damaged_part_is_set_aside_and_named(tmp_path: Path, damage: str, look
     assert cache.unreadable == [aside]
     assert aside.exists()
     assert parts(tmp_path) == [whole]
-    cache.compact()
     assert known(open_cache(tmp_path)) == {"bb"}
 
 
@@ -179,43 +172,6 @@ def test_a_part_that_cannot_be_reached_is_not_called_damaged(tmp_path: Path, mon
     with pytest.raises(PermissionError):
         known(open_cache(tmp_path))
     assert len(parts(tmp_path)) == 1
-
-
-@max_examples(25)
-@given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=5), max_size=5))
-def test_compaction_keeps_every_row_once(
-    tmp_path_factory: pytest.TempPathFactory, keys_of_parts: list[list[str]]
-) -> None:
-    folder = tmp_path_factory.mktemp("compaction")
-    write_parts(folder, keys_of_parts)
-    before = stored(folder)
-    cache = open_cache(folder)
-    cache.compact()
-    assert stored(folder) == before == {key: [1.0] for keys in keys_of_parts for key in keys}
-    filled = [keys for keys in keys_of_parts if keys]
-    assert len(parts(folder)) == min(1, len(filled))
-    if len(filled) > 1:
-        assert sorted(pq.read_table(parts(folder)[0]).column("key").to_pylist()) == sorted(before)
-
-
-def test_a_crash_between_merging_and_removing_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_parts(tmp_path, [["a"], ["bb"]])
-
-    def crash(self: Path, **kwargs: object) -> None:
-        if self.name.startswith("part-"):
-            raise KeyboardInterrupt
-        real(self, **kwargs)
-
-    real = Path.unlink
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "unlink", crash)
-        with pytest.raises(KeyboardInterrupt):
-            open_cache(tmp_path).compact()
-    assert len(parts(tmp_path)) == 3
-    assert stored(tmp_path) == {"a": [1.0], "bb": [2.0]}
-    open_cache(tmp_path).compact()
-    assert len(parts(tmp_path)) == 1
-    assert stored(tmp_path) == {"a": [1.0], "bb": [2.0]}
 
 
 def test_a_full_disk_surfaces_and_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,21 +202,8 @@ cache = PartCache(Path(sys.argv[1]), schema)
 for i in range(int(sys.argv[2]), int(sys.argv[3])):
     cache.append(pa.table({"key": [f"k{i:03d}"], "value": [[float(i)]]}, schema))
     cache.flush()
-    if i % 5 == 4:
-        cache.compact()
 assert not cache.unreadable
 """
-
-
-def test_a_part_that_another_process_merges_before_it_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_parts(tmp_path, [["a"], ["bb"]])
-    gone = tmp_path / f"part-1-{'0' * 32}.parquet"
-    monkeypatch.setattr(cache_module, "list_parts", lambda folder: [gone, *parts(folder)])
-    open_cache(tmp_path).compact()
-    assert len(parts(tmp_path)) == 1
-    assert stored(tmp_path) == {"a": [1.0], "bb": [2.0]}
 
 
 def test_two_writers_and_a_reader_at_once(tmp_path: Path) -> None:
@@ -280,8 +223,5 @@ def test_two_writers_and_a_reader_at_once(tmp_path: Path) -> None:
         assert not reader.unreadable
         seen = set(keys)
     assert [writer.returncode for writer in writers] == [0, 0]
-    assert stored(tmp_path) == {f"k{i:03d}": [float(i)] for i in range(100)}
-    open_cache(tmp_path).compact()
-    assert len(parts(tmp_path)) == 1
     assert stored(tmp_path) == {f"k{i:03d}": [float(i)] for i in range(100)}
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []

@@ -15,7 +15,6 @@ import torch
 from tiny_models import SENTENCES
 
 from audit_pipeline.extras.extraction.continuations import (
-    Nearness,
     bound_near_verbatim,
     generate_continuations,
     generate_greedily,
@@ -109,7 +108,7 @@ def assert_extracts_alike(model: TokenizedModel, whole: ForwardPass, divided: Fo
     drawn = generate_continuations(model, whole, short, 64, 0)
     assert drawn.hits > 0
     assert generate_continuations(model, divided, short, 64, 0) == drawn
-    near = Nearness(tokens=len(window.token_id) - window.first_scored - 1, beams=4, edits=False)
-    assert bound_near_verbatim(whole, window, near) == pytest.approx(
-        bound_near_verbatim(divided, window, near), abs=1e-3
+    differing = len(window.token_id) - window.first_scored - 1
+    assert bound_near_verbatim(whole, window, differing, 4) == pytest.approx(
+        bound_near_verbatim(divided, window, differing, 4), abs=1e-3
     )

@@ -18,7 +18,7 @@ import yaml
 from ledger_lines import append_line, describe_file, explain_files
 from made_rows import make_table
 
-from audit_pipeline.pipeline.stages.benchmarks import SPLIT_VERSION
+from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION
 from audit_pipeline.pipeline.stages.evaluations import answer_missing
 from audit_pipeline.pipeline.stages.registry import get_stage
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse

@@ -396,7 +396,7 @@ def test_a_failed_build_leaves_the_earlier_warehouse(audited: Folder, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(DataError, match=r"earlier one is unchanged.*No space left"):
+    with pytest.raises(DataError, match=r"earlier warehouse is unchanged.*No space left"):
         build_warehouse(paths)
     assert paths.warehouse.read_bytes() == before
     assert left_over(paths) == ["audit.duckdb", "audit.duckdb.lock"]

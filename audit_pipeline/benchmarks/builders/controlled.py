@@ -47,9 +47,9 @@ class ControlledSettings(FamilySettings):
         return self.control
 
     @model_validator(mode="after")
-    def _require_one_length(self) -> Self:
+    def _require_single_length(self) -> Self:
         if len(self.words or ()) != 1:
-            raise ValueError("words: the one length that the control's texts have")
+            raise ValueError("words: the length of the control's texts")
         return self
 
 

@@ -31,7 +31,7 @@ VERSION = 1
 
 
 class FoundInCorpusSettings(FamilySettings):
-    """Texts of a benchmark that stand in a corpus, word for word, against those of which it holds nothing.
+    """Texts of a benchmark that are in a corpus, word for word, against those of which it holds nothing.
 
     Texts between the two are left out. The labels are true of models that were trained on that corpus, and of no other.
     """
@@ -63,9 +63,9 @@ class FoundInCorpusSettings(FamilySettings):
         return self.pool
 
     @model_validator(mode="after")
-    def _require_one_length(self) -> Self:
+    def _require_single_length(self) -> Self:
         if len(self.words or (0,)) != 1:
-            raise ValueError("words: the one length that the pool's texts have, or any")
+            raise ValueError("words: the length of the pool's texts, or any")
         return self
 
 
@@ -163,7 +163,7 @@ def label_text(finding: Mapping[str, Any], settings: FoundInCorpusSettings) -> t
     """The label that a row of CORPUS_OVERLAP gives its text, and None; or None and why it gives none."""
     verdict: OverlapVerdict = finding["verdict"]
     if verdict == "not found":
-        # Phrases that stand all over the pool are not searched for: they may be in the corpus.
+        # Phrases that are all over the pool are not searched for: they may be in the corpus.
         return (None, "with phrases that were not searched for") if finding["templates"] else (NON_MEMBER, None)
     if (
         verdict == "found"
@@ -196,7 +196,7 @@ def _require_same_words(spec: BenchmarkSpec, pool: BuiltBenchmark) -> None:
     if spec.words is not None and lengths != {spec.words}:
         raise ConfigError(
             f"{spec.name}: the texts of {pool.name} have not all {spec.words} words; "
-            "set words in config/benchmarks.yaml to their one length, or to any"
+            "set words in config/benchmarks.yaml to their length, or to any"
         )
 
 

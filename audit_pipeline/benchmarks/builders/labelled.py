@@ -45,7 +45,7 @@ class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
     text_column: Text = Field(default="input", description="the column that holds the text")
     label_column: Text | None = Field(default="label", description="None: no row is labelled")
     context_column: Text | None = Field(
-        default=None, description="text that stands before a row's text: a model reads it, and no detector scores it"
+        default=None, description="text in front of a row's text: a model reads it, and no detector scores it"
     )
     split_column: Text | None = Field(
         default=None, description="calibration or evaluation; None: groups are divided by calibration_fraction"
@@ -57,7 +57,7 @@ class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
     design: DesignOfSides
     matched: bool = Field(
         default=False,
-        description="whether the texts were chosen because the two sides are hard to tell apart without a model",
+        description="whether the texts were chosen because the two sides are hard to separate without a model",
     )
 
     @property

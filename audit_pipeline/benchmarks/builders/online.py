@@ -24,7 +24,7 @@ from audit_pipeline.benchmarks.labelled_rows import (
     build_labelled_rows,
     build_rows_inputs,
     parse_label_column,
-    refuse_one_class,
+    refuse_single_class,
 )
 from audit_pipeline.benchmarks.row_settings import WORDS_PLACE, DataSetPart, LabelColumnSettings
 from audit_pipeline.benchmarks.rows_origin import read_origin
@@ -47,7 +47,7 @@ class OnlineSettings(LabelColumnSettings):
     takes_any_length: ClassVar[bool] = False
 
     builder: Literal["online"]
-    split: Text | None = Field(default=None, description="{words} stands for each of lengths, not for the chunk's")
+    split: Text | None = Field(default=None, description="{words} is replaced by each of lengths, not for the chunk's")
     lengths: Annotated[tuple[Length, ...], Field(min_length=1)] = Field(
         description="of the texts that inputs are made of, in words"
     )
@@ -118,7 +118,7 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
     Raises DataError if a side has no text.
     """
     settings = spec.settings_of(OnlineSettings)
-    refuse_one_class(rows, spec)
+    refuse_single_class(rows, spec)
     unit = word_unit(settings.unit)
     reasons: Counter[str] = Counter(row.reason for row in rows.skipped) + Counter(rows.left_out)
     sides = _choose_text_per_document(rows.texts, spec, reasons)
@@ -237,7 +237,7 @@ def _drop_duplicates(
     kept: list[LabelledText] = []
     for chunk in chunks:
         if len(labels[chunk.text]) > 1:
-            left_out_counts["chunks that stand on both sides"] += 1
+            left_out_counts["chunks that are on both sides"] += 1
         elif chunk.text in seen:
             left_out_counts["chunks that are the same as another"] += 1
         elif len(unit.split(chunk.text)) != words:

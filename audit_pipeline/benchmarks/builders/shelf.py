@@ -69,7 +69,7 @@ class ShelfSettings(DocumentsSettings):
     )
     held_out: KnownTexts | None = Field(
         default=None,
-        description="documents that the model cannot have been trained on; the audited ones are compared with them",
+        description="documents that the model cannot have been trained on, to compare the audited documents with",
     )
     members: KnownTexts | None = Field(
         default=None, description="documents that the model was certainly trained on; corrected rates need them"
@@ -87,7 +87,7 @@ class ShelfSettings(DocumentsSettings):
 
     @property
     def read_sources(self) -> tuple[str, ...]:
-        """The sources of the audited documents, then those of known ones."""
+        """The sources of the audited documents, then those of known documents."""
         known = [name for texts in (self.held_out, self.members) if texts is not None for name in texts.sources]
         return tuple(dict.fromkeys([*self.sources, *known]))
 
@@ -105,14 +105,14 @@ class ShelfSettings(DocumentsSettings):
     def _check_held_out_design(self) -> Self:
         if self.held_out is None and self.design != "unlabelled":
             raise ValueError(
-                f"design: {self.design} says how held_out documents differ from the audited ones, and there are none: "
+                f"design: {self.design} describes held_out documents, and there are none: "
                 "take design out, or name held_out documents"
             )
         if self.held_out is not None and self.design == "unlabelled":
             raise ValueError(
-                "key 'design' is missing: it says how the held_out documents differ from the audited ones, and what "
-                "may be claimed depends on it: temporal (they are newer than the audited ones) or exchangeable (chance "
-                "alone decided which documents were held out)"
+                "key 'design' is missing: it says how held_out documents differ from audited documents, and what may "
+                "be claimed depends on it: temporal (they are newer) or exchangeable (chance alone decided which "
+                "documents were held out)"
             )
         return self
 
@@ -230,7 +230,7 @@ def _cut_windows(
         return [unit.join(words)] if words and settings.short == "keep" else []
     places = list(range(len(words) // length))
     if len(words) % length:
-        left_out_counts["words behind the last window, too few for another"] += 1
+        left_out_counts["words after the last window, too few for another"] += 1
     if len(places) > settings.windows_per_document:
         left_out_counts["over windows_per_document"] += len(places) - settings.windows_per_document
         seeded = (settings.seed, spec.family, "tile", document["document_id"])

@@ -61,7 +61,7 @@ _SIDES = {MEMBER: "member", NON_MEMBER: "non-member"}
 
 
 class Match(StrictSettings):
-    """Of all texts, those that are hard to tell apart without a model (matching.py)."""
+    """Of all texts, those that are hard to separate without a model (matching.py)."""
 
     per_side: Count = Field(description="how many texts of each side are taken")
 
@@ -171,7 +171,7 @@ def draw_temporal(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Draw
 def _match_pool(
     pool: Sequence[LabelledText], per_side: int, spec: BenchmarkSpec, settings: TemporalSettings
 ) -> tuple[list[LabelledText], dict[str, Any]]:
-    """The texts of ``pool`` that are hard to tell apart, and what choosing them achieved, as JSON values."""
+    """The texts of ``pool`` that are hard to separate, and what choosing them achieved, as JSON values."""
     # A second of importing, for what few entries ask for.
     from audit_pipeline.splits.matching import match_sides  # noqa: PLC0415
 

@@ -1,5 +1,5 @@
-"""Asking a model that answers in words within limits: each interface's requests and answers (those of OpenAI, chat and
-completions, Anthropic and Google), sent through the one client of model servers (extras/servers/client.py).
+"""Asking a model that answers in words within limits: requests and answers of OpenAI's interface (chat and
+completions), which the providers have too, sent through the one client of model servers (extras/servers/client.py).
 """
 
 from __future__ import annotations
@@ -11,29 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import quote
 
 from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.extras.chat.config import FILE_NAME, ChatModel
-from audit_pipeline.extras.servers.budget import Budget, Limits, SharedBudget, Usage
 from audit_pipeline.extras.servers.client import PATIENCE, Client, RefusedError, ServerAnswer, ServerRequest
+from audit_pipeline.models.budget import Budget, Limits, SharedBudget, Usage
 from audit_pipeline.readers.retry import PassingError, RetryPolicy
 
-_KEY_HEADERS: Mapping[str, str] = {
-    "openai": "Authorization",
-    "anthropic": "x-api-key",
-    "gemini": "x-goog-api-key",
-}
-_COUNTS = {
-    "openai": ("usage", ("prompt_tokens",), ("completion_tokens",)),
-    "anthropic": (
-        "usage",
-        ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
-        ("output_tokens",),
-    ),
-    "gemini": ("usageMetadata", ("promptTokenCount",), ("candidatesTokenCount", "thoughtsTokenCount")),
-}
-"""Where each interface counts tokens: those of the prompt, and those of the answer."""
 # What an interface's template may put around a prompt: roles, the date, a line of its own.
 _TEMPLATE_TOKENS = 100
 # What comes with an answer (filters, citations, signatures), and the most of a token: JSON escapes a byte in up to six.
@@ -52,7 +36,7 @@ class Prompt(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """How an answer is drawn. ``temperature`` None is not sent; nor is ``seed`` to Anthropic, which takes none."""
+    """How an answer is drawn. What is None is not sent."""
 
     temperature: float | None
     max_tokens: int
@@ -61,7 +45,7 @@ class Sampling(NamedTuple):
 
 @dataclass(frozen=True)
 class ChatReply:
-    """An answer. ``finish_reason`` and ``provider_request_id`` are the interface's own; tokens as it counts them."""
+    """An answer. ``finish_reason`` and ``provider_request_id`` are the server's own; tokens as it counts them."""
 
     text: str
     finish_reason: str | None
@@ -106,20 +90,18 @@ def ask_all(
     requests: Iterable[tuple[K, Prompt, Sampling]],
     budget: Budget,
     on_reply: Callable[[K, ChatReply], None],
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
     *,
     patience: RetryPolicy = PATIENCE,
 ) -> None:
     """Ask ``entry`` all ``requests``, taken when there is room for one more, and give ``on_reply`` each answer.
 
-    ``on_reply`` is called in this thread, once at a time, in whatever order answers come. ``tell`` is called with what
+    ``on_reply`` is called in this thread, in whatever order answers come. ``notify`` is called with what
     is tried again. Raises as :meth:`Client.iterate_answers`, and what ``on_reply`` raises. No message holds the key or
     a prompt.
     """
-    place, key_header = f"{entry.name} in config/{FILE_NAME}", _KEY_HEADERS[entry.provider]
-    client = Client(
-        f"{entry.name} at {entry.host}", entry, budget, place=place, key_header=key_header, tell=tell, patience=patience
-    )
+    place = f"{entry.name} in config/{FILE_NAME}"
+    client = Client(f"{entry.name} at {entry.host}", entry, budget, place=place, notify=notify, patience=patience)
 
     def read(keyed: tuple[K, Usage], answer: ServerAnswer) -> tuple[K, ChatReply]:
         key, most = keyed
@@ -160,46 +142,31 @@ def compute_most_usage(prompt: Prompt, sampling: Sampling) -> Usage:
 
 def build_chat_request(entry: ChatModel, prompt: Prompt, sampling: Sampling) -> ServerRequest:
     """Return a prompt in the entry's interface."""
-    provider, _, model = entry.model.partition("/")
-    settings = {"temperature": sampling.temperature, "seed": sampling.seed}
-    messages = [{"role": "user", "content": prompt.user}]
-    headers: Mapping[str, str] = {}
+    most = "max_tokens"
     body: dict[str, Any]
-    if provider == "anthropic":
-        path, headers = "v1/messages", {"anthropic-version": "2023-06-01"}
-        body = {"model": model, "system": prompt.system, "messages": messages, "max_tokens": sampling.max_tokens}
-        body["temperature"] = sampling.temperature
-    elif provider == "gemini":
-        path = f"models/{quote(model)}:generateContent"
-        body = {
-            "systemInstruction": None if prompt.system is None else {"parts": [{"text": prompt.system}]},
-            "contents": [{"role": "user", "parts": [{"text": prompt.user}]}],
-            "generationConfig": _drop_missing({"maxOutputTokens": sampling.max_tokens, **settings}),
-        }
-    elif entry.interface == "completions":
+    if entry.interface == "completions":
         path = "completions"
-        words = prompt.user if prompt.system is None else f"{prompt.system}\n\n{prompt.user}"
-        body = {"model": model, "prompt": words, "max_tokens": sampling.max_tokens, **settings}
+        body = {"prompt": prompt.user if prompt.system is None else f"{prompt.system}\n\n{prompt.user}"}
     else:
         path = "chat/completions"
         system = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
-        # OpenAI itself, and models that reason, refuse the older name; other servers may not know the newer.
-        is_newer = entry.url is None or sampling.temperature is None
-        most = {"max_completion_tokens" if is_newer else "max_tokens": sampling.max_tokens}
-        body = {"model": model, "messages": [*system, *messages], **most, **settings}
-    base = entry.address.rstrip("/")
+        body = {"messages": [*system, {"role": "user", "content": prompt.user}]}
+        # Providers, and models that reason, refuse the older name; other servers may not know the newer.
+        if entry.url is None or sampling.temperature is None:
+            most = "max_completion_tokens"
+    settings = {"temperature": sampling.temperature, "seed": sampling.seed}
     return ServerRequest(
-        f"{base.removesuffix('/v1') if provider == 'anthropic' else base}/{path}",
-        _drop_missing(body),
+        f"{entry.address.rstrip('/')}/{path}",
+        {
+            "model": entry.model.partition("/")[2],
+            **body,
+            most: sampling.max_tokens,
+            **{name: value for name, value in settings.items() if value is not None},
+        },
         compute_most_usage(prompt, sampling),
         _FIXED_BYTES + sampling.max_tokens * _BYTES_PER_ANSWER_TOKEN,
-        headers,
-        "\n".join(filter(None, prompt)),
+        private="\n".join(filter(None, prompt)),
     )
-
-
-def _drop_missing(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def read_chat_answer(entry: ChatModel, answer: ServerAnswer, most: Usage) -> ChatReply:
@@ -209,17 +176,18 @@ def read_chat_answer(entry: ChatModel, answer: ServerAnswer, most: Usage) -> Cha
     """
     try:
         reply = json.loads(answer.body)
-        text, reason = _read_text(entry, reply)
-        name, prompt_names, answer_names = _COUNTS[entry.provider]
+        choice = reply["choices"][0]
+        content = choice["text"] if entry.interface == "completions" else choice["message"]["content"] or ""
+        text = content if isinstance(content, str) else "".join(part["text"] for part in content)
         prompt_tokens = output_tokens = cost = None
-        if isinstance(usage := reply.get(name), dict):
-            prompt_tokens = _bound(usage, prompt_names, 1, most.prompt_tokens)
-            output_tokens = _bound(usage, answer_names, min(1, len(text)), most.output_tokens)
+        if isinstance(usage := reply.get("usage"), dict):
+            prompt_tokens = _bound(usage.get("prompt_tokens"), 1, most.prompt_tokens)
+            output_tokens = _bound(usage.get("completion_tokens"), min(1, len(text)), most.output_tokens)
             cost = entry.cost_of(prompt_tokens, output_tokens)
         return ChatReply(
             _clean(text) or "",
-            _clean(reason),
-            _clean(reply.get("model") or reply.get("modelVersion")),
+            _clean(choice.get("finish_reason")),
+            _clean(reply.get("model")),
             _find_request_id(answer, reply),
             answer.asked_at,
             answer.seconds,
@@ -233,30 +201,10 @@ def read_chat_answer(entry: ChatModel, answer: ServerAnswer, most: Usage) -> Cha
 
 def _find_request_id(answer: ServerAnswer, reply: Mapping[str, Any]) -> str | None:
     headers = answer.headers
-    return _clean(
-        headers.get("x-request-id") or headers.get("request-id") or reply.get("responseId") or reply.get("id")
-    )
+    return _clean(headers.get("x-request-id") or headers.get("request-id") or reply.get("id"))
 
 
-def _read_text(entry: ChatModel, reply: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return the words of an answer, and why it ended."""
-    if entry.provider == "anthropic":
-        parts = [part for part in reply["content"] if part["type"] == "text"]
-        return "".join(part["text"] for part in parts), reply.get("stop_reason")
-    if entry.provider == "gemini":
-        if not reply.get("candidates"):
-            return "", reply["promptFeedback"]["blockReason"]
-        candidate = reply["candidates"][0]
-        parts = candidate.get("content", {}).get("parts", ())
-        return "".join(part.get("text", "") for part in parts if not part.get("thought")), candidate.get("finishReason")
-    choice = reply["choices"][0]
-    content = choice["text"] if entry.interface == "completions" else choice["message"]["content"] or ""
-    words = content if isinstance(content, str) else "".join(part["text"] for part in content)
-    return words, choice.get("finish_reason")
-
-
-def _bound(usage: Mapping[str, Any], names: tuple[str, ...], least: int, most: int) -> int:
-    count = sum(usage.get(name) or 0 for name in names)
+def _bound(count: Any, least: int, most: int) -> int:
     return count if isinstance(count, int) and least <= count <= most else most
 
 

@@ -19,11 +19,11 @@ Interface = Literal["chat", "completions"]
 _PER = 1_000_000
 _ADDRESSES = {
     "openai": "https://api.openai.com/v1",
-    "anthropic": "https://api.anthropic.com",
-    "gemini": "https://generativelanguage.googleapis.com/v1beta",
+    "anthropic": "https://api.anthropic.com/v1",
+    "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
 }
-"""The providers that can be named, and where they are: said here, so that no variable of the environment leads the
-texts elsewhere. All others speak OpenAI's interface at an address of their own."""
+"""The providers that can be named, and where each speaks OpenAI's interface: said here, so that no variable of the
+environment leads the texts elsewhere. All other servers have an address of their own."""
 
 
 class ChatModel(ServerSettings):
@@ -34,7 +34,7 @@ class ChatModel(ServerSettings):
         description="openai/NAME for every server that speaks OpenAI's interface, anthropic/NAME, gemini/NAME"
     )
     interface: Interface = Field(default="chat", description="chat, or completions for models that only go on")
-    system_prompt: str | None = Field(default=None, description="what it is told before every prompt; None: nothing")
+    system_prompt: str | None = Field(default=None, description="the system prompt before every prompt; None: nothing")
     temperature: Annotated[float, Field(gt=0, le=2)] | None = Field(
         default=1.0,
         description="of the draws; the first answer is asked for at 0. null: for models that take no temperature "
@@ -50,9 +50,6 @@ class ChatModel(ServerSettings):
         default=None, description="price of a million tokens of answers"
     )
     max_requests: Annotated[int, Field(ge=1)] | None = Field(default=None, description="the most requests of one run")
-    weekly: tuple[str, ...] = Field(
-        default=(), description="benchmarks that the weekly audit asks about; none: it is asked on request alone"
-    )
     notes: str | None = Field(default=None, description="whatever a reader should know")
 
     @model_validator(mode="after")
@@ -63,22 +60,13 @@ class ChatModel(ServerSettings):
                 "model is openai/NAME (every server that speaks OpenAI's interface, at its url), anthropic/NAME or "
                 "gemini/NAME"
             )
-        if self.interface == "completions" and provider != "openai":
-            raise ValueError("interface completions is OpenAI's: model is openai/NAME")
         if self.url is None and self.key_env is None:
             raise ValueError("a provider takes a key: name the variable that holds it as key_env, or give a url")
         if (self.price_in is None) != (self.price_out is None):
             raise ValueError("price_in and price_out go together")
         if self.max_cost is not None and self.price_in is None:
             raise ValueError("max_cost goes with price_in and price_out")
-        if self.weekly and self.max_requests is None and self.max_tokens is None and self.max_cost is None:
-            raise ValueError("what is asked every week has a budget: give max_requests, max_tokens or max_cost")
         return self
-
-    @property
-    def provider(self) -> str:
-        """openai, anthropic or gemini."""
-        return self.model.partition("/")[0]
 
     @property
     def fingerprint(self) -> str:
@@ -88,7 +76,7 @@ class ChatModel(ServerSettings):
     @property
     def address(self) -> str:
         """Where it is asked: ``url``, else the provider's address."""
-        return self.url or _ADDRESSES[self.provider]
+        return self.url or _ADDRESSES[self.model.partition("/")[0]]
 
     def cost_of(self, prompt_tokens: int, output_tokens: int) -> float | None:
         """Return what so many tokens cost by the prices; None without."""
@@ -110,6 +98,7 @@ FILE = EntryFile(
     "it says which models that answer in words can be asked",
     _build_entry,
     is_optional=True,
+    dimension="chat_model",
 )
 
 

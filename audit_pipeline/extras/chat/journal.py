@@ -15,7 +15,7 @@ from audit_pipeline.store.locks import hold_lock
 
 _PRIVATE = 0o600
 _MOMENT = "asked_at"
-"""The one column of answers that JSON has no value for."""
+"""The only column of answers that JSON has no value for."""
 
 
 class AskJournal:

@@ -21,7 +21,7 @@ from audit_pipeline.tables import Rung, digest, text_sha256
 LADDER: tuple[Rung, ...] = ("title", "first line", "prefix", "instruction")
 """The rungs, from the least to the most that is given."""
 HEADLINE: Mapping[Interface, Rung] = {"chat": "instruction", "completions": "prefix"}
-"""The rung that answers unless another one is named, by interface: a model that only goes on follows no instruction."""
+"""The rung that answers unless another is named, by interface: a model that only continues follows no instruction."""
 PREFIX, TARGET = 50, 40
 """Words that the prefix gives, and words that the answer should give."""
 WINDOW = PREFIX + TARGET
@@ -36,7 +36,7 @@ _CONTINUE = (
 
 @dataclass(frozen=True)
 class AskOptions:
-    """How documents are asked for. ``headline``: the rung whose numbers answer; ``draws``: drawn answers besides the
+    """How documents are asked for. ``headline``: the rung whose numbers answer; ``draws``: drawn answers apart from the
     likeliest one; ``passages``: the most of a document."""
 
     rungs: tuple[Rung, ...] = LADDER

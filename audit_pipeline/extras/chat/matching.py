@@ -1,6 +1,6 @@
 """An answer against a whole document: how much of the document came out that was not in the prompt.
 
-**Nothing that stood in the prompt counts.** A word of the answer is *quoted* where it lies in a run of 5 or more words
+**Nothing that was in the prompt counts.** A word of the answer is *quoted* where it lies in a run of 5 or more words
 that the prompt has, too, or in the longest beginning of the answer that is an end of the prompt, however short: who
 goes on with a text may say its last words again. A quoted word matches nothing, in no measure. But texts repeat their
 phrases: a quoted phrase of at most 12 words in the midst of a longer run of the document, most of which is not quoted,

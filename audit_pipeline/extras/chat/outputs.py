@@ -7,14 +7,15 @@ words, so what levelling.py levels may differ from the document's: quotation mar
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+import numpy as np
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
 from audit_pipeline.errors import to_one_line
 from audit_pipeline.extras.chat.levelling import level
@@ -25,15 +26,12 @@ from audit_pipeline.tables.common import canonical_json
 
 _NAMED_DOCUMENTS = 5
 _MAX_PASSAGES = 2**31
-_WORD_BYTES = 8
-_SPLIT_DOCUMENTS = 64
+
+# 24 bytes a word: not of all documents.
+_level_document = lru_cache(64)(level)
 
 Span = tuple[int, int]
 """First character in the document, and one past the last."""
-
-
-class UnusableRowError(ValueError):
-    """Why a row cannot be used; the reader of the file counts and names the row."""
 
 
 class DocumentLookup:
@@ -47,62 +45,90 @@ class DocumentLookup:
             file = document.name.rpartition(":")[2]
             for label in {_fold(label) for label in (document.title or "", file, Path(file).stem)} - {""}:
                 self._by_label.setdefault(label, set()).add(document.name)
-        self.find_passage = cache(self._find_passage)
-        # 24 bytes a word: not of all documents.
-        self._split_document = lru_cache(_SPLIT_DOCUMENTS)(lambda name: _split(self._documents[name].text))
 
-    def find_document(self, label: str | int) -> str:
-        """Return the name of the document that ``label`` names.
-
-        Raises UnusableRowError where it names none or several.
-        """
-        written = str(label)
-        if written in self._documents:
-            return written
-        named = self._by_label.get(_fold(written)) or self._by_label.get(_fold(Path(written).stem), set())
+    def find_document(self, label: str) -> str:
+        """Return the name of the document that ``label`` names; raise ValueError where it names none or several."""
+        if label in self._documents:
+            return label
+        named = self._by_label.get(_fold(label)) or self._by_label.get(_fold(Path(label).stem), set())
         if len(named) > 1:
-            raise UnusableRowError(f"{len(named)} documents have the title or file {written[:80]!r}; give a name")
+            raise ValueError(f"{len(named)} documents have the title or file {label[:80]!r}; give a name")
         if not named:
             names = ", ".join(sorted(self._documents)[:_NAMED_DOCUMENTS])
-            raise UnusableRowError(f"there is no document {written[:80]!r}; the first are {names}")
+            raise ValueError(f"there is no document {label[:80]!r}; the first are {names}")
         return next(iter(named))
 
-    def _find_passage(self, name: str, passage: str) -> Span | None:
-        """Return the first place in the document ``name`` where the words of ``passage`` follow each other; None
-        without one.
-
-        What is found, or not, is kept.
-        """
-        words, _, _ = _split(passage)
-        document, starts, ends = self._split_document(name)
-        place = document.find(words) if words else -1
-        # A hash takes eight bytes, so a place between two words is none.
-        while place % _WORD_BYTES and place >= 0:
-            place = document.find(words, place + 1)
-        if place < 0:
+    def find_passage(self, name: str, passage: str) -> Span | None:
+        """Return the first place in the document ``name`` where the words of ``passage`` follow each other, if any."""
+        words, document = level(passage).hashes, _level_document(self._documents[name].text)
+        if not len(words):
             return None
-        first = place // _WORD_BYTES
-        return int(starts[first]), int(ends[first + len(words) // _WORD_BYTES - 1])
+        for first in np.flatnonzero(document.hashes == words[0]):
+            last = first + len(words)
+            if np.array_equal(document.hashes[first:last], words):
+                return int(document.starts[first]), int(document.ends[last - 1])
+        return None
 
 
-@dataclass(frozen=True)
-class HandedOutput:
-    """One answer that others asked for.
+def _find_document(label: object, info: ValidationInfo) -> object:
+    lookup = cast(DocumentLookup, info.context)
+    return lookup.find_document(str(label)) if isinstance(label, str | int) else label
 
-    ``passage_number`` is the row's own; ``passage_span`` where the passage it quotes is in the document. ``model`` and
-    ``prompt`` are None where the row does not say them, ``settings`` is canonical JSON.
+
+def _find_passage(value: object, info: ValidationInfo) -> object:
+    """Return the number of a passage, or where the text that is given is in the document; None: nowhere."""
+    # Files of text have no numbers, and columns of numbers with gaps have floats.
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        return int(value) if len(value) <= len(str(_MAX_PASSAGES)) else _MAX_PASSAGES
+    if isinstance(value, str):
+        lookup = cast(DocumentLookup, info.context)
+        # Without a document the row is not used.
+        return lookup.find_passage(info.data["document"], value) if "document" in info.data else None
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _read_settings(value: object) -> str:
+    """Return settings as canonical JSON; a string that is JSON is read as such, since a .csv has nothing else."""
+    try:
+        written = canonical_json(json.loads(value) if isinstance(value, str) and value.lstrip()[:1] == "{" else value)
+        written.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"no JSON: {to_one_line(str(error))}") from None
+    return written
+
+
+def _to_utc(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _require_unicode(words: str) -> str:
+    words.encode()
+    return words
+
+
+_Words = Annotated[str, AfterValidator(_require_unicode)]
+
+
+class HandedOutput(BaseModel):
+    """One answer that others asked for; its fields are the columns of a row, and an empty cell is None.
+
+    ``document`` is the name of the document. ``passage`` is its number, or where the passage that the row quotes is in
+    the document. ``settings`` is canonical JSON.
     """
 
-    document: str
-    passage_number: int | None
-    passage_span: Span | None
-    prompt: str | None
-    output: str
-    model: str | None
-    settings: str
-    finish_reason: str | None
-    asked_at: datetime | None
-    request_id: str | None
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    document: Annotated[str, BeforeValidator(_find_document)]
+    output: _Words
+    passage: Annotated[Annotated[int, Field(ge=0, lt=_MAX_PASSAGES)] | Span | None, BeforeValidator(_find_passage)] = (
+        None
+    )
+    prompt: _Words | None = None
+    model: _Words | None = None
+    settings: Annotated[str, BeforeValidator(_read_settings)] = "{}"
+    finish_reason: _Words | None = None
+    asked_at: Annotated[datetime, Field(strict=False), AfterValidator(_to_utc)] | None = None
+    request_id: _Words | None = None
 
 
 @dataclass(frozen=True)
@@ -127,89 +153,17 @@ def read_outputs(path: Path, documents: Sequence[SearchedDocument]) -> Outputs:
         if isinstance(row, Skipped):
             skipped.add(row)
             continue
+        given = {name: value for name, value in row.values.items() if value is not None}
+        given = {name: value for name, value in given.items() if name == "output" or value != ""}
         try:
-            outputs.append(_build_output(row.values, lookup))
-        except UnusableRowError as error:
-            skipped.add(Skipped(row.location, row.index, str(error)))
+            outputs.append(HandedOutput.model_validate(given, context=lookup))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            skipped.add(Skipped(row.location, row.index, f"column '{first['loc'][0]}': {first['msg']}"))
     if not outputs:
         raise build_unusable_file_error(path, skipped)
     return Outputs(tuple(outputs), skipped)
 
 
-def _read_passage_value(value: object) -> object:
-    # Files of text have no numbers, and columns of numbers with gaps have floats.
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        return int(value) if len(value) <= len(str(_MAX_PASSAGES)) else _MAX_PASSAGES
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _read_settings(value: object) -> str:
-    """Settings as canonical JSON; a string that is JSON is read as such, since a .csv has nothing else."""
-    if value is None:
-        return "{}"
-    try:
-        written = canonical_json(json.loads(value) if isinstance(value, str) and value.lstrip()[:1] == "{" else value)
-        written.encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"no JSON: {to_one_line(str(error))}") from None
-    return written
-
-
-def _in_utc(moment: datetime) -> datetime:
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-def _require_unicode(words: str) -> str:
-    words.encode()
-    return words
-
-
-_Words = Annotated[str, AfterValidator(_require_unicode)]
-
-
-class _Row(BaseModel):
-    """A row as it was handed over; an empty cell is none."""
-
-    model_config = ConfigDict(strict=True)
-
-    document: str | int
-    output: _Words
-    passage: Annotated[
-        Annotated[int, Field(ge=0, lt=_MAX_PASSAGES)] | str | None, BeforeValidator(_read_passage_value)
-    ] = None
-    prompt: _Words | None = None
-    model: _Words | None = None
-    settings: Annotated[str, BeforeValidator(_read_settings)] = "{}"
-    finish_reason: _Words | None = None
-    asked_at: Annotated[datetime, Field(strict=False), AfterValidator(_in_utc)] | None = None
-    request_id: _Words | None = None
-
-
-def _build_output(values: Mapping[str, object], lookup: DocumentLookup) -> HandedOutput:
-    given = {name: value for name, value in values.items() if name == "output" or value not in (None, "")}
-    if given.get("document") is None:
-        raise UnusableRowError("names no document")
-    if given.get("output") is None:
-        raise UnusableRowError("has no output")
-    try:
-        row = _Row.model_validate(given)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise UnusableRowError(f"column '{first['loc'][0]}': {first['msg']}") from None
-    document = lookup.find_document(row.document)
-    return HandedOutput(
-        document=document,
-        passage_number=row.passage if isinstance(row.passage, int) else None,
-        passage_span=lookup.find_passage(document, row.passage) if isinstance(row.passage, str) else None,
-        **row.model_dump(exclude={"document", "passage"}),
-    )
-
-
 def _fold(title: str) -> str:
     return " ".join(title.casefold().split())
-
-
-def _split(text: str) -> tuple[bytes, Any, Any]:
-    """Return the hashes of the words of ``text`` one after the other, and their first characters and ends."""
-    words = level(text)
-    return words.hashes.tobytes(), words.starts, words.ends

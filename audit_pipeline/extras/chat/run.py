@@ -16,7 +16,7 @@ from audit_pipeline.extras.chat.matching import LEAST, DocumentMatcher
 from audit_pipeline.extras.chat.outcomes import recognise_outcome
 from audit_pipeline.extras.chat.outputs import HandedOutput
 from audit_pipeline.extras.extraction.documents import SearchedDocument, cut_excerpt
-from audit_pipeline.extras.servers.budget import Budget
+from audit_pipeline.models.budget import Budget
 from audit_pipeline.tables import CHAT_ANSWERS, EXCERPT_CHARACTERS, canonical_json, digest, text_sha256
 
 OF_RUN = ("model", "benchmark", "run_id")
@@ -35,7 +35,7 @@ def ask_missing(
     budget: Budget,
     *,
     keeps_text: bool,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
     on_answer: Callable[[int], None],
 ) -> None:
     """Send the requests, and append the row of each answer to the journal as it comes.
@@ -51,7 +51,7 @@ def ask_missing(
         answered += 1
         on_answer(answered)
 
-    ask_all(entry, ((request, *prepare(entry, request)) for request in requests), budget, keep, tell)
+    ask_all(entry, ((request, *prepare(entry, request)) for request in requests), budget, keep, notify)
 
 
 def prepare(entry: ChatModel, request: AskRequest) -> tuple[Prompt, Sampling]:
@@ -88,13 +88,13 @@ def build_handed_over_row(
 
     ``number``: which it is of the outputs for its passage; ``repeat``: of those that are equal in all that is known.
     """
-    start, end = output.passage_span or (None, None)
+    span = output.passage if isinstance(output.passage, tuple) else None
     in_prompt = None if output.prompt is None else find_matcher(document.text).measure(output.prompt, None, None)
     return {
-        **_build_row(document, output.prompt, output.output, output.finish_reason, output.passage_span, keeps_text),
-        "passage": output.passage_number,
-        "passage_start": start,
-        "passage_end": end,
+        **_build_row(document, output.prompt, output.output, output.finish_reason, span, keeps_text),
+        "passage": output.passage if isinstance(output.passage, int) else None,
+        "passage_start": span and span[0],
+        "passage_end": span and span[1],
         "rung": "handed over",
         "draw": number,
         "request_sha256": digest(identify_output(output), text_sha256(document.text), repeat),
@@ -108,8 +108,7 @@ def build_handed_over_row(
 
 def identify_output(output: HandedOutput) -> str:
     """Return the digest of an output: all that was handed over with it, but for its place in the file."""
-    asked_at = output.asked_at and output.asked_at.isoformat()
-    return digest({**asdict(output), "document": None, "asked_at": asked_at})
+    return digest(output.model_dump(mode="json", exclude={"document"}))
 
 
 def without_text(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +127,7 @@ def _build_row(
 ) -> dict[str, Any]:
     """Return what an answer comes to and how much of the document it gives; all other columns None.
 
-    An answer that holds a long stretch of the document is one, whatever it says besides and however it ended.
+    An answer that holds a long stretch of the document is one, whatever else it says and however it ended.
     """
     row: dict[str, Any] = {
         **dict.fromkeys(_COLUMNS),

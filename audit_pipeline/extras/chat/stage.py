@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -22,9 +22,9 @@ from audit_pipeline.extras.chat.outputs import HandedOutput
 from audit_pipeline.extras.chat.run import ask_missing, build_handed_over_row, identify_output, without_text
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.stage import read_benchmark_documents
-from audit_pipeline.extras.servers.budget import Budget, Limits
+from audit_pipeline.models.budget import Budget, Limits
 from audit_pipeline.pipeline.own_files import HELD_OUT, Inventory
-from audit_pipeline.pipeline.stage import Check, Finding, Inputs, Job, Made, Shown, Stage, StageRun
+from audit_pipeline.pipeline.stage import Check, Finding, Job, Made, Shown, Stage, StageRun
 from audit_pipeline.sources.base import document_id
 from audit_pipeline.sources.local_files import NAME
 from audit_pipeline.store import store
@@ -33,9 +33,6 @@ from audit_pipeline.store.ledger import Entry, LineageStep, RowOrigin, read_late
 from audit_pipeline.store.paths import DataPaths, explain_invalid_partition, texts_are_quoted
 from audit_pipeline.tables import CHAT_ANSWERS, CHAT_DOCUMENTS, Pair, Rung, digest, text_sha256
 from audit_pipeline.tables.table import Table
-
-if TYPE_CHECKING:
-    from audit_pipeline.pipeline.situation import Scope, Situation
 
 ASKING_VERSION = "1"
 """Of the code that asks, measures and concludes."""
@@ -184,22 +181,6 @@ def _read_named_headline(pair: Pair, paths: DataPaths) -> str | None:
     return None if run is None else str(run.settings["headline"])
 
 
-def needs_asking(benchmark: str, entry: ChatModel, paths: DataPaths) -> bool:
-    """Whether a built benchmark has requests of a usual run that were not answered, or answers that nothing follows
-    from yet: of a run that was killed, or of another build.
-
-    Raises as :func:`read_texts_of_benchmark`, :func:`plan_by_names` and :func:`find_missing_requests` do.
-    """
-    pair, texts = Pair(benchmark, entry.name), read_texts_of_benchmark(benchmark, paths)
-    concluded = _find_latest_run(pair, paths)
-    return (
-        bool(find_missing_requests(plan_by_names(texts, entry, paths), entry, paths))
-        or _journal(pair, paths).path.exists()
-        or concluded is None
-        or concluded.benchmark_digest != texts.benchmark_digest
-    )
-
-
 def ask_pair(
     plan: AskPlan,
     entry: ChatModel,
@@ -208,7 +189,7 @@ def ask_pair(
     budget: Budget,
     *,
     keeps_text: bool,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
     on_answer: Callable[[int], None] = lambda answered: None,
 ) -> AskReport:
     """Ask what is missing, and write what came back and what follows of it.
@@ -223,21 +204,15 @@ def ask_pair(
     with journal.hold():
         missing = find_missing_requests(plan, entry, paths)
         try:
-            ask_missing(entry, missing, journal, budget, keeps_text=keeps_text, tell=tell, on_answer=on_answer)
+            ask_missing(entry, missing, journal, budget, keeps_text=keeps_text, notify=notify, on_answer=on_answer)
         except AuditError as error:
             fault = error
         answers = journal.read() if keeps_text else list(map(without_text, journal.read()))
         # What an earlier run asked in the same way at rungs that this one does not name counts as well.
         same_way = list_requests(plan.texts.documents, replace(options, rungs=LADDER)) if plan.requests else []
         fitting = {request.digest_for(entry) for request in [*plan.requests, *same_way]}
-        settings = {
-            "rungs": list(options.rungs),
-            "headline": options.headline,
-            "draws": options.draws,
-            "passages": options.passages,
-        }
         origin = RowOrigin(
-            model_fingerprint=entry.fingerprint, benchmark_digest=plan.texts.benchmark_digest, settings=settings
+            model_fingerprint=entry.fingerprint, benchmark_digest=plan.texts.benchmark_digest, settings=asdict(options)
         )
         report = _write_conclusions(pair, plan.texts, run_id, origin, answers, fitting, paths, options.headline)
         journal.path.unlink(missing_ok=True)
@@ -263,7 +238,7 @@ def keep_outputs(
     rows: list[Mapping[str, Any]] = []
     # By document: a matcher is built once for each.
     for output in sorted(outputs, key=lambda output: output.document):
-        known, passage = identify_output(output), (output.document, output.passage_number or output.passage_span)
+        known, passage = identify_output(output), (output.document, output.passage)
         if output.request_id is not None and repeats[known]:
             continue
         document, number = documents[output.document], numbers[passage]
@@ -353,7 +328,7 @@ class AskingOptions(BaseModel):
         default=None,
         description="the rung whose numbers answer; null: instruction, or prefix for interface: completions",
     )
-    draws: int = Field(default=DRAWS, ge=0, description="drawn answers besides the likeliest one")
+    draws: int = Field(default=DRAWS, ge=0, description="drawn answers in addition to the likeliest")
     passages: int = Field(default=PASSAGES, ge=1, description="the most passages of a document")
     max_requests: int | None = Field(default=None, ge=1, description="the most requests; null: as the entry says")
     max_tokens: int | None = Field(default=None, ge=1, description="the most tokens, of prompts and answers")
@@ -375,33 +350,17 @@ def _ask(run: StageRun) -> Made:
         draws=options.draws,
         passages=options.passages,
     )
-    report = ask_pair(asked, entry, run.paths, run.run_id, budget, keeps_text=texts_are_quoted(), tell=run.log.info)
+    report = ask_pair(asked, entry, run.paths, run.run_id, budget, keeps_text=texts_are_quoted(), notify=run.log.info)
     if report.fault is not None:
         raise report.fault
     measured = Finding(not report.unmeasured, shown=Shown(values={"requests without a measure": report.unmeasured}))
     return Made(report.data_version, _summarise_asking(report, run.paths), {"every_request_measured": measured})
 
 
-def _list_weekly(scope: Scope, situation: Situation) -> Iterable[str]:
-    """What entries of chat_models.yaml say that the weekly audit asks."""
-    if not scope.is_weekly:
-        return []
-    return [f"{benchmark}|{entry.name}" for entry in load_chat_models().values() for benchmark in entry.weekly]
-
-
-def _inputs(partition: str, situation: Situation) -> Inputs:
-    benchmark, _, name = partition.partition("|")
-    if benchmark not in situation.specs:
-        raise ConfigError(f"weekly names {benchmark}, which is no benchmark of the weekly audit")
-    is_due = needs_asking(benchmark, load_chat_models().named(name), situation.paths)
-    return {f"examples/{benchmark}": situation.built(benchmark), "answers": "missing" if is_due else "there"}
-
-
 CHAT_STAGE = Stage(
     name="chat_answers",
-    description="What a model that answers in words (config/chat_models.yaml) gives of a benchmark's documents, beside "
-    "documents that it cannot have read. It is asked when somebody starts it, and every week where the entry says so; "
-    "what is answered is not asked again.",
+    description="What a model that answers in words (config/chat_models.yaml) gives of a benchmark's documents, and "
+    "documents that it cannot have read. It is asked on request only; answered requests are not sent again.",
     dimensions=("benchmark", "chat_model"),
     group="4_findings",
     job=Job("ask", "Ask models that answer in words about the documents of benchmarks.", "asked in words"),
@@ -411,10 +370,4 @@ CHAT_STAGE = Stage(
     checks={"every_request_measured": Check("No request was refused, filtered or cut: nothing is unknown.")},
     options=AskingOptions,
     lock="chat",
-    is_optional=True,
-    step="asking about {}: {}",
-    words={"answers": "requests are not answered, or nothing follows from the answers yet"},
-    partitions=_list_weekly,
-    inputs=_inputs,
-    recorded=lambda partition, situation: {"answers": "there"},
 )

@@ -150,10 +150,10 @@ def train_into(
         # Its weights are read in float32 whatever its entry says.
         base = load_tokenizer(with_overrides(resolve_model(entry.base, load_models()), dtype="float32"), paths)
         if base.start_token_id is None:
-            raise DataError(f"control {entry.name}: its base {entry.base} has no start token; name one in its entry")
+            raise DataError(f"control {entry.name}: its base {entry.base} has no start token; name it in its entry")
         tokenizer, start_id = read_with_transformers(base.located)[0], base.start_token_id
 
-    def train_one(role: Role) -> dict[str, Any]:
+    def train_role(role: Role) -> dict[str, Any]:
         done = train(
             begun[role] if role in begun else _initialise_model(entry, tokenizer, start_id, base),
             tokenizer,
@@ -180,7 +180,7 @@ def train_into(
     side_by_side = base is None and device == "cpu" and small
     begun = {role: _initialise_model(entry, tokenizer, start_id, base) for role in roles} if side_by_side else {}
     with torch.random.fork_rng(devices=[]), ThreadPoolExecutor(len(roles) if side_by_side else 1) as pool:
-        models = dict(zip(roles, pool.map(train_one, roles), strict=True))
+        models = dict(zip(roles, pool.map(train_role, roles), strict=True))
     return {
         "settings": entry.model_dump(mode="json"),
         "roles": dict(Counter(text.role for text in texts)),

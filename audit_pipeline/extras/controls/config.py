@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Annotated, Literal, Self
@@ -11,7 +12,7 @@ from pydantic import Discriminator, Field, StringConstraints, Tag, model_validat
 
 from audit_pipeline.benchmarks.words import UnitName
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
-from audit_pipeline.config.problems import InvalidEntryError
+from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validation import Seed, StrictSettings, Text, validate_as
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.tables import digest
@@ -113,7 +114,7 @@ class ControlEntry(StrictSettings):
     def _require_consistency(self) -> Self:
         if isinstance(self.occurrences, tuple):
             if self.draw == "poisson":
-                raise ValueError("occurrences: several numbers are fixed ones; draw: poisson takes one mean")
+                raise ValueError("occurrences: several numbers are fixed; draw: poisson takes one mean")
             if len(set(self.occurrences)) != len(self.occurrences):
                 raise ValueError("occurrences: a number occurs twice")
             if self.members < len(self.occurrences):
@@ -190,7 +191,29 @@ FILE = EntryFile(
     lambda name, fields, folder: validate_as(ControlEntry, {**fields, "name": name}),
     is_optional=True,
     leads=(EntryReference(("sources",), "source"), EntryReference(("base",), "model", or_elsewhere=True)),
+    dimension="control",
 )
+
+
+def _find_invalid_variations(
+    studies: Entries[StudyEntry], files: Mapping[str, object]
+) -> Mapping[str, Sequence[Fault]]:
+    """What a study varies and its control does not have, or not with that value; by study."""
+    found: dict[str, list[Fault]] = defaultdict(list)
+    controls = files[FILE_NAME]
+    for name, study in studies.items():
+        control = controls.get(study.control) if isinstance(controls, Entries) else None
+        if control is None:
+            continue
+        variations = [(key, place, value) for key, values in study.vary.items() for place, value in enumerate(values)]
+        for setting, place, value in variations:
+            try:
+                control.changed(**{setting: value})
+            except ConfigError as error:
+                found[name].append(Fault(("vary", setting, place), f"vary.{setting}: {value}: {error}"))
+    return found
+
+
 STUDIES_FILE = EntryFile(
     STUDIES_FILE_NAME,
     "studies",
@@ -199,6 +222,8 @@ STUDIES_FILE = EntryFile(
     lambda name, fields, folder: validate_as(StudyEntry, {**fields, "name": name}),
     is_optional=True,
     leads=(EntryReference(("control",), "control"), EntryReference(("detectors",), "detector")),
+    dimension="study",
+    compare=_find_invalid_variations,
 )
 
 
@@ -211,7 +236,7 @@ def load_controls(folder: Path | None = None) -> Entries[ControlEntry]:
 
 
 def load_studies(folder: Path | None = None) -> Entries[StudyEntry]:
-    """The studies of studies.yaml, as :func:`load_controls`; pipeline/whole_configuration.py checks their control."""
+    """Return the studies of studies.yaml, as :func:`load_controls`."""
     return STUDIES_FILE.load(folder)
 
 

@@ -46,7 +46,7 @@ class DrawnText:
 def draw_texts(documents: pa.Table, entry: ControlEntry) -> list[DrawnText]:
     """The texts of ``entry`` out of ``documents`` (schema DOCUMENTS, any order), by role and in the order of drawing.
 
-    Every document is cut into windows of exactly ``entry.words`` words, one after the other; a text that occurs twice
+    Every document is cut into windows of exactly ``entry.words`` words, in order; a text that occurs twice
     in the corpus is left out altogether, since no role of its own could be given to it. What is randomised is the
     window or, for ``randomise: document``, the document with all its windows. The model is trained on the members and
     the surrounding windows; the control model (role twin) on as many windows that are neither members nor held out,
@@ -141,5 +141,5 @@ def _format_shortage(entry: ControlEntry, role_counts: Mapping[str, int], window
     return (
         f"control {entry.name}: {sum(role_counts.values())} windows of {entry.words} words are needed ({parts}), "
         f"but {', '.join(entry.sources)} hold{'s' * (len(entry.sources) == 1)} {window_count} "
-        f"by {entry.randomise}; ask for fewer, or for shorter ones"
+        f"by {entry.randomise}; ask for fewer or shorter texts"
     )

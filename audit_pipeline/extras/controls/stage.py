@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.extras.controls.config import load_controls, load_studies, sources_of
-from audit_pipeline.extras.controls.versions import compute_wanted_version, read_trained_version
-from audit_pipeline.pipeline.console import tell_progress
+from audit_pipeline.extras.controls.config import FILE, load_controls, load_studies, sources_of
+from audit_pipeline.extras.controls.versions import compute_wanted_version
+from audit_pipeline.pipeline.console import show_progress
 from audit_pipeline.pipeline.progress import progress_logger
 from audit_pipeline.pipeline.stage import Check, Finding, Inputs, Job, Made, Shown, Stage, StageRun
+from audit_pipeline.store.control_files import read_trained_version
 from audit_pipeline.store.control_roles import Role
 from audit_pipeline.tables import CONTROL_STUDIES, CONTROL_TEXTS
 
@@ -41,27 +42,32 @@ def _train(run: StageRun) -> Made:
 
     entry = load_controls().named(run.partition)
 
-    def tell(role: Role, done: int, steps: int, loss: float) -> None:
+    def notify(role: Role, done: int, steps: int, loss: float) -> None:
         words = f"{entry.name}, {role}: step {done} of {steps}, loss {loss:.3f}"
-        tell_progress(words)
+        show_progress(words)
         if done % _LOG_STEPS == 0 or done == steps:
             run.log.info(words)
 
-    report = ensure_control_trained(entry, run.paths, run.step(), device=run.models.device, on_step=tell)
+    report = ensure_control_trained(entry, run.paths, run.step(), device=run.models.device, on_step=notify)
     losses = {"loss of the last epoch": dict(report.last_losses), "must be below": round(report.most_loss, 3)}
     converged = Finding(report.has_converged, shown=Shown(values=losses))
     return Made(report.version, _summarise_control(report), {"training_converged": converged})
 
 
 def _list_controls(scope: Scope, situation: Situation) -> Iterable[str]:
-    """Those that are asked for, those of the models, and those that benchmarks are of."""
+    """Those of the models, and those that benchmarks are of."""
     of_models = (situation.control_of(model) for model in scope.models)
     of_benchmarks = (situation.specs[name].control for name in scope.benchmarks if name in situation.specs)
-    return [name for name in (*scope.controls, *of_models, *of_benchmarks) if name is not None]
+    return [name for name in (*of_models, *of_benchmarks) if name is not None]
+
+
+def _list_sources(scope: Scope, situation: Situation) -> Iterable[str]:
+    controls = situation.configured(FILE)
+    return sources_of([controls[name] for name in _list_controls(scope, situation) if name in controls])
 
 
 def _inputs(control: str, situation: Situation) -> Inputs:
-    entry = situation.controls.named(control)
+    entry = situation.configured(FILE).named(control)
     inputs: dict[str, str | None] = {}
     for source in entry.sources:
         inputs |= situation.presence("documents", source)
@@ -105,6 +111,7 @@ CONTROL_STAGE = Stage(
     absent="it has not been trained",
     words={"entry": "its entry in the configuration or its documents changed since it was trained"},
     partitions=_list_controls,
+    sources=_list_sources,
     inputs=_inputs,
     recorded=_recorded,
 )

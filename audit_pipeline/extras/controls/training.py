@@ -32,8 +32,8 @@ START = "<|endoftext|>"
 def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> PreTrainedTokenizerFast:
     """Return a byte-level BPE of at most ``vocabulary`` tokens, learnt on ``texts``; ``START`` begins and ends a text.
 
-    Members and held-out texts must both be in ``texts``: a tokenizer that knew one side's words better would tell the
-    sides apart by itself.
+    Members and held-out texts must both be in ``texts``: a tokenizer that knew one side's words better would separate
+    the sides by itself.
     """
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

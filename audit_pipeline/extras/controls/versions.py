@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.controls.config import ControlEntry
-from audit_pipeline.store.control_files import read_control, require_intact_control
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import compute_documents_version, read_documents, read_documents_version
 from audit_pipeline.tables import digest
@@ -39,13 +38,3 @@ def compute_wanted_version(entry: ControlEntry, paths: DataPaths) -> str | None:
         )
     except DataError:
         return None
-
-
-def read_trained_version(name: str, paths: DataPaths) -> str | None:
-    """Return the version of the control as it is trained; None where it is not, or a file of it is damaged."""
-    try:
-        version = str(read_control(name, paths)["version"])
-        require_intact_control(paths.control_version(name, version))
-    except DataError:
-        return None
-    return version

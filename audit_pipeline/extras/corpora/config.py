@@ -42,7 +42,7 @@ class ReferenceEntry(StrictSettings):
     notes: str | None = Field(default=None, description="whatever a reader should know")
 
     @model_validator(mode="after")
-    def _one_origin(self) -> Self:
+    def _require_single_origin(self) -> Self:
         if sum(origin is not None for origin in (self.hub, self.path, self.package)) != 1:
             raise ValueError("exactly one of hub, path and package says where the corpus is")
         if (self.hub is None) != (self.files is None):
@@ -71,6 +71,9 @@ FILE = EntryFile(
     "it says in which corpora token frequencies are counted",
     _build_reference_entry,
     is_optional=True,
+    is_of_audits=True,
+    dimension="corpus",
+    always=(DEFAULT,),
 )
 
 

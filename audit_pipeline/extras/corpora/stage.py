@@ -141,8 +141,8 @@ def describe_overlap(result: SearchResult, verdicts: Counter[str], texts: int) -
     shards, whole = len(result.corpus.shards), result.whole_shards
     read = f"all {shards:,} shard(s)" if whole == shards else f"{whole:,} of {shards:,} shards"
     if not result.is_complete:
-        besides = "" if whole < shards else " but not every row or file"
-        read = f"{read}{besides} (not found there is not 'not there')"
+        limit = "" if whole < shards else " but not every row or file"
+        read = f"{read}{limit} (not found there is not 'not there')"
     return (
         f"{verdicts['found']:,} of {texts:,} texts stand in {result.corpus.name} in part or whole, "
         f"{verdicts['shared text']:,} only with shared text, {verdicts['too short to tell']:,} are too short to tell; "
@@ -161,7 +161,7 @@ class OverlapOptions(BaseModel):
 
 def _search(run: StageRun) -> Made:
     benchmark, corpus = run.names
-    options, tell = run.options, progress_logger(run.log)
+    options, notify = run.options, progress_logger(run.log)
     [report] = search_benchmarks(
         [benchmark],
         open_sharded_corpus(corpus, only=options.shards),
@@ -169,7 +169,7 @@ def _search(run: StageRun) -> Made:
         run.run_id,
         choose_rule(options.rule, options.n),
         processes=options.processes,
-        on_progress=lambda progress: tell(f"{corpus}: {progress.in_words}"),
+        on_progress=lambda progress: notify(f"{corpus}: {progress.in_words}"),
     )
     result, contaminated = report.result, report.contaminated
     read = {"shards read": result.whole_shards, "shards": len(result.corpus.shards)}

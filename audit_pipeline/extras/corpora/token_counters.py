@@ -36,7 +36,7 @@ _MOST_UNCUT = 0.5
 
 # Python's white space holds all that a pre-tokenizer takes for such (the property White_Space), and U+001C to U+001F.
 _CUT = re.compile(r"(?<=\S) ")
-_BLANK_BEHIND_SPACE = re.compile(r"\s ")
+_SPACE_THEN_BLANK = re.compile(r"\s ")
 
 _SAFE_NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD")
 _SAFE_ALTERNATIVES = frozenset(
@@ -121,7 +121,7 @@ class DistinctCounter:
         self._characters = self._uncut_characters = 0
 
     def add(self, text: str) -> None:
-        pieces = text.split(" ") if _BLANK_BEHIND_SPACE.search(text) is None else _CUT.split(text)
+        pieces = text.split(" ") if _SPACE_THEN_BLANK.search(text) is None else _CUT.split(text)
         first = pieces[0]
         if first or len(pieces) == 1:
             self._uncut[first] += 1

@@ -21,15 +21,13 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.extras.evidence_packs.timestamps import Timestamp, read_timestamp, request_timestamp
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.stage import (
-    build_lineage_settings,
     build_search_version,
     documents_of,
-    search_options_from_settings,
     settings_of,
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION
-from audit_pipeline.pipeline.stages.scores import SCORES_VERSION
+from audit_pipeline.scoring.pair_scores import SCORES_VERSION
 from audit_pipeline.scoring.session import build_audit_session
 from audit_pipeline.statistics.claims import REPRODUCED_FROM
 from audit_pipeline.statistics.decision_tables import ALPHAS
@@ -86,8 +84,7 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_passed_checks()
     documents = documents_of(pair.benchmark, model.entry, paths)
-    settings = settings_of(pair.benchmark)
-    search = None if settings is None else search_options_from_settings(settings)
+    search = settings_of(pair.benchmark)
     detectors = {
         (detector.name, detector.label(setting))
         for detector, settings_of_detector in build_audit_session(benchmark, model, paths).selection
@@ -105,7 +102,7 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
         "tokenizer_fingerprint": model.identity.tokenizer_fingerprint,
         "texts": _list_document_digests(documents, "audited"),
         "held_out": _list_document_digests(documents, "held_out"),
-        "extraction": search and build_lineage_settings(search),
+        "extraction": search and search.recorded,
         "threshold": REPRODUCED_FROM,
         "detectors": [{"detector": name, "parameters": parameters} for name, parameters in sorted(detectors)],
         "headline": choose_headline_detector({name for name, _ in detectors}),
@@ -187,7 +184,7 @@ def write_plan(plan: SealedPlan, pair: Pair, model: TokenizedModel, paths: DataP
 
 
 def read_last_plan(pair: Pair, paths: DataPaths) -> SealedPlan | None:
-    """Read the plan of ``pair`` that was written last; None without one. Raises DataError where it was changed."""
+    """Read the plan of ``pair`` that was written last; None if none. Raises DataError where it was changed."""
     if not has_entries(paths, PLANS, pair):
         return None
     run = read_latest_run(paths, PLANS.name, pair.partition)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import yaml
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError, ModelError, is_full_disk, to_one_line
 from audit_pipeline.extras.evidence_packs.pack import PACK, WORKSPACE, reduce_entries
 from audit_pipeline.extras.evidence_packs.plan import DIGESTS, RESULTS, SealedPlan, explain_late_plan, plan_from_row
@@ -28,15 +29,14 @@ from audit_pipeline.extras.extraction.stage import (
     EXTRACTION_VERSION,
     documents_of,
     extract_pair,
-    search_options_from_lineage,
 )
 from audit_pipeline.extras.extraction.windows import encode_windows_at, read_windows, run_windows
-from audit_pipeline.extras.servers.used_endpoints import Endpoints
 from audit_pipeline.models.config import ModelEntry, load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
-from audit_pipeline.pipeline.stages.scores import SCORES_VERSION, score_pair
 from audit_pipeline.scoring.backends import build_backend_loader
+from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_pair
+from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.files import read_json, read_table
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.store.ledger import Entry, Ledger, LineageStep, file_of, read_latest_run, read_ledger
@@ -155,7 +155,7 @@ def _check_payload(
     payload: Path, rerun: Rerun | None, certificates: Path | None, on_step: Callable[[str], None]
 ) -> Iterator[Check]:
     about = read_json(payload / PACK)
-    # An entry could name files, servers or code besides what a pack writes.
+    # An entry could name files, servers or code apart from what a pack writes.
     config = payload / WORKSPACE / "config" / "models.yaml"
     reduced = reduce_entries(yaml.safe_load(config.read_text(encoding="utf-8"))["models"])
     config.write_text(yaml.safe_dump({"models": reduced}), encoding="utf-8")
@@ -245,17 +245,17 @@ class _Verification:
         documents = documents_of(pair.benchmark, self.model.entry, self.paths)
         planned = {row["document_id"]: row["sha256"] for side in ("texts", "held_out") for row in plan.fields[side]}
         has_other_texts = planned != {document.name: text_sha256(document.text) for document in documents}
-        return [
-            *(["by the lineage it came after current findings"] if place > min(made) else []),
-            *(
-                ["another plan was sealed after it and before the findings"]
-                if any(place < other < max(made) for other in places)
-                else []
+        reasons = [
+            (place > min(made), "by the lineage it came after current findings"),
+            (
+                any(place < other < max(made) for other in places),
+                "another plan was sealed after it and before the findings",
             ),
-            *([f"the findings have another {' and another '.join(differing).replace('_', ' ')}"] if differing else []),
-            *(["its texts are others than those of the pack"] if has_other_texts else []),
-            *explain_late_plan(plan, pair, self.paths),
+            (bool(differing), f"the findings have another {' and another '.join(differing).replace('_', ' ')}"),
+            (has_other_texts, "its texts are others than those of the pack"),
         ]
+        found = [words for holds, words in reasons if holds]
+        return [*found, *explain_late_plan(plan, pair, self.paths)]
 
     def _read_runs(self, pair: Pair) -> dict[Table, Entry]:
         """Read the current run of every table; raise DataError where there is no finding."""
@@ -285,7 +285,7 @@ class _Verification:
             score_pair(pair, self.model, self.paths, step("scores", SCORES_VERSION))
             evaluate_pair(pair, self.model, self.paths, step("evaluations", EVALUATIONS_VERSION))
         if DOCUMENT_MEMORISATION in runs:
-            options = search_options_from_lineage(runs[DOCUMENT_MEMORISATION].settings)
+            options = ExtractionSettings.model_validate(runs[DOCUMENT_MEMORISATION].settings)
             search = step("extraction", EXTRACTION_VERSION)
             extract_pair(pair, self.model, self.paths, _refuse_to_run, search, options, generate=False)
         for table, rows in packed.items():
@@ -303,7 +303,7 @@ class _Verification:
     def check_rerun(self, pair: Pair, rerun: Rerun) -> Iterator[Check]:
         """Run texts and windows that the verifier's seed draws, with the verifier's weights, and compare."""
         if not (self.model.entry.host.is_here and rerun.weights.host.is_here):
-            yield Check(f"{pair.benchmark} run again", None, "a model behind an interface is not run again")
+            yield Check(f"{pair.benchmark} run again", None, "a model on a server is not run again")
             return
         generator = np.random.default_rng(rerun.seed)
         entry = rerun.weights.model_copy(update={name: getattr(self.model.entry, name) for name in _PASS_SETTINGS})
@@ -311,7 +311,7 @@ class _Verification:
             fresh = DataPaths(Path(folder))
             own = load_tokenizer(entry, fresh)
             if own.identity.model_fingerprint != self.model.identity.model_fingerprint:
-                raise ModelError(f"{rerun.weights.name} is another model than the one that the pack is of")
+                raise ModelError(f"{rerun.weights.name} is another model than that of the pack")
             backend = partial(build_backend_loader(fresh, None, Endpoints()), own)
             texts = sorted(read_built(self.paths, pair.benchmark).texts)
             texts = [texts[number] for number in generator.permutation(len(texts))[: rerun.count]]
@@ -330,7 +330,7 @@ class _Verification:
         if not self._list_run_files(EXTRACTION_WINDOWS, pair):
             return []
         run = read_latest_run(self.paths, EXTRACTION_WINDOWS.name, pair.partition)
-        options = search_options_from_lineage(run.settings)
+        options = ExtractionSettings.model_validate(run.settings)
         starts: dict[str, list[int]] = {}
         for row in self._read_run(EXTRACTION_WINDOWS, pair, run.run_id).select(["document_id", "start"]).to_pylist():
             starts.setdefault(row["document_id"], []).append(row["start"])

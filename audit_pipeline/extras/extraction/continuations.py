@@ -117,7 +117,7 @@ def _generate_token_ids(
         )
     finally:
         network.generation_config = of_model
-    return [ids_of_one[len(prefix) :].tolist() for ids_of_one in found]
+    return [token_ids[len(prefix) :].tolist() for token_ids in found]
 
 
 BLOCK_WORDS = 20
@@ -215,49 +215,34 @@ def _generate_at_length(
 
 
 Ints = npt.NDArray[np.int64]
-_Distance = tuple[Ints, Ints, Ints]
 
 
-@dataclass(frozen=True)
-class Nearness:
-    """What counts as near: a continuation that differs from the suffix in at most ``tokens`` tokens, place by place
-    (Hamming), or where ``edits``, in so many tokens that are replaced, put in or left out (Levenshtein). ``beams`` is
-    how many continuations are followed at a time."""
-
-    tokens: int
-    beams: int
-    edits: bool
-
-
-def bound_near_verbatim(forward: ForwardPass, window: EncodedText, near: Nearness) -> float:
+def bound_near_verbatim(forward: ForwardPass, window: EncodedText, differing: int, beams: int) -> float:
     """The log of a lower bound of the probability that the model gives a continuation near the suffix of ``window``.
 
-    The bound is the same for the same model and window: nothing is drawn. Minus infinity where no followed continuation
-    ends near the suffix.
+    Near is what differs from the suffix in at most ``differing`` tokens, place by place. ``beams`` is how many
+    continuations are followed at a time. The bound is the same for the same model and window: nothing is drawn. Minus
+    infinity where no followed continuation ends near the suffix.
     """
-    prefix, suffix_ids = split_prefix_and_suffix(window)
-    suffix = np.array(suffix_ids, dtype=np.int64)
-    measure = _step_edit_distance if near.edits else _step_hamming_distance
-    # What a beam's distance is computed from: its differing tokens so far, or its row of the table of edits.
-    state = np.arange(len(suffix) + 1)[None] if near.edits else np.zeros(1, dtype=np.int64)
-    log_p, is_text = np.zeros(1), np.ones(1, dtype=np.bool_)
+    prefix, suffix = split_prefix_and_suffix(window)
+    log_p, n_differing, is_text = np.zeros(1), np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.bool_)
     certain: list[Floats] = []
     with forward.running():
-        beams = _Beams(forward, prefix)
-        for step, token in enumerate(suffix_ids):
-            ids, log_next = _select_likeliest(beams.logits(), token)
+        followed = _Beams(forward, prefix)
+        for remaining, token in zip(reversed(range(len(suffix))), suffix, strict=True):
+            ids, log_next = _select_likeliest(followed.logits(), token)
             every, on_text = log_p[:, None] + log_next, is_text[:, None] & (ids == token)
-            states, least, most = measure(state, ids, suffix, step)
-            certain.append(every[most <= near.tokens])
-            open_ = np.flatnonzero((least <= near.tokens) & (most > near.tokens))
+            so_far = n_differing[:, None] + (ids != token)
+            is_certain = so_far + remaining <= differing
+            certain.append(every[is_certain])
+            open_ = np.flatnonzero((so_far <= differing) & ~is_certain)
             # The text itself first, then the likeliest.
             order = np.lexsort((-every.flat[open_], ~on_text.flat[open_]))
-            chosen = open_[order[: near.beams]]
+            chosen = open_[order[:beams]]
             if not len(chosen):
                 break
-            beams.extend(chosen // ids.shape[1], ids.flat[chosen])
-            state = states.reshape(-1, *state.shape[1:])[chosen]
-            log_p, is_text = every.flat[chosen], on_text.flat[chosen]
+            followed.extend(chosen // ids.shape[1], ids.flat[chosen])
+            log_p, n_differing, is_text = every.flat[chosen], so_far.flat[chosen], on_text.flat[chosen]
     return min(0.0, float(np.logaddexp.reduce(np.concatenate(certain))))
 
 
@@ -295,25 +280,3 @@ def _select_likeliest(logits: torch.Tensor, token: int) -> tuple[Ints, Floats]:
     tied = (logits[:, token] >= best.values[:, -1]) & ~(best.indices == token).any(dim=1)
     best.indices[tied, -1] = token
     return best.indices.cpu().numpy(), torch.log_softmax(best.values.double(), dim=1).cpu().numpy()
-
-
-def _step_hamming_distance(state: Ints, ids: Ints, suffix: Ints, step: int) -> _Distance:
-    """Differing tokens with each of ``ids`` [beams, k] at the place ``step``: so far, in the end at least, at most."""
-    so_far = state[:, None] + (ids != suffix[step])
-    return so_far, so_far, so_far + (len(suffix) - step - 1)
-
-
-def _step_edit_distance(state: Ints, ids: Ints, suffix: Ints, step: int) -> _Distance:
-    """As :func:`_step_hamming_distance`, in edits; ``state`` [beams, n + 1] holds the edits from a beam to each
-    beginning of the suffix, and so does the first result [beams, k, n + 1]."""
-    places = np.arange(len(suffix) + 1)
-    before = state[:, None, :]
-    rows = np.empty((*ids.shape, len(places)), dtype=np.int64)
-    rows[..., 0] = step + 1
-    rows[..., 1:] = np.minimum(before[..., 1:] + 1, before[..., :-1] + (ids[..., None] != suffix))
-    # Tokens left out of the suffix cost one each from wherever it is cheapest.
-    rows = np.minimum.accumulate(rows - places, axis=-1) + places
-    remaining, suffix_remaining = len(suffix) - step - 1, len(suffix) - places
-    least = (rows + np.abs(suffix_remaining - remaining)).min(axis=-1)
-    most = (rows + np.maximum(suffix_remaining, remaining)).min(axis=-1)
-    return rows, least, most

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from audit_pipeline.extras.corpora.words import Hashes, hash_runs
 from audit_pipeline.extras.extraction.conclusions import Mask, Windows, windows_from_rows
+from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.windows import (
-    WindowLengths,
     encode_window_between,
     encode_windows_at,
     read_windows,
@@ -41,9 +42,6 @@ SEVERAL = 3
 """A run that is in so many documents is boilerplate."""
 
 Ints = npt.NDArray[np.integer]
-Hashes = npt.NDArray[np.uint64]
-
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def is_prefix_repeated(prefix: Ints, suffix: Ints) -> bool:
@@ -56,10 +54,10 @@ def is_prefix_repeated(prefix: Ints, suffix: Ints) -> bool:
     return bool(np.isin(_hash_runs(suffix, length), begun).any())
 
 
-def have_common_run(one: Ints, other: Ints) -> bool:
+def have_common_run(tokens: Ints, other: Ints) -> bool:
     """Whether a run of ``COMMON_RUN`` tokens is in both [n], [m]; where one has fewer, all of it."""
-    length = run_length(min(len(one), len(other)))
-    return bool(np.isin(_hash_runs(one, length), _hash_runs(other, length)).any())
+    length = run_length(min(len(tokens), len(other)))
+    return bool(np.isin(_hash_runs(tokens, length), _hash_runs(other, length)).any())
 
 
 def find_boilerplate(documents: Sequence[Ints], length: int) -> Hashes:
@@ -96,15 +94,7 @@ def explain_set_apart(prefix: Ints, suffix: Ints, get_boilerplate: Callable[[], 
 
 def _hash_runs(tokens: Ints, length: int) -> Hashes:
     """A hash of every run of ``length`` tokens: [max(0, n - length + 1)]."""
-    count = len(tokens) - length + 1
-    if count < 1:
-        return np.empty(0, dtype=np.uint64)
-    values = tokens.astype(np.uint64) + np.uint64(1)
-    hashes = np.zeros(count, dtype=np.uint64)
-    for place in range(length):
-        hashes = (hashes ^ values[place : place + count]) * _FACTOR
-        hashes ^= hashes >> np.uint64(29)
-    return hashes
+    return hash_runs(tokens.astype(np.uint64), length)
 
 
 @dataclass(frozen=True)

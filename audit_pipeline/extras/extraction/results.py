@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.conclusions import THRESHOLDS
 from audit_pipeline.extras.extraction.documents import Quotation
-from audit_pipeline.extras.extraction.search import Extraction, SearchOptions
+from audit_pipeline.extras.extraction.search import Extraction
 from audit_pipeline.extras.extraction.settings_grid import (
     DocumentGrid,
     GridFindings,
@@ -163,12 +164,9 @@ class Passages:
     what the model gives in their place. ``near_log_p``: how likely it gives the strongest nearly word for word; None:
     not asked for."""
 
-    quotes: Mapping[int, Quotation]
-    given: Mapping[int, Given]
-    near_log_p: float | None
-
-
-_NO_PASSAGES = Passages({}, {}, None)
+    quotes: Mapping[int, Quotation] = field(default_factory=dict)
+    given: Mapping[int, Given] = field(default_factory=dict)
+    near_log_p: float | None = None
 
 
 def build_extraction_tables(
@@ -176,7 +174,7 @@ def build_extraction_tables(
     passages: Sequence[Passages],
     grid: GridFindings | None,
     pair: Pair,
-    options: SearchOptions,
+    settings: ExtractionSettings,
     run_id: str,
     no_window: str,
 ) -> dict[Table, pa.Table]:
@@ -193,7 +191,7 @@ def build_extraction_tables(
         windows = windows.append_column(name, pa.repeat(pa.scalar(value, pa.string()), len(windows)))
     rates = [{**of_run, **rate} for rate in compute_extraction_rates(extractions, pair.benchmark)]
     documents = [
-        {**of_run, **_build_document_row(extraction, test, options, no_window), **of_grid}
+        {**of_run, **_build_document_row(extraction, test, settings, no_window), **of_grid}
         for extraction, test, of_grid in zip(
             extractions, compare_with_held_out(extractions), build_grid_columns(extractions, grid), strict=True
         )
@@ -259,7 +257,7 @@ def write_windows(out: Path, extractions: Sequence[Extraction]) -> None:
     """Write the windows of all documents to ``out``, whole or not at all, as EXTRACTION_WINDOWS without quotations and
     what the model gives, near or not."""
     table = pa.concat_tables(
-        [_build_windows_table(extraction, _NO_PASSAGES) for extraction in extractions] or [_WINDOWS.empty_table()]
+        [_build_windows_table(extraction, Passages()) for extraction in extractions] or [_WINDOWS.empty_table()]
     ).drop_columns([*_QUOTED, *_OF_GIVEN, _NEAR])
     write_table(out, table)
 
@@ -291,9 +289,9 @@ def _build_windows_table(extraction: Extraction, passages: Passages) -> pa.Table
         "prefix_excerpt": [quotes[number].prefix if number in quotes else None for number in numbers],
         "suffix_pieces": [quotes[number].pieces if number in quotes else () for number in numbers],
         "first_choice_pieces": [quotes[number].first_choices if number in quotes else () for number in numbers],
-        "given_text": [one and one.text for one in given],
-        "suffix_words": [one and one.suffix_words for one in given],
-        "words_in_common": [one and one.words_in_common for one in given],
+        "given_text": [text and text.text for text in given],
+        "suffix_words": [text and text.suffix_words for text in given],
+        "words_in_common": [text and text.words_in_common for text in given],
     }
     # From pandas: NaN is null.
     arrays = [pa.array(columns[field.name], field.type, from_pandas=True) for field in _WINDOWS]
@@ -301,7 +299,7 @@ def _build_windows_table(extraction: Extraction, passages: Passages) -> pa.Table
 
 
 def _build_document_row(
-    extraction: Extraction, test: HeldOutTest | None, options: SearchOptions, no_window: str
+    extraction: Extraction, test: HeldOutTest | None, settings: ExtractionSettings, no_window: str
 ) -> Mapping[str, object]:
     document, found, has_windows = extraction.document, extraction.found, len(extraction.windows) > 0
     strongest = extraction.windows.log_p[found.strongest[0]] if found.strongest else None
@@ -313,7 +311,7 @@ def _build_document_row(
         "document_id": document.name,
         **{"title": document.title, "group": document.group, "collection": document.collection},
         **{"side": document.side, "occurrences": document.occurrences, "characters": found.characters},
-        **{"prefix_tokens": options.lengths.prefix, "suffix_tokens": options.lengths.suffix, "stride": options.stride},
+        **{"prefix_tokens": settings.prefix, "suffix_tokens": settings.suffix, "stride": settings.stride},
         **{"windows": found.windows, "reason": None if has_windows else no_window},
         **{"reproduced": found.reproduced, "set_apart": found.set_apart},
         "predictable": extraction.judged.reasons.count("predictable"),

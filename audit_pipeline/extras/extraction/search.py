@@ -6,13 +6,14 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.conclusions import (
     THRESHOLDS,
@@ -38,7 +39,6 @@ from audit_pipeline.extras.extraction.settings_grid import (
     read_grid,
 )
 from audit_pipeline.extras.extraction.windows import (
-    WindowLengths,
     count_tokens_to_run,
     encode_windows_at,
     explain_window_too_long,
@@ -54,13 +54,11 @@ from audit_pipeline.token_statistics.run import Progress
 from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_and_stride
 
 if TYPE_CHECKING:
-    from audit_pipeline.extras.extraction.continuations import Continuation, Generated, Given, Nearness
+    from audit_pipeline.extras.extraction.continuations import Continuation, Generated, Given
     from audit_pipeline.token_statistics.forward import ForwardPass
 
 OfDocument = TypeVar("OfDocument")
 
-TILED = "tiled"
-_CHARS = "chars:"
 _WINDOWS_AT_A_TIME = 8192
 
 
@@ -72,47 +70,16 @@ class Extraction:
     windows: Windows
     is_coarse: Mask
     judged: Judgement
-    found: Memorisation
+
+    @cached_property
+    def found(self) -> Memorisation:
+        """The conclusions from its windows."""
+        return conclude_memorisation(self.windows, self.judged.apart, self.document.text)
 
     @property
     def compared(self) -> Floats:
         """The log-probabilities that p-values rest on: of the coarse windows, minus infinity where set apart."""
         return np.where(self.judged.apart, -np.inf, self.windows.log_p)[self.is_coarse]
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """How a document is searched: the lengths of windows, and where they begin.
-
-    ``step`` is the number of characters between windows of a grid; None: coarse windows, and where ``fine`` the fine
-    ones that they call for. ``characters``: only so many of each document are searched, from its first on; None: all.
-    ``near_verbatim``: how many tokens may differ where each audited document's strongest passage is asked for nearly
-    word for word; None: it is not. ``grid``: whether suffixes are asked for at every setting of a grid, too.
-    ``price_per_million``: of a million tokens, for what draws cost; it changes nothing of the search.
-    """
-
-    lengths: WindowLengths
-    step: int | None
-    fine: bool
-    characters: int | None = None
-    near_verbatim: int | None = None
-    grid: bool = False
-    price_per_million: float | None = None
-
-    @property
-    def stride(self) -> str:
-        """Where windows begin, as users write it."""
-        return f"{_CHARS}{self.step}" if self.step is not None else COARSE_TO_FINE if self.fine else TILED
-
-
-def parse_search(prefix: int, suffix: int, stride: str) -> SearchOptions:
-    """From ``stride`` as users write it: coarse-to-fine, tiled or chars:N; raises DataError for anything else."""
-    if stride in (COARSE_TO_FINE, TILED):
-        return SearchOptions(WindowLengths(prefix, suffix), None, stride == COARSE_TO_FINE)
-    step = stride.removeprefix(_CHARS)
-    if step == stride or not step.isdecimal() or not int(step):
-        raise DataError(f"the stride is {COARSE_TO_FINE}, {TILED} or {_CHARS}N with N of at least 1, not {stride!r}")
-    return SearchOptions(WindowLengths(prefix, suffix), int(step), fine=False)
 
 
 class Search:
@@ -125,7 +92,7 @@ class Search:
         self,
         model: TokenizedModel,
         documents: Sequence[SearchedDocument],
-        options: SearchOptions,
+        options: ExtractionSettings,
         caches: Caches,
         reference: TokenizedModel | None = None,
     ) -> None:
@@ -138,7 +105,7 @@ class Search:
         self.model, self.options, self._caches = model, options, caches
         self._documents = [replace(document, text=document.text[: options.characters]) for document in documents]
         self._reference = reference
-        # Models behind interfaces do not give what a grid is made of.
+        # Models on servers do not give what a grid is made of.
         has_grid = options.grid and KINDS["grid"].is_available_from(model.gives)
         self._room, _ = window_and_stride(model)
         self._grid: Grid | None = build_grid(options.lengths, self._room) if has_grid else None
@@ -156,7 +123,7 @@ class Search:
         """Tokens that the model would be run on for the grid."""
         windows = [] if self._grid is None else self._iterate_grid_windows(self._grid)
         return sum(
-            count_tokens_to_run(self.model, [one.window for one in of_document], self._caches, "grid")
+            count_tokens_to_run(self.model, [grid_window.window for grid_window in of_document], self._caches, "grid")
             for of_document in windows
         )
 
@@ -167,7 +134,7 @@ class Search:
             self._run(windows, backend, on_progress)
         coarse = list(self._read(map(self._first, self._documents)))
         fine = [
-            self._encode_fine_windows(document, windows) if self.options.fine else []
+            self._encode_fine_windows(document, windows) if self.options.stride == COARSE_TO_FINE else []
             for document, windows in zip(self._documents, coarse, strict=True)
         ]
         for windows in _batch_windows(fine):
@@ -185,15 +152,8 @@ class Search:
             judged = judge_by_priors(
                 self.model, self._documents, found, judged, lengths, self._caches, backend, on_progress
             )
-        self._caches.compact()
         return [
-            Extraction(
-                document,
-                windows,
-                np.isin(windows.start, first.start),
-                judgement,
-                conclude_memorisation(windows, judgement.apart, document.text),
-            )
+            Extraction(document, windows, np.isin(windows.start, first.start), judgement)
             for document, windows, first, judgement in zip(self._documents, found, coarse, judged, strict=True)
         ]
 
@@ -206,10 +166,9 @@ class Search:
             return None
         found = []
         for group in _group_documents(self._iterate_grid_windows(self._grid)):
-            windows = [one.window for of_document in group for one in of_document]
+            windows = [grid_window.window for of_document in group for grid_window in of_document]
             self._run(windows, partial(backend_of, self.model), on_progress, "grid")
             found += [read_grid(self.model, of_document, self._grid, self._caches) for of_document in group]
-        self._caches.compact()
         return GridFindings(self._grid, found)
 
     def quoted(self, extractions: Sequence[Extraction]) -> Iterator[dict[int, Quotation]]:
@@ -242,16 +201,18 @@ class Search:
         """What the model generates after the prefix of a document's window ``number``."""
         from audit_pipeline.extras.extraction.continuations import generate_continuations  # noqa: PLC0415
 
-        return generate_continuations(
-            self.model, self._load_local_pass(backend_of), self._encode_window(extraction, number), draws, seed
-        )
+        window = self._encode_window(extraction, number)
+        return generate_continuations(self.model, self._load_local_pass(backend_of), window, draws, seed)
 
-    def near_verbatim(self, extraction: Extraction, number: int, backend_of: BackendOf, near: Nearness) -> float:
+    def near_verbatim(
+        self, extraction: Extraction, number: int, backend_of: BackendOf, differing: int, beams: int
+    ) -> float:
         """The log of a lower bound of the probability of a continuation near the suffix of a document's window
         ``number``, never below that of the suffix itself."""
         from audit_pipeline.extras.extraction.continuations import bound_near_verbatim  # noqa: PLC0415
 
-        bound = bound_near_verbatim(self._load_local_pass(backend_of), self._encode_window(extraction, number), near)
+        window = self._encode_window(extraction, number)
+        bound = bound_near_verbatim(self._load_local_pass(backend_of), window, differing, beams)
         # The two were summed over passes of their own, whose last digits differ.
         return max(bound, float(extraction.windows.log_p_top[number]))
 
@@ -269,7 +230,7 @@ class Search:
         from audit_pipeline.extras.extraction.continuations import continue_document  # noqa: PLC0415
 
         forward = self._load_local_pass(backend_of)
-        return continue_document(self.model, forward, document.text, self.options.lengths.prefix, tokens)
+        return continue_document(self.model, forward, document.text, self.options.prefix, tokens)
 
     def _load_local_pass(self, backend_of: BackendOf) -> ForwardPass:
         from audit_pipeline.token_statistics.loading import load_local_pass  # noqa: PLC0415

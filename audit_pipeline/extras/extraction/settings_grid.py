@@ -17,8 +17,8 @@ import numpy as np
 import scipy
 
 from audit_pipeline.extras.extraction.conclusions import Ints
+from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.windows import (
-    WindowLengths,
     compute_row_key,
     count_tokens_with_characters,
     encode_windows_between,
@@ -154,7 +154,7 @@ class GridFindings:
 
 def read_grid(model: TokenizedModel, windows: Sequence[GridWindow], grid: Grid, caches: Caches) -> DocumentGrid:
     """What a grid shows of a document whose ``windows`` have been run."""
-    keys = [compute_row_key(model, one.window, "grid") for one in windows]
+    keys = [compute_row_key(model, grid_window.window, "grid") for grid_window in windows]
     rows = caches.of(model, "grid").read(keys)
     number = {key: place for place, key in enumerate(rows.column("key").to_pylist())}
     lists = {name: rows.column(name).combine_chunks() for name in ("rank", "char_end", "log_p_drawn")}
@@ -164,13 +164,13 @@ def read_grid(model: TokenizedModel, windows: Sequence[GridWindow], grid: Grid, 
     steps = np.column_stack([drawn, np.where(flat["rank"] == 0, 0.0, -np.inf)])
     begins: dict[int, list[int]] = {}
     log_p: dict[int, list[Floats]] = {}
-    for key, one in zip(keys, windows, strict=True):
+    for key, grid_window in zip(keys, windows, strict=True):
         own = slice(offsets[number[key]], offsets[number[key] + 1])
         # A suffix has the tokens that end after its first character.
-        cuts = np.searchsorted(flat["char_end"][own], one.begins[1:], side="right")
-        for begin, tokens in zip(one.begins.tolist(), np.split(steps[own], cuts), strict=True):
-            begins.setdefault(one.prefix, []).append(begin)
-            log_p.setdefault(one.prefix, []).append(_sum_beginnings(tokens, grid.suffixes))
+        cuts = np.searchsorted(flat["char_end"][own], grid_window.begins[1:], side="right")
+        for begin, tokens in zip(grid_window.begins.tolist(), np.split(steps[own], cuts), strict=True):
+            begins.setdefault(grid_window.prefix, []).append(begin)
+            log_p.setdefault(grid_window.prefix, []).append(_sum_beginnings(tokens, grid.suffixes))
     return DocumentGrid(
         {prefix: np.array(own, dtype=np.int64) for prefix, own in begins.items()},
         {prefix: np.stack(own, axis=1) for prefix, own in log_p.items()},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +16,18 @@ from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.extras.extraction.conclusions import conclude_memorisation, windows_from_rows
+from audit_pipeline.extras.extraction.conclusions import windows_from_rows
 from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
-from audit_pipeline.extras.extraction.documents import SearchedDocument, parse_places
+from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocument, parse_places
 from audit_pipeline.extras.extraction.judgements import Judgement
 from audit_pipeline.extras.extraction.results import Passages, build_extraction_tables
-from audit_pipeline.extras.extraction.search import Extraction, Search, SearchOptions, parse_search
+from audit_pipeline.extras.extraction.search import Extraction, Search
 from audit_pipeline.extras.extraction.windows import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
 from audit_pipeline.pipeline.freshness import inputs_of_entry, pair_of
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, Inputs, Job, Made, Product, Shown, Stage, StageRun
-from audit_pipeline.pipeline.stages.scores import GRID_NOTE, build_origin, statistics_version
-from audit_pipeline.report.document_answers import SearchCounts, describe_search
-from audit_pipeline.report.sentences import Q_LEVEL
+from audit_pipeline.pipeline.stages.scores import GRID_NOTE
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.statistics.claims import TOO_SHORT
 from audit_pipeline.store import store
@@ -51,16 +49,13 @@ from audit_pipeline.tables import (
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import Progress
+from audit_pipeline.token_statistics.versions import build_origin, statistics_version
 
 if TYPE_CHECKING:
-    from audit_pipeline.extras.extraction.continuations import Given
     from audit_pipeline.pipeline.situation import Scope, Situation
 
 EXTRACTION_VERSION = "4"
 """Of the code that searches and concludes: where it is raised, pairs that are done are done again."""
-
-USUAL = parse_search(PREFIX, SUFFIX, COARSE_TO_FINE)
-"""How documents are searched by default."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +65,6 @@ class ExtractionReport:
 
     pair: Pair
     documents: pa.Table
-    rates: pa.Table
     data_version: str
     unreadable_parts: tuple[str, ...]
     no_reference: str | None
@@ -82,7 +76,7 @@ def extract_pair(
     paths: DataPaths,
     backend_of: BackendOf,
     step: LineageStep,
-    search_options: SearchOptions,
+    settings: ExtractionSettings,
     on_progress: Callable[[Progress], None] | None = None,
     *,
     generate: bool = True,
@@ -98,102 +92,47 @@ def extract_pair(
     benchmark.require_passed_checks()
     documents = documents_of(pair.benchmark, model.entry, paths)
     reference, no_reference = _load_reference(model, paths)
-    no_window = explain_window_too_long(model, search_options.lengths)
+    no_window = explain_window_too_long(model, settings.lengths)
     if no_window is None:
-        search = Search(model, documents, search_options, Caches(paths), reference)
+        search = Search(model, documents, settings, Caches(paths), reference)
         found = search.run(backend_of, on_progress)
         grid = search.run_grid(backend_of, on_progress)
         # The weights of a model behind an interface are not here.
         can_generate = generate and model.entry.host.is_here
-        near = _compute_near_verbatim(search, found, search_options, backend_of) if can_generate else {}
-        given = [
-            _give_greedily(search, extraction, backend_of) if can_generate and grid is not None else {}
-            for extraction in found
-        ]
         passages = [
-            Passages(quotes, of_document, near.get(extraction.document.name))
-            for extraction, quotes, of_document in zip(found, search.quoted(found), given, strict=True)
+            _generate_in_place(search, extraction, backend_of, quotes, gives=grid is not None)
+            if can_generate and extraction.document.side == "audited"
+            else Passages(quotes)
+            for extraction, quotes in zip(found, search.quoted(found), strict=True)
         ]
         damaged = search.unreadable_parts
     else:
         found, grid, damaged = list(map(_build_empty_extraction, documents)), None, ()
-        passages = [Passages({}, {}, None) for _ in documents]
-    tables = build_extraction_tables(found, passages, grid, pair, search_options, step.run_id, no_window or TOO_SHORT)
+        passages = [Passages() for _ in documents]
+    tables = build_extraction_tables(found, passages, grid, pair, settings, step.run_id, no_window or TOO_SHORT)
     upstream = {
         f"examples/{pair.benchmark}": benchmark.digest,
         # How the model is run: its start token among it.
         f"token_statistics/{pair.partition}": statistics_version(model, benchmark.digest),
         **build_reference_upstream(reference),
     }
-    origin = build_origin(model, benchmark, build_lineage_settings(search_options))
+    origin = build_origin(model, benchmark, settings.recorded)
     versions = {
         table: store.write(paths, step, table, pair, rows, upstream=upstream, **origin)
         for table, rows in tables.items()
     }
-    return ExtractionReport(
-        pair,
-        tables[DOCUMENT_MEMORISATION],
-        tables[EXTRACTION_RATES],
-        versions[DOCUMENT_MEMORISATION],
-        damaged,
-        no_reference,
-    )
+    written = DOCUMENT_MEMORISATION
+    return ExtractionReport(pair, tables[written], versions[written], damaged, no_reference)
 
 
-def build_lineage_settings(search_options: SearchOptions) -> Mapping[str, object]:
-    """The settings of the search as its lineage names them."""
-    optional = {
-        **{"characters": search_options.characters, "near_verbatim": search_options.near_verbatim},
-        **{"grid": search_options.grid or None, "price_per_million": search_options.price_per_million},
-    }
-    return {
-        **{
-            "prefix": search_options.lengths.prefix,
-            "suffix": search_options.lengths.suffix,
-            "stride": search_options.stride,
-        },
-        **{name: value for name, value in optional.items() if value is not None},
-    }
-
-
-def search_options_from_lineage(settings: Mapping[str, Any]) -> SearchOptions:
-    """How documents were searched, from what :func:`build_lineage_settings` made of it."""
-    return search_options_from_settings(ExtractionSettings.model_validate(dict(settings)))
-
-
-def build_search_version(search_options: SearchOptions) -> str:
+def build_search_version(settings: ExtractionSettings) -> str:
     """The version of the code, and the settings where they are not the usual ones; a price changes nothing."""
-    if replace(search_options, price_per_million=None) == USUAL:
+    if settings.model_copy(update={"price_per_million": None}) == ExtractionSettings():
         return EXTRACTION_VERSION
-    more = "" if search_options.characters is None else f", first {search_options.characters} characters"
-    more += "" if search_options.near_verbatim is None else f", {search_options.near_verbatim} may differ"
-    more += ", grid" if search_options.grid else ""
-    return (
-        f"{EXTRACTION_VERSION}: {search_options.lengths.prefix} + {search_options.lengths.suffix}, "
-        f"{search_options.stride}{more}"
-    )
-
-
-def search_options_from_settings(
-    settings: ExtractionSettings,
-    prefix: int | None = None,
-    suffix: int | None = None,
-    stride: str | None = None,
-    *,
-    grid: bool = False,
-) -> SearchOptions:
-    """How a benchmark's entry has its documents searched; what is given beside it goes first.
-
-    A search as the entry has it is what an audit makes: one with other settings is done again by the next audit.
-    """
-    asked = parse_search(prefix or settings.prefix, suffix or settings.suffix, stride or settings.stride)
-    return replace(
-        asked,
-        characters=settings.characters,
-        near_verbatim=settings.near_verbatim,
-        grid=grid or settings.grid,
-        price_per_million=settings.price_per_million,
-    )
+    more = "" if settings.characters is None else f", first {settings.characters} characters"
+    more += "" if settings.near_verbatim is None else f", {settings.near_verbatim} may differ"
+    more += ", grid" if settings.grid else ""
+    return f"{EXTRACTION_VERSION}: {settings.prefix} + {settings.suffix}, {settings.stride}{more}"
 
 
 def settings_of(benchmark: str) -> ExtractionSettings | None:
@@ -204,11 +143,7 @@ def settings_of(benchmark: str) -> ExtractionSettings | None:
 
 def find_search_version(spec: BenchmarkSpec) -> str | None:
     """The version of the search that an audit of the benchmark makes; None where it makes none."""
-    return (
-        None
-        if spec.settings.extraction is None
-        else build_search_version(search_options_from_settings(spec.settings.extraction))
-    )
+    return None if spec.settings.extraction is None else build_search_version(spec.settings.extraction)
 
 
 def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[SearchedDocument]:
@@ -281,66 +216,38 @@ def _load_reference(model: TokenizedModel, paths: DataPaths) -> tuple[TokenizedM
         return None, str(error)
 
 
-def _compute_near_verbatim(
-    search: Search, extractions: Sequence[Extraction], search_options: SearchOptions, backend_of: BackendOf
-) -> Mapping[str, float]:
-    """How likely the model gives each audited document's strongest passage nearly word for word, by the document's
-    name: the log of a lower bound. None of them where it is not asked for."""
-    if search_options.near_verbatim is None:
-        return {}
-    # Here and not above: what is cached needs no torch.
-    from audit_pipeline.extras.extraction.continuations import Nearness  # noqa: PLC0415
+def _generate_in_place(
+    search: Search, extraction: Extraction, backend_of: BackendOf, quotes: Mapping[int, Quotation], *, gives: bool
+) -> Passages:
+    """What the model generates in place of a document's strongest passages.
 
-    near = Nearness(search_options.near_verbatim, BEAMS, edits=False)
-    return {
-        extraction.document.name: search.near_verbatim(extraction, extraction.found.strongest[0], backend_of, near)
-        for extraction in extractions
-        if extraction.document.side == "audited" and extraction.found.strongest
-    }
-
-
-def _give_greedily(search: Search, extraction: Extraction, backend_of: BackendOf) -> Mapping[int, Given]:
-    """What the model gives in place of an audited document's strongest passages, by the number of their window: of its
-    strongest alone where nothing of it is reproduced."""
-    strongest = extraction.found.strongest if extraction.document.side == "audited" else ()
-    numbers = strongest if extraction.found.reproduced else strongest[:1]
-    return {number: search.give_greedily(extraction, number, backend_of) for number in numbers}
+    How likely it gives the strongest nearly word for word, where the settings ask for it; with ``gives`` its own words,
+    in place of the strongest alone where nothing of the document is reproduced.
+    """
+    strongest, differing = extraction.found.strongest, search.options.near_verbatim
+    near = None
+    if differing is not None and strongest:
+        near = search.near_verbatim(extraction, strongest[0], backend_of, differing, BEAMS)
+    numbers = (strongest if extraction.found.reproduced else strongest[:1]) if gives else ()
+    return Passages(quotes, {number: search.give_greedily(extraction, number, backend_of) for number in numbers}, near)
 
 
 def _build_empty_extraction(document: SearchedDocument) -> Extraction:
     nothing = windows_from_rows(EXTRACTION.empty_table())
-    judged = Judgement((), np.empty(0), np.empty(0))
-    found = conclude_memorisation(nothing, judged.apart, document.text)
-    return Extraction(document, nothing, np.zeros(0, dtype=np.bool_), judged, found)
+    return Extraction(document, nothing, np.zeros(0, np.bool_), Judgement((), np.empty(0), np.empty(0)))
 
 
 def summarise_extraction(report: ExtractionReport, paths: DataPaths) -> Shown:
-    """The answer in the report's words and how many documents the model reproduces something of; the page of the report
-    has the passages."""
+    """How many documents the model reproduces something of; the page of the report has the passages."""
     rows = report.documents.to_pylist()
-    searched = [row for row in rows if row["windows"]]
-    audited = [row for row in searched if row["side"] == "audited"]
-    held_out = [row for row in searched if row["side"] == "held_out"]
+    audited, held_out = (
+        [row for row in rows if row["windows"] and row["side"] == side] for side in ("audited", "held_out")
+    )
     reproduced, held_out_reproduced = (
         sum(row["claim"] == "reproduced" for row in documents) for documents in (audited, held_out)
     )
-    counted = SearchCounts(
-        documents=len(audited),
-        without_window=sum(row["side"] == "audited" and not row["windows"] for row in rows),
-        reproduced=reproduced,
-        stand_out=sum(row["q_bh"] is not None and row["q_bh"] <= Q_LEVEL for row in audited),
-        held_out=len(held_out),
-        held_out_reproduced=held_out_reproduced,
-        set_apart=sum(row["set_apart"] for row in rows),
-        window=rows[0]["prefix_tokens"] + rows[0]["suffix_tokens"] if rows else 0,
-        reason=max((row["reason"] for row in rows if row["reason"] is not None), default=None),
-        grid=any(row["grid_settings"] for row in rows),
-        asked=False,
-    )
-    words = describe_search(report.pair.model, report.pair.benchmark, counted)
     values = {
-        "answer": f"{words['headline']} {words['explanation']}",
-        **({"reason": rows[0]["reason"]} if rows and not searched else {}),
+        **({"reason": rows[0]["reason"]} if rows and not (audited or held_out) else {}),
         **({"reference model": f"there is none: {report.no_reference}"} if report.no_reference is not None else {}),
         **({"damaged parts set aside": len(report.unreadable_parts)} if report.unreadable_parts else {}),
         "audited documents": len(audited),
@@ -382,13 +289,13 @@ def _extract(run: StageRun) -> Made:
     if settings is None and not options.every_pair:
         reason = {"reason": "the benchmark does not say extraction: true"}
         return Made(None, Shown(values=reason), status="not_requested")
-    asked = search_options_from_settings(
-        settings or ExtractionSettings(), options.prefix, options.suffix, options.stride, grid=options.grid
+    asked = (settings or ExtractionSettings()).override(
+        prefix=options.prefix, suffix=options.suffix, stride=options.stride, grid=options.grid or None
     )
     model = run.models.load_for_run(pair.model, run.paths, run.log)
     backend_of = partial(run.models.backend, paths=run.paths, log=run.log)
-    with run.progress(f"documents of {pair.benchmark}, {pair.model}") as tell:
-        report = extract_pair(pair, model, run.paths, backend_of, run.step(build_search_version(asked)), asked, tell)
+    with run.progress(f"documents of {pair.benchmark}, {pair.model}") as notify:
+        report = extract_pair(pair, model, run.paths, backend_of, run.step(build_search_version(asked)), asked, notify)
     return Made(report.data_version, summarise_extraction(report, run.paths))
 
 
@@ -422,7 +329,7 @@ def _recorded(partition: str, situation: Situation) -> Inputs | None:
 EXTRACTION_STAGE = Stage(
     name="extraction",
     description="The passages of a benchmark's documents that the model gives word for word, and how likely it is "
-    "to do so, beside documents that it cannot have read. Every audit looks for them where the "
+    "to do so, compared with documents that it cannot have read. Every audit looks for them where the "
     "benchmark says extraction: true; else the job extract does." + GRID_NOTE,
     dimensions=("benchmark", "model"),
     group="4_findings",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.tables import KINDS, Kind, digest, text_sha256
 from audit_pipeline.token_statistics.backend import Backend
@@ -20,18 +21,6 @@ from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_a
 _CHARACTERS_A_TOKEN = 8
 # Tokens after the window that its slice needs, unless the document ends: the cut may change the last ones.
 _BEYOND = 8
-
-
-@dataclass(frozen=True)
-class WindowLengths:
-    """How many tokens the model is given, and how many it is asked for after them."""
-
-    prefix: int
-    suffix: int
-
-    @property
-    def window(self) -> int:
-        return self.prefix + self.suffix
 
 
 def explain_window_too_long(model: TokenizedModel, lengths: WindowLengths) -> str | None:

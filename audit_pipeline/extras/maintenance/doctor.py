@@ -26,6 +26,7 @@ from audit_pipeline.models.kept_files import list_kept_folders, read_intact_mani
 from audit_pipeline.models.locate import locate
 from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenizer
 from audit_pipeline.models.weights import default_device
+from audit_pipeline.pipeline.dagster.instance import dagster_home, dead_runs, open_existing_instance
 from audit_pipeline.pipeline.whole_configuration import FILES, load_configuration
 from audit_pipeline.store.bucket_folder import find_bucket_folder
 from audit_pipeline.store.control_files import MANIFEST, require_intact_control
@@ -73,6 +74,11 @@ class DoctorCheck:
         return f"{self.words}: {', '.join(map(str, shown))}{more}" if shown else self.words
 
 
+def _judge(what: str, problems: Sequence[object], advice: str, fine: str) -> DoctorCheck:
+    """Return a check that is well, in the words of ``fine``, where there are no ``problems``."""
+    return DoctorCheck(what, not problems, advice if problems else fine, problems)
+
+
 def examine(paths: DataPaths, *, deep: bool = False, on_check: OnCheck = lambda what: None) -> list[DoctorCheck]:
     """Everything that is looked at, in order; models on a hub are not fetched for it.
 
@@ -91,11 +97,9 @@ def examine(paths: DataPaths, *, deep: bool = False, on_check: OnCheck = lambda 
 
 def _check_installation() -> Iterator[DoctorCheck]:
     yield DoctorCheck("Python", sys.version_info >= (3, 11), sys.version.split()[0])
-    if unfit := _list_unfit_packages(importlib.metadata.requires(_DISTRIBUTION) or ()):
-        yield DoctorCheck("packages", False, "install the project again (in a checkout: make install)", unfit)
-    else:
-        versions = ", ".join(f"{name} {version}" for name, version in package_versions().items())
-        yield DoctorCheck("packages", True, versions)
+    unfit = _list_unfit_packages(importlib.metadata.requires(_DISTRIBUTION) or ())
+    versions = ", ".join(f"{name} {version}" for name, version in package_versions().items())
+    yield _judge("packages", unfit, "install the project again (in a checkout: make install)", versions)
     yield DoctorCheck("device", True, default_device())
 
 
@@ -183,14 +187,9 @@ def _check_ledger(paths: DataPaths, on_check: OnCheck) -> Iterator[DoctorCheck]:
     """Follow the chain, and compare the names of files with those that its lines explain."""
     on_check("the ledger")
     ledger, files = read_ledger(paths), _list_table_files(paths)
-    if ledger.problems:
-        words = (
-            f"put {paths.ledger} back from a backup; without a backup, say so with every finding of this data folder"
-        )
-        yield DoctorCheck("ledger", False, words, ledger.problems)
-    else:
-        words = f"{len(ledger.lines)} lines, of which {ledger.forgotten} were forgotten; {len(files)} files of tables"
-        yield DoctorCheck("ledger", True, words)
+    advice = f"put {paths.ledger} back from a backup; without a backup, say so with every finding of this data folder"
+    fine = f"{len(ledger.lines)} lines, {ledger.forgotten} of them forgotten; {len(files)} files of tables"
+    yield _judge("ledger", ledger.problems, advice, fine)
     if unexplained := sorted(set(files) - {entry.file(paths) for entry in ledger.entries}):
         words = "no line of the ledger explains them: delete them, and run again what made them"
         yield DoctorCheck("unexplained files", False, words, unexplained)
@@ -220,11 +219,9 @@ def _check_cache(paths: DataPaths, on_check: OnCheck, *, deep: bool) -> Iterator
     for folder in folders:
         on_check(f"cache, {folder.parent.name} ({sum(sizes) / 1e6:,.0f} MB in all)")
         damaged += find_damaged_parts(folder, whole=deep)
-    if damaged:
-        yield DoctorCheck("cache", False, "damaged; the next audit runs their texts again", damaged)
-    else:
-        compared = "every byte compared" if deep else "bytes are compared by doctor --deep, and whenever they are read"
-        yield DoctorCheck("cache", True, f"{len(sizes)} part files, {sum(sizes) / 1e6:,.0f} MB; {compared}")
+    compared = "every byte compared" if deep else "bytes are compared by doctor --deep, and whenever they are read"
+    fine = f"{len(sizes)} part files, {sum(sizes) / 1e6:,.0f} MB; {compared}"
+    yield _judge("cache", damaged, "damaged; the next audit runs their texts again", fine)
     if is_writable(paths.root):
         for part in damaged:
             set_aside(part)
@@ -263,12 +260,10 @@ def _check_every_file(paths: DataPaths, on_check: OnCheck) -> Iterator[DoctorChe
         except (AuditError, ValueError, OSError, pa.ArrowException, AttributeError, LookupError, TypeError) as error:
             damaged.append(f"{path} ({error})" if path.is_dir() else path)
     damaged += find_unnoticed_changes(paths, on_check)
-    if damaged:
-        words = "not as they were written: delete them, and run again what made them"
-        yield DoctorCheck("every file", False, words, damaged)
-    else:
-        words = f"{len(checks)} as they were written; pages of the report have no digest"
-        yield DoctorCheck("every file", True, words)
+    advice = "not as they were written: delete them, and run again what made them"
+    yield _judge(
+        "every file", damaged, advice, f"{len(checks)} as they were written; pages of the report have no digest"
+    )
 
 
 def _check_warehouse(warehouse: Path, *, deep: bool) -> DoctorCheck:
@@ -283,3 +278,23 @@ def _check_warehouse(warehouse: Path, *, deep: bool) -> DoctorCheck:
     if problem is not None:
         return DoctorCheck("warehouse", False, f"{warehouse}: {problem}; build it again: corpus-audit report")
     return DoctorCheck("warehouse", True, f"{warehouse}, {count} evaluations")
+
+
+def examine_dagster(paths: DataPaths) -> DoctorCheck:
+    """Say whether Dagster's storage can be opened, and which of its runs are dead. It makes no Dagster home."""
+    home = dagster_home(paths)
+    if (reason := explain_unwritable(home)) is not None:
+        return DoctorCheck(
+            "Dagster", False, f"{home} cannot be written ({reason}); set DAGSTER_HOME to a folder of yours"
+        )
+    if not (home / "dagster.yaml").exists():
+        return DoctorCheck("Dagster", True, f"{home} is made by the first audit")
+    try:
+        with open_existing_instance(home) as instance:
+            dead = [run.run_id for run in dead_runs(instance, paths)]
+    except Exception as error:  # noqa: BLE001 - each storage has errors of its own
+        words = f"the storage that {home / 'dagster.yaml'} names cannot be opened: {' '.join(str(error).split())[:300]}"
+        return DoctorCheck("Dagster", False, words)
+    if dead:
+        return DoctorCheck("Dagster", False, "runs whose process is gone; the next audit marks them failed", dead)
+    return DoctorCheck("Dagster", True, str(home))

@@ -98,7 +98,7 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
                 removal.files[table.name] += _files_below(folder)
     removal.lines = {line.digest for line in ledger.lines if _name_of_line(line, target.dimension) == target.name}
     if damaged := sum(line.fields is None for line in ledger.lines):
-        removal.kept.append(f"{damaged} damaged lines of the ledger, of which nobody knows what they name")
+        removal.kept.append(f"{damaged} damaged lines of the ledger: what they name is not known")
     logs = sorted(paths.root.glob(f"{paths.warehouse.name}.*.aside"))
     removal.kept += [f"{log}, the log of somebody's session on an earlier warehouse" for log in logs]
     return removal

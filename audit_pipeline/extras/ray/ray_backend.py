@@ -22,7 +22,6 @@ from typing import Any, ClassVar, NamedTuple
 import joblib
 
 from audit_pipeline.errors import AuditError, ClusterError, TransientError, to_one_line
-from audit_pipeline.extras.ray.engine import Engine
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
@@ -33,6 +32,7 @@ from audit_pipeline.store.versions import package_versions
 from audit_pipeline.tables import SHARE_WITH_BRANCH
 from audit_pipeline.token_statistics.backend import Backend, WindowResult, Work
 from audit_pipeline.token_statistics.cached_texts import Caches, Prepared
+from audit_pipeline.token_statistics.engine import Engine
 from audit_pipeline.token_statistics.run import run_prepared
 from audit_pipeline.token_statistics.tokens import Window
 
@@ -121,7 +121,7 @@ class Worker:
     def run(self, number: int, work: Work) -> tuple[int, int]:
         """Run a shard and write its rows; they are on disk when this returns its number and its tokens of branches.
 
-        The cache is neither read nor compacted: what is missing has been found out, and is given.
+        The cache is not read: what is missing has been found out, and is given.
         """
         try:
             model, backend, caches = self._held
@@ -223,7 +223,7 @@ class RayBackend:
     """A model that actors of a Ray cluster hold, which write the rows themselves.
 
     ``load`` makes the same model ready in this process. The cluster is reached when the first texts go there, and used
-    by one model at a time: the actors of another one are ended before.
+    by one model at a time: the actors of another are ended before.
     """
 
     _with_workers: ClassVar[weakref.WeakSet[RayBackend]] = weakref.WeakSet()

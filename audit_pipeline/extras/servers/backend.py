@@ -42,7 +42,7 @@ class EndpointBackend:
     def described(self) -> str:
         """Where and how the model is run, in words."""
         endpoint = self.client.endpoint
-        return f"behind {endpoint.url} (dialect {endpoint.dialect}, {endpoint.concurrency} requests at a time)"
+        return f"at {endpoint.url} (dialect {endpoint.dialect}, {endpoint.concurrency} requests at a time)"
 
     @property
     def on_this_machine(self) -> EndpointBackend:
@@ -64,7 +64,7 @@ class EndpointBackend:
             yield from self._iterate_parts(work, left_out)
         finally:
             if left_out:
-                self.client.tell(f"{self.client.who}: no row was made for the texts left out: {len(left_out)}")
+                self.client.notify(f"{self.client.who}: no row was made for the texts left out: {len(left_out)}")
 
     def _iterate_parts(self, work: Work, left_out: set[int]) -> Generator[Sequence[WindowResult]]:
         waiting = self._iterate_prompts(work, left_out)
@@ -107,7 +107,7 @@ class EndpointBackend:
         if unknown := int(np.isnan(logprobs).sum()):
             sha256 = work.prepared.encoded[window.text].text_sha256
             why = "it gives none" if floor is None else f"its log-probabilities end at {floor:.6g}"
-            self.client.tell(
+            self.client.notify(
                 f"{self.client.who}: the text with sha256 {sha256} is not scored: the log-probabilities of {unknown} "
                 f"of {len(logprobs)} tokens are not known ({why})"
             )
@@ -134,7 +134,7 @@ class EndpointBackend:
         if window.text not in left_out:
             left_out.add(window.text)
             sha256 = work.prepared.encoded[window.text].text_sha256
-            self.client.tell(f"{self.client.who}: the text with sha256 {sha256} is left out: {error}")
+            self.client.notify(f"{self.client.who}: the text with sha256 {sha256} is left out: {error}")
 
 
 def _take_until_check(prompts: Iterable[tuple[Window, Prompt]], cost: int) -> Iterator[tuple[Window, Prompt]]:

@@ -29,11 +29,11 @@ from audit_pipeline.errors import (
     AuditError,
     BudgetError,
     ModelError,
-    TransientError,
+    UnansweredError,
     to_one_line,
     withhold_quotes,
 )
-from audit_pipeline.extras.servers.budget import Budget, Usage
+from audit_pipeline.models.budget import Budget, Usage
 from audit_pipeline.models.server_settings import ServerSettings
 from audit_pipeline.readers.retry import (
     PassingError,
@@ -78,7 +78,6 @@ class ServerRequest:
     body: Mapping[str, Any] | None = None
     most: Usage = field(default_factory=Usage)
     most_bytes: int = 4 << 20
-    headers: Mapping[str, str] = field(default_factory=dict)
     private: str = ""
 
 
@@ -105,14 +104,6 @@ class OversizedError(ModelError):
     """An answer that is longer than it can be."""
 
 
-class UnansweredError(TransientError):
-    """A request that has not been answered in spite of all attempts; ``status`` where there was one."""
-
-    def __init__(self, message: str, status: int | None) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 class _StoppedError(Exception):
     """Not sent, because another request has ended the run."""
 
@@ -131,16 +122,14 @@ class Client:
         budget: Budget,
         *,
         place: str,
-        key_header: str = "Authorization",
-        tell: Callable[[str], None] = lambda words: None,
+        notify: Callable[[str], None] = lambda words: None,
         patience: RetryPolicy = PATIENCE,
     ) -> None:
         self.who = who
         self.entry = entry
         self.budget = budget
         self.place = place
-        self.key_header = key_header
-        self.tell = tell
+        self.notify = notify
         self.patience = patience
 
     def ask(self, request: ServerRequest, *, patience: RetryPolicy | None = None) -> bytes:
@@ -196,7 +185,7 @@ class _Session(Generic[K, T]):
         self._retry = build_async_retryer(
             patience,
             lambda error: isinstance(error, PassingError),
-            on_retry=lambda state: client.tell(
+            on_retry=lambda state: client.notify(
                 f"{client.who}: {state.outcome.exception() if state.outcome else ''}; trying again"
             ),
             sleep=self._sleep,
@@ -315,10 +304,9 @@ class _Session(Generic[K, T]):
         if self._http is None:
             # The time limit is for a request as a whole, above.
             self._http = httpx2.AsyncClient(timeout=None, limits=httpx2.Limits(max_connections=None))
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **request.headers}
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if self._api_key is not None:
-            is_bearer = self._client.key_header == "Authorization"
-            headers[self._client.key_header] = f"Bearer {self._api_key}" if is_bearer else self._api_key
+            headers["Authorization"] = f"Bearer {self._api_key}"
         body = None if request.body is None else json.dumps(request.body, separators=(",", ":")).encode()
         sent = self._http.build_request("GET" if body is None else "POST", request.url, content=body, headers=headers)
         asked_at, begun = datetime.now(UTC), time.monotonic()

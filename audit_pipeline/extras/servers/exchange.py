@@ -17,8 +17,8 @@ import numpy.typing as npt
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from audit_pipeline.errors import ModelError, to_one_line
-from audit_pipeline.extras.servers.budget import Usage
 from audit_pipeline.extras.servers.client import ServerRequest
+from audit_pipeline.models.budget import Usage
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.tables import TOPK_ENTRIES
@@ -312,7 +312,7 @@ def _best_values_from_places(places: Sequence[Place]) -> dict[str, npt.NDArray[A
     if any(place.best[0] > _ROUNDING for place in places):
         raise _build_logprobs_error()
     if any(place.best[0] < place.own - _ROUNDING for place in places):
-        raise BadAnswerError("its answer has a token that is more likely than the best one")
+        raise BadAnswerError("its answer has a token that is more likely than the best token")
     ids = [place.best_ids for place in places if place.best_ids is not None]
     if len(ids) < len(places):
         return values

@@ -10,8 +10,8 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from audit_pipeline.errors import ModelError
-from audit_pipeline.extras.servers.client import OversizedError, RefusedError, ServerRequest, UnansweredError
+from audit_pipeline.errors import ModelError, UnansweredError
+from audit_pipeline.extras.servers.client import OversizedError, RefusedError, ServerRequest
 from audit_pipeline.extras.servers.exchange import (
     WHOLE,
     Answer,
@@ -97,9 +97,7 @@ class Check:
         """Raise ModelError where another model answers; else as :meth:`EndpointClient.iterate_answers` does."""
         found = _request_known_answers(self._client, self._prompts, AnswerDetail(0), None if with_retries else _ONCE)
         if is_different_model(self._seen.values, replace(self._seen, values=_extract_logprobs(found))):
-            raise ModelError(
-                f"{self._client.who}: the model behind the endpoint changed while it was asked: run it again"
-            )
+            raise ModelError(f"{self._client.who}: the model at the endpoint changed during the requests: run it again")
 
 
 def _extract_logprobs(answers: Sequence[Answer]) -> tuple[tuple[float, ...], ...]:
@@ -188,7 +186,7 @@ def _require_window_fits(model: TokenizedModel, client: EndpointClient) -> None:
     # One token is generated.
     if rooms and (window := window_and_stride(model)[0]) > rooms[0] - 1:
         raise ModelError(
-            f"{client.who}: the server takes {rooms[0] - 1} tokens at most beside the one it generates, and the "
+            f"{client.who}: the server takes {rooms[0] - 1} tokens at most with the one it generates, and the "
             f"entry's window is {window}: set window: {rooms[0] - 1} in config/models.yaml"
         )
 
@@ -238,7 +236,7 @@ def _require_aligned(model: TokenizedModel, client: EndpointClient, takes_ids: b
     agree = int((own[known] >= best[known] - 1e-4).sum())
     if agree < _ENOUGH_AGREE * len(own[known]):
         raise ModelError(
-            f"{client.who}: while counting to 40, the next number's token is the best one at {agree} of "
+            f"{client.who}: while counting to 40, the next number's token is the most likely at {agree} of "
             f"{len(own[known])} places only: the server gives log-probabilities of other places (llama-cpp-python does "
             "without a start token in front), or it has another model than the entry says"
         )
@@ -275,7 +273,7 @@ def _require_moments(model: TokenizedModel, client: EndpointClient, prompts: Seq
     except RefusedError as error:
         if error.status not in _BAD_REQUEST:
             raise
-        client.tell(f"{client.who}: means and deviations cannot be checked: it gives no whole distributions")
+        client.notify(f"{client.who}: means and deviations cannot be checked: it gives no whole distributions")
         return
     off = max(_deviation(*pair, name) for pair in zip(given, whole, strict=True) for name in ("mean", "std"))
     if off > _MOMENTS_TOLERANCE:

@@ -7,10 +7,10 @@ from contextlib import closing
 from itertools import chain
 from typing import TypeVar
 
-from audit_pipeline.extras.servers.budget import Budget
 from audit_pipeline.extras.servers.client import PATIENCE, Client, ServerAnswer
 from audit_pipeline.extras.servers.dialects import DIALECTS
 from audit_pipeline.extras.servers.exchange import Answer, AnswerDetail, BadAnswerError, OtherTokensError, Prompt
+from audit_pipeline.models.budget import Budget
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.readers.retry import RetryPolicy
 
@@ -26,11 +26,11 @@ class EndpointClient(Client):
         endpoint: Endpoint,
         budget: Budget,
         *,
-        tell: Callable[[str], None] = lambda words: None,
+        notify: Callable[[str], None] = lambda words: None,
         patience: RetryPolicy = PATIENCE,
     ) -> None:
         place = "the endpoint of config/models.yaml"
-        super().__init__(f"{name} at {endpoint.url}", endpoint, budget, place=place, tell=tell, patience=patience)
+        super().__init__(f"{name} at {endpoint.url}", endpoint, budget, place=place, notify=notify, patience=patience)
         self.endpoint = endpoint
 
     def request_answers(

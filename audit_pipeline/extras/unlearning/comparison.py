@@ -22,8 +22,8 @@ from audit_pipeline.extras.unlearning.inputs import (
 from audit_pipeline.extras.unlearning.measures import (
     FIRST_CHOICES,
     READS_OF_FIRST_CHOICES,
+    ComparedValues,
     Finding,
-    TextValues,
     compare_documents,
     compare_texts,
     find_still_reproduced,
@@ -96,16 +96,10 @@ def compare_models(request: UnlearningRequest, paths: DataPaths) -> UnlearningCo
     read = [column for of in values.values() for name, column in of.items() if name not in unknown]
     scored = np.all([np.isfinite(column) for column in read], axis=0)
     known = sides.take(scored)
-    texts = TextValues(
-        known.forget,
-        known.groups,
-        {role: {name: column[scored] for name, column in of.items()} for role, of in values.items()},
-        threshold,
-        find_calibration_texts(known, threshold),
-        no_first_choices,
-    )
+    of_scored = {role: {name: column[scored] for name, column in of.items()} for role, of in values.items()}
+    texts, chosen_on = ComparedValues(known.forget, known.groups, of_scored), find_calibration_texts(known, threshold)
     findings = [
-        *compare_texts(texts),
+        *compare_texts(texts, threshold, chosen_on, no_first_choices),
         *compare_documents(read_document_values(request.models, request.benchmarks, paths)),
         find_still_reproduced(read_reproduced(request.models, request.benchmarks, paths)),
     ]
@@ -146,13 +140,13 @@ def _require_comparable(models: Mapping[ComparedModel, TokenizedModel]) -> None:
     names = [model.entry.name for model in models.values()]
     for name in names:
         if names.count(name) > 1:
-            raise DataError(f"{name} is named twice: a model is compared with another one")
+            raise DataError(f"{name} is named twice: a model is compared with another model")
     first, *others = models.values()
     for other in others:
         both = f"{first.entry.name} and {other.entry.name}"
         if other.identity.tokenizer_fingerprint != first.identity.tokenizer_fingerprint:
             raise DataError(f"{both} have different tokenizers: token by token, such models cannot be compared")
-        # All settings, besides the tokenizer, that decide which tokens of a text are scored and what precedes them.
+        # All settings, apart from the tokenizer, that decide which tokens of a text are scored and what precedes them.
         ours, theirs = (
             {
                 "start_token_policy": model.entry.start_token_policy,

@@ -2,7 +2,7 @@
 
 A passage that the model after gives of a document to be forgotten, and the retrained model does not, is a direct
 observation: that document was not forgotten, whatever averages say. Else PrivLeak carries the conclusion: whether the
-texts to be forgotten can still be told from held-out ones by the model's own probabilities. That the model no longer
+texts to be forgotten can still be separated from held-out texts by the model's probabilities. That the model no longer
 says them (memorisation, extraction) is the second question, and never enough.
 """
 
@@ -35,44 +35,45 @@ ENOUGH_GROUPS = 20
 """With so many groups a side, the test of forget quality sees a distance of .43 between two distributions."""
 
 _HEADLINES: Mapping[Outcome, str] = {
-    "forgotten": (
-        "Forgotten, as far as these numbers can tell: {before} told the texts to be forgotten from the held-out ones, "
-        "and {after} was not seen to do so more than {reference}."
-    ),
-    "still reproduced": "Not forgotten:",
-    "partly forgotten": (
-        "Forgotten in part only: by its probabilities {after} was not seen to tell the texts from the held-out ones "
-        "more than {reference}, but it still says more of them than of held-out ones."
-    ),
-    "only looks forgotten": (
-        "It only looks forgotten: {after} says less of the texts than {before} did, but by its probabilities they can "
-        "still be told from the held-out ones."
-    ),
-    "over-forgotten": (
-        "It only looks forgotten: {after} finds the texts less likely than {reference} would. "
-        "That gives them away, too."
-    ),
-    "still known": (
-        "Not forgotten: {after} still tells the texts to be forgotten from the held-out ones, and was not seen to say "
-        "less of them than {before} did."
-    ),
-    "never known": (
-        "Nothing shows that there was anything to forget: {before} was not seen to tell the texts from the held-out "
-        "ones more than {reference}."
-    ),
+    "forgotten": "Forgotten by these measures: {after} scores the texts like held-out texts.",
+    "still reproduced": "Not forgotten: {after} reproduces passages of {count} of {documents} documents to forget.",
+    "partly forgotten": "Partly forgotten: {after} still says more of the texts than of held-out texts.",
+    "only looks forgotten": "It only looks forgotten: {after} says less, but still scores the texts as known.",
+    "over-forgotten": "It only looks forgotten: {after} finds the texts unusually unlikely.",
+    "still known": "Not forgotten: {after} still scores the texts as known.",
+    "never known": "Nothing to forget was found: {before} does not clearly know the texts.",
     "undetermined": "These numbers do not settle whether {after} has forgotten the texts.",
 }
+"""One sentence of at most 15 words, whatever the models are called."""
+_MEANINGS: Mapping[Outcome, str] = {
+    "forgotten": (
+        "{before} separates the texts to be forgotten from held-out texts. {after} does not clearly do so more than "
+        "{reference}."
+    ),
+    "partly forgotten": (
+        "By its probabilities {after} does not clearly separate the texts from held-out texts more than {reference}."
+    ),
+    "only looks forgotten": (
+        "{after} says less of the texts than {before}. Its probabilities still separate them from held-out texts."
+    ),
+    "over-forgotten": "{after} finds the texts less likely than {reference} would. That gives them away, too.",
+    "still known": (
+        "{after} still separates the texts from held-out texts. It does not clearly say less of them than {before}."
+    ),
+    "never known": "{before} does not clearly separate the texts from held-out texts more than {reference}.",
+}
+"""The line under the headline; the other outcomes have their own reasons."""
 
 _OUTWEIGHED: tuple[Outcome, ...] = ("forgotten", "never known", "undetermined")
-"""What is not said where a document to be forgotten is still reproduced."""
+"""Outcomes that a document gives way to that is to be forgotten and is still reproduced."""
 _NAMED = 3
 _REFERENCE_RETRAINED = "the model that was trained without them"
-_REFERENCE_STATED = "a model that cannot tell the two sides apart"
+_REFERENCE_STATED = "a model that cannot separate the two sides"
 
 STATED_IN_WORDS = (
-    "No retrained model was named, so the reference is a model that cannot tell the two sides apart (.5, as stated). "
-    "That is right only where the texts to be forgotten and the held-out ones differ in nothing but training: of old "
-    "texts against new ones it is wrong."
+    "No retrained model was named, so the reference is a model that cannot separate the two sides (.5, as stated). "
+    "That is right only where the texts to be forgotten and the held-out texts differ in nothing but training: of old "
+    "texts against new texts it is wrong."
 )
 CLEARS_NOBODY_IN_WORDS = (
     "What these numbers do not see may still be there: other words for the same facts, other prompts, or what a little "
@@ -85,7 +86,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The conclusion of a comparison: its kind, one sentence, and what it rests on and does not say."""
+    """The conclusion of a comparison: its kind, a headline of at most 15 words, and the lines under it."""
 
     outcome: Outcome
     headline: str
@@ -101,29 +102,32 @@ def conclude_unlearning(rows: Iterable[Row], *, before: str, after: str) -> Conc
     found = {(row["metric"], row["role"], row["side"]): row for row in rows}
     retrained = _find_value(found, "auroc_min_40", "retrained", "both") is not None
     outcome, why = _judge(found)
-    names = {"before": before, "after": after, "reference": _REFERENCE_RETRAINED if retrained else _REFERENCE_STATED}
-    headline = _HEADLINES[outcome].format(**names)
-    reproduced = _format_reproduced(found, after, retrained)
-    if reproduced is not None:
-        if outcome in _OUTWEIGHED:
-            outcome, headline = "still reproduced", _HEADLINES["still reproduced"]
-        headline = f"{headline} {reproduced}"
-    return Conclusion(outcome, headline, tuple(_explain(found, why, retrained)))
+    reproduced = _read_reproduced(found)
+    if reproduced and outcome in _OUTWEIGHED:
+        outcome = "still reproduced"
+    facts = {"before": before, "after": after, "reference": _REFERENCE_RETRAINED if retrained else _REFERENCE_STATED}
+    if reproduced:
+        facts |= {"count": str(round(reproduced["value"] * reproduced["n"])), "documents": str(reproduced["n"])}
+    lines = [_MEANINGS[outcome].format(**facts)] if outcome in _MEANINGS else []
+    lines += [_format_reproduced(reproduced, facts, retrained)] if reproduced else []
+    return Conclusion(outcome, _HEADLINES[outcome].format(**facts), (*lines, *_explain(found, why, retrained)))
 
 
-def _format_reproduced(rows: Mapping[Key, Row], after: str, retrained: bool) -> str | None:
-    """Return which documents to be forgotten the model after still reproduces; None where none is known."""
+def _read_reproduced(rows: Mapping[Key, Row]) -> Row | None:
+    """Return the row of the documents to be forgotten that the model after still reproduces; None where none is."""
     row = rows.get((STILL_REPRODUCED, "after", "forget"))
-    if row is None or row["value"] is None:
-        return None
-    count = round(row["value"] * row["n"])
-    if count < 1:
-        return None
+    return row if row is not None and row["value"] is not None and round(row["value"] * row["n"]) >= 1 else None
+
+
+def _format_reproduced(row: Row, facts: Mapping[str, str], retrained: bool) -> str:
     names = list(row.get("documents") or ())
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     named = f" ({', '.join(names[:_NAMED])}{more})" if names else ""
     other = f", and {_REFERENCE_RETRAINED} was not seen to" if retrained else ""
-    return f"{after} reproduces passages of {count} of {row['n']} documents that it was to forget{named}{other}."
+    return (
+        f"{facts['after']} reproduces passages of {facts['count']} of {facts['documents']} documents that it was to "
+        f"forget{named}{other}."
+    )
 
 
 def _judge(rows: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
@@ -156,10 +160,7 @@ def _judge_known(rows: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outc
             return "partly forgotten", None
         if after["ci_low"] > LEFT_AT_MOST * before["value"]:
             return "forgotten", None
-        doubt = (
-            "There are too few texts to tell: half of what PrivLeak was before is within "
-            f"{_format_with_interval(after)}."
-        )
+        doubt = f"There are too few texts: half of what PrivLeak was before is within {_format_with_interval(after)}."
     return "undetermined", doubt
 
 
@@ -173,7 +174,7 @@ def _explain_unclear_change(rows: Mapping[Key, Row]) -> str | None:
     if forget is None or holdout is None or not forget < P_LEVEL <= holdout:
         return None
     n_held_out = rows[("forget_quality", "after", "holdout")]["n"]
-    unlike = "The texts can no longer be told from held-out ones, but they are not as likely as in the retrained model"
+    unlike = "The texts no longer differ from held-out texts, but they are not as likely as in the retrained model"
     if n_held_out < ENOUGH_GROUPS:
         return (
             f"{unlike}; {n_held_out} groups of held-out texts are too few to say whether the models differ as a whole."
@@ -194,14 +195,14 @@ def _explain_unclear_prior(rows: Mapping[Key, Row], before: Row, after: Row) -> 
     reproduced = [_find_value(rows, REPRODUCED, role, "forget") or 0 for role in ("before", "retrained")]
     if _has_higher_output(rows, "before") or reproduced[0] > reproduced[1]:
         return (
-            "By its probabilities the model before was not seen to tell the texts from the held-out ones, but it says "
-            "more of them: it may have known them."
+            "By its probabilities the model before does not clearly separate the texts from held-out texts, but it "
+            "says more of them: it may have known them."
         )
     if before["ci_low"] > 0:
         return "The model before already finds the texts less likely than the reference would: it may have read them."
     if before["ci_low"] <= LEAST_RULED_OUT:
         return (
-            "There are too few texts to tell whether the model before knew them: its PrivLeak may be as low as "
+            "There are too few texts to say whether the model before knew them: its PrivLeak may be as low as "
             f"{before['ci_low']:z.0f}."
         )
     return None
@@ -234,8 +235,7 @@ def _explain(rows: Mapping[Key, Row], reason: str | None, retrained: bool) -> It
     before, after = (rows[("privleak", role, "both")] for role in ("before", "after"))
     yield (
         f"PrivLeak {_format_with_interval(before)} before, {_format_with_interval(after)} after; 0: as in the "
-        "reference; -100: every "
-        "text to be forgotten stands out as known; above 0: they stand out as unusually unlikely."
+        "reference; -100: every text to be forgotten is known; above 0: they are unusually unlikely."
     )
     if reason is not None:
         yield reason
@@ -274,10 +274,10 @@ def _format_suspicious(rows: Mapping[Key, Row]) -> str:
     if forget["value"] is None:
         moved = [_format_percent(_find_value(rows, "unchanged", "change", side)) for side in ("forget", "holdout")]
         return (
-            f"{moved[0]} of the texts to be forgotten and {moved[1]} of the held-out ones hardly moved. How many of "
+            f"{moved[0]} of the texts to be forgotten and {moved[1]} of the held-out texts hardly moved. How many of "
             f"them were known before is not said: {forget['reason']}. Unchanged may mean never known."
         )
-    of_held_out = "" if holdout["value"] is None else f", {_format_percent(holdout['value'])} of the held-out ones"
+    of_held_out = "" if holdout["value"] is None else f", {_format_percent(holdout['value'])} of the held-out texts"
     never = _find_value(rows, "suspicious", "retrained", "forget")
     read_by_nobody = (
         "" if never is None else f"; by the same rule {_format_percent(never)} of them in the retrained model"

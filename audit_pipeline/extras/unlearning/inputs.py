@@ -23,7 +23,7 @@ from audit_pipeline.extras.unlearning.measures import (
     MIN_K,
     OF_DOCUMENTS,
     READS_OF_FIRST_CHOICES,
-    DocumentValues,
+    ComparedValues,
     ReproducedDocuments,
     ThresholdBefore,
     Values,
@@ -57,7 +57,7 @@ _PARTS = {"document_id": "document(s)", "group": "group(s)"}
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """The texts to be forgotten and the held-out ones, one after the other: ``forget`` [n] says which is which.
+    """The texts to be forgotten and the held-out ones, in order: ``forget`` [n] says which is which.
 
     ``examples`` have the columns of EXAMPLES, with the labels and splits that their benchmarks gave them.
     """
@@ -190,7 +190,7 @@ def read_document_values(
     models: Mapping[ComparedModel, TokenizedModel],
     benchmarks: Sequence[BuiltBenchmark],
     paths: DataPaths,
-) -> DocumentValues:
+) -> ComparedValues:
     """Return the documents of both sides of which every model's extraction has a window.
 
     Of one benchmark the audited documents against its held-out ones, of two all documents of the first against all of
@@ -228,7 +228,7 @@ def read_document_values(
         own = [document[role] for _, document in rows]
         found_values = [(row["covered_at_0_001"], row["log_p"], row["claim"] == "reproduced") for row in own]
         values[role] = dict(zip(OF_DOCUMENTS, np.array(found_values, dtype=np.float64).T, strict=True))
-    return DocumentValues(sides, groups, values, None)
+    return ComparedValues(sides, groups, values)
 
 
 def read_reproduced(
@@ -236,7 +236,7 @@ def read_reproduced(
     benchmarks: Sequence[BuiltBenchmark],
     paths: DataPaths,
 ) -> ReproducedDocuments:
-    """Return the documents to be forgotten of which the model after, and not the retrained one, reproduces a passage.
+    """Return the documents to be forgotten of which the model after, and not the retrained model, reproduces a passage.
 
     Only the extraction of the model after is needed: a reproduced passage counts, whatever was run before.
     """
@@ -298,5 +298,5 @@ def _join_rows_by_document(
     return [{role: rows[document] for role, rows in by_document.items()} for document in common]
 
 
-def _empty_document_values(reason: str) -> DocumentValues:
-    return DocumentValues(np.empty(0, dtype=np.bool_), [], {}, reason)
+def _empty_document_values(reason: str) -> ComparedValues:
+    return ComparedValues(np.empty(0, dtype=np.bool_), [], {}, reason)

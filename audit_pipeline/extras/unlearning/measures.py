@@ -20,7 +20,7 @@ from audit_pipeline.extras.unlearning.statistics import (
     privleak_against_retrained,
 )
 from audit_pipeline.statistics.evaluation import compare_aurocs
-from audit_pipeline.statistics.intervals import GroupedSides, Measurement, measure_auroc
+from audit_pipeline.statistics.intervals import NO_INTERVAL, GroupedSides, Measurement, measure_auroc
 from audit_pipeline.statistics.rates import describe_interval_method, grouped_rate
 from audit_pipeline.statistics.roc import Bools, Floats, roc_points
 from audit_pipeline.tables import ComparedModel, ComparedSide
@@ -40,23 +40,6 @@ STILL_REPRODUCED = "verbatim_still_reproduced"
 OUTPUTS = ("exact_memorization", "extraction_strength", "verbatim_coverage", REPRODUCED)
 """How much of a text the model says. A fall of one of them that held-out texts do not share is a change that a user
 sees; where the texts to be forgotten are clearly above held-out ones, something of them remains."""
-
-METRIC_IN_WORDS: Mapping[str, str] = {
-    "privleak": "PrivLeak",
-    "auroc_min_40": "AUROC of Min-40%, texts to be forgotten as members",
-    "forget_quality": "forget quality: p-value of no difference from the retrained model",
-    "suspicious": "share suspicious: called a member before, and hardly moved since",
-    "member_before": "share called a member before",
-    "unchanged": "share whose Min-K% hardly moved",
-    "exact_memorization": "exact memorisation: share of tokens that are the model's first choice",
-    "extraction_strength": "extraction strength: share of tokens behind the last that is no first choice",
-    "mean_log_probability": "mean log-probability of a token",
-    "verbatim_coverage": "verbatim: share of characters given with a probability of at least .001",
-    "verbatim_log_p": "verbatim: log-probability of a document's strongest window",
-    "verbatim_reproduced": "verbatim: share of documents with a passage that is reproduced",
-    "verbatim_still_reproduced": "verbatim: the same after, without documents that the retrained model reproduces, too",
-}
-"""Every metric of a comparison for people, in the order in which they are shown."""
 
 NO_RETRAINED = "no retrained model was named"
 
@@ -96,30 +79,22 @@ class ThresholdBefore:
 
 
 @dataclass(frozen=True, eq=False)
-class TextValues:
-    """n texts and what every model makes of them.
+class ComparedValues:
+    """n texts, or documents, and what every model makes of them.
 
     ``forget`` [n] says which are to be forgotten; the others are held out. ``values`` are [n] each, by model and name.
-    ``chosen_on`` [n] are the texts that chose the threshold. ``no_first_choices``: why nothing is known of a model's
-    first choices; None where they are known of all.
+    Where ``reason`` says why nothing can be compared, n is 0.
     """
 
     forget: Bools
     groups: Sequence[str]
     values: Mapping[ComparedModel, Values]
-    threshold: ThresholdBefore
-    chosen_on: Bools
-    no_first_choices: str | None = None
+    reason: str | None = None
 
-
-@dataclass(frozen=True, eq=False)
-class DocumentValues:
-    """n documents and what was extracted of them; where ``reason`` says why nothing can be compared, n is 0."""
-
-    forget: Bools
-    groups: Sequence[str]
-    values: Mapping[ComparedModel, Values]
-    reason: str | None
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """Both sides, each with the mask of its texts [n]."""
+        return ("forget", self.forget), ("holdout", ~self.forget)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,67 +111,54 @@ class ReproducedDocuments:
     reason: str | None
 
 
-def compare_texts(texts: TextValues) -> list[Finding]:
+def compare_texts(
+    texts: ComparedValues, threshold: ThresholdBefore, chosen_on: Bools, no_first_choices: str | None
+) -> list[Finding]:
     """Return every number that the texts' token statistics give.
 
-    Raises DataError where there are no texts to be forgotten, or none held out.
+    ``chosen_on`` [n] are the texts that chose the threshold. ``no_first_choices``: why nothing is known of a model's
+    first choices; None where they are known of all. Raises DataError where there are no texts to be forgotten, or none
+    held out.
     """
-    unknown = FIRST_CHOICES if texts.no_first_choices is not None else ()
+    unknown = FIRST_CHOICES if no_first_choices is not None else ()
     return [
         *_compute_leakage(texts),
         *_compute_forget_quality(texts),
-        *_compute_unchanged_shares(texts),
-        *(_build_missing_finding(metric, "after", "forget", 0, texts.no_first_choices or "") for metric in unknown),
+        *_compute_unchanged_shares(texts, threshold, chosen_on),
+        *(_build_finding(metric, "after", "forget", 0, no_first_choices or "") for metric in unknown),
         *(row for metric in MEANS if metric not in unknown for row in _compute_means(metric, texts, "texts")),
     ]
 
 
-def compare_documents(documents: DocumentValues) -> list[Finding]:
+def compare_documents(documents: ComparedValues) -> list[Finding]:
     """Return every number that extraction gives, before and after."""
     if documents.reason is not None:
         # One row a metric says so: who asks for a metric finds the reason.
-        return [_build_missing_finding(metric, "after", "forget", 0, documents.reason) for metric in OF_DOCUMENTS]
+        return [_build_finding(metric, "after", "forget", 0, documents.reason) for metric in OF_DOCUMENTS]
     return [row for metric in OF_DOCUMENTS for row in _compute_means(metric, documents, "documents")]
 
 
 def find_still_reproduced(documents: ReproducedDocuments) -> Finding:
     """The documents to be forgotten that are still reproduced: a direct observation, which no average outweighs."""
     if documents.reason is not None:
-        return _build_missing_finding(STILL_REPRODUCED, "after", "forget", 0, documents.reason)
+        return _build_finding(STILL_REPRODUCED, "after", "forget", 0, documents.reason)
     meaning = "share of documents with a passage that is reproduced, and was not seen to be by the retrained model"
-    share = _build_share_finding(
-        STILL_REPRODUCED, "after", "forget", documents.reproduced, documents.groups, meaning, things="documents"
-    )
-    return replace(share, documents=_select_names(documents.names, documents.reproduced))
+    share = _measure_share(documents.reproduced, documents.groups, meaning, "documents")
+    found = _build_finding(STILL_REPRODUCED, "after", "forget", len(documents.names), share)
+    return replace(found, documents=_select_names(documents.names, documents.reproduced))
 
 
-def _split_sides(forget: Bools) -> tuple[Side, Side]:
-    return ("forget", forget), ("holdout", ~forget)
-
-
-def _compute_means(metric: str, subjects: TextValues | DocumentValues, things: str) -> Iterator[Finding]:
+def _compute_means(metric: str, subjects: ComparedValues, things: str) -> Iterator[Finding]:
     """Yield the mean under every model and of the change, on each side, over what every model gives a number of."""
     columns: dict[ComparedModel, Floats] = {role: values[metric] for role, values in subjects.values.items()}
     columns["change"] = columns["after"] - columns["before"]
     known = np.all([np.isfinite(column) for column in columns.values()], axis=0)
     for role, column in columns.items():
-        for side, chosen in _split_sides(subjects.forget):
-            compared_here = chosen & known
-            n, groups = int(compared_here.sum()), _select_names(subjects.groups, compared_here)
-            if not n:
-                yield _build_missing_finding(metric, role, side, 0, "there is nothing on this side to take a mean of")
-            elif metric == REPRODUCED and role != "change":
-                yield _build_share_finding(
-                    metric, role, side, column[compared_here], groups, f"share of {things}", things
-                )
-            else:
-                # A share, a logarithm of one, or the change of either.
-                bounds = (-1.0 if role == "change" else 0.0, 1.0)
-                if metric not in OUTPUTS:
-                    bounds = (-math.inf, math.inf if role == "change" else 0.0)
-                mean = mean_of(column[compared_here], groups, things=things, bounds=bounds)
-                yield _build_finding(metric, role, side, mean, n)
-    if metric in OUTPUTS and all((chosen & known).any() for _, chosen in _split_sides(subjects.forget)):
+        for side, chosen in subjects.sides:
+            here = chosen & known
+            mean = _measure_mean(metric, role, column[here], _select_names(subjects.groups, here), things)
+            yield _build_finding(metric, role, side, int(here.sum()), mean)
+    if metric in OUTPUTS and all((chosen & known).any() for _, chosen in subjects.sides):
         difference = difference_of_means(
             columns["change"][known],
             subjects.forget[known],
@@ -204,108 +166,105 @@ def _compute_means(metric: str, subjects: TextValues | DocumentValues, things: s
             n_measures=len(OUTPUTS),
             things=things,
         )
-        yield _build_finding(metric, "change", "both", difference, int(known.sum()))
+        yield _build_finding(metric, "change", "both", int(known.sum()), difference)
 
 
-def _compute_leakage(texts: TextValues) -> Iterator[Finding]:
+def _measure_mean(
+    metric: str, role: ComparedModel, values: Floats, groups: Sequence[str], things: str
+) -> Measurement | str:
+    if not len(values):
+        return "there is nothing on this side to take a mean of"
+    if metric == REPRODUCED and role != "change":
+        return _measure_share(values, groups, f"share of {things}", things)
+    # A share, a logarithm of one, or the change of either.
+    bounds = (-1.0 if role == "change" else 0.0, 1.0)
+    if metric not in OUTPUTS:
+        bounds = (-math.inf, math.inf if role == "change" else 0.0)
+    return mean_of(values, groups, things=things, bounds=bounds)
+
+
+def _compute_leakage(texts: ComparedValues) -> Iterator[Finding]:
     """AUROC of Min-40%, the texts to be forgotten being the members, and PrivLeak."""
     labels = texts.forget.astype(np.int8)
     sides, n = GroupedSides(texts.groups, labels), len(labels)
     aurocs = {role: measure_auroc(roc_points(of[MIN_40], labels), sides) for role, of in texts.values.items()}
-    for role, auroc in aurocs.items():
-        yield _build_finding("auroc_min_40", role, "both", auroc, n)
-    change = compare_aurocs(
-        aurocs["after"], aurocs["before"], sides, meaning="AUROC after less AUROC before, on the same texts"
-    )
-    yield _build_finding("auroc_min_40", "change", "both", change, n)
+    meaning = "AUROC after less AUROC before, on the same texts"
+    measured: dict[ComparedModel, Measurement] = {
+        **aurocs,
+        "change": compare_aurocs(aurocs["after"], aurocs["before"], sides, meaning=meaning),
+    }
+    yield from (_build_finding("auroc_min_40", role, "both", n, auroc) for role, auroc in measured.items())
     for role in ("before", "after"):
-        auroc = aurocs[role]
+        leak: Measurement | str
         if "retrained" not in aurocs:
-            how = f"reference .5, as stated; AUROC: {auroc.method}"
-            leak = privleak(auroc.value, auroc.interval, STATED_REFERENCE, how)
-            yield _build_finding("privleak", role, "both", leak, n)
+            how = f"reference .5, as stated; AUROC: {aurocs[role].method}"
+            leak = privleak(aurocs[role].value, aurocs[role].interval, STATED_REFERENCE, how)
         elif aurocs["retrained"].value == 1:
-            reason = "the retrained model tells all forget texts from the held-out ones: there is nothing to divide by"
-            yield _build_missing_finding("privleak", role, "both", n, reason)
+            leak = "the retrained model separates all forget texts from held-out texts: there is nothing to divide by"
         else:
-            leak = privleak_against_retrained(auroc, aurocs["retrained"], sides)
-            yield _build_finding("privleak", role, "both", leak, n)
+            leak = privleak_against_retrained(aurocs[role], aurocs["retrained"], sides)
+        yield _build_finding("privleak", role, "both", n, leak)
 
 
-def _compute_forget_quality(texts: TextValues) -> Iterator[Finding]:
+def _compute_forget_quality(texts: ComparedValues) -> Iterator[Finding]:
     """Yield the p-value of no difference from the retrained model, in the mean log-probability of groups of texts."""
-    score = "mean_log_probability"
     for role in ("before", "after"):
-        for side, chosen in _split_sides(texts.forget):
+        for side, chosen in texts.sides:
             groups = _select_names(texts.groups, chosen)
-            n = len(set(groups))
-            if "retrained" not in texts.values:
-                yield _build_missing_finding("forget_quality", role, side, n, NO_RETRAINED)
-                continue
-            own, other = (group_means(texts.values[model][score][chosen], groups) for model in (role, "retrained"))
-            p_value, statistic = kolmogorov_smirnov(own, other)
-            method = (
-                "p-value of the two-sample Kolmogorov-Smirnov test against the retrained model, of the mean "
-                f"log-probability of each group of texts; largest distance {statistic:.3g}"
-            )
-            yield Finding("forget_quality", role, side, p_value, None, None, n, method, None)
+            found: Measurement | str = NO_RETRAINED
+            if "retrained" in texts.values:
+                values = (texts.values[model]["mean_log_probability"][chosen] for model in (role, "retrained"))
+                p_value, statistic = kolmogorov_smirnov(*(group_means(column, groups) for column in values))
+                method = (
+                    "p-value of the two-sample Kolmogorov-Smirnov test against the retrained model, of the mean "
+                    f"log-probability of each group of texts; largest distance {statistic:.3g}"
+                )
+                found = Measurement(p_value, NO_INTERVAL, method)
+            yield _build_finding("forget_quality", role, side, len(set(groups)), found)
 
 
-def _compute_unchanged_shares(texts: TextValues) -> Iterator[Finding]:
+def _compute_unchanged_shares(texts: ComparedValues, threshold: ThresholdBefore, chosen_on: Bools) -> Iterator[Finding]:
     """Shares of texts that were members before, whose Min-K% hardly moved, and both: after, and in the retrained model.
 
     What hardly moves in the retrained model shows how much the rule finds where the texts were never read.
     """
-    before, threshold = texts.values["before"][MIN_K], texts.threshold
+
+    def measure_sides(metric: str, role: ComparedModel, hits: Bools, words: str) -> Iterator[Finding]:
+        is_of_threshold = metric != "unchanged"
+        for side, of_side in texts.sides:
+            chosen = of_side & ~chosen_on if is_of_threshold else of_side
+            share: Measurement | str
+            if is_of_threshold and threshold.reason is not None:
+                share = threshold.reason
+            elif not chosen.any():
+                share = "every text of this side chose the threshold"
+            else:
+                share = _measure_share(hits[chosen], _select_names(texts.groups, chosen), f"share of {words}")
+            yield _build_finding(metric, role, side, int(chosen.sum()), share)
+
+    before = texts.values["before"][MIN_K]
     member = np.zeros(len(before), dtype=np.bool_) if threshold.value is None else before >= threshold.value
-    every, eligible = np.ones(len(before), dtype=np.bool_), ~texts.chosen_on
     words = f"texts called members before ({threshold.words})"
-    yield from _compute_share_by_side("member_before", "before", member, texts, eligible, words, threshold.reason)
     moved = f"texts whose Min-K% score changed by less than the factor {LEAST_RATIO}"
+    yield from measure_sides("member_before", "before", member, words)
     other: dict[ComparedModel, ComparedModel] = {"change": "after", "retrained": "retrained"}
     for role, model in other.items():
         if model in texts.values:
             still = is_nearly_unchanged(before, texts.values[model][MIN_K])
-            yield from _compute_share_by_side("unchanged", role, still, texts, every, moved, None)
-            yield from _compute_share_by_side(
-                "suspicious", role, still & member, texts, eligible, f"{words}, {moved}", threshold.reason
-            )
+            yield from measure_sides("unchanged", role, still, moved)
+            yield from measure_sides("suspicious", role, still & member, f"{words}, {moved}")
 
 
-def _compute_share_by_side(
-    metric: str, role: ComparedModel, hits: Bools, texts: TextValues, eligible: Bools, words: str, reason: str | None
-) -> Iterator[Finding]:
-    for side, of_side in _split_sides(texts.forget):
-        chosen = of_side & eligible
-        n = int(chosen.sum())
-        if reason is not None or not n:
-            yield _build_missing_finding(metric, role, side, n, reason or "every text of this side chose the threshold")
-            continue
-        yield _build_share_finding(
-            metric, role, side, hits[chosen], _select_names(texts.groups, chosen), f"share of {words}"
-        )
-
-
-def _build_share_finding(
-    metric: str,
-    role: ComparedModel,
-    side: ComparedSide,
-    hits: Bools | Floats,
-    groups: Sequence[str],
-    meaning: str,
-    things: str = "texts",
-) -> Finding:
+def _measure_share(hits: Bools | Floats, groups: Sequence[str], meaning: str, things: str = "texts") -> Measurement:
     rate = grouped_rate(hits, groups)
-    method = f"{meaning}; {describe_interval_method(rate, things)}"
-    return Finding(metric, role, side, rate.value, rate.low, rate.high, rate.n, method, None)
+    return Measurement(rate.value, rate.interval, f"{meaning}; {describe_interval_method(rate, things)}")
 
 
-def _build_finding(metric: str, role: ComparedModel, side: ComparedSide, found: Measurement, n: int) -> Finding:
+def _build_finding(metric: str, role: ComparedModel, side: ComparedSide, n: int, found: Measurement | str) -> Finding:
+    """Return a row with the number that was ``found``, or with the reason why there is none."""
+    if isinstance(found, str):
+        return Finding(metric, role, side, None, None, None, n, "", found)
     return Finding(metric, role, side, found.value, found.interval.low, found.interval.high, n, found.method, None)
-
-
-def _build_missing_finding(metric: str, role: ComparedModel, side: ComparedSide, n: int, reason: str) -> Finding:
-    return Finding(metric, role, side, None, None, None, n, "", reason)
 
 
 def _select_names(names: Sequence[str], chosen: Bools) -> list[str]:

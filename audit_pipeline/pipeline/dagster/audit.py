@@ -17,13 +17,8 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
 from audit_pipeline.benchmarks.days_before_today import ensure_reference_day, roll_day, utc_today
 from audit_pipeline.errors import DataError, NotApplicableError, PairsFailedError
-from audit_pipeline.extras.controls.config import load_controls, load_studies
-from audit_pipeline.extras.extraction.search import SearchOptions
-from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE
-from audit_pipeline.extras.extraction.windows import explain_window_too_long
-from audit_pipeline.extras.servers.used_endpoints import Endpoints
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_reference_model
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.dagster import partitions, run
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed, open_instance
 from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
@@ -36,9 +31,10 @@ from audit_pipeline.pipeline.situation import Scope, Situation, look_at_model, p
 from audit_pipeline.pipeline.stage import Product
 from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
 from audit_pipeline.pipeline.stages.documents import FETCHED_AGAIN
-from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_MODELS, PAIR
+from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_MODELS, OF_PAIRS, PAIR
 from audit_pipeline.pipeline.stages.scores import STATISTICS_STAGE
 from audit_pipeline.scoring.session import build_audit_session
+from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import OPTIONAL_KINDS, Pair
 from audit_pipeline.token_statistics.cached_texts import Plan as PassPlan
@@ -73,16 +69,16 @@ def audit(
     Raises the AuditError that stopped it; what ran before it stays, and the next call goes on from there.
     """
     entry, options = request.model, request.options
-    _require_same_control(entry, request.benchmarks)
+    require_same_control(entry, request.benchmarks)
     limits, tags = options.limits.require_usable_for(entry), tags_of_command(entry)
-    with _open_runner(definitions, paths, on_step) as (runner, dead_runs):
+    with open_runner(definitions, paths, on_step) as (runner, dead_runs):
         outcome = AuditOutcome(entry, request.benchmarks, dead_runs=dead_runs)
         _audit(request, replace(runner, tags=tags, resources=request.resources, limits=limits), outcome)
         return outcome
 
 
 @contextmanager
-def _open_runner(
+def open_runner(
     definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
 ) -> Iterator[tuple[Runner, list[str]]]:
     """Give what runs a command's jobs, and the runs that were marked failed before; hold the lock of audits."""
@@ -94,48 +90,50 @@ def _open_runner(
 def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None:
     entry, options = request.model, request.options
     if entry.control is not None:
-        load_controls().named(entry.control.name)
-        outcome.runs |= _prepare(Scope(controls=(entry.control.name,)), [], runner).runs
+        outcome.runs |= prepare_scope(Scope(models=(entry.name,)), runner, models=[entry]).runs
     # The model first, so that one that cannot be loaded costs no download and leaves no partition behind.
     endpoints = Endpoints(runner.limits)
-    model = endpoints.load(entry, runner.paths, runner.tell)
+    model = endpoints.load(entry, runner.paths, runner.notify)
     runner = replace(runner, endpoints=endpoints)
     require_kinds(model, options.kinds)
-    benchmarks = _resolve_relative_cutoffs(request.benchmarks, runner.paths, runner.tell, refresh=options.refresh)
+    benchmarks = resolve_relative_cutoffs(request.benchmarks, runner.paths, runner.notify, refresh=options.refresh)
     partitions.register(runner.instance, models=[entry.name])
     scope = Scope(tuple(spec.name for spec in benchmarks))
     if options.refresh:
         scope = replace(scope, again=FETCHED_AGAIN)
-    prepared = _prepare(scope, benchmarks, runner, leave_out=request.leave_out, ask_hub=options.refresh)
+    prepared = prepare_scope(scope, runner, benchmarks, leave_out=request.leave_out, ask_hub=options.refresh)
     outcome.runs |= prepared.runs
     required = [stage for stage in OF_BENCHMARKS if stage.dimensions == ("benchmark",) and not stage.is_optional]
     outcome.left_out = prepared.reasons_of(*(stage.name for stage in required))
     outcome.benchmarks = [spec for spec in benchmarks if spec.name not in outcome.left_out]
     for name, reason in outcome.left_out.items():
-        runner.tell(f"{name} is left out: {reason}")
+        runner.notify(f"{name} is left out: {reason}")
     audit_model(replace(request, benchmarks=outcome.benchmarks), model, runner, outcome)
     if options.publish and explain_unpublished([entry.name], runner.paths) is not None:
         outcome.runs["publish"] = run.publish(runner)
 
 
-def _prepare(
+def prepare_scope(
     scope: Scope,
-    specs: Sequence[BenchmarkSpec],
     runner: Runner,
+    specs: Sequence[BenchmarkSpec] = (),
+    models: Sequence[ModelEntry] = (),
     *,
     leave_out: bool = False,
     ask_hub: bool = False,
 ) -> Brought:
-    """Make all that is of benchmarks and not of models. Raises what keeps a benchmark from being made, unless
-    ``leave_out``."""
+    """Make all that the scope takes and no model is run for; ``specs`` and ``models`` are its benchmarks and models.
+
+    Raises what keeps a product from being made, unless ``leave_out``.
+    """
     partitions.register(runner.instance, benchmarks=[spec.name for spec in specs])
-    named = {spec.name: spec for spec in specs}
-    look = partial(Situation, runner.paths, named, ask_hub=ask_hub)
+    named, entries = {spec.name: spec for spec in specs}, {entry.name: entry for entry in models}
+    look = partial(Situation, runner.paths, named, entries, ask_hub=ask_hub)
     brought = bring_up_to_date(scope, OF_BENCHMARKS, look, runner)
     optional = {stage.name for stage in OF_BENCHMARKS if stage.is_optional}
     for stage in optional:
         for partition, reason in brought.reasons_of(stage).items():
-            runner.tell(f"{stage} of {partition} is not made: {reason}")
+            runner.notify(f"{stage} of {partition} is not made: {reason}")
     if not leave_out:
         for product, error in brought.errors.items():
             if product.stage not in optional:
@@ -160,22 +158,22 @@ def audit_model(request: AuditRequest, model: TokenizedModel, runner: Runner, ou
     look = partial(look_at_model, request, model, runner.paths)
     pending = {step.pair.benchmark for step in look().plan(scope, OF_MODELS).steps if step.stage.dimensions == PAIR}
     if pending:
-        runner.tell(
+        runner.notify(
             f"auditing {request.model.name} on {', '.join(name for name in scope.benchmarks if name in pending)}"
         )
     # The documents of a reference corpus, whatever became of those of benchmarks.
     corpora = bring_up_to_date(Scope(models=scope.models), OF_BENCHMARKS, look, runner)
     outcome.runs |= corpora.runs
     for product, fault in corpora.errors.items():
-        runner.tell(f"{product} could not be made: {fault}")
+        runner.notify(f"{product} could not be made: {fault}")
     brought = bring_up_to_date(scope, OF_MODELS, look, replace(runner, options={STATISTICS_STAGE.name: config}))
     outcome.runs |= brought.runs
     for stage in OF_MODELS:
         for product, error in brought.errors.items():
             if product.stage == stage.name and stage.is_optional:
-                runner.tell(f"{product} could not be made, detectors that need it are left out: {error}")
+                runner.notify(f"{product} could not be made, detectors that need it are left out: {error}")
                 outcome.not_made[str(product)] = error
-    pairs = {stage.name for stage in OF_MODELS if stage.dimensions == PAIR}
+    pairs = {stage.name for stage in OF_PAIRS}
     failed = list({id(error): error for product, error in brought.errors.items() if product.stage in pairs}.values())
     if len(failed) == 1 and not isinstance(failed[0], PairsFailedError):
         raise failed[0]
@@ -186,7 +184,7 @@ def audit_model(request: AuditRequest, model: TokenizedModel, runner: Runner, ou
         _note_pass(runner.instance, Pair(spec.name, request.model.name), brought, outcome)
 
 
-def _require_same_control(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) -> None:
+def require_same_control(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) -> None:
     """Raise NotApplicableError, before anything is trained, where only one of model and benchmark is of a control."""
     of_model = entry.control.name if entry.control is not None else None
     for spec in benchmarks:
@@ -197,64 +195,13 @@ def _require_same_control(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]
             )
 
 
-def run_study_job(
-    study_name: str, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
-) -> str:
-    """Run a study of a control, then warehouse and report; returns the run's id."""
-    with _open_runner(definitions, paths, on_step) as (runner, _):
-        control = load_controls().named(load_studies().named(study_name).control)
-        _prepare(Scope(sources=control.sources), [], runner)
-        run_id = runner.run("run_studies", "corpus-audit study", partition_key=study_name)
-        run.publish(runner)
-        return run_id
-
-
 def prepare(
     benchmarks: Sequence[BenchmarkSpec], definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
 ) -> None:
     """Fetch sources and build ``benchmarks`` where that is needed; no model is run."""
-    benchmarks = _resolve_relative_cutoffs(benchmarks, paths, on_step)
-    with _open_runner(definitions, paths, on_step) as (runner, _):
-        _prepare(Scope(tuple(spec.name for spec in benchmarks)), benchmarks, runner)
-
-
-def extract(
-    request: AuditRequest,
-    search_options: SearchOptions,
-    definitions: dg.Definitions,
-    paths: DataPaths,
-    on_step: Callable[[str], None],
-) -> None:
-    """Search the documents of the request's benchmark by ``search_options``, then publish where the request says so.
-
-    Raises the AuditError that stopped it; finished windows stay, and the next call goes on from there.
-    """
-    [spec] = request.benchmarks
-    entry, options = request.model, request.options
-    _require_same_control(entry, request.benchmarks)
-    limits = options.limits.require_usable_for(entry)
-    endpoints = Endpoints(limits)
-    model = endpoints.load(entry, paths, on_step)
-    if (problem := explain_window_too_long(model, search_options.lengths)) is not None:
-        raise DataError(problem)
-    load_reference_model(model, paths)
-    settings = {
-        "every_pair": True,
-        "prefix": search_options.lengths.prefix,
-        "suffix": search_options.lengths.suffix,
-        "stride": search_options.stride,
-        "grid": search_options.grid,
-    }
-    with _open_runner(definitions, paths, on_step) as (plain, _):
-        runner = replace(plain, resources=request.resources, limits=limits, endpoints=endpoints)
-        partitions.register(runner.instance, models=[entry.name])
-        benchmarks = _resolve_relative_cutoffs(request.benchmarks, paths, on_step)
-        _prepare(Scope((spec.name,)), benchmarks, runner)
-        on_step(f"searching the documents of {spec.name} with {entry.name}")
-        partition = Pair(spec.name, entry.name).partition
-        runner.run("extract", "corpus-audit extract", partition_key=partition, ops={EXTRACTION_STAGE.name: settings})
-        if options.publish:
-            run.publish(runner)
+    benchmarks = resolve_relative_cutoffs(benchmarks, paths, on_step)
+    with open_runner(definitions, paths, on_step) as (runner, _):
+        prepare_scope(Scope(tuple(spec.name for spec in benchmarks)), runner, benchmarks)
 
 
 def publish(
@@ -270,7 +217,7 @@ def publish(
         return run.publish(Runner(definitions.resolve_job_def, instance, paths, on_step), include_text=include_text)
 
 
-def _resolve_relative_cutoffs(
+def resolve_relative_cutoffs(
     benchmarks: Sequence[BenchmarkSpec], paths: DataPaths, on_step: Callable[[str], None], *, refresh: bool = False
 ) -> Sequence[BenchmarkSpec]:
     """The benchmarks with relative cutoffs counted from the kept day, which a ``refresh`` moves on to today."""
@@ -307,7 +254,7 @@ def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: Dat
     Raises DataError where model and benchmark do not belong together, and where a benchmark cannot be built, but for a
     request that leaves such out.
     """
-    _require_same_control(request.model, request.benchmarks)
+    require_same_control(request.model, request.benchmarks)
     if model is not None:
         require_kinds(model, request.options.kinds)
     made = plan_audit(request, model, paths)

@@ -79,10 +79,10 @@ def hold_removal_lock(paths: DataPaths) -> Iterator[None]:
 
 
 @contextmanager
-def hold_run_lock(paths: DataPaths, name: str | None, tell: Callable[[str], None]) -> Iterator[None]:
+def hold_run_lock(paths: DataPaths, name: str | None, notify: Callable[[str], None]) -> Iterator[None]:
     """Keep other runs of this machine that take the lock of that name waiting; without a name, none.
 
-    ``tell`` is called once where this has to wait itself.
+    ``notify`` is called once where this has to wait itself.
     """
     if name is None:
         yield
@@ -92,7 +92,7 @@ def hold_run_lock(paths: DataPaths, name: str | None, tell: Callable[[str], None
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
-        tell(f"waiting for another run that holds {name} (Ctrl-C stops waiting)")
+        notify(f"waiting for another run that holds {name} (Ctrl-C stops waiting)")
         lock.acquire(poll_interval=0.5)
     try:
         yield

@@ -34,11 +34,6 @@ def column_schema(table: Table) -> dg.TableSchema:
     )
 
 
-def schema_metadata(table: Table) -> dict[str, dg.TableSchema]:
-    """Definition metadata of an asset that writes ``table``."""
-    return {"dagster/column_schema": column_schema(table)}
-
-
 def _link_page(page: Path) -> dg.MetadataValue:
     """A link to a page of the report where `corpus-audit dev` serves it, else its path."""
     url = os.environ.get(REPORT_URL)
@@ -48,18 +43,13 @@ def _link_page(page: Path) -> dg.MetadataValue:
 def metadata_of(shown: Shown) -> dict[str, Any]:
     """What is shown, in Dagster's types."""
     return {
-        **({} if shown.rows is None else row_count_metadata(shown.rows)),
+        **({} if shown.rows is None else {"dagster/row_count": shown.rows}),
         **shown.values,
         **{name: markdown_table(header, body) for name, (header, body) in shown.tables.items()},
         **{name: dg.MetadataValue.md(picture) for name, picture in shown.pictures.items()},
         **{name: dg.MetadataValue.path(path) for name, path in shown.paths.items()},
         **({} if shown.page is None else {"page": _link_page(shown.page)}),
     }
-
-
-def row_count_metadata(count: int) -> dict[str, int]:
-    """Metadata of how many rows were written."""
-    return {"dagster/row_count": count}
 
 
 def markdown_table(header: tuple[str, ...], body: Sequence[tuple[object, ...]]) -> dg.MetadataValue:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
 
 import dagster as dg
 import sqlalchemy.exc
 
-from audit_pipeline.config.entries import Entries
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.extras.chat.config import load_chat_models
-from audit_pipeline.extras.controls.config import load_controls, load_studies
-from audit_pipeline.extras.corpora.config import DEFAULT, load_references
+from audit_pipeline.pipeline.whole_configuration import OF_DIMENSIONS
 from audit_pipeline.store.paths import explain_invalid_partition
 
 BENCHMARK = "benchmark"
@@ -33,38 +29,22 @@ class PairPartitions(dg.MultiPartitionsDefinition):
         return {name: value for name, value in tags.items() if not name.startswith("dagster/partition/")}
 
 
-def _names_of(load: Callable[[], Entries[Any]], *, always: Sequence[str] = ()) -> Callable[[], list[str]]:
-    """The entries of a file, those that are broken, too; of one that cannot be read those that there ``always`` are.
-
-    So everything else still loads. A run reads the file again, and says what is wrong with it.
-    """
-
-    def names() -> list[str]:
-        try:
-            return list(dict.fromkeys([*always, *load().names]))
-        except ConfigError:
-            return list(always)
-
-    return names
-
-
-_STATIC: Mapping[str, Callable[[], list[str]]] = {
-    "control": _names_of(load_controls),
-    "study": _names_of(load_studies),
-    "corpus": _names_of(load_references, always=[DEFAULT]),
-    "chat_model": _names_of(load_chat_models),
-}
-"""The dimensions whose names are those of the configuration when it is loaded; all others are dynamic."""
-
-
 @cache
 def read_static_names(dimension: str) -> list[str]:
-    """The names of a dimension that is not dynamic, as the configuration was when they were read first."""
-    return _STATIC[dimension]()
+    """The names of a dimension that is not dynamic, as the configuration was when they were read first.
+
+    Those of broken entries, too; of a file that cannot be read those that there always are, so that everything else
+    still loads. A run reads the file again, and says what is wrong with it.
+    """
+    file = OF_DIMENSIONS[dimension]
+    try:
+        return list(dict.fromkeys([*file.always, *file.load().names]))
+    except ConfigError:
+        return list(file.always)
 
 
 def _dimension(name: str) -> dg.PartitionsDefinition[str]:
-    if name in _STATIC:
+    if name in OF_DIMENSIONS:
         return dg.StaticPartitionsDefinition(read_static_names(name))
     return dg.DynamicPartitionsDefinition(name=name)
 

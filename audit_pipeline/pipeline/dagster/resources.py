@@ -1,4 +1,4 @@
-"""What assets are handed: the data folder, one loaded model at a time, and somewhere to tell progress."""
+"""What assets are handed: the data folder, one loaded model at a time, and a callback for progress."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import filelock
 from pydantic import Field, PrivateAttr
 
 from audit_pipeline.config.entries import Entries
-from audit_pipeline.extras.ray.engine import Engine, choose_engine
-from audit_pipeline.extras.servers.budget import Limits
-from audit_pipeline.extras.servers.used_endpoints import Endpoints
+from audit_pipeline.models.budget import Limits
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.pipeline.dagster.locks import lock_run_file
 from audit_pipeline.pipeline.dagster.tags import note_spent
 from audit_pipeline.pipeline.progress import describe, progress_bar
 from audit_pipeline.scoring.backends import HeldModel
+from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.bucket_folder import refresh
 from audit_pipeline.store.paths import DataPaths, make_private
+from audit_pipeline.token_statistics.engine import Engine, choose_engine
 from audit_pipeline.token_statistics.run import Progress
 
 if TYPE_CHECKING:
@@ -54,12 +54,12 @@ class AuditData(dg.ConfigurableResource):  # type: ignore[type-arg]
 class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Models by partition name; at most one has its weights in memory, and none after the run.
 
-    Where nothing is said of the engine, the environment does (extras/ray/engine.py).
+    Where nothing is said of the engine, the environment does (token_statistics/engine.py).
     """
 
     device: str | None = None
     max_tokens: int | None = Field(
-        default=None, ge=0, description="the most tokens that the run may send to a model behind an interface"
+        default=None, ge=0, description="the most tokens that the run may send to a model on a server"
     )
     max_cost: float | None = Field(default=None, ge=0, description="the most that they may cost")
     sent: dict[str, int] = Field(
@@ -128,7 +128,7 @@ class ProgressReporter(dg.ConfigurableResource):  # type: ignore[type-arg]
         """A callback for :func:`audit_pipeline.token_statistics.run.compute`."""
         last_logged = time.monotonic()
 
-        def tell(progress: Progress) -> None:
+        def notify(progress: Progress) -> None:
             nonlocal last_logged
             draw(progress)
             finished = progress.tokens_done == progress.tokens_total
@@ -137,7 +137,7 @@ class ProgressReporter(dg.ConfigurableResource):  # type: ignore[type-arg]
                 log.info(f"{label}: {describe(progress)}")
 
         with progress_bar(label) if self.terminal else nullcontext(_ignore) as draw:
-            yield tell
+            yield notify
 
 
 def _ignore(progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""What an asset does once more by itself: the policy of readers/retry.py, told in a run's log."""
+"""What an asset does once more by itself: the policy of readers/retry.py, reported in a run's log."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import TypeVar
 import tenacity
 from huggingface_hub.errors import OfflineModeIsEnabled
 
-from audit_pipeline.errors import to_one_line
-from audit_pipeline.extras.servers.client import UnansweredError
+from audit_pipeline.errors import UnansweredError, to_one_line
 from audit_pipeline.readers.retry import RetryPolicy, build_retryer, causes, is_transient_fault
 
 RETRY_POLICY = RetryPolicy(attempts=4, first=2.0, longest=60.0, jitter=1.0)
@@ -34,7 +33,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def _is_worth_repeating(error: BaseException) -> bool:
-    # A model behind an interface has been asked several times by then, and each of these is paid for.
+    # A model on a server has been asked several times by then, and each of these is paid for.
     return is_transient(error) and not any(isinstance(cause, UnansweredError) for cause in causes(error))
 
 
@@ -47,11 +46,11 @@ def with_retries(
     was asked patiently (extras/servers/client.py).
     """
 
-    def tell(state: tenacity.RetryCallState) -> None:
+    def notify(state: tenacity.RetryCallState) -> None:
         assert state.outcome is not None
         log.warning(
             f"{label}: attempt {state.attempt_number} of {RETRY_POLICY.attempts} failed, trying again in "
             f"{state.upcoming_sleep:.1f} s: {to_one_line(state.outcome.exception() or '')}"
         )
 
-    return build_retryer(RETRY_POLICY, _is_worth_repeating, on_retry=tell, sleep=sleep)(run)
+    return build_retryer(RETRY_POLICY, _is_worth_repeating, on_retry=notify, sleep=sleep)(run)

@@ -17,14 +17,14 @@ import dagster as dg
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from audit_pipeline.errors import AuditError, PairsFailedError
-from audit_pipeline.extras.servers.budget import Limits
-from audit_pipeline.extras.servers.used_endpoints import Endpoints
+from audit_pipeline.models.budget import Limits
 from audit_pipeline.pipeline.dagster.locks import hold_run_file
 from audit_pipeline.pipeline.dagster.partitions import partitions_of
 from audit_pipeline.pipeline.dagster.tags import REASON_TAG, compute_remaining_limits
 from audit_pipeline.pipeline.freshness import Step, iterate_groups
 from audit_pipeline.pipeline.situation import Scope, Situation
 from audit_pipeline.pipeline.stage import Product, Stage
+from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
 CODE_LOCATION = "corpus_audit"
@@ -37,17 +37,17 @@ Jobs = Callable[[str], dg.JobDefinition]
 
 @dataclass(frozen=True)
 class Runner:
-    """What carries steps out: the jobs by name, the instance, the callback ``tell``; ``tags`` are those of every run.
+    """What carries steps out: the jobs by name, the instance, the callback ``notify``; ``tags`` are those of every run.
 
     ``resources`` and ``options`` (by stage) configure the runs. ``limits``: of what the command and all its runs
-    together may send to models behind interfaces; they share a tag then (tags.py). ``endpoints``: what the command
+    together may send to models on servers; they share a tag then (tags.py). ``endpoints``: what the command
     itself has asked before its runs.
     """
 
     jobs: Jobs
     instance: dg.DagsterInstance
     paths: DataPaths
-    tell: Callable[[str], None]
+    notify: Callable[[str], None]
     tags: Mapping[str, str] = field(default_factory=dict)
     resources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -147,7 +147,7 @@ def group_neighbours(order: Sequence[str], names: Collection[str]) -> list[list[
 def _carry_out(steps: Sequence[Step], partitions: Sequence[str], runner: Runner, brought: Brought) -> None:
     stages, first = [step.stage for step in steps], steps[0]
     if first.stage.step:
-        runner.tell(first.stage.step.format(*partitions[0].split("|")))
+        runner.notify(first.stage.step.format(*partitions[0].split("|")))
     scope: RunScope = {"selection": [_asset_key(stage, partitions[0]) for stage in stages]}
     if stages[0].dimensions != ("source",):
         first_and_last = (partitions[0], partitions[-1])
@@ -166,24 +166,24 @@ def _carry_out(steps: Sequence[Step], partitions: Sequence[str], runner: Runner,
 def _run_and_note(
     stages: Sequence[Stage], partitions: Sequence[str], runner: Runner, reason: str, scope: RunScope
 ) -> str:
-    """Run the stages, and tell what they have to say of what was made; returns the run's id."""
+    """Run the stages, and report what they say of what was made; returns the run's id."""
     try:
         run = runner.run(stages[0].job.name, reason, **scope)
     except dg.DagsterError:
         # A blocking check that fails ends the run, which has made its product, with an error that only names it: the
         # notes raise what it says.
-        _tell_notes(stages, partitions, runner)
+        _notify_of_results(stages, partitions, runner)
         raise
-    _tell_notes(stages, partitions, runner)
+    _notify_of_results(stages, partitions, runner)
     return run
 
 
-def _tell_notes(stages: Sequence[Stage], partitions: Sequence[str], runner: Runner) -> None:
+def _notify_of_results(stages: Sequence[Stage], partitions: Sequence[str], runner: Runner) -> None:
     for stage in stages:
         for partition in partitions if stage.notes is not None else ():
             assert stage.notes is not None
             for note in stage.notes(partition, runner.paths):
-                runner.tell(note)
+                runner.notify(note)
 
 
 def _asset_key(stage: Stage, partition: str) -> dg.AssetKey:
@@ -194,7 +194,7 @@ def publish(runner: Runner, *, include_text: bool | None = None) -> str:
     """Build warehouse and report; returns the run's id. ``include_text``: by default as the environment says."""
     quoting = {"include_text": texts_are_quoted() if include_text is None else include_text}
     ops = {"warehouse": quoting, "contamination_report": quoting}
-    runner.tell("rebuilding warehouse and report")
+    runner.notify("rebuilding warehouse and report")
     return runner.run("publish", "findings or report are out of date", ops=ops, resources=None)
 
 

@@ -1,4 +1,4 @@
-"""The sensors: how Dagster is told what follows, and how people are told what happened.
+"""The sensors that request what is out of date; those of extras are found in their modules ``sensors``.
 
 A sensor keeps nothing from one tick to the next: it requests what is out of date, under a key of what is to be made, of
 what, and after which findings. Dagster runs no key twice, so what failed is not requested again until something
@@ -10,16 +10,14 @@ is reported, and stops nothing else.
 """
 
 import itertools
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import dagster as dg
 
+from audit_pipeline import extras
 from audit_pipeline.benchmarks.config import exclude_on_request
-from audit_pipeline.errors import DataError, to_one_line
-from audit_pipeline.extras.maintenance.alerts import Alert, WatchedFinding, compare_findings, deliver, read_findings
+from audit_pipeline.config.discovery import collect_by_name
 from audit_pipeline.models.config import exclude_control_models, load_models
 from audit_pipeline.models.fingerprint import entry_version
 from audit_pipeline.models.watch import list_candidates, load_watched, proposals_path, propose, write_proposals
@@ -28,20 +26,17 @@ from audit_pipeline.pipeline.dagster.jobs import JOBS
 from audit_pipeline.pipeline.dagster.partitions import BENCHMARK, MODEL, require_keys
 from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.dagster.run import group_neighbours
-from audit_pipeline.pipeline.dagster.tags import REASON_TAG, WEEKLY_TAG
+from audit_pipeline.pipeline.dagster.tags import REASON_TAG
 from audit_pipeline.pipeline.freshness import Plan, Step
 from audit_pipeline.pipeline.seen_models import SeenModel, see_models
 from audit_pipeline.pipeline.situation import Scope, Situation
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS
-from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_MODELS, PAIR
+from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_PAIRS
 from audit_pipeline.pipeline.whole_configuration import Configuration, load_configuration
-from audit_pipeline.store.bucket_folder import refresh_warehouse
-from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair, digest
 
 _PREPARING_JOBS = (*dict.fromkeys(stage.job.name for stage in OF_BENCHMARKS), "weekly_audit")
-_OF_PAIRS = tuple(stage for stage in OF_MODELS if stage.dimensions == PAIR)
 
 
 def _find_unfinished(instance: dg.DagsterInstance, jobs: Iterable[str]) -> str | None:
@@ -68,94 +63,6 @@ def hub_watcher(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     changed = write_proposals(proposals_path(), proposals)
     state = "written to" if changed else "as before in"
     return dg.SkipReason(f"{len(proposals.entries)} of {len(candidates)} models proposed, {state} {proposals_path()}")
-
-
-_REPORTED_TAGS = (
-    "dagster/partition",
-    "dagster/asset_partition_range_start",
-    "dagster/asset_partition_range_end",
-    "dagster/backfill",
-    "dagster/schedule_name",
-    "dagster/sensor_name",
-)
-
-
-@dg.run_failure_sensor(
-    minimum_interval_seconds=30,
-    # Runs of the command line, and those that the weekly audit starts, belong to no code location.
-    monitor_all_code_locations=True,
-    description="Tells the webhook in CORPUS_AUDIT_WEBHOOK, or data/alerts.jsonl where there is none, of every run "
-    "that failed.",
-)
-def alert_run_failed(context: dg.RunFailureSensorContext, data: AuditData) -> None:
-    """One failed run. An alert that cannot be delivered is kept in the file, and the log of the tick shows why."""
-    run = context.dagster_run
-    if WEEKLY_TAG in run.tags:
-        # The weekly audit that asked for it fails as well, and names it.
-        return
-    reasons = [_format_failure(event) for event in context.get_step_failure_events()]
-    alert = Alert(
-        kind="run_failed",
-        title=f"run {run.run_id[:8]} of {run.job_name} failed",
-        lines=tuple(reasons or [context.failure_event.message or "no reason was given"]),
-        details={
-            "run_id": run.run_id,
-            "job": run.job_name,
-            **{tag.removeprefix("dagster/"): run.tags[tag] for tag in _REPORTED_TAGS if tag in run.tags},
-        },
-    )
-    context.log.info(deliver(alert, data.paths))
-
-
-def _format_failure(event: dg.DagsterEvent) -> str:
-    """Return the step and the message of its error, without Dagster's words around it and without a stack trace."""
-    error: Any = event.step_failure_data.error
-    while error is not None and str(error.cls_name).startswith("Dagster") and error.cause is not None:
-        error = error.cause
-    message = to_one_line(str(event.message if error is None else error.message))
-    # Python puts the name of the class before the message.
-    words = re.sub(r"^[\w.]+: ", "", message)
-    return f"{event.step_key}: {words}"
-
-
-@dg.sensor(
-    minimum_interval_seconds=60,
-    description="Tells the webhook in CORPUS_AUDIT_WEBHOOK, or data/alerts.jsonl where there is none, of findings that "
-    "are new, gone, or say something else than before.",
-)
-def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
-    """Compare the warehouse with the last one seen; the first tick only looks."""
-    paths = data.paths
-    refresh_warehouse(paths.warehouse)
-    if not paths.warehouse.exists():
-        return dg.SensorResult(skip_reason="there is no warehouse yet")
-    # The cursor is stored with every tick, so the findings themselves are kept in a file.
-    cursor = str(paths.warehouse.stat().st_mtime_ns)
-    if context.cursor == cursor:
-        return dg.SensorResult(skip_reason="the warehouse is the one that was looked at")
-    findings = read_findings(paths.warehouse)
-    if not paths.findings_told.exists():
-        write_json(paths.findings_told, {"findings": findings})
-        return dg.SensorResult(skip_reason=f"{len(findings)} findings are watched from now on", cursor=cursor)
-    try:
-        before = [WatchedFinding(*row) for row in read_json(paths.findings_told)["findings"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{error}: delete {paths.findings_told}, and comparing starts anew") from error
-    changed = compare_findings(before, findings)
-    if not changed:
-        return dg.SensorResult(skip_reason=f"none of {len(findings)} findings changed", cursor=cursor)
-    alert = Alert(
-        kind="finding_changed",
-        title=f"findings of {len(changed)} model(s) on a benchmark changed",
-        lines=tuple(change.words for change in changed),
-        details={"changes": [{"model": change.model, "benchmark": change.benchmark} for change in changed]},
-    )
-    delivered = deliver(alert, paths)
-    write_json(paths.findings_told, {"findings": findings})
-    return dg.SensorResult(skip_reason=f"{len(changed)} pairs changed; {delivered}", cursor=cursor)
-
-
-ALERT_SENSORS = [alert_run_failed, alert_finding_changed]
 
 
 def _request_pairs(made: Plan, situation: Situation, order: Sequence[str]) -> Iterator[dg.RunRequest]:
@@ -244,7 +151,7 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
     if new and waiting is None:
         scope = Scope.of_models(built, new)
         add = [name for name in situation.specs if name not in registered[BENCHMARK]]
-        made = situation.plan(scope, _OF_PAIRS)
+        made = situation.plan(scope, OF_PAIRS)
         requests = _drop_requested(_request_pairs(made, situation, [*registered[BENCHMARK], *add]), instance)
     problems = [str(problem) for problem in config.models.problems]
     if missing := [name for name in situation.specs if name not in built]:
@@ -296,7 +203,7 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     benchmarks = [name for name in situation.specs if name not in unfit and situation.built(name) is not None]
     scope = Scope.of_models(benchmarks, models)
     if waiting is None and not requests:
-        pairs = situation.plan(scope, _OF_PAIRS)
+        pairs = situation.plan(scope, OF_PAIRS)
         requests = _drop_requested(_request_pairs(pairs, situation, [*registered[BENCHMARK], *new]), instance)
         if requests and (waiting := _find_unfinished(instance, (AUDIT_PAIRS.name,))) is not None:
             requests = []
@@ -335,4 +242,10 @@ def _request_preparation(made: Plan, situation: Situation) -> Iterator[dg.RunReq
         )
 
 
-SENSORS = [new_models, changed_benchmarks]
+_OF_EXTRAS: Mapping[str, dg.SensorDefinition] = collect_by_name(
+    extras.find_modules("sensors"),
+    label="sensors",
+    is_wanted=lambda value: isinstance(value, dg.SensorDefinition),
+    name_of=lambda sensor: sensor.name,
+)
+SENSORS = [new_models, changed_benchmarks, *_OF_EXTRAS.values(), hub_watcher]

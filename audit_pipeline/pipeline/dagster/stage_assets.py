@@ -2,7 +2,7 @@
 
 Dagster has no word for one partition of a run that failed while the others did not. So a partition that meets a fault
 is left out, a pair's with an outcome in the ledger, and the run goes on. At the first stage that concludes, the
-partitions that are done are materialised one by one before the run fails: the grid then shows exactly the failed ones
+partitions that are done are materialised one by one before the run fails: the grid then shows exactly the failures
 as failed.
 """
 
@@ -21,7 +21,7 @@ from pydantic import BaseModel, create_model
 from audit_pipeline.errors import AuditError, DataError, NotApplicableError, PairsFailedError, to_one_line
 from audit_pipeline.pipeline.dagster.jobs import REBUILT
 from audit_pipeline.pipeline.dagster.locks import hold_run_lock
-from audit_pipeline.pipeline.dagster.metadata import metadata_of, schema_metadata
+from audit_pipeline.pipeline.dagster.metadata import column_schema, metadata_of
 from audit_pipeline.pipeline.dagster.partitions import partitions_of
 from audit_pipeline.pipeline.dagster.resources import AuditData, Models, ProgressReporter
 from audit_pipeline.pipeline.dagster.retries import with_retries
@@ -92,7 +92,10 @@ def _build_asset(stage: Stage, source: Source[Any] | None = None) -> dg.AssetsDe
         "group_name": stage.group,
         "code_version": stage.code,
         "freshness_policy": _late_after(stage.late_after_days),
-        "metadata": {**(schema_metadata(stage.tables[0]) if stage.tables else {}), **_refer_to_code(stage)},
+        "metadata": {
+            **({"dagster/column_schema": column_schema(stage.tables[0])} if stage.tables else {}),
+            **_refer_to_code(stage),
+        },
     }
     if source is not None:
         own |= {"description": source.description, "code_version": str(source.version)}
@@ -143,7 +146,7 @@ def checks_of(stage: Stage) -> dict[str, Check]:
     """The checks of a stage: those that it declares, and those that follow from its dimensions and its columns."""
     checks = dict(stage.checks)
     if len(stage.dimensions) > 1:
-        checks[EVERY_PAIR_RAN] = Check("The pair could be computed; one that could not says why.", False)
+        checks[EVERY_PAIR_RAN] = Check("The pair could be computed, or says why not.", False)
     limited = dict.fromkeys(column.name for table in stage.tables for column in table.columns if column.has_limits)
     if limited:
         words = f"No value is beyond the limits of its column: {', '.join(limited)}."
@@ -160,7 +163,7 @@ def _build_config(stage: Stage) -> type[dg.Config]:
 
 
 def _iterate_deps(stage: Stage) -> Iterator[dg.AssetDep | dg.AssetKey]:
-    """What the stage is made of; partitions of other dimensions are all of them, those of one of its own the one."""
+    """What the stage is made of; partitions of other dimensions are all of them, of its own dimension the one."""
     for name in stage.after:
         kind, _, product = name.partition("/")
         if not stage.dimensions:
@@ -232,7 +235,7 @@ class _MadePartitions:
 def _make_each(
     stage: Stage, context: dg.AssetExecutionContext, paths: DataPaths, start: Callable[..., StageRun]
 ) -> _MadePartitions:
-    """Make every partition of the run, a model's one after the other.
+    """Make every partition of the run, a model's partitions in order.
 
     A transient fault is tried again. A pair whose benchmark was made for other models is left out as not_applicable,
     what meets any error as failed; a pair's reason is recorded, and it is left out of the later stages of the run.
@@ -314,7 +317,7 @@ def _find_earlier_outcome(
 
 
 def _follows(stage: Stage, other: str) -> bool:
-    """Whether a stage is made of another one, or of what is made of it."""
+    """Whether a stage is made of another, or of what is made of it."""
     above = [name.partition("/")[0] for name in stage.after]
     return other in above or any(_follows(get_stage(name), other) for name in above)
 
@@ -385,7 +388,7 @@ def _latest_materialisation(
 def _fail(stage: Stage, context: dg.AssetExecutionContext, result: _MadePartitions) -> NoReturn:
     """Materialise the partitions that did not fail, and fail the run.
 
-    Raises dagster.Failure, which names the failed ones; they can be run again alone, as single partitions of the job.
+    Raises dagster.Failure, which names the failures; they can be run again alone, as single partitions of the job.
     """
     for key in context.partition_keys:
         if str(key) not in result.failed:

@@ -1,6 +1,6 @@
 """The tags that runs of this project carry, and what they say of the texts that a command's runs have sent.
 
-Limits are kept while texts are sent (extras/servers/budget.py); here is what a command's earlier runs leave of them.
+Limits are kept while texts are sent (models/budget.py); here is what a command's earlier runs leave of them.
 """
 
 import json
@@ -12,9 +12,9 @@ from typing import Any
 
 import dagster as dg
 
-from audit_pipeline.extras.servers.budget import Limits, find_endpoint_models
-from audit_pipeline.extras.servers.used_endpoints import Endpoints
+from audit_pipeline.models.budget import Limits, find_endpoint_models
 from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.scoring.used_endpoints import Endpoints
 
 REASON_TAG = "why"
 """Why there is the run, in words; a short name, because the UI's list of runs has room for 40 characters."""
@@ -30,7 +30,7 @@ COMMAND_TAG = "corpus_audit/command"
 """The command that the run is a step of, where its steps share one budget."""
 
 TOKENS_TAG = "corpus_audit/tokens_sent"
-"""How many tokens the run sent to models behind interfaces."""
+"""How many tokens the run sent to models on servers."""
 
 SENT_TAG = "corpus_audit/tokens_by_endpoint"
 """The same by endpoint, as JSON."""
@@ -46,9 +46,10 @@ def tags_of_command(entry: ModelEntry) -> Mapping[str, str]:
 
 def note_spent(instance: dg.DagsterInstance, run_id: str, endpoints: Endpoints) -> None:
     """Note with a run what it has sent; nothing where it sent nothing."""
-    if endpoints.tokens:
+    shared = endpoints.shared
+    if shared.tokens:
         by_endpoint = json.dumps(dict(endpoints.sent))
-        tags = {TOKENS_TAG: str(endpoints.tokens), SENT_TAG: by_endpoint, COST_TAG: repr(endpoints.cost)}
+        tags = {TOKENS_TAG: str(shared.tokens), SENT_TAG: by_endpoint, COST_TAG: repr(shared.cost)}
         instance.add_run_tags(run_id, tags)
 
 
@@ -62,7 +63,7 @@ def compute_remaining_limits(
     """
     runs = instance.get_runs(dg.RunsFilter(tags={COMMAND_TAG: tags[COMMAND_TAG]})) if COMMAND_TAG in tags else []
     sent = Counter(command_endpoints.sent if command_endpoints is not None else {})
-    cost = command_endpoints.cost if command_endpoints is not None else 0.0
+    cost = command_endpoints.shared.cost if command_endpoints is not None else 0.0
     for run in runs:
         sent.update(json.loads(run.tags.get(SENT_TAG, "{}")))
         cost += float(run.tags.get(COST_TAG, 0))

@@ -12,7 +12,6 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, exclude_on_request, find_moved_cutoffs, load_benchmarks
 from audit_pipeline.benchmarks.days_before_today import roll_day, utc_today
 from audit_pipeline.errors import AuditError, ConfigError, DataError
-from audit_pipeline.extras.servers.used_endpoints import Endpoints
 from audit_pipeline.models.config import ModelEntry, exclude_control_models
 from audit_pipeline.pipeline.dagster import partitions
 from audit_pipeline.pipeline.dagster.audit import audit_model
@@ -26,6 +25,7 @@ from audit_pipeline.pipeline.stage import AUDIT_PAIRS, BUILD_BENCHMARKS, REFRESH
 from audit_pipeline.pipeline.stages.documents import FETCHED_AGAIN
 from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_MODELS, STAGES, get_stage
 from audit_pipeline.pipeline.whole_configuration import OF_AUDITS, load_configuration
+from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read_documents_version
 
@@ -37,10 +37,10 @@ _OTHERS = tuple(stage for stage in STAGES if stage not in (*OF_BENCHMARKS, *OF_M
 class WeeklySummary:
     """The outcome of a weekly audit: cutoffs that moved, what was made by job, and what went wrong, each in words.
 
-    ``tell`` is called with every problem.
+    ``notify`` is called with every problem.
     """
 
-    tell: Log
+    notify: Log
     rolled: list[str] = field(default_factory=list)
     changed_sources: list[str] = field(default_factory=list)
     made: dict[Job, list[str]] = field(default_factory=lambda: {BUILD_BENCHMARKS: [], AUDIT_PAIRS: []})
@@ -49,15 +49,23 @@ class WeeklySummary:
     def note_problem(self, problem: str) -> None:
         """Take in what went wrong."""
         self.problems.append(problem)
-        self.tell(problem)
+        self.notify(problem)
 
-    def note(self, brought: Brought) -> None:
-        """Take in what was made."""
+    def note(self, brought: Brought, stages: Sequence[Stage] = ()) -> None:
+        """Take in what was made, and what could not be made of ``stages``, each reason once: what is made of it has the
+        same."""
         for product in brought.runs:
             stage, _, partition = product.partition("/")
             made = self.made.setdefault(get_stage(stage).job, [])
             if partition not in made:
                 made.append(partition)
+        noted: set[str] = set()
+        for of in stages:
+            for partition, reason in brought.reasons_of(of.name).items():
+                is_broken_entry = of.dimensions == ("source",) and Product(of.name, partition) in brought.problems
+                if reason not in noted and not is_broken_entry:
+                    self.note_problem(f"{of.name} of {partition} could not be made: {reason}")
+                    noted.add(reason)
 
     @property
     def summary(self) -> str:
@@ -82,7 +90,7 @@ def _list_or_count(job: Job, partitions: Sequence[str]) -> str:
 
 
 def run_week(
-    jobs: Jobs, instance: dg.DagsterInstance, paths: DataPaths, today: date, tell: Log, tags: Mapping[str, str]
+    jobs: Jobs, instance: dg.DagsterInstance, paths: DataPaths, today: date, notify: Log, tags: Mapping[str, str]
 ) -> WeeklySummary:
     """Move relative cutoffs on to ``today``, fetch, make what changed, audit what is not done, and publish.
 
@@ -90,8 +98,8 @@ def run_week(
     the rest goes on with what there is; so is an entry of the configuration that cannot be used. Raises ConfigError
     where a file of it cannot be read, and DataError where the day that relative cutoffs count from cannot be.
     """
-    week = WeeklySummary(tell)
-    runner = Runner(jobs, instance, paths, tell, tags=tags, survives=Exception)
+    week = WeeklySummary(notify)
+    runner = Runner(jobs, instance, paths, notify, tags=tags, survives=Exception)
     mark_dead_runs_failed(instance, paths)
     _roll_cutoffs(paths, today, week)
     config = load_configuration()
@@ -101,25 +109,22 @@ def run_week(
     specs = dict(exclude_on_request(config.benchmarks))
     models = exclude_control_models(config.models)
     partitions.register(instance, benchmarks=list(specs), models=list(models))
-    scope = Scope(tuple(specs), again=FETCHED_AGAIN, is_weekly=True)
+    scope = Scope(tuple(specs), again=FETCHED_AGAIN)
     look = partial(Situation, paths, specs, ask_hub=True)
     before = {source: _read_documents_version(source, paths) for spec in specs.values() for source in spec.sources}
     brought = bring_up_to_date(scope, OF_BENCHMARKS, look, runner)
-    week.note(brought)
     week.changed_sources = [name for name, version in before.items() if _read_documents_version(name, paths) != version]
-    _note_problems(brought, OF_BENCHMARKS, week)
+    week.note(brought, OF_BENCHMARKS)
     fit = _select_fit_benchmarks(specs, brought, week, paths)
     for entry in models.values():
         _audit_model(entry, fit, runner, week)
     try:
-        others = bring_up_to_date(replace(scope, again={}), _OTHERS, look, runner)
-        week.note(others)
-        _note_problems(others, _OTHERS, week)
+        week.note(bring_up_to_date(replace(scope, again={}), _OTHERS, look, runner), _OTHERS)
     except AuditError as error:
         week.note_problem(str(error))
     # Also where nothing is new: the report says what could not be audited, and when the audit was.
     runner.run("publish", "the weekly audit")
-    tell(week.summary)
+    notify(week.summary)
     return week
 
 
@@ -135,7 +140,7 @@ def _roll_cutoffs(paths: DataPaths, today: date, week: WeeklySummary) -> None:
         return
     after = load_benchmarks()
     week.rolled = [words for moved in find_moved_cutoffs(before, after).values() for words in moved]
-    week.tell(f"relative cutoffs are counted from {today} on: {', '.join(week.rolled) or 'none moved'}")
+    week.notify(f"relative cutoffs are counted from {today} on: {', '.join(week.rolled) or 'none moved'}")
 
 
 def _read_documents_version(source: str, paths: DataPaths) -> str | None:
@@ -145,21 +150,10 @@ def _read_documents_version(source: str, paths: DataPaths) -> str | None:
         return None
 
 
-def _note_problems(brought: Brought, stages: Sequence[Stage], week: WeeklySummary) -> None:
-    """Note what could not be made, each reason once: what is made of it has the same."""
-    noted: set[str] = set()
-    for stage in stages:
-        for partition, reason in brought.reasons_of(stage.name).items():
-            is_broken_entry = stage.dimensions == ("source",) and Product(stage.name, partition) in brought.problems
-            if reason not in noted and not is_broken_entry:
-                week.note_problem(f"{stage.name} of {partition} could not be made: {reason}")
-                noted.add(reason)
-
-
 def _audit_model(entry: ModelEntry, specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
     outcome = AuditOutcome(entry, specs)
     try:
-        model = Endpoints().load(entry, runner.paths, runner.tell)
+        model = Endpoints().load(entry, runner.paths, runner.notify)
         audit_model(AuditRequest(entry, specs, terminal=False), model, runner, outcome)
     except runner.survives as error:
         week.note_problem(f"{entry.name}: {error}")

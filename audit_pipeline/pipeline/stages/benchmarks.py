@@ -1,64 +1,34 @@
-"""The stages of a benchmark before a model: its examples, and what tells members from non-members without one."""
+"""The stages of a benchmark before a model: its examples, and what separates members from non-members without it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pydantic import BaseModel, Field
 
+from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, SplitReport, assess_split, read_split_inputs
 from audit_pipeline.benchmarks.build import BenchmarkReport, build, compute_wanted_digest
-from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.checks import CHECKS, CheckResult
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.benchmarks.days_before_today import ensure_reference_day
-from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.pipeline.stage import BUILD_BENCHMARKS, Check, Finding, Inputs, Made, Shown, Stage, StageRun
 from audit_pipeline.splits.assessment import (
     MEASURE,
     WORST,
-    AssessedSplit,
-    assessed_split_from_tables,
-    compute_assessed_split,
 )
-from audit_pipeline.splits.evaluation_texts import select_evaluation_texts
-from audit_pipeline.splits.quality import MOST_PER_SIDE, measure_split_quality
+from audit_pipeline.splits.quality import MOST_PER_SIDE
 from audit_pipeline.statistics.claims import VERDICT_IN_WORDS
-from audit_pipeline.statistics.sides import relabel_for_comparison
-from audit_pipeline.store import store
-from audit_pipeline.store.ledger import LineageStep, find_writing_run
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import BLIND_SCORES, EXAMPLES, SPLIT_QUALITY
 
 if TYPE_CHECKING:
-    from audit_pipeline.pipeline.situation import Situation
-
-SPLIT_VERSION = "3"
-"""Of the code that assesses a split: where it is raised, a split is assessed again before it is evaluated on."""
-_OF_SPLIT = (BLIND_SCORES, SPLIT_QUALITY)
-"""What an assessment writes, in this order: where the last is, both are."""
-
-
-@dataclass(frozen=True, eq=False)
-class KnownSplit:
-    """A benchmark's split as it was assessed, and the data versions of the tables that say so, by table and name."""
-
-    assessed: AssessedSplit
-    versions: Mapping[str, str]
-
-
-@dataclass(frozen=True, eq=False)
-class SplitReport:
-    """What is known of a benchmark's split without any model, as written (``quality``: schema SPLIT_QUALITY)."""
-
-    quality: pa.Table
-    split: KnownSplit
+    from audit_pipeline.pipeline.situation import Scope, Situation
 
 
 def resolve_spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
-    """The benchmark of that name; where its cutoffs are told by today, the day they count from is kept from now on.
+    """The benchmark of that name; where its cutoffs count from today, the day they count from is kept from now on.
 
     Raises ConfigError where there is none of that name.
     """
@@ -67,93 +37,6 @@ def resolve_spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
         ensure_reference_day(paths)
         (spec,) = resolve_benchmarks(name)
     return spec
-
-
-def assess_split(
-    benchmark: BuiltBenchmark,
-    paths: DataPaths,
-    step: LineageStep,
-    *,
-    most_per_side: int = MOST_PER_SIDE,
-    assessed: AssessedSplit | None = None,
-) -> SplitReport:
-    """How far members and non-members of a benchmark differ in anything but membership; no model's scores are read.
-
-    The blind control of words reads all texts (``assessed`` where that has been done); of members or non-members that
-    are more than ``most_per_side`` the other measures read so many. Writes split_quality and blind_scores.
-    """
-    examples = relabel_for_comparison(benchmark.examples)
-    if assessed is None:
-        assessed = compute_assessed_split(
-            examples, benchmark.design, benchmark.language, matched=benchmark.matched is not None
-        )
-    quality = measure_split_quality(
-        select_evaluation_texts(examples, word_unit(benchmark.spec["unit"]).split),
-        assessed,
-        benchmark.language,
-        near_duplicate_threshold=benchmark.spec["near_duplicate_threshold"],
-        run_id=step.run_id,
-        most_per_side=most_per_side,
-    )
-    rows_of = {BLIND_SCORES: assessed.table(benchmark.name, step.run_id), SPLIT_QUALITY: quality}
-    versions = {
-        f"{table.name}/{benchmark.name}": store.write(
-            paths,
-            step,
-            table,
-            benchmark.name,
-            rows,
-            upstream={f"examples/{benchmark.name}": benchmark.digest},
-            benchmark_digest=benchmark.digest,
-        )
-        for table, rows in rows_of.items()
-    }
-    return SplitReport(quality, KnownSplit(assessed, versions))
-
-
-def read_split_inputs(name: str, paths: DataPaths) -> dict[str, str | None] | None:
-    """What was assessed last of a benchmark's split: of which build, by which code, and the versions of its tables.
-
-    None where a table is not there, or of another assessment, or not as it was written.
-    """
-    written = {table.name: find_writing_run(paths, table, name) for table in _OF_SPLIT}
-    there = {table: entry for table, entry in written.items() if entry is not None}
-    origins = {(entry.benchmark_digest, entry.code_version, entry.run_id) for entry in there.values()}
-    if len(there) < len(_OF_SPLIT) or len(origins) > 1:
-        return None
-    ((benchmark, code, _),) = origins
-    versions = {f"{table}/{name}": entry.data_version for table, entry in there.items()}
-    return {f"examples/{name}": benchmark, "code": code, **versions}
-
-
-def read_known_split(benchmark: BuiltBenchmark, paths: DataPaths) -> KnownSplit | None:
-    """What was assessed of this very build by the code of now; None where nothing was.
-
-    Raises DataError where one of its tables is not as it was written.
-    """
-    name = benchmark.name
-    for table in _OF_SPLIT:
-        store.require_intact_partition(paths, table, name, label=f"the {table.name} of {name}")
-    written = read_split_inputs(name, paths)
-    if written is None or (written[f"examples/{name}"], written["code"]) != (benchmark.digest, SPLIT_VERSION):
-        return None
-    scores, quality = (store.read(paths, table, name, label=f"the {table.name} of {name}") for table in _OF_SPLIT)
-    assessed = assessed_split_from_tables(benchmark.design, benchmark.matched is not None, quality, scores)
-    return KnownSplit(assessed, {f"{table.name}/{name}": str(written[f"{table.name}/{name}"]) for table in _OF_SPLIT})
-
-
-def read_or_assess_split(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> KnownSplit:
-    """What was assessed of this very build; where that was not done yet, it is done now, once, and written."""
-    known = read_known_split(benchmark, paths)
-    if known is not None:
-        return known
-    return assess_split(benchmark, paths, LineageStep.now(run_id, "split_quality", SPLIT_VERSION)).split
-
-
-def read_or_assess_quality(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> pa.Table:
-    """What is known of this very build's split without any model (schema SPLIT_QUALITY), assessed where it was not."""
-    read_or_assess_split(benchmark, paths, run_id)
-    return store.read(paths, SPLIT_QUALITY, benchmark.name, label=f"the split_quality of {benchmark.name}")
 
 
 _PLOTTED = {
@@ -217,6 +100,12 @@ def _note_skipped(name: str, paths: DataPaths) -> Iterator[str]:
         yield f"skipped in {name}: {skipped['rows']} row(s), the first {first['row']}: {first['reason']}"
 
 
+def _list_sources(scope: Scope, situation: Situation) -> Iterator[str]:
+    for name in scope.benchmarks:
+        if name in situation.specs:
+            yield from situation.specs[name].sources
+
+
 def _inputs_of_benchmark(name: str, situation: Situation) -> Inputs:
     """The digest that it would have if it were built now, which covers its sources and its control."""
     spec = situation.specs.get(name)
@@ -258,6 +147,7 @@ BENCHMARK_STAGE = Stage(
     absent="it has not been built",
     words={"entry": "its entry in the configuration or its sources changed since it was built"},
     notes=_note_skipped,
+    sources=_list_sources,
     inputs=_inputs_of_benchmark,
     recorded=_recorded_of_benchmark,
 )
@@ -294,7 +184,7 @@ def _inputs_of_split(name: str, situation: Situation) -> Inputs:
 
 SPLIT_STAGE = Stage(
     name="split_quality",
-    description="How far the two sides of a benchmark can be told apart without any model: by their words, "
+    description="How far the two sides of a benchmark can be separated without any model: by their words, "
     "length, dates, language. Where they can, no audit on it says anything about training. It is made "
     "with every build.",
     dimensions=("benchmark",),

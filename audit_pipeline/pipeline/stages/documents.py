@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from audit_pipeline.errors import ConfigError
@@ -14,7 +14,7 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import DOCUMENTS
 
 if TYPE_CHECKING:
-    from audit_pipeline.pipeline.situation import Scope, Situation
+    from audit_pipeline.pipeline.situation import Situation
 
 _LEFT_OUT = 50
 
@@ -57,21 +57,6 @@ def _note_missing(source: str, paths: DataPaths) -> Iterator[str]:
         yield f"left out of {source}: {len(left_out)}, the first {left_out[0]['part']}: {left_out[0]['reason']}"
 
 
-def _list_sources(scope: Scope, situation: Situation) -> Iterable[str]:
-    """Those that benchmarks, controls and reference corpora are drawn from, and those that are asked for."""
-    from audit_pipeline.extras.controls.stage import CONTROL_STAGE  # noqa: PLC0415 - a stage after this one
-    from audit_pipeline.pipeline.stages.frequencies import list_corpus_sources  # noqa: PLC0415
-
-    yield from scope.sources
-    for name in scope.benchmarks:
-        if name in situation.specs:
-            yield from situation.specs[name].sources
-    for control in situation.list_partitions(CONTROL_STAGE, scope):
-        if control in situation.controls:
-            yield from situation.controls[control].sources
-    yield from list_corpus_sources(scope, situation)
-
-
 def _inputs(source: str, situation: Situation) -> Inputs:
     settings = situation.source_settings
     wanted = settings.digest_for(source)
@@ -102,7 +87,7 @@ DOCUMENTS_STAGE = Stage(
     absent="its documents are not there",
     words={"settings": "its settings or files changed since it was fetched"},
     notes=_note_missing,
-    partitions=_list_sources,
+    partitions=lambda scope, situation: situation.list_sources(scope),
     inputs=_inputs,
     recorded=_recorded,
 )

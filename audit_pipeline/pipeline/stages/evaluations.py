@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from audit_pipeline.benchmarks.assessed_split import read_or_assess_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import AuditError, DataError
@@ -28,8 +29,7 @@ from audit_pipeline.pipeline.stage import (
     Stage,
     StageRun,
 )
-from audit_pipeline.pipeline.stages.benchmarks import read_or_assess_split
-from audit_pipeline.pipeline.stages.scores import GRID_NOTE, build_origin, statistics_version
+from audit_pipeline.pipeline.stages.scores import GRID_NOTE
 from audit_pipeline.report.pair_answer import AskedPair, Row, Setting, answer_pair
 from audit_pipeline.scoring.needs.registry import is_extra
 from audit_pipeline.statistics.findings import Findings, compute_findings
@@ -53,6 +53,7 @@ from audit_pipeline.tables import (
     TABLES,
     Pair,
 )
+from audit_pipeline.token_statistics.versions import build_origin, statistics_version
 
 if TYPE_CHECKING:
     from audit_pipeline.pipeline.situation import Situation
@@ -70,7 +71,7 @@ def collect_pair_context(
     config: Path | None = None,
     named_detector: str | None = None,
 ) -> AskedPair:
-    """What is known of a pair beside its findings; ``manifest`` and ``examples`` are the benchmark's.
+    """What is known of a pair apart from its findings; ``manifest`` and ``examples`` are the benchmark's.
 
     ``scores``: None where findings say which detectors there are.
     """
@@ -93,7 +94,7 @@ def collect_pair_context(
 
 
 def _count_fewest_groups(examples: pa.Table) -> int | None:
-    """How many groups the side has that has fewer, of the two that are compared; None where there is one side alone."""
+    """How many groups the side has that has fewer, of the two that are compared; None for one side alone."""
     compared = relabel_for_comparison(examples)
     sides = compared.filter(pc.and_(pc.equal(compared["split"], "evaluation"), pc.is_valid(compared["label"])))
     counts = sides.group_by("label").aggregate([("group", "count_distinct")])["group_count_distinct"].to_pylist()
@@ -313,7 +314,7 @@ def _inputs(partition: str, situation: Situation) -> Inputs:
 EVALUATIONS_STAGE = Stage(
     name="evaluations",
     description="What the scores allow to say of one model on one benchmark: the answer, how sure it is, and what "
-    "would change it; behind it the numbers with 95% intervals, the control that never sees the "
+    "would change it; then the numbers with 95% intervals, the control that never sees the "
     "model, thresholds, and p-values of documents. Earlier findings are kept." + GRID_NOTE,
     dimensions=("benchmark", "model"),
     group="4_findings",

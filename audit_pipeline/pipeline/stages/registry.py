@@ -2,16 +2,13 @@
 
 A package brings a stage under the entry point ``corpus_audit.stages`` (docs/adding-a-stage.md); nothing else has to
 know of it. A stage of this project is in a module of this package and in this list, or is found by its place: in the
-module ``stage`` of a package of extras.
+module ``stage`` of a package of extras (or NAME_stage).
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import warnings
 from collections.abc import Mapping
-from importlib.util import find_spec
 
 from audit_pipeline import extras
 from audit_pipeline.config.discovery import collect_by_name
@@ -20,7 +17,6 @@ from audit_pipeline.pipeline.stage import Stage
 from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE, SPLIT_STAGE
 from audit_pipeline.pipeline.stages.documents import DOCUMENTS_STAGE
 from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_STAGE
-from audit_pipeline.pipeline.stages.frequencies import FREQUENCIES_STAGE
 from audit_pipeline.pipeline.stages.scores import SCORES_STAGE, STATISTICS_STAGE
 from audit_pipeline.store.brought import load_brought_stages
 from audit_pipeline.tables import TABLES
@@ -29,7 +25,6 @@ _CORE = (
     DOCUMENTS_STAGE,
     BENCHMARK_STAGE,
     SPLIT_STAGE,
-    FREQUENCIES_STAGE,
     STATISTICS_STAGE,
     SCORES_STAGE,
     EVALUATIONS_STAGE,
@@ -37,18 +32,28 @@ _CORE = (
 
 
 def _list_own_stages() -> Mapping[str, Stage]:
-    """Return the stages of the core and of the modules ``stage`` in extras, each after those that it follows."""
-    names = (f"{extras.__name__}.{package.name}.stage" for package in pkgutil.iter_modules(extras.__path__))
-    modules = (importlib.import_module(name) for name in names if find_spec(name))
+    """Return the stages of the core and of the modules ``stage`` in extras, each after those that it follows.
+
+    Stages of one job are one run, so all that any of them follows comes before the first.
+    """
     of_extras: Mapping[str, Stage] = collect_by_name(
-        modules, label="stages", is_wanted=lambda value: isinstance(value, Stage), name_of=lambda stage: stage.name
+        extras.find_modules("stage"),
+        label="stages",
+        is_wanted=lambda value: isinstance(value, Stage),
+        name_of=lambda stage: stage.name,
     )
     waiting = {**{stage.name: stage for stage in _CORE}, **of_extras}
     placed: dict[str, Stage] = {}
 
     def place(stage: Stage) -> None:
-        for followed in stage.after:
-            place(waiting[followed.partition("/")[0]])
+        followed = [waiting[name.partition("/")[0]] for name in stage.after]
+        for other in waiting.values():
+            if other.job == stage.job:
+                above = (waiting[name.partition("/")[0]] for name in other.after)
+                followed += [product for product in above if product.job != stage.job]
+        # Of its own job last.
+        for before in sorted(followed, key=lambda product: product.job == stage.job):
+            place(before)
         placed.setdefault(stage.name, stage)
 
     for stage in waiting.values():
@@ -86,6 +91,7 @@ OF_BENCHMARKS = tuple(stage for stage in STAGES if stage.dimensions[-1] in ("sou
 OF_MODELS = tuple(stage for stage in STAGES if stage.dimensions[-1] == "model")
 PAIR = ("benchmark", "model")
 """The dimensions of what is of a model and a benchmark."""
+OF_PAIRS = tuple(stage for stage in OF_MODELS if stage.dimensions == PAIR)
 
 
 def get_stage(name: str) -> Stage:

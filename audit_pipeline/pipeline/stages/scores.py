@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pydantic import BaseModel, Field, create_model
 
-from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
-from audit_pipeline.detectors.registry import BROUGHT_BY, mark_defaults, select
-from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.extras.servers.client import UnansweredError
-from audit_pipeline.models.tokenized_model import KnownModel, TokenizedModel
 from audit_pipeline.pipeline.freshness import inputs_of_entry, pair_of
 from audit_pipeline.pipeline.seen_models import SeenModel
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, UNKNOWN, Check, Finding, Inputs, Made, Shown, Stage, StageRun
-from audit_pipeline.scoring.highlights import build_highlights
-from audit_pipeline.scoring.session import PassesSummary, Session, build_audit_session
-from audit_pipeline.store import store
-from audit_pipeline.store.files import cast_to_columns
-from audit_pipeline.store.ledger import LineageStep, RowOrigin, record_entry
-from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.store.versions import table_version
+from audit_pipeline.scoring.pair_scores import SCORES_VERSION, run_other_models, run_tokens, score_pair
 from audit_pipeline.tables import (
     HIGHLIGHTS,
     KINDS,
@@ -35,173 +20,15 @@ from audit_pipeline.tables import (
     TOKEN_STATISTICS,
     Kind,
     Pair,
-    digest,
 )
-from audit_pipeline.token_statistics.backend import Backend, BackendOf
-from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET, Progress
-from audit_pipeline.token_statistics.tokens import window_and_stride
+from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET
+from audit_pipeline.token_statistics.versions import statistics_version
 
 if TYPE_CHECKING:
     from audit_pipeline.pipeline.situation import Situation
     from audit_pipeline.store.ledger import Entry
 
 _REASONS = 20
-
-
-def run_other_models(
-    model: TokenizedModel,
-    pairs: Sequence[Pair],
-    paths: DataPaths,
-    backend_of: BackendOf,
-    tell: Callable[[str], None],
-    on_progress: Callable[[Progress], None] | None = None,
-) -> None:
-    """Run what audits need of other models than the audited one (a reference model) over the texts of its pairs.
-
-    To be called once for all pairs of a model, before the first is run: the models would take turns otherwise. Pairs
-    that cannot be audited are left to their own run to tell. ``tell`` is called with the reason where something could
-    not be run: some detectors go without then. Raises TransientError where a hub could not be reached: it may be
-    reached later.
-    """
-    session = Session(model, select(), paths)
-    try:
-        if session.runs_other_models:
-            session.run_other_models(_texts_of_all(pairs, model, paths), backend_of, on_progress=on_progress)
-        problems = session.missing_of_other_models
-    except AuditError as error:
-        # A server of a model was asked patiently by then; a hub is tried again.
-        if isinstance(error, TransientError) and not isinstance(error, UnansweredError):
-            raise
-        problems = [str(error)]
-    for problem in problems:
-        tell(f"{model.entry.name}: detectors that need another model are not computed: {problem}")
-
-
-def _texts_of_all(pairs: Sequence[Pair], model: TokenizedModel, paths: DataPaths) -> list[str]:
-    texts: list[str] = []
-    for pair in pairs:
-        with suppress(DataError):
-            texts.extend(_read_auditable_benchmark(pair, model, paths).texts)
-    return texts
-
-
-def _read_auditable_benchmark(pair: Pair, model: TokenizedModel, paths: DataPaths) -> BuiltBenchmark:
-    """The pair's benchmark; raises DataError where it is not built, is not fit, or is another control's."""
-    benchmark = read_built(paths, pair.benchmark)
-    benchmark.require_passed_checks()
-    benchmark.require_matching_control(
-        pair.model, model.entry.control.name if model.entry.control is not None else None
-    )
-    return benchmark
-
-
-def run_tokens(
-    pair: Pair,
-    model: TokenizedModel,
-    paths: DataPaths,
-    backend: Callable[[], Backend],
-    step: LineageStep,
-    *,
-    kinds: Sequence[Kind],
-    logits_budget: int,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> PassesSummary:
-    """Bring the caches of token statistics up to the benchmark's texts, and to what detectors need besides.
-
-    Passes of other models are not among them: see :func:`run_other_models`.
-    """
-    benchmark = _read_auditable_benchmark(pair, model, paths)
-    summary = build_audit_session(benchmark, model, paths).run(
-        benchmark.texts, lambda _: backend(), kinds=kinds, logits_budget=logits_budget, on_progress=on_progress
-    )
-    record_entry(
-        paths,
-        step,
-        TOKEN_STATISTICS,
-        pair,
-        data_version=statistics_version(model, benchmark.digest),
-        upstream={f"examples/{pair.benchmark}": benchmark.digest},
-        **build_origin(model, benchmark),
-    )
-    return summary
-
-
-def build_origin(
-    model: TokenizedModel, benchmark: BuiltBenchmark, settings: Mapping[str, object] | None = None
-) -> RowOrigin:
-    """The origin of the rows of a model on a benchmark."""
-    return RowOrigin(
-        model_fingerprint=model.identity.model_fingerprint,
-        tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
-        benchmark_digest=benchmark.digest,
-        settings=settings,
-    )
-
-
-def statistics_version(model: KnownModel, benchmark_digest: str) -> str:
-    """The data version of a pair's token statistics: what they were computed from.
-
-    The length of branches is the benchmark's, so its digest covers it.
-    """
-    policy = model.entry.start_token_policy
-    return digest(
-        benchmark_digest,
-        model.identity.model_fingerprint,
-        model.identity.tokenizer_fingerprint,
-        policy,
-        model.start_token if policy == "always" else None,
-        *window_and_stride(model),
-        *(kind.version for kind in KINDS.values() if kind.of_audits),
-    )[:16]
-
-
-SCORES_VERSION = "+".join(("2", *BROUGHT_BY))
-"""Of the code that makes the scores, the packages that bring detectors among it: where it changes, pairs that are done
-are done again."""
-
-
-@dataclass(frozen=True)
-class ScoreReport:
-    """How many scores of each status were written for a pair."""
-
-    rows: int
-    by_status: Mapping[str, int]
-    reasons: Mapping[str, int]
-    data_version: str
-
-
-def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: LineageStep) -> ScoreReport:
-    """Score a benchmark's examples with every detector, at every setting of its grid, from the cache.
-
-    Raises DataError where the benchmark is not fit to be audited, or the model has been run on none of its texts.
-    """
-    benchmark = read_built(paths, pair.benchmark)
-    benchmark.require_passed_checks()
-    examples = benchmark.examples
-    session = build_audit_session(benchmark, model, paths)
-    ids, texts = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
-    scored = session.score(ids, texts, benchmark.contexts)
-    table = (
-        mark_defaults(scored, session.limit_overrides(benchmark.overrides))
-        .append_column("model", pa.repeat(pair.model, len(scored)))
-        .append_column("benchmark", pa.repeat(pair.benchmark, len(scored)))
-        .append_column("run_id", pa.repeat(step.run_id, len(scored)))
-    )
-    table = cast_to_columns(table, SCORES)
-    version = table_version(table)
-    upstream = {
-        f"examples/{pair.benchmark}": benchmark.digest,
-        f"token_statistics/{pair.partition}": statistics_version(model, benchmark.digest),
-    }
-    highlighted = build_highlights(table, examples, pair, model, paths)
-    origin = build_origin(model, benchmark)
-    from_scores = {**upstream, f"scores/{pair.partition}": version}
-    store.write(paths, step, HIGHLIGHTS, pair, highlighted, upstream=from_scores, **origin)
-    # Last: where they are, everything is that later stages read.
-    from_needs = {**upstream, **session.upstream}
-    store.write(paths, step, SCORES, pair, table, data_version=version, upstream=from_needs, **origin)
-    reasons = Counter(reason for reason in table.column("reason").to_pylist() if reason is not None)
-    return ScoreReport(len(table), Counter(table.column("status").to_pylist()), reasons, version)
 
 
 def _build_pass_options() -> type[BaseModel]:
@@ -223,11 +50,11 @@ def _run_model(run: StageRun) -> Made:
     with_others: set[str] = run.shared.setdefault("run with other models", set())
     if pair.model not in with_others:
         pairs = [own for own in map(pair_of, run.partitions) if own.model == pair.model]
-        with run.progress(f"other models that detectors of {pair.model} need") as tell:
-            run_other_models(model, pairs, paths, backend_of, run.log.info, tell)
+        with run.progress(f"other models that detectors of {pair.model} need") as notify:
+            run_other_models(model, pairs, paths, backend_of, run.log.info, notify)
         with_others.add(pair.model)
     kinds: list[Kind] = ["base", *(kind for kind in OPTIONAL_KINDS if getattr(run.options, kind))]
-    with run.progress(f"{pair.model} on {pair.benchmark}") as tell:
+    with run.progress(f"{pair.model} on {pair.benchmark}") as notify:
         summary = run_tokens(
             pair,
             model,
@@ -236,7 +63,7 @@ def _run_model(run: StageRun) -> Made:
             run.step(),
             kinds=kinds,
             logits_budget=int(run.options.logits_budget_gb * 1e9),
-            on_progress=tell,
+            on_progress=notify,
         )
     run.log.info(f"{pair.partition}: {summary.in_words}")
     # Of the run: the UI shows a check as it was for the last pair, whichever it was that met the damaged part.
@@ -324,7 +151,7 @@ STATISTICS_STAGE = Stage(
     tables=(TOKEN_STATISTICS,),
     checks={
         "cache_intact": Check(
-            "No part file of the cache was damaged; damaged ones are set aside and their texts run again."
+            "No part file of the cache was damaged; damaged files are set aside and their texts run again."
         )
     },
     options=_build_pass_options(),

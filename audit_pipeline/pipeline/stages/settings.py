@@ -39,7 +39,7 @@ def _build_stage_entry(name: str, fields: Any, folder: Path) -> StageEntry:
     return StageEntry(benchmarks, {} if options is None else chosen.model_dump(mode="json"))
 
 
-FILE = EntryFile("stages.yaml", None, "stage", "it says what audits make besides", _build_stage_entry, is_optional=True)
+FILE = EntryFile("stages.yaml", None, "stage", "it says what audits also make", _build_stage_entry, is_optional=True)
 
 
 def load_stage_entries(folder: Path | None = None) -> Entries[StageEntry]:

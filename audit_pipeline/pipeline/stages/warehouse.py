@@ -92,7 +92,7 @@ def _build(run: StageRun) -> Made:
 
 WAREHOUSE_STAGE = Stage(
     name="warehouse",
-    description="All results in one DuckDB file, data/audit.duckdb, for queries in SQL. It is built beside the old "
+    description="All results in one DuckDB file, data/audit.duckdb, for queries in SQL. It is built next to the old "
     "file and then takes its place, so nobody who reads that is disturbed.",
     dimensions=(),
     group="5_reports",
@@ -135,7 +135,7 @@ def _write_report(run: StageRun) -> Made:
 REPORT_STAGE = Stage(
     name="contamination_report",
     description="The report: a page for each model and one across models, which say what was asked, the answer, "
-    "how sure it is and what would change it; the evidence behind it, its limits, and where every "
+    "how sure it is and what would change it; its evidence, its limits, and where every "
     "number comes from.",
     dimensions=(),
     group="5_reports",

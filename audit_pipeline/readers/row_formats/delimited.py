@@ -138,7 +138,7 @@ def _detect_dialect(file: InputFile) -> Dialect:
             named = " and ".join(USUAL[delimiter] for delimiter in possible)
             raise UnreadableFileError(
                 file.path,
-                f"its header holds {named}, and its rows do not show which of them stands between fields: "
+                f"its header holds {named}, and its rows do not show which of them separates fields: "
                 "save it as .tsv, .jsonl or .parquet",
             )
         possible = fitting

@@ -86,7 +86,7 @@ def _read_array(file: InputFile) -> Entries:
 
 
 def _iterate_array(file: InputFile, text: io.TextIOWrapper, decoder: JsonDecoder) -> Iterator[object]:
-    """The values of an array one after another; only what has not been taken yet is in memory.
+    """The values of an array in order; only what has not been taken yet is in memory.
 
     Raises UnreadableFileError where the array is broken.
     """

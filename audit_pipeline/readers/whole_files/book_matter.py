@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from itertools import islice, pairwise
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.whole_files.document import NoTextError, WholeDocument
@@ -21,7 +22,8 @@ from audit_pipeline.readers.whole_files.legible import explain_illegible
 from audit_pipeline.readers.whole_files.places import Places, chapter_label
 from audit_pipeline.readers.whole_files.prose import SECTION_GAP, Prose, prose
 
-_T = TypeVar("_T")
+Line: TypeAlias = tuple[int, str]
+"""A line of a text, with its number in it."""
 
 # Words of epub:type, of the guide of an EPUB 2, and (with a dot) classes that Project Gutenberg's books use. Prefaces
 # and introductions are here too: they are often later than the work, and by another hand.
@@ -182,19 +184,18 @@ def join_chapters(
     A chapter begins with the first words of it that are kept. Chapters without any are not counted.
     """
     gap = [""] * (SECTION_GAP.count("\n") - 1)
-    own_lines = [[*page.text.split("\n"), *gap] for _, page in chapters]
-    chapter_of_line = [number for number, own in enumerate(own_lines) for _ in own]
-    lines = [line for own in own_lines for line in own][: -len(gap)]
-    kept = find_lines(lines)
+    owned = [(number, line) for number, (_, page) in enumerate(chapters) for line in [*page.text.split("\n"), *gap]]
+    owned = owned[: len(owned) - len(gap)]
+    kept = [owned[line] for line in find_lines([line for _, line in owned])]
     places: list[tuple[int, str]] = []
     offset, last = 0, -1
-    for line in kept:
-        if lines[line].strip() and chapter_of_line[line] != last:
-            last = chapter_of_line[line]
-            chapter, page = chapters[last]
+    for number, line in kept:
+        if line.strip() and number != last:
+            last = number
+            chapter, page = chapters[number]
             places.append((offset, chapter_label(len(places) + 1, page.heading, chapter.path, page.text)))
-        offset += len(lines[line]) + 1
-    return _join_lines(lines, kept), tuple(places)
+        offset += len(line) + 1
+    return _join(kept), tuple(places)
 
 
 def is_matter(chapter: Chapter, page: Prose) -> bool:
@@ -216,136 +217,219 @@ def remove_book_matter(text: str) -> str:
     The lines of the result are lines of ``text``, in its order. Done to its own result, it changes nothing.
     """
     lines = text.split("\n")
-    return _join_lines(lines, find_book_lines(lines))
+    return "\n".join(lines[number] for number in find_book_lines(lines))
 
 
 def find_book_lines(lines: Sequence[str]) -> Sequence[int]:
     """The numbers of the lines that :func:`remove_book_matter` keeps."""
-    kept: Sequence[int] = range(len(lines))
-    while True:
-        body = _choose(kept, find_gutenberg_body(_choose(lines, kept)))
-        inner = _choose(body, _find_inner_pages(_choose(lines, body)))
-        if len(inner) == len(kept):
-            return inner
+    kept: Sequence[Line] = list(enumerate(lines))
+    while len(inner := _remove_matter_pages(find_gutenberg_body(kept))) < len(kept):
         kept = inner
+    return [number for number, _ in kept]
 
 
-def find_gutenberg_body(lines: Sequence[str]) -> Sequence[int]:
-    """The numbers of the lines between Project Gutenberg's marks, in any of their spellings since the 1990s; of all
-    without marks.
+def find_gutenberg_body(lines: Sequence[Line]) -> Sequence[Line]:
+    """The lines between Project Gutenberg's marks, in any of their spellings since the 1990s; all without marks.
 
     The end is the first mark of the end after the first of the beginning. A file that holds several books gives the
     first of them.
     """
-    starts = [last for first, last in _find_marks(lines, _START)]
-    starts += [number for number, line in enumerate(lines) if _SMALL_PRINT_END.search(line)]
+    starts = [last for _, last in _find_starts(lines)]
+    starts += [place for place, (_, line) in enumerate(lines) if _SMALL_PRINT_END.search(line)]
     first_start = min(starts, default=-1)
-    end = next((number for number in range(first_start + 1, len(lines)) if _END.match(lines[number])), len(lines))
-    start = max((number for number in starts if number < end), default=-1)
-    return _trim_empty_lines(lines, range(start + 1, end))
+    end = next((place for place in range(first_start + 1, len(lines)) if _END.match(lines[place][1])), len(lines))
+    start = max((place for place in starts if place < end), default=-1)
+    return _trim_empty_lines(lines[start + 1 : end])
 
 
 def gutenberg_head(text: str) -> str:
     """The text before the first mark of the beginning; empty without one."""
-    lines = text.split("\n")
-    starts = [first for first, last in _find_marks(lines, _START)]
-    return _join_lines(lines, _trim_empty_lines(lines, range(min(starts)))) if starts else ""
+    lines = list(enumerate(text.split("\n")))
+    return next((_join(_trim_empty_lines(lines[:first])) for first, _ in _find_starts(lines)), "")
 
 
-def _find_marks(lines: Sequence[str], mark: re.Pattern[str]) -> list[tuple[int, int]]:
-    """First and last line of each mark: a long title runs over lines, until the closing asterisks."""
+def _find_starts(lines: Sequence[Line]) -> list[tuple[int, int]]:
+    """First and last line of each mark of the beginning: a long title runs over lines, until the closing asterisks."""
     found = []
-    for number, line in enumerate(lines):
-        if mark.match(line):
-            last = number
-            opened = line.split(_MARK_END, 1)[1]
-            while _MARK_END not in opened and last + 1 < min(len(lines), number + _MARK_LINES):
-                if not lines[last + 1].strip():
-                    break
-                last += 1
-                opened = lines[last]
-            found.append((number, last if _MARK_END in opened else number))
+    for place, (_, line) in enumerate(lines):
+        if _START.match(line):
+            texts = [line.split(_MARK_END, 1)[1], *(text for _, text in lines[place + 1 : place + _MARK_LINES])]
+            closing = next((n for n, text in enumerate(texts) if _MARK_END in text or (n and not text.strip())), 0)
+            found.append((place, place + closing if _MARK_END in texts[closing] else place))
     return found
 
 
-def _find_inner_pages(lines: Sequence[str]) -> Sequence[int]:
-    """The numbers of the lines that are not title page, credits, copyright page, contents, transcriber's notes, notes
-    or index.
+def _remove_matter_pages(lines: Sequence[Line]) -> Sequence[Line]:
+    """The lines that are not title page, credits, copyright page, contents, transcriber's notes, notes or index.
 
     A page is the text between two gaps of two or more empty lines. Pages before the first page of running text
     (60 words or more that are none of these) are looked at, and those behind the last. Where there is no such page,
     as in a book of verse, only what names itself goes. Places of illustrations go everywhere.
     """
-    unillustrated = _find_lines_without_illustrations(lines)
-    pages = _split_pages(_choose(lines, unillustrated))
+    pages = _split_pages(_remove_illustrations(lines))
     dropped = _find_front_matter(pages) | _find_back_matter(pages)
-    numbers = iter(unillustrated)
-    own_lines = [list(islice(numbers, len(page))) for page in pages]
-    return _trim_empty_lines(lines, [line for page, own in enumerate(own_lines) if page not in dropped for line in own])
+    kept = (page.whole for number, page in enumerate(pages) if number not in dropped)
+    return _trim_empty_lines(list(chain.from_iterable(kept)))
 
 
-def _find_lines_without_illustrations(lines: Sequence[str]) -> list[int]:
-    kept: list[int] = []
-    number = 0
-    while number < len(lines):
-        end = _illustration_end(lines, number)
+def _remove_illustrations(lines: Sequence[Line]) -> list[Line]:
+    """The lines without paragraphs such as [Illustration: a ship at sea]."""
+    kept: list[Line] = []
+    place = 0
+    while place < len(lines):
+        end = _find_caption_end(lines, place) if _ILLUSTRATION.match(lines[place][1]) else None
         if end is None:
-            kept.append(number)
-            number += 1
+            kept.append(lines[place])
+            place += 1
             continue
-        number = end
         # The empty line after it goes along: two in a row would look like the end of a page.
-        if number < len(lines) and not lines[number].strip():
-            number += 1
+        place = end + 1 if end < len(lines) and not lines[end][1].strip() else end
     return kept
 
 
-def _illustration_end(lines: Sequence[str], number: int) -> int | None:
-    """The line after a paragraph such as [Illustration: a ship at sea]; None where none begins here."""
-    if not _ILLUSTRATION.match(lines[number]):
-        return None
-    for last in range(number, min(number + _MOST_CAPTION_LINES, len(lines))):
-        if lines[last].rstrip().endswith("]"):
-            return last + 1
-        if not lines[last].strip():
+def _find_caption_end(lines: Sequence[Line], place: int) -> int | None:
+    """The line after a caption that begins at ``place``; None where no line of its paragraph closes the bracket."""
+    for end, (_, line) in enumerate(lines[place : place + _MOST_CAPTION_LINES], place + 1):
+        if line.rstrip().endswith("]"):
+            return end
+        if not line.strip():
             return None
     return None
 
 
-def _find_front_matter(pages: Sequence[Sequence[str]]) -> set[int]:
+@dataclass(frozen=True, eq=False)
+class _Page:
+    """A page: ``whole`` are its lines and the empty ones after it, so that the pages in a row are the lines again."""
+
+    whole: Sequence[Line]
+
+    @cached_property
+    def lines(self) -> Sequence[str]:
+        """The lines that hold something, without blanks at their ends."""
+        return [stripped for _, line in self.whole if (stripped := line.strip())]
+
+    @cached_property
+    def words(self) -> int:
+        return sum(len(line.split()) for line in self.lines)
+
+    @cached_property
+    def text(self) -> str:
+        return _join(self.whole).strip()
+
+    @property
+    def heading(self) -> str:
+        return self.lines[0] if self.lines else ""
+
+    def has(self, share: float, is_such: Callable[[str], object], least: int = 1) -> bool:
+        """Whether at least ``least`` lines, and such a share of them, are such."""
+        return len(self.lines) >= least and sum(map(bool, map(is_such, self.lines))) >= share * len(self.lines)
+
+    @property
+    def is_blank(self) -> bool:
+        return not any(character.isalnum() for character in self.text)
+
+    @property
+    def is_running_text(self) -> bool:
+        """Whether it reads as running text: most of its lines are long."""
+        long = sum(len(line.split()) >= 8 for line in self.lines)
+        return long > 0.8 * len(self.lines) and len(self.lines) > 3
+
+    @property
+    def is_notice(self) -> bool:
+        """Whether it is credits, a transcriber's note, or a copyright page."""
+        return bool(
+            (self.words <= _NOTE_WORDS and _TRANSCRIBER.match(self.text))
+            or (self.words <= _CREDITS_WORDS and _CREDITS.match(self.text))
+            or (self.words <= _COPYRIGHT_WORDS and _COPYRIGHT.search(self.text) and not self.is_running_text)
+        )
+
+    @property
+    def below_heading(self) -> _Page:
+        return _Page([(number, line) for number, line in enumerate(self.lines[1:])])
+
+    @property
+    def is_contents(self) -> bool:
+        return bool(_CONTENTS.match(self.heading)) and (len(self.lines) == 1 or self.below_heading.is_listing)
+
+    @property
+    def is_listing(self) -> bool:
+        """Whether the lines are entries: short, and numbered in front or at the end, or without a sentence's end."""
+        return self.has(0.8, _is_entry, least=2) and self.has(0.5, _is_numbered)
+
+    @property
+    def is_index(self) -> bool:
+        # A letter by itself heads its entries.
+        entries = [line for line in self.lines if len(line) > 1]
+        return bool(entries) and sum(bool(_INDEX_ENTRY.search(line[-100:])) for line in entries) >= 0.6 * len(entries)
+
+    @property
+    def is_notes(self) -> bool:
+        """Whether under the heading of notes every paragraph begins with its number in brackets."""
+        heading, *notes = re.split(r"\n(?:[ \t]*\n)+", self.text)
+        return bool(_NOTES.match(heading)) and all(map(_NOTE.match, notes))
+
+    @property
+    def is_title_page(self) -> bool:
+        """Whether it has no sentences, or a publisher's imprint, and is not the heading of a chapter."""
+        if _CHAPTER.match(self.heading):
+            return False
+        sentences = sum(bool(_SENTENCE_END.search(line[-8:])) for line in self.lines)
+        clauses = sum(bool(_CLAUSE_END.search(line[-8:])) for line in self.lines)
+        has_imprint = bool(_IMPRINT.search(self.text)) and not self.is_running_text
+        return has_imprint or (not sentences and clauses <= len(self.lines) / 2)
+
+
+def _is_numbered(line: str) -> bool:
+    return bool(_ENTRY_START.match(line) or _ENTRY_END.search(line[-20:]))
+
+
+def _is_entry(line: str) -> bool:
+    return len(line) <= 90 and (_is_numbered(line) or not _SENTENCE_END.search(line[-8:]))
+
+
+def _split_pages(lines: Sequence[Line]) -> list[_Page]:
+    pages: list[list[Line]] = [[]]
+    for line, (_, following) in pairwise([*lines, (-1, "")]):
+        pages[-1].append(line)
+        ends = following.strip() and len(pages[-1]) > 2 and not line[1].strip()
+        if ends and not pages[-1][-2][1].strip():
+            pages.append([])
+    return [_Page(page) for page in pages if page]
+
+
+def _find_front_matter(pages: Sequence[_Page]) -> set[int]:
     """The pages of front matter."""
     dropped: set[int] = set()
     unnamed: set[int] = set()
     in_contents = False
     for number, page in enumerate(pages):
-        if _is_blank(page):
+        if page.is_blank:
             unnamed.add(number)
-        elif _is_notice(page):
+        elif page.is_notice:
             dropped.add(number)
-        elif _is_contents(page) or (in_contents and _is_listing(page)):
+        elif page.is_contents or (in_contents and page.is_listing):
             dropped.add(number)
             in_contents = True
-        elif _count_words(page) < _RUNNING_WORDS and _is_title_page(page):
+        elif page.words < _RUNNING_WORDS and page.is_title_page:
             unnamed.add(number)
             in_contents = False
         else:
             # Before verse a short page may be the first poem's title.
-            begins = _count_words(page) >= _RUNNING_WORDS or _CHAPTER.match(_first_line(page))
+            begins = page.words >= _RUNNING_WORDS or _CHAPTER.match(page.heading)
             return dropped | unnamed if begins else dropped
     return dropped
 
 
-def _find_back_matter(pages: Sequence[Sequence[str]]) -> set[int]:
+def _find_back_matter(pages: Sequence[_Page]) -> set[int]:
     """The pages of back matter: from the end, as long as they are some."""
     dropped: set[int] = set()
     tail: set[int] = set()
-    for number in range(len(pages) - 1, -1, -1):
+    for number in reversed(range(len(pages))):
         page = pages[number]
-        head = _first_line(page)
-        if _is_notice(page) or (_INDEX.match(head) and (tail or _is_index(page[1:]))) or _is_notes(page):
+        if page.is_notice or page.is_notes or (_INDEX.match(page.heading) and (tail or page.below_heading.is_index)):
             dropped |= tail | {number}
             tail = set()
-        elif _is_index(page) or _is_blank(page) or (_count_words(page) <= 2 and _is_heading_above_index(pages, number)):
+        elif page.is_index or page.is_blank or (page.words <= 2 and _is_index_at(pages, number + 1)):
             # Only pages under an index' heading are an index.
             tail.add(number)
         else:
@@ -353,121 +437,15 @@ def _find_back_matter(pages: Sequence[Sequence[str]]) -> set[int]:
     return dropped
 
 
-def _is_heading_above_index(pages: Sequence[Sequence[str]], number: int) -> bool:
-    return number + 1 < len(pages) and _is_index(pages[number + 1])
+def _is_index_at(pages: Sequence[_Page], number: int) -> bool:
+    return number < len(pages) and pages[number].is_index
 
 
-def _is_notice(page: Sequence[str]) -> bool:
-    """Credits, a transcriber's note, a copyright page."""
-    text = "\n".join(page).strip()
-    words = _count_words(page)
-    return bool(
-        (words <= _NOTE_WORDS and _TRANSCRIBER.match(text))
-        or (words <= _CREDITS_WORDS and _CREDITS.match(text))
-        or (words <= _COPYRIGHT_WORDS and _COPYRIGHT.search(text) and not _is_running_text(page))
-    )
+def _trim_empty_lines(lines: Sequence[Line]) -> Sequence[Line]:
+    """The lines without empty ones at either end."""
+    full = [place for place, (_, line) in enumerate(lines) if line.strip()]
+    return lines[full[0] : full[-1] + 1] if full else []
 
 
-def _is_running_text(page: Sequence[str]) -> bool:
-    """Whether a page reads as running text: most of its lines are long."""
-    lines = [line for line in page if line.strip()]
-    return sum(len(line.split()) >= 8 for line in lines) > 0.8 * len(lines) and len(lines) > 3
-
-
-def _is_contents(page: Sequence[str]) -> bool:
-    return bool(_CONTENTS.match(_first_line(page))) and (
-        _is_heading_alone(page) or _is_listing(_remove_first_line(page))
-    )
-
-
-def _is_listing(page: Sequence[str]) -> bool:
-    """Whether the lines are entries: short, and numbered in front or at the end, or without the end of a sentence."""
-    lines = [line.strip() for line in page if line.strip()]
-    numbered = [bool(_ENTRY_START.match(line) or _ENTRY_END.search(line[-20:])) for line in lines]
-    entries = [
-        len(line) <= 90 and (has_number or not _SENTENCE_END.search(line[-8:]))
-        for line, has_number in zip(lines, numbered, strict=True)
-    ]
-    return len(lines) >= 2 and sum(entries) >= 0.8 * len(lines) and sum(numbered) >= 0.5 * len(lines)
-
-
-def _is_index(page: Sequence[str]) -> bool:
-    # A letter by itself heads its entries.
-    lines = [line.strip() for line in page if len(line.strip()) > 1]
-    return bool(lines) and sum(bool(_INDEX_ENTRY.search(line[-100:])) for line in lines) >= 0.6 * len(lines)
-
-
-def _is_notes(page: Sequence[str]) -> bool:
-    """A page of notes: under its heading, every paragraph begins with its number in brackets."""
-    paragraphs = _split_paragraphs(page)
-    if paragraphs and _NOTES.match("\n".join(paragraphs[0])):
-        paragraphs = paragraphs[1:]
-        return not paragraphs or all(_NOTE.match(paragraph[0]) for paragraph in paragraphs)
-    return False
-
-
-def _is_title_page(page: Sequence[str]) -> bool:
-    """Whether a short page has no sentences, or a publisher's imprint, and is not the heading of a chapter."""
-    lines = [line.strip() for line in page if line.strip()]
-    if _CHAPTER.match(lines[0]):
-        return False
-    sentences = sum(bool(_SENTENCE_END.search(line[-8:])) for line in lines)
-    clauses = sum(bool(_CLAUSE_END.search(line[-8:])) for line in lines)
-    return (not sentences and clauses <= len(lines) / 2) or (
-        bool(_IMPRINT.search("\n".join(page))) and not _is_running_text(page)
-    )
-
-
-def _is_blank(page: Sequence[str]) -> bool:
-    return not any(any(character.isalnum() for character in line) for line in page)
-
-
-def _is_heading_alone(page: Sequence[str]) -> bool:
-    return not any(line.strip() for line in _remove_first_line(page))
-
-
-def _first_line(page: Sequence[str]) -> str:
-    return next((line for line in page if line.strip()), "")
-
-
-def _remove_first_line(page: Sequence[str]) -> Sequence[str]:
-    first = next((number for number, line in enumerate(page) if line.strip()), len(page))
-    return page[first + 1 :]
-
-
-def _count_words(page: Sequence[str]) -> int:
-    return sum(len(line.split()) for line in page)
-
-
-def _split_paragraphs(page: Sequence[str]) -> list[list[str]]:
-    found: list[list[str]] = [[]]
-    for line in page:
-        if line.strip():
-            found[-1].append(line)
-        elif found[-1]:
-            found.append([])
-    return [paragraph for paragraph in found if paragraph]
-
-
-def _split_pages(lines: Sequence[str]) -> list[list[str]]:
-    """Lines as pages, each with the empty lines after it, so that the pages in a row are the lines again."""
-    pages: list[list[str]] = [[]]
-    for line, following in pairwise([*lines, ""]):
-        pages[-1].append(line)
-        if following.strip() and len(pages[-1]) > 2 and not line.strip() and not pages[-1][-2].strip():
-            pages.append([])
-    return [page for page in pages if page]
-
-
-def _trim_empty_lines(lines: Sequence[str], numbers: Sequence[int]) -> Sequence[int]:
-    """The ``numbers`` without those of empty lines at either end."""
-    full = [place for place, number in enumerate(numbers) if lines[number].strip()]
-    return numbers[full[0] : full[-1] + 1] if full else []
-
-
-def _choose(values: Sequence[_T], numbers: Sequence[int]) -> Sequence[_T]:
-    return [values[number] for number in numbers]
-
-
-def _join_lines(lines: Sequence[str], numbers: Sequence[int]) -> str:
-    return "\n".join(_choose(lines, numbers))
+def _join(lines: Sequence[Line]) -> str:
+    return "\n".join(line for _, line in lines)

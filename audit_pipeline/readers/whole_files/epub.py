@@ -10,7 +10,9 @@ import posixpath
 import re
 import zipfile
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -22,6 +24,9 @@ from defusedxml.ElementTree import fromstring
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.whole_files.document import MEBIBYTE
 
+_MOST_FILE_BYTES, _MOST_MEMBER_BYTES, _MOST_UNPACKED_BYTES = 256 * MEBIBYTE, 8 * MEBIBYTE, 64 * MEBIBYTE
+_MOST_MEMBERS, _MOST_TAGS = 20_000, 300_000
+"""Members of a file, and tags of a chapter."""
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
 # Fonts are scrambled with these in books that are not protected otherwise.
@@ -33,17 +38,6 @@ _DECLARED = re.compile(rb"""\A\s*<\?xml[^>]{0,200}?\bencoding\s*=\s*["']([A-Za-z
 
 class EpubError(DataError):
     """A file that is no EPUB that can be read: what is wrong with it."""
-
-
-@dataclass(frozen=True)
-class EpubLimits:
-    """The most that is read of an EPUB: bytes of the file, of one member, of all of them; members; tags per chapter."""
-
-    file: int = 256 * MEBIBYTE
-    member: int = 8 * MEBIBYTE
-    total: int = 64 * MEBIBYTE
-    members: int = 20_000
-    tags: int = 300_000
 
 
 @dataclass(frozen=True)
@@ -70,36 +64,34 @@ class Epub:
     problems: tuple[tuple[str, str], ...]
 
 
-def read_epub(file: Path | bytes, limits: EpubLimits | None = None) -> Epub:
+def read_epub(file: Path | bytes) -> Epub:
     """The chapters of an EPUB in the order of its spine.
 
     A chapter that is missing, lies outside the file, is too long or is not text goes into ``problems`` with the
     reason. Raises EpubError where nothing can be read: no zip file, no container, broken XML, copy protection, more
-    than ``limits`` allows; OSError where the file itself cannot be read.
+    than any book has; OSError where the file itself cannot be read.
     """
-    limits = limits or EpubLimits()
     size = len(file) if isinstance(file, bytes) else file.stat().st_size
-    if size > limits.file:
-        raise EpubError(f"more than {limits.file} bytes")
+    if size > _MOST_FILE_BYTES:
+        raise EpubError(f"more than {_MOST_FILE_BYTES} bytes")
     try:
         archive = zipfile.ZipFile(io.BytesIO(file) if isinstance(file, bytes) else file)
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         raise EpubError(f"not a zip file that can be read ({error})") from error
     with archive:
-        return _read_package(_Members(archive, limits), limits)
+        return _read_package(_Members(archive))
 
 
 class _Members:
     """Reads members of an archive by name, within the limits."""
 
-    def __init__(self, archive: zipfile.ZipFile, limits: EpubLimits) -> None:
+    def __init__(self, archive: zipfile.ZipFile) -> None:
         infos = archive.infolist()
-        if len(infos) > limits.members:
-            raise EpubError(f"more than {limits.members} members")
+        if len(infos) > _MOST_MEMBERS:
+            raise EpubError(f"more than {_MOST_MEMBERS} members")
         self._archive = archive
         self._infos = {info.filename: info for info in infos}
-        self._limits = limits
-        self._left = limits.total
+        self._left = _MOST_UNPACKED_BYTES
 
     def __contains__(self, name: str) -> bool:
         return name in self._infos
@@ -115,14 +107,14 @@ class _Members:
             raise _MemberError(f"packed in a way that EPUB does not have (method {info.compress_type})")
         try:
             with self._archive.open(info) as member:
-                content = member.read(min(self._limits.member, self._left) + 1)
+                content = member.read(min(_MOST_MEMBER_BYTES, self._left) + 1)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
             raise _MemberError(f"damaged ({error})") from error
         self._left -= len(content)
         if self._left < 0:
-            raise EpubError(f"unpacks to more than {self._limits.total} bytes")
-        if len(content) > self._limits.member:
-            raise _MemberError(f"unpacks to more than {self._limits.member} bytes")
+            raise EpubError(f"unpacks to more than {_MOST_UNPACKED_BYTES} bytes")
+        if len(content) > _MOST_MEMBER_BYTES:
+            raise _MemberError(f"unpacks to more than {_MOST_MEMBER_BYTES} bytes")
         return content
 
 
@@ -130,39 +122,41 @@ class _MemberError(Exception):
     """Why a member cannot be read."""
 
 
-def _read_package(members: _Members, limits: EpubLimits) -> Epub:
+def _read_package(members: _Members) -> Epub:
     if _CONTAINER not in members:
         raise EpubError(f"no {_CONTAINER}: not an EPUB")
     _refuse_protected(members)
     package_path = _package_path(_read_xml(members, _CONTAINER))
-    package = _read_xml(members, package_path)
-    items = _manifest(package, posixpath.dirname(package_path))
-    guide = _guide(package, posixpath.dirname(package_path))
+    package, folder = _read_xml(members, package_path), posixpath.dirname(package_path)
+    items: dict[str, Element] = {}
+    for item in _find_elements(package, "item"):
+        items.setdefault(item.get("id", ""), item)
+    guide = _read_guide(package, folder)
     chapters: list[Chapter] = []
     problems: list[tuple[str, str]] = []
     seen: set[str] = set()
     for reference in _find_elements(package, "itemref"):
-        identity = reference.get("idref", "")
-        item = items.get(identity)
-        if item is None:
-            problems.append((identity or "itemref", "in the reading order, but not in the list of files"))
+        item_id = reference.get("idref", "")
+        path = item_id or "itemref"
+        try:
+            if item_id not in items:
+                raise _MemberError("in the reading order, but not in the list of files")
+            path = items[item_id].get("href", "")
+            path = _resolve_reference(folder, path)
+            if path in seen:
+                raise _MemberError("a second time in the reading order")
+            seen.add(path)
+            media_type = items[item_id].get("media-type", "").lower()
+            if media_type not in _CHAPTER_TYPES:
+                raise _MemberError(f"not text but {media_type or 'of no type'}")
+            markup = _decode_markup(members.read(path))
+        except _MemberError as error:
+            problems.append((path, str(error)))
             continue
-        path, problem = item.path, item.problem
-        if path in seen:
-            problem = "a second time in the reading order"
-        seen.add(path)
-        if problem is None and item.media_type not in _CHAPTER_TYPES:
-            problem = f"not text but {item.media_type or 'of no type'}"
-        roles = item.roles | guide.get(path, frozenset())
+        roles = {*items[item_id].get("properties", "").split(), *guide.get(path, ())}
         if reference.get("linear", "yes") == "no":
-            roles |= {"non-linear"}
-        if problem is None:
-            try:
-                chapters.append(Chapter(path, roles, _decode_markup(members.read(path), limits)))
-            except _MemberError as error:
-                problem = str(error)
-        if problem is not None:
-            problems.append((path, problem))
+            roles.add("non-linear")
+        chapters.append(Chapter(path, frozenset(roles), markup))
     if not chapters:
         reasons = "; ".join(f"{path}: {problem}" for path, problem in problems[:2])
         raise EpubError(f"no chapter can be read{f' ({reasons})' if reasons else ''}")
@@ -199,61 +193,45 @@ def _read_xml(members: _Members, name: str) -> Element:
 
 def _package_path(container: Element) -> str:
     for rootfile in _find_elements(container, "rootfile"):
-        path, problem = _resolve_reference("", rootfile.get("full-path", ""))
-        if problem is not None:
-            raise EpubError(f"{_CONTAINER}: its package file is {problem}")
-        return path
+        try:
+            return _resolve_reference("", rootfile.get("full-path", ""))
+        except _MemberError as error:
+            raise EpubError(f"{_CONTAINER}: its package file is {error}") from error
     raise EpubError(f"{_CONTAINER}: names no package file")
 
 
-@dataclass(frozen=True)
-class _Item:
-    path: str
-    problem: str | None
-    media_type: str
-    roles: frozenset[str]
-
-
-def _manifest(package: Element, folder: str) -> dict[str, _Item]:
-    items: dict[str, _Item] = {}
-    for item in _find_elements(package, "item"):
-        path, problem = _resolve_reference(folder, item.get("href", ""))
-        roles = frozenset(item.get("properties", "").split())
-        items.setdefault(item.get("id", ""), _Item(path, problem, item.get("media-type", "").lower(), roles))
-    return items
-
-
-def _guide(package: Element, folder: str) -> Mapping[str, frozenset[str]]:
+def _read_guide(package: Element, folder: str) -> Mapping[str, set[str]]:
     """What the guide of an EPUB 2 calls its files: path -> types."""
-    roles: dict[str, frozenset[str]] = {}
+    roles: dict[str, set[str]] = defaultdict(set)
     for reference in _find_elements(package, "reference"):
-        path, problem = _resolve_reference(folder, reference.get("href", ""))
+        href = reference.get("href", "")
         # A reference into a file speaks of a place, not of the file.
-        if problem is None and "#" not in reference.get("href", ""):
-            roles[path] = roles.get(path, frozenset()) | {reference.get("type", "").lower()}
+        if "#" not in href:
+            with suppress(_MemberError):
+                roles[_resolve_reference(folder, href)].add(reference.get("type", "").lower())
     return roles
 
 
-def _resolve_reference(folder: str, reference: str) -> tuple[str, str | None]:
-    """The member that ``reference`` in a file of ``folder`` means; and why it cannot be one."""
+def _resolve_reference(folder: str, reference: str) -> str:
+    """The member that ``reference`` in a file of ``folder`` means; raises _MemberError where it cannot be one."""
     try:
         parts = urlsplit(reference.strip())
     except ValueError:
-        return reference, "not an address"
+        raise _MemberError("not an address") from None
     if parts.scheme or parts.netloc:
-        return reference, "outside the file (an address)"
+        raise _MemberError("outside the file (an address)")
     path = unquote(parts.path).replace("\\", "/")
     if not path:
-        return reference, "not named"
+        raise _MemberError("not named")
     joined = posixpath.normpath(posixpath.join(folder, path))
     if path.startswith("/") or joined == ".." or joined.startswith("../"):
-        return path, "outside the file"
-    return joined, None
+        raise _MemberError("outside the file")
+    return joined
 
 
-def _decode_markup(content: bytes, limits: EpubLimits) -> str:
-    if content.count(b"<") > limits.tags:
-        raise _MemberError(f"more than {limits.tags} tags")
+def _decode_markup(content: bytes) -> str:
+    if content.count(b"<") > _MOST_TAGS:
+        raise _MemberError(f"more than {_MOST_TAGS} tags")
     declared = _DECLARED.match(content)
     encoding = "utf-8-sig"
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):

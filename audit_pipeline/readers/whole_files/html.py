@@ -15,7 +15,7 @@ _MOST_TAGS = 1_000_000
 
 
 def read_html(path: Path) -> WholeDocument:
-    """The page's running text: that of its one <main> element where there is one, else of its body.
+    """The page's running text: that of its one <main> element if any, else of its body.
 
     The encoding is the one that the page declares, else the one that its bytes look like. Raises DataError for a page
     of more tags than any page has.

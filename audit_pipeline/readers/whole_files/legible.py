@@ -151,7 +151,7 @@ def _score_shifted(text: str, counted: Counter[str], shift: int) -> float:
 
 
 def _count_pairs(text: str) -> Counter[str]:
-    """How often each pair of the 26 letters stands in it; none where it is not for the most part words of these."""
+    """How often each pair of the 26 letters is in it; none where it is not for the most part words of these."""
     plain = "".join(filter(lambda c: not unicodedata.combining(c), unicodedata.normalize("NFKD", text))).lower()
     words = plain.split()
     size = sum(map(len, words))

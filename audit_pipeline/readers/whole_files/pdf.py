@@ -4,7 +4,7 @@ PDFium reads what every browser shows, and files whose owner forbids printing or
 needs another package for these, and marks no hyphen at a line's end.
 
 A PDF holds no paragraphs and no words, only letters at places. So lines are joined again here: a line that is clearly
-shorter than the page's others ends a paragraph, and what stands at the head or foot of many pages is left out.
+shorter than the page's others ends a paragraph, and what is at the head or foot of many pages is left out.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bs4 import PageElement, Tag
 
-# Zero-width characters that typesetters put in: they tell an edition, not a text.
+# Zero-width characters that typesetters put in: they mark an edition, not a text.
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
 _GAP = "\n\n"
 SECTION_GAP = "\n\n\n\n"
@@ -39,7 +39,7 @@ def prose(markup: str, unwanted_types: Collection[str] = ()) -> Prose:
     """The running text of an XHTML document, without elements of the ``unwanted_types``.
 
     White space is collapsed, zero-width characters go, a line break stays one. Broken markup is read as a browser
-    would. ``types`` and ``heading`` (the text of the first heading, whatever is left out) serve to tell what the
+    would. ``types`` and ``heading`` (the text of the first heading, whatever is left out) serve to find what the
     document is.
     """
     from bs4 import BeautifulSoup  # noqa: PLC0415

@@ -32,7 +32,7 @@
 -- standing_out: of them, those with q_bh at most 0.05; where no detector was named, q_ledger by some detector
 -- detectors: detectors that the q-values allow for: 1 where one was named
 -- tests: p-values that they allow for: documents times detectors
--- can_stand_out: of these, those by detectors of which it is not known that they run against training
+-- can_stand_out: of these, those by detectors that are not known to run against training
 -- direction: which of the labelled texts score higher: training (members), opposite, none; null where none are known
 -- calibration_groups: the fewest calibration documents that any was compared with
 -- calibration_groups_in_all: calibration documents that the thresholds were chosen on: all there are

@@ -8,7 +8,7 @@
 -- outcome: what the test came to, all p-values of the set allowed for
 -- sign: the kind of that, as of an answer
 -- headline: the result in one line, which says no more than the claim level allows
--- refused: why there is no p-value; null where there is one
+-- refused: why there is no p-value; null: there is one
 -- claim_stated_by: whose word the level rests on; null where it is more than somebody's word
 -- p_values_so_far: p-values of tests of this set and model by all runs there were
 -- lineage: number of the lineage entry behind it, in this report

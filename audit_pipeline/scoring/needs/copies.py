@@ -28,20 +28,20 @@ _STREAM_SEED = 0
 
 
 def draw_word_orders(words: int, alpha: float, n: int, generator: random.Random) -> list[list[int]]:
-    """Which of ``words`` >= 1 words stands at each place of each of ``n`` copies: [n][words], as the authors make them.
+    """Which of ``words`` >= 1 words is at each place of each of ``n`` copies: [n][words], as the authors make them.
 
-    A copy is made by max(1, int(alpha * words)) swaps, one after another. A swap draws a place, then another one until
+    A copy is made by max(1, int(alpha * words)) swaps, in order. A swap draws a place, then another until
     it differs, four times at most; else it is lost. The copies are shuffled in the end.
     """
     made = []
     for _ in range(n):
         order = list(range(words))
         for _ in range(max(1, int(alpha * words))):
-            one = generator.randrange(words)
+            place = generator.randrange(words)
             for _ in range(_MOST_DRAWS):
                 other = generator.randrange(words)
-                if other != one:
-                    order[one], order[other] = order[other], order[one]
+                if other != place:
+                    order[place], order[other] = order[other], order[place]
                     break
         made.append(order)
     generator.shuffle(made)
@@ -49,7 +49,7 @@ def draw_word_orders(words: int, alpha: float, n: int, generator: random.Random)
 
 
 def make_shuffled_copies(text: str, way: Copying, stream: random.Random | None = None) -> list[str]:
-    """The ``way.n`` copies of ``text``, whose words are what stands between single blanks.
+    """The ``way.n`` copies of ``text``, whose words are what is between single blanks.
 
     Random numbers are the next ones of ``stream``; without one, the text itself is their seed.
     """

@@ -42,7 +42,7 @@ class NeighboursProvider(DerivedTextsProvider[Sequence[TextStatistics]]):
         if self._scope.in_context or self._scope.user_inputs is None:
             return super().missing() or self.not_run
         given = all(KINDS[kind].is_available_from(self._model.gives) for kind in self.kinds)
-        return None if given else f"{NOT_GIVEN}: the likeliest tokens, of which neighbours are made"
+        return None if given else f"{NOT_GIVEN}: the likeliest tokens, which make neighbours"
 
     def plan(self, texts: Sequence[str]) -> None:
         """Neighbours are not known before the texts' own pass."""
@@ -77,4 +77,4 @@ class NeighboursProvider(DerivedTextsProvider[Sequence[TextStatistics]]):
         from audit_pipeline.scoring.neighbours.masked_model import MaskedModelProposer  # noqa: PLC0415
 
         entry = resolve_model(self._inputs.proposer, load_models())
-        return MaskedModelProposer(entry, device=self._inputs.device, notify=self._inputs.tell)
+        return MaskedModelProposer(entry, device=self._inputs.device, notify=self._inputs.notify)

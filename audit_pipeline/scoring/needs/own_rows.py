@@ -1,4 +1,4 @@
-"""What the text's own pass leaves in the cache besides its base statistics: power sums, temperatures, branches."""
+"""What the text's own pass leaves in the cache apart from its base statistics: power sums, temperatures, branches."""
 
 from __future__ import annotations
 

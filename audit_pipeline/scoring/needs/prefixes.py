@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.recall import JOINS, BehindPrefix
+from audit_pipeline.detectors.recall import JOINS, PrefixedLogProbs
 from audit_pipeline.detectors.statistics import Float32s, Lacking
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS, Shots, Side, shots_of_benchmark
@@ -39,7 +39,7 @@ GIVEN_AWAY = "given away"
 """How the reason begins why a text has no score whose document is in the prefix."""
 
 
-class PrefixProvider(Provider[BehindPrefix]):
+class PrefixProvider(Provider[PrefixedLogProbs]):
     """The text after prefixes of known texts of one ``side``, one prefix a number of shots and way to join them."""
 
     side: ClassVar[Side]
@@ -172,7 +172,7 @@ class PrefixProvider(Provider[BehindPrefix]):
     def cost(self, texts: Sequence[str]) -> str | None:
         tokens, passes = self.plan(texts).tokens_to_run, len(self._prefixes)
         each = ", ".join(str(shots) for shots in dict.fromkeys(shots for shots, _ in self._prefixes))
-        what = f"the texts behind prefixes of {each} {self.side.name}"
+        what = f"the texts after prefixes of {each} {self.side.name}"
         if is_prefix_rerun(self._model, self._where):
             what += ", each with its prefix anew"
         return f"{what}, {passes} pass{'es' if passes > 1 else ''}, about {tokens:,} tokens in all" if tokens else None
@@ -187,11 +187,11 @@ class PrefixProvider(Provider[BehindPrefix]):
             done.append(compute_prefixed(self._model, own, prefix, self._where, backend, report))
         return join_summaries(done)
 
-    def read(self, texts: Sequence[str]) -> Read[BehindPrefix]:
+    def read(self, texts: Sequence[str]) -> Read[PrefixedLogProbs]:
         cached = {request: self._read_logprobs(texts, prefix) for request, prefix in self._prefixes.items()}
         revealing = self._find_revealing_shots(texts)
 
-        def find(scored: TextWithStatistics) -> BehindPrefix:
+        def find(scored: TextWithStatistics) -> PrefixedLogProbs:
             text, found = scored.whole, dict[tuple[int, str], Float32s | Lacking]()
             place, sha256 = revealing[text], text_sha256(text)
             for request in self._requested:
@@ -218,12 +218,12 @@ class PrefixProvider(Provider[BehindPrefix]):
     def _explain_unscored(self, text: str, shots: int, join: str) -> Lacking:
         [tokens] = count_own_tokens(self._model, [text])
         if has_room(self._model, self._prefixes[shots, join], tokens):
-            return Lacking("the model has not been run on the text behind the prefix: run it again")
+            return Lacking("the model has not been run on the text after the prefix: run it again")
         down = range(shots - 1, 0, -1)
         fit = next((n for n in down if has_room(self._model, self._encode_shots(n, join), tokens)), 0)
         would = f"a prefix of {fit} would leave room" if fit else "no prefix leaves room"
         return Lacking(
-            f"the text's {tokens:,} tokens do not fit behind a prefix of {shots} into {self._window_in_words}: {would}"
+            f"the text's {tokens:,} tokens do not fit after a prefix of {shots} into {self._window_in_words}: {would}"
         )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.statistics import Lacking, Need, StatisticsIndex, TextStatistics
+from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.store.paths import DataPaths
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from audit_pipeline.scoring.known_texts import Side
 
 T = TypeVar("T")
+SeenIdentities = Mapping[str, tuple[str, str]]
+"""The fingerprints of weights and tokenizer (empty: not known) that models were seen with last, by name."""
 OnProgress = Callable[[Progress], None]
 
 BY_ITSELF = "the text is scored in the context of an input: it has no pass of its own"
@@ -31,10 +34,10 @@ appendix C)."""
 
 @dataclass(frozen=True)
 class UserInputs:
-    """What a user gives besides the texts: a token-frequency table, how neighbours are proposed (``own-topk``, or a
+    """What a user gives apart from the texts: a token-frequency table, how neighbours are proposed (``own-topk``, or a
     masked language model's name, hub id or path), and the ``known`` texts of sides that make prefixes.
 
-    ``asked_for``: the needs of detectors that were named, each of which has to be met. ``tell`` is a callback with the
+    ``asked_for``: the needs of detectors that were named; each has to be met. ``notify`` is a callback with the
     progress of making neighbours."""
 
     frequencies: Path | None = None
@@ -43,7 +46,7 @@ class UserInputs:
     proposer: str = own_topk.NAME
     seed: int = 0
     device: str | None = None
-    tell: Callable[[str], None] = lambda how_far: None
+    notify: Callable[[str], None] = lambda how_far: None
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,13 @@ class Provider(Generic[T]):
 
     @staticmethod
     def derived(texts: Sequence[str]) -> Sequence[str]:
-        """Other texts that a model is run over for ``texts``, as far as these alone tell; forgotten with them."""
+        """Other texts that a model is run over for ``texts``, as far as these alone show; forgotten with them."""
         return ()
+
+    @staticmethod
+    def read_seen_versions(model: ModelEntry, seen: SeenIdentities, paths: DataPaths) -> Mapping[str, str] | None:
+        """``upstream`` of a model that is not loaded, as far as it was seen; None where it is not known."""
+        return {}
 
     def missing(self) -> str | None:
         """Why the need is not met for any text; None where it is.
@@ -135,7 +143,7 @@ class Provider(Generic[T]):
         return None
 
     def cost(self, texts: Sequence[str]) -> str | None:
-        """What is worth telling a user before it is run, in words; None where it costs little."""
+        """What is worth saying to a user before it is run, in words; None where it costs little."""
         return None
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary | None:
@@ -143,7 +151,7 @@ class Provider(Generic[T]):
         return None
 
     def _read_index(self, texts: Sequence[str], model: TokenizedModel | None = None) -> StatisticsIndex:
-        """The cached statistics of ``texts`` by ``model``, the audited one where None."""
+        """The cached statistics of ``texts`` by ``model``; None: the audited model."""
         model = model or self._model
         return StatisticsIndex(read_statistics(model, texts, self._where), model.gives)
 

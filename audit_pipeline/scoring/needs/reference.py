@@ -8,8 +8,10 @@ from functools import cached_property, partial
 from audit_pipeline.detectors.reference import REFERENCE_MODEL
 from audit_pipeline.detectors.statistics import TextStatistics
 from audit_pipeline.errors import AuditError, ModelError, TransientError
+from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
-from audit_pipeline.scoring.needs.provider import OnProgress, Provider, Read
+from audit_pipeline.scoring.needs.provider import OnProgress, Provider, Read, SeenIdentities
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.run import RunSummary, compute
 
@@ -25,6 +27,16 @@ class ReferenceProvider(Provider[TextStatistics]):
     not_run = "the reference model has not been run on the text: run the audit again"
     other_model = True
     source = "reference_model"
+
+    @staticmethod
+    def read_seen_versions(model: ModelEntry, seen: SeenIdentities, paths: DataPaths) -> Mapping[str, str] | None:
+        name = model.reference_model
+        if name is None:
+            return {}
+        if name not in seen:
+            return None
+        weights, tokenizer = seen[name]
+        return {f"reference_model/{name}": f"{weights}/{tokenizer or None}"}
 
     @cached_property
     def _reference(self) -> TokenizedModel | str:

@@ -1,4 +1,4 @@
-"""The provider of every need, by its name: found in the modules of this package."""
+"""The provider of every need, by its name: found in the modules here, and in the modules ``need`` of extras."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from audit_pipeline import extras
 from audit_pipeline.config.discovery import collect_by_name
 from audit_pipeline.scoring import needs
 from audit_pipeline.scoring.needs.provider import Provider
@@ -14,7 +15,8 @@ from audit_pipeline.scoring.needs.provider import Provider
 
 def _find_providers() -> dict[str, type[Provider[Any]]]:
     names = [module.name for module in pkgutil.iter_modules(needs.__path__)]
-    modules = (importlib.import_module(f"{needs.__name__}.{name}") for name in names if name != "registry")
+    own = (importlib.import_module(f"{needs.__name__}.{name}") for name in names if name != "registry")
+    modules = (*own, *extras.find_modules("need"))
     return collect_by_name(modules, label="needs", is_wanted=_meets_a_need, name_of=lambda provider: provider.need.name)
 
 

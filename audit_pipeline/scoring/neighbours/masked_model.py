@@ -71,7 +71,7 @@ class MaskedModelProposer:
         self._share = share
         self._candidates = candidates
         self._device = device or default_device()
-        self._tell = notify
+        self._notify = notify
 
     def cost(self, texts: Sequence[str], n: int) -> str:
         """One pass of the masked model a masked word; needs its files, not its weights.
@@ -93,7 +93,7 @@ class MaskedModelProposer:
         different = dict.fromkeys(texts)
         for text in different:
             found[text] = select_distinct(text, self._neighbours(text, seed), n)
-            self._tell(f"neighbours of {len(found):,} of {len(different):,} texts by {self._entry.name}")
+            self._notify(f"neighbours of {len(found):,} of {len(different):,} texts by {self._entry.name}")
         return [list(found[text]) for text in texts]
 
     def _neighbours(self, text: str, seed: int) -> Iterator[str]:
@@ -167,7 +167,7 @@ class MaskedModelProposer:
         return swaps
 
     def _find_replacement(self, masked: _Masked, token: int) -> str | None:
-        """The token as a word in the place of the masked one; None where it is no word, or the same."""
+        """The token as a word in the place of the masked token; None where it is no word, or the same."""
         if token in self._special or token >= len(self._tokenizer):
             return None
         if self._starts_word(token) != self._starts_word(masked.own):
@@ -196,7 +196,7 @@ class MaskedModelProposer:
         except _READ_ERRORS as error:
             raise ModelError(self._format_read_error("tokenizer", error)) from error
         if not tokenizer.is_fast:
-            raise ModelError(f"{self._entry.name} has no fast tokenizer (tokenizer.json): character offsets need one")
+            raise ModelError(f"{self._entry.name} has no fast tokenizer (tokenizer.json): character offsets need it")
         if tokenizer.mask_token_id is None:
             raise ModelError(f"{self._entry.name} has no mask token: name a masked language model, such as a BERT")
         return tokenizer

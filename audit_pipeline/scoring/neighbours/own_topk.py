@@ -137,7 +137,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class _Span:
-    """The characters ``begin:end`` that a token stands for; ``drops_space``: its leading space is not in the text."""
+    """The characters ``begin:end`` that a token means; ``drops_space``: its leading space is not in the text."""
 
     begin: int
     end: int
@@ -145,7 +145,7 @@ class _Span:
 
 
 def _find_span(text: str, start: int, end: int, piece: str) -> _Span | None:
-    """Where ``piece``, a token's characters, stand in the text; None where they are not those of the text.
+    """Where ``piece``, a token's characters, are in the text; None where they are not those of the text.
 
     Tokenizers differ in whether a word's span takes in the space before it, and some put a space before the text.
     """

@@ -256,7 +256,7 @@ def require_book_text(text: str) -> str:
 def decode_book_text(content: bytes, encoding: str = "utf-8") -> str:
     """The text of a book's .txt; a byte-order mark goes, lines end in \\n.
 
-    ``encoding`` is utf-8 or latin-1; raises UnusableDocumentError, naming the byte, for a file that is in another one.
+    ``encoding`` is utf-8 or latin-1; raises UnusableDocumentError, naming the byte, for a file that is in another.
     """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UnusableDocumentError("in UTF-16; save it as UTF-8")

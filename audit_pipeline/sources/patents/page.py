@@ -122,7 +122,7 @@ def _title(tree: etree._Element) -> str:
 def _stated_dates(tree: etree._Element, number: str) -> tuple[list[date], list[date], list[date]]:
     """Return days of publication, of filing and of priority: those of the header, of the meta tags and of the timeline.
 
-    The timeline tells of the whole application: of its publications only that of ``number`` counts, and what it says
+    The timeline is of the whole application: of its publications only that of ``number`` counts, and what it says
     of filing and priority only where the header says nothing. A priority that is older than the header's counts too.
     """
     days = {field: _find_days(tree, field) for field in ("publicationDate", "filingDate", "priorityDate")}

@@ -91,7 +91,7 @@ def _require_single_date(days: Sequence[date], kind: str) -> date:
 
 
 def family_key(family: str) -> str | None:
-    """Return the key of a family by its id; None for the ids that stand for 'no family' (empty, 0, -1)."""
+    """Return the key of a family by its id; None for the ids that mean 'no family' (empty, 0, -1)."""
     family = family.strip()
     return f"family:{family}" if family.isdigit() and int(family) > 0 else None
 

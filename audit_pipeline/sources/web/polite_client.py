@@ -45,7 +45,7 @@ MOST_FAILURES = 3
 
 _MOST_BYTES = 128 * MEBIBYTE
 _MOST_REDIRECTS = 10
-_ABOUT_ONE_PAGE = frozenset((400, 404, 410))
+_PAGE_STATUSES = frozenset((400, 404, 410))
 _ROBOTS = "/robots.txt"
 _ROBOTS_AGE = timedelta(days=1)  # RFC 9309, section 2.4
 
@@ -204,7 +204,7 @@ class _PoliteAdapter(GuardedAdapter):
             error = fault
             if isinstance(fault, PassingError):
                 error = FetchError(url, f"{fault} (after {polite.attempts} attempts); try again later", fault.status)
-            self._failures += error.status not in _ABOUT_ONE_PAGE
+            self._failures += error.status not in _PAGE_STATUSES
             self._last_failure = str(error)
             raise error from fault
         self._failures = 0

@@ -1,9 +1,9 @@
-"""A server on the loopback interface that answers in words, in four dialects, as a test tells it to.
+"""A server on the loopback interface that answers in words, as a test tells it to.
 
     with ChatServer(lambda prompt: "what it answers") as server:       # or ("", "content_filter"), with the reason
         server.faults = [fault(429, retry_after=1), quoting(401)]      # for the requests to come, one each
         server.pause = 0.1                                             # seconds that every answer takes
-        entry = server.entry("anthropic", concurrency=2)               # a ChatModel for it
+        entry = server.entry("completions", concurrency=2)               # a ChatModel for it
         assert [request.prompt for request in server.asked] == [...]
 
 ``answer`` gets the user's words; a system prompt is in ``asked``. A completions request gets all that was sent. Tokens
@@ -24,10 +24,9 @@ from audit_pipeline.extras.chat.config import ChatModel
 
 __all__ = ["DIALECTS", "Asked", "ChatServer", "Dialect", "build_reply", "fault", "quoting"]
 
-Dialect = Literal["chat", "completions", "anthropic", "google"]
-DIALECTS: tuple[Dialect, ...] = ("chat", "completions", "anthropic", "google")
+Dialect = Literal["chat", "completions"]
+DIALECTS: tuple[Dialect, ...] = ("chat", "completions")
 Fault = Answer | Callable[[Request], Answer]
-_PROVIDERS = {"chat": "openai", "completions": "openai", "anthropic": "anthropic", "google": "gemini"}
 NAME = "made-1-2026"
 """What the server calls its model."""
 
@@ -76,11 +75,8 @@ class ChatServer(BadServer):
 
     def entry(self, dialect: Dialect = "chat", name: str = "made", **fields: Any) -> ChatModel:
         """An entry for this server; without a key unless ``key_env`` is given."""
-        url = self.url if dialect in ("anthropic", "google") else f"{self.url}/v1"
-        interface = "completions" if dialect == "completions" else "chat"
-        return ChatModel(
-            **{"name": name, "model": f"{_PROVIDERS[dialect]}/made-1", "url": url, "interface": interface, **fields}
-        )
+        made = {"name": name, "model": "openai/made-1", "url": f"{self.url}/v1", "interface": dialect}
+        return ChatModel(**{**made, **fields})
 
     def _reply(self, request: Request) -> Answer:
         asked = _understand(request)
@@ -97,30 +93,14 @@ class ChatServer(BadServer):
 
 def _understand(request: Request) -> Asked:
     path, body = urlsplit(request.path).path, json.loads(request.body)
-    key = request.header("authorization") or request.header("x-api-key") or request.header("x-goog-api-key")
+    key = request.header("authorization")
     key = None if key is None else key.removeprefix("Bearer ")
-    if path.endswith(":generateContent"):
-        settings = body["generationConfig"]
-        system = body.get("systemInstruction")
-        return Asked(
-            "google",
-            body["contents"][-1]["parts"][0]["text"],
-            None if system is None else system["parts"][0]["text"],
-            settings.get("temperature"),
-            settings["maxOutputTokens"],
-            settings.get("seed"),
-            key,
-            request.at,
-        )
     settings = body.get("temperature"), body.get("max_tokens", body.get("max_completion_tokens")), body.get("seed")
     if path.endswith("/chat/completions"):
         words = {message["role"]: message["content"] for message in body["messages"]}
         return Asked("chat", words["user"], words.get("system"), *settings, key, request.at)
-    if path.endswith("/completions"):
-        return Asked("completions", body["prompt"], None, *settings, key, request.at)
-    assert path == "/v1/messages"
-    assert request.header("anthropic-version")
-    return Asked("anthropic", body["messages"][-1]["content"], body.get("system"), *settings, key, request.at)
+    assert path == "/v1/completions"
+    return Asked("completions", body["prompt"], None, *settings, key, request.at)
 
 
 def build_reply(
@@ -133,26 +113,15 @@ def build_reply(
     number: object = "made",
 ) -> dict[str, Any]:
     """An answer as an interface writes it; counts that are ... are left out."""
-    names = {
-        "google": ("promptTokenCount", "candidatesTokenCount"),
-        "anthropic": ("input_tokens", "output_tokens"),
-    }.get(dialect, ("prompt_tokens", "completion_tokens"))
-    usage = {name: count for name, count in zip(names, counts, strict=True) if count is not ...}
-    match dialect:
-        case "google":
-            candidate = {"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": reason or "STOP"}
-            return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": model, "responseId": number}
-        case "anthropic":
-            content = [{"type": "text", "text": text}]
-            return {
-                **{"id": number, "type": "message", "role": "assistant", "model": model, "content": content},
-                **{"stop_reason": reason or "end_turn", "usage": usage},
-            }
-        case _:
-            # A chat has a message and completions a text: each is read at its own place.
-            said = {"message": {"role": "assistant", "content": text}} if dialect == "chat" else {"text": text}
-            choice = {"index": 0, **said, "finish_reason": reason or "stop"}
-            return {"id": number, "model": model, "choices": [choice], "usage": usage}
+    usage = {
+        name: count
+        for name, count in zip(("prompt_tokens", "completion_tokens"), counts, strict=True)
+        if count is not ...
+    }
+    # A chat has a message and completions a text: each is read at its own place.
+    said = {"message": {"role": "assistant", "content": text}} if dialect == "chat" else {"text": text}
+    choice = {"index": 0, **said, "finish_reason": reason or "stop"}
+    return {"id": number, "model": model, "choices": [choice], "usage": usage}
 
 
 def _json(value: dict[str, Any], status: int = 200) -> Answer:

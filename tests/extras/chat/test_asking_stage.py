@@ -32,7 +32,7 @@ from audit_pipeline.extras.chat.stage import (
     read_answers,
 )
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.servers.budget import Limits
+from audit_pipeline.models.budget import Limits
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.locks import HeldError
 from audit_pipeline.store.paths import DataPaths
@@ -79,7 +79,7 @@ def go_on(prompt: str) -> str:
 def ask(plan: AskPlan, server: ChatServer, paths: DataPaths, run_id: str = "run", **given: Any) -> AskReport:
     entry = server.entry(concurrency=4, **given.pop("entry", {}))
     budget = open_budget(entry, given.pop("limits", Limits()))
-    return ask_pair(plan, entry, paths, run_id, budget, **{"keeps_text": True, "tell": print, **given})
+    return ask_pair(plan, entry, paths, run_id, budget, **{"keeps_text": True, "notify": print, **given})
 
 
 def by_rung(report: AskReport, document: str) -> dict[str, Mapping[str, Any]]:
@@ -157,7 +157,7 @@ server = ChatServer(go_on)
 from audit_pipeline.extras.chat.config import ChatModel
 entry = ChatModel(name="made", model="openai/made-1", url={url!r}, concurrency=2)
 plan, budget = plan_asking(FEW, OPTIONS), open_budget(entry, Limits())
-ask_pair(plan, entry, DataPaths(Path({data!r})), "killed", budget, keeps_text=True, tell=print)
+ask_pair(plan, entry, DataPaths(Path({data!r})), "killed", budget, keeps_text=True, notify=print)
 """
 
 
@@ -174,15 +174,14 @@ def test_a_run_that_is_killed_is_finished_without_asking_twice(chat_server: Serv
         time.sleep(0.02)
     child.send_signal(signal.SIGKILL)
     child.wait()
-    kept, asked, server.pause = journal.read_bytes().count(b"\n"), len(server.asked), 0.0
+    kept, server.pause = journal.read_bytes().count(b"\n"), 0.0
     plan = plan_asking(FEW, OPTIONS)
     entry = server.entry(concurrency=2)
     assert len(find_missing_requests(plan, entry, paths)) == len(plan.requests) - kept
-    report = ask_pair(plan, entry, paths, "next", open_budget(entry, Limits()), keeps_text=True, tell=print)
+    report = ask_pair(plan, entry, paths, "next", open_budget(entry, Limits()), keeps_text=True, notify=print)
     assert report.new == len(plan.requests)
-    # What was under way when it was killed is asked again, and no more.
-    assert len(server.asked) - asked == len(plan.requests) - kept
-    assert asked - kept <= 2
+    # What was under way when it was killed is asked again, and no more; the server may count it late.
+    assert 0 <= len(server.asked) - len(plan.requests) <= 2
     assert not journal.exists()
 
 

@@ -1,4 +1,4 @@
-"""Asking in words over the loopback interface: four dialects, and limits that hold.
+"""Asking in words over the loopback interface: chat and completions, and limits that hold.
 
 What every request has in common (attempts, pauses, redirects, keys, sizes) is tested in tests/endpoints and fetch.
 """
@@ -18,7 +18,7 @@ from chat_server import DIALECTS, NAME, ChatServer, Dialect, build_reply, fault,
 from audit_pipeline.errors import BudgetError, ConfigError, ModelError, TransientError
 from audit_pipeline.extras.chat.chat_client import ChatReply, Prompt, Sampling, ask_all, estimate, open_budget
 from audit_pipeline.extras.chat.config import ChatModel
-from audit_pipeline.extras.servers.budget import Budget, Limits
+from audit_pipeline.models.budget import Budget, Limits
 from audit_pipeline.readers.retry import RetryPolicy
 
 ROOT = Path(__file__).parents[3]
@@ -36,13 +36,13 @@ def ask(
     limits: Limits = NO_LIMITS,
     *,
     system: str | None = None,
-    tell: Callable[[str], None] = print,
+    notify: Callable[[str], None] = print,
     replies: dict[int, ChatReply] | None = None,
 ) -> tuple[dict[int, ChatReply], Budget]:
     """The answers by the prompts' numbers, and what they took."""
     budget, found = open_budget(entry, limits), {} if replies is None else replies
     requests = [(number, Prompt(system, prompt), GREEDY) for number, prompt in enumerate(prompts)]
-    ask_all(entry, requests, budget, found.__setitem__, tell, patience=QUICK)
+    ask_all(entry, requests, budget, found.__setitem__, notify, patience=QUICK)
     return found, budget
 
 
@@ -65,10 +65,10 @@ def test_every_dialect_gets_the_prompt_and_gives_the_answer_with_what_is_known_o
     else:
         assert (request.system, request.prompt) == ("be brief", "go on after hills")
     assert (request.temperature, request.max_tokens, request.key) == (0.0, 20, KEY)
-    assert request.seed == (None if dialect == "anthropic" else 7)
+    assert request.seed == 7
     reply = replies[1]
     assert reply.text == "five words about hills here"
-    assert reply.finish_reason == {"anthropic": "end_turn", "google": "STOP"}.get(dialect, "stop")
+    assert reply.finish_reason == "stop"
     assert reply.answered_by == NAME
     assert reply.provider_request_id in ("request-1", "request-2")
     assert reply.asked_at.utcoffset() is not None
@@ -116,9 +116,6 @@ def test_a_filter_that_refuses_is_an_answer_and_takes_no_tokens(chat_server: Ser
         assert (replies[0].text, replies[0].finish_reason, replies[0].prompt_tokens) == ("", "content_filter", None)
         assert replies[1].text == "made words"
         assert (budget.requests, budget.tokens) == (2, 3)
-    server.faults = [to_answer({"promptFeedback": {"blockReason": "SAFETY"}})]
-    replies, _ = ask(server.entry("google"), ["hello"])
-    assert (replies[0].text, replies[0].finish_reason) == ("", "SAFETY")
 
 
 @pytest.mark.parametrize(("said", "kept"), [(7, "7"), ("a \ud83d b 😀", "a \ufffd b 😀")], ids=["number", "half"])
@@ -158,7 +155,7 @@ def test_neither_key_nor_prompt_is_in_an_error_or_what_it_is_chained_to(
     entry = server.entry(dialect, key_env="MADE_KEY")
     prompt = 'it said "no"\nand went away over the hills'
     with pytest.raises(ModelError) as raised:
-        ask(entry, [prompt], system="never tell", tell=told.append)
+        ask(entry, [prompt], system="never tell", notify=told.append)
     assert {asked.key for asked in server.asked} == {KEY}
     shown = [*told, caplog.text, repr(entry), *traceback.format_exception(raised.value)]
     assert all(KEY not in text and KEY[3:15] not in text for text in shown)

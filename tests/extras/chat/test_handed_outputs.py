@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.chat.outputs import DocumentLookup, HandedOutput, read_outputs
+from audit_pipeline.extras.chat.outputs import DocumentLookup, read_outputs
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 
 MILL = SearchedDocument(
@@ -52,42 +52,40 @@ def test_a_row_is_read_with_all_it_says(write: Callable[[Sequence[Row]], Path]) 
     start = MILL.text.index("Don")
     span = start, MILL.text.index("wheel", start) + len("wheel")
     settings, moment = '{"temperature":0.5,"top_p":1}', datetime(2026, 1, 31, 12, tzinfo=UTC)
-    assert found.outputs == (
-        HandedOutput("mill", None, span, "Go on.", "Yes 🙂", "talker-2", settings, "stop", moment, "r-7"),
-        # What is missing is unknown, and an empty output is an answer.
-        HandedOutput("mill", None, None, None, "", None, "{}", None, None, None),
-    )
+    known, empty = (output.model_dump() for output in found.outputs)
+    assert known == {**row, "document": "mill", "passage": span, "settings": settings, "asked_at": moment}
+    # What is missing is unknown, and an empty output is an answer.
+    assert empty == {**dict.fromkeys(row), "document": "mill", "output": "", "settings": "{}"}
     assert found.skipped.count == 0
 
 
 @pytest.mark.parametrize(
-    ("passage", "number", "words"),
+    ("passage", "found"),
     [
-        (3, 3, None),
-        ("3", 3, None),
-        (3.0, 3, None),
-        ("", None, None),
-        ("the millwheel turned", None, "The mill-\nwheel turned"),
-        ("the wheel turned", None, "the wheel turned"),
-        ("the wheel turned twice", None, None),
-        ("🙂", None, None),
+        (3, 3),
+        ("3", 3),
+        (3.0, 3),
+        ("", None),
+        ("the millwheel turned", "The mill-\nwheel turned"),
+        ("the wheel turned", "the wheel turned"),
+        ("the wheel turned twice", None),
+        ("🙂", None),
     ],
 )
 def test_a_passage_is_a_number_or_found_by_its_words(
-    write: Callable[[Sequence[Row]], Path], passage: object, number: int | None, words: str | None
+    write: Callable[[Sequence[Row]], Path], passage: object, found: object
 ) -> None:
     [output] = read_outputs(write([{"document": "mill", "passage": passage, "output": "x"}]), [MILL]).outputs
-    assert output.passage_number == number
-    assert (None if output.passage_span is None else MILL.text[slice(*output.passage_span)]) == words
+    assert (MILL.text[slice(*output.passage)] if isinstance(output.passage, tuple) else output.passage) == found
 
 
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ({"output": "x"}, "names no document"),
+        ({"output": "x"}, "column 'document': Field required"),
         ({"document": "sea", "output": "x"}, "there is no document 'sea'; the first are lake.v1, mill"),
         ({"document": ["mill"], "output": "x"}, "column 'document': Input should be a valid string"),
-        ({"document": "mill"}, "has no output"),
+        ({"document": "mill"}, "column 'output': Field required"),
         ({"document": "mill", "output": 5}, "column 'output': Input should be a valid string"),
         ({"document": "mill", "output": "a\ud800"}, "column 'output': Value error"),
         ({"document": "mill", "output": "x", "passage": -1}, "column 'passage': Input should be greater than or equal"),

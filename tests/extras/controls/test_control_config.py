@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.extras.controls.config import load_controls, load_studies
+from audit_pipeline.extras.controls.config import STUDIES_FILE, load_controls, load_studies
 from audit_pipeline.pipeline.whole_configuration import load_configuration
 
 CONTROL = """
@@ -108,4 +108,4 @@ def test_a_study_that_cannot_be_run_is_refused_before_it_is(folder: Path, old: s
     [said] = map(str, load_configuration(folder).problems_of("studies.yaml"))
     assert re.search(problem, said)
     with pytest.raises(ConfigError, match=problem):
-        load_configuration(folder).studies.named("rates")
+        load_configuration(folder).entries_of(STUDIES_FILE).named("rates")

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 from control_corpus import entry, table_of
 
+from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.controls.build import train_into
 from audit_pipeline.extras.controls.config import Architecture
 from audit_pipeline.extras.controls.draw import DrawnText, draw_texts
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.search import Search, parse_search
+from audit_pipeline.extras.extraction.search import Search
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.models.weights import load_weights
@@ -54,7 +55,7 @@ def strongest(role: Role, texts: list[DrawnText], folder: Path) -> dict[int, lis
     search = Search(
         model,
         [SearchedDocument(str(place), text.text) for place, text in enumerate(asked)],
-        parse_search(20, 20, "tiled"),
+        ExtractionSettings(prefix=20, suffix=20, stride="tiled"),
         Caches(DataPaths(folder / "data")),
     )
     forward = ForwardPass(load_weights(model, "cpu"), model.vocab_size)

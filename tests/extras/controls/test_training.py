@@ -22,10 +22,15 @@ from audit_pipeline.extras.controls.config import Architecture, StudyEntry
 from audit_pipeline.extras.controls.draw import draw_texts
 from audit_pipeline.extras.controls.study import list_conditions, run_study, train_and_measure
 from audit_pipeline.extras.controls.training import START, build_untrained_model, train, train_tokenizer
-from audit_pipeline.extras.controls.versions import compute_wanted_version, read_trained_version
+from audit_pipeline.extras.controls.versions import compute_wanted_version
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import load_tokenizer
-from audit_pipeline.store.control_files import count_training_occurrences, read_control, read_control_texts
+from audit_pipeline.store.control_files import (
+    count_training_occurrences,
+    read_control,
+    read_control_texts,
+    read_trained_version,
+)
 from audit_pipeline.store.control_roles import EXPOSED, TWIN
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import DOCUMENTS

@@ -117,7 +117,7 @@ def test_rows_that_cannot_be_used_are_counted_and_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.docx", b"x", "cannot tell its format"),
+        ("a.docx", b"x", "unknown format"),
         ("a.jsonl", b'{"text": "x"}\n', "a table needs the columns item and correct; the columns are: text"),
         ("a.jsonl", b'{"item": "x", "correct": "perhaps"}\n', "no metric says"),
         ("a.jsonl", b'{"doc_id": 0, "doc": {}, "bits_per_byte": 0.9, "bleu": [1, 2]}\n', "it has: bleu"),

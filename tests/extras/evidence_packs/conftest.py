@@ -16,7 +16,6 @@ from audit_pipeline.extras.evidence_packs.plan import seal
 from audit_pipeline.extras.extraction.stage import (
     EXTRACTION_VERSION,
     extract_pair,
-    search_options_from_settings,
     settings_of,
 )
 from audit_pipeline.pipeline.whole_configuration import load_configuration
@@ -39,9 +38,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], 
         workspace.audit("tiny", "made_8")
         settings = settings_of("made_8")
         assert settings is not None
-        options = search_options_from_settings(settings)
         step = LineageStep.now("extracted", "extraction", EXTRACTION_VERSION)
-        extract_pair(PAIR, workspace.model("tiny"), workspace.paths, forward_of, step, options)
+        extract_pair(PAIR, workspace.model("tiny"), workspace.paths, forward_of, step, settings)
         return workspace.root
 
 

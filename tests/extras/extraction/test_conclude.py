@@ -15,9 +15,9 @@ from audit_pipeline.extras.extraction.conclusions import (
     Windows,
     conclude_memorisation,
     join_windows,
-    log_draws,
     windows_from_rows,
 )
+from audit_pipeline.statistics.draws import log_draws
 from audit_pipeline.tables import EXTRACTION
 
 TEXT = "four " * 20

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from scipy.stats import t
 
-from audit_pipeline.extras.extraction.conclusions import conclude_memorisation, windows_from_rows
+from audit_pipeline.extras.extraction.conclusions import windows_from_rows
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.judgements import Judgement
 from audit_pipeline.extras.extraction.results import compute_extraction_rates
@@ -45,7 +45,7 @@ def extracted(
         name, "x" * 100, group=group or name, collection=collection, side=side, occurrences=occurrences
     )
     coarse = np.ones(len(windows), dtype=np.bool_)
-    return Extraction(document, windows, coarse, judged, conclude_memorisation(windows, judged.apart, document.text))
+    return Extraction(document, windows, coarse, judged)
 
 
 def at(rates: Sequence[Row], unit: str, name: str, threshold: float | None) -> dict[str, Row]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import cache
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -18,9 +16,10 @@ from taught import DOCUMENTS, Taught
 from tiny_models import config_of
 from transformers import AutoModelForCausalLM, GenerationConfig
 
+from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction import continuations as module
-from audit_pipeline.extras.extraction.continuations import Nearness, bound_near_verbatim
-from audit_pipeline.extras.extraction.search import Extraction, Search, parse_search
+from audit_pipeline.extras.extraction.continuations import bound_near_verbatim
+from audit_pipeline.extras.extraction.search import Extraction, Search
 from audit_pipeline.extras.extraction.windows import encode_windows_at
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.cached_texts import Caches
@@ -31,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 VOCABULARY, PREFIX, SUFFIX, BEST = 5, 9, 4, 3
 EVERY = np.array(list(itertools.product(range(VOCABULARY), repeat=SUFFIX)))
-ASKED = parse_search(16, 24, "tiled")
+ASKED = ExtractionSettings(prefix=16, suffix=24, stride="tiled")
 
 
 def random_model(family: str, vocabulary: int = VOCABULARY) -> ForwardPass:
@@ -56,24 +55,13 @@ def log_p_of_every(forward: ForwardPass, prefix: Sequence[int]) -> np.ndarray:
     return kept.gather(2, torch.tensor(EVERY)[..., None]).sum(dim=(1, 2)).numpy()
 
 
-def hamming(one: Sequence[int], other: Sequence[int]) -> int:
+def count_differing(one: Sequence[int], other: Sequence[int]) -> int:
     return sum(a != b for a, b in zip(one, other, strict=True))
 
 
-def levenshtein(one: Sequence[int], other: Sequence[int]) -> int:
-    @cache
-    def of(i: int, j: int) -> int:
-        if not i or not j:
-            return i + j
-        return min(of(i - 1, j) + 1, of(i, j - 1) + 1, of(i - 1, j - 1) + (one[i - 1] != other[j - 1]))
-
-    return of(len(one), len(other))
-
-
-def summed(log_p: np.ndarray, suffix: Sequence[int], near: Nearness) -> float:
+def sum_near(log_p: np.ndarray, suffix: Sequence[int], differing: int) -> float:
     """The log-probability of every suffix that is near."""
-    distance: Callable[[Sequence[int], Sequence[int]], int] = levenshtein if near.edits else hamming
-    within = [distance(tuple(one), tuple(suffix)) <= near.tokens for one in EVERY.tolist()]
+    within = [count_differing(one, suffix) <= differing for one in EVERY.tolist()]
     return float(np.logaddexp.reduce(log_p[within]))
 
 
@@ -83,43 +71,22 @@ def summed(log_p: np.ndarray, suffix: Sequence[int], near: Nearness) -> float:
 def test_a_beam_wide_enough_gives_the_probability_itself(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BEST_TOKENS", BEST)
     forward, draw = random_model(family), np.random.default_rng(0)
-    for tokens in range(SUFFIX):
+    for differing in range(SUFFIX):
         ids = draw.integers(VOCABULARY, size=PREFIX + SUFFIX).tolist()
         prefix, suffix = ids[:PREFIX], ids[PREFIX:]
         every = log_p_of_every(forward, prefix)
         # The likeliest suffix is one of those that can be drawn; a random one often is not.
         for text in (suffix, EVERY[every.argmax()].tolist()):
             word_for_word, window = every[(text == EVERY).all(axis=1)].item(), window_of([*prefix, *text])
-            places, edits = (Nearness(tokens, len(EVERY), one) for one in (False, True))
-            assert bound_near_verbatim(forward, window, edits) >= bound_near_verbatim(forward, window, places) - 1e-9
-            for near in (places, edits):
-                exact = summed(every, text, near)
-                assert bound_near_verbatim(forward, window, near) == pytest.approx(exact, abs=1e-4)
-                for beams in (1, 3):
-                    bound = bound_near_verbatim(forward, window, replace(near, beams=beams))
-                    assert word_for_word - 1e-4 <= bound <= exact + 1e-4
+            exact = sum_near(every, text, differing)
+            assert bound_near_verbatim(forward, window, differing, len(EVERY)) == pytest.approx(exact, abs=1e-4)
+            for beams in (1, 3):
+                assert word_for_word - 1e-4 <= bound_near_verbatim(forward, window, differing, beams) <= exact + 1e-4
 
 
 def test_as_many_tokens_as_the_suffix_has_make_everything_near() -> None:
     window = window_of(list(range(VOCABULARY)) * 2, prefix=7)
-    assert bound_near_verbatim(random_model("llama"), window, Nearness(3, 1, False)) == pytest.approx(0.0, abs=1e-9)
-
-
-def test_edits_count_a_token_that_is_left_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is given one place too early differs at every place, and in two edits."""
-    suffix, early = [0, 1, 2, 3], [1, 2, 3, 4]
-    forward = random_model("llama")
-
-    def knows_it_early(beams: module._Beams) -> torch.Tensor:
-        done = beams._ids.shape[1] - PREFIX
-        logits = torch.full((len(beams._ids), VOCABULARY), -50.0)
-        logits[:, early[done]] = 50.0
-        return logits
-
-    monkeypatch.setattr(module._Beams, "logits", knows_it_early)
-    window = window_of([*[0] * PREFIX, *suffix])
-    assert bound_near_verbatim(forward, window, Nearness(2, 20, True)) == pytest.approx(0.0, abs=1e-9)
-    assert bound_near_verbatim(forward, window, Nearness(3, 20, False)) < -50
+    assert bound_near_verbatim(random_model("llama"), window, 3, 1) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_token_tied_with_the_last_of_the_best_is_one_of_them() -> None:
@@ -129,7 +96,7 @@ def test_a_token_tied_with_the_last_of_the_best_is_one_of_them() -> None:
         forward.model.get_output_embeddings().weight.zero_()
     for begin in range(0, 57, 3):
         window = window_of([*range(PREFIX), begin, begin + 1, begin + 2])
-        assert bound_near_verbatim(forward, window, Nearness(0, 1, False)) == pytest.approx(-3 * math.log(40), abs=1e-6)
+        assert bound_near_verbatim(forward, window, 0, 1) == pytest.approx(-3 * math.log(40), abs=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -144,15 +111,12 @@ def windows(taught: Taught, planted: Extraction) -> list[EncodedText]:
     return encode_windows_at(taught.model, planted.document.text, planted.windows.start.tolist(), ASKED.lengths)
 
 
-@pytest.mark.parametrize(
-    ("beams", "edits"),
-    [(1, True), *(pytest.param(*one, marks=pytest.mark.slow) for one in [(1, False), (20, False), (20, True)])],
-)
+@pytest.mark.parametrize("beams", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_the_bound_is_never_below_word_for_word(
-    taught: Taught, planted: Extraction, windows: list[EncodedText], beams: int, edits: bool
+    taught: Taught, planted: Extraction, windows: list[EncodedText], beams: int
 ) -> None:
     word_for_word = planted.windows.log_p_top
-    bounds = np.array([bound_near_verbatim(taught.forward, window, Nearness(3, beams, edits)) for window in windows])
+    bounds = np.array([bound_near_verbatim(taught.forward, window, 3, beams) for window in windows])
     assert len(bounds) > 5
     assert (bounds >= word_for_word - 1e-4).all()
     assert bounds.max() > word_for_word.max() + 0.01
@@ -162,7 +126,7 @@ def test_the_bound_is_never_below_word_for_word(
 def test_word_for_word_is_the_bound_where_no_token_may_differ(
     taught: Taught, planted: Extraction, windows: list[EncodedText]
 ) -> None:
-    found = [bound_near_verbatim(taught.forward, window, Nearness(0, 20, False)) for window in windows]
+    found = [bound_near_verbatim(taught.forward, window, 0, 20) for window in windows]
     np.testing.assert_allclose(found, planted.windows.log_p_top, atol=1e-3)
 
 
@@ -184,7 +148,6 @@ def test_draws_are_near_at_least_as_often_as_the_bound_says(
     window = windows[planted.found.strongest[0]]
     suffix = tuple(window.token_id[window.first_scored :].tolist())
     found = drawn(taught, window, draws)
-    for edits, distance in ((False, hamming), (True, levenshtein)):
-        bound = math.exp(bound_near_verbatim(taught.forward, window, Nearness(3, 20, edits)))
-        hits = sum(times for one, times in found.items() if distance(one, suffix) <= 3)
-        assert hits >= stats.binom.ppf(0.001, draws, bound) > 0.5 * draws
+    bound = math.exp(bound_near_verbatim(taught.forward, window, 3, 20))
+    hits = sum(times for suffix_drawn, times in found.items() if count_differing(suffix_drawn, suffix) <= 3)
+    assert hits >= stats.binom.ppf(0.001, draws, bound) > 0.5 * draws

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from ledger_lines import step_of
 from made_epubs import epub, page
 
-from audit_pipeline.extras.extraction.conclusions import conclude_memorisation, windows_from_rows
+from audit_pipeline.extras.extraction.conclusions import windows_from_rows
 from audit_pipeline.extras.extraction.documents import SearchedDocument, read_document_of_source
 from audit_pipeline.extras.extraction.judgements import Judgement
 from audit_pipeline.extras.extraction.results import write_windows
@@ -54,7 +54,6 @@ def describe_strongest(document: SearchedDocument, tmp_path: Path) -> list[str |
     ]
     windows = windows_from_rows(pa.Table.from_pylist(rows, schema=EXTRACTION.schema))
     judged = Judgement((None, None), *np.full((2, 2), np.nan))
-    found = conclude_memorisation(windows, judged.apart, document.text)
-    write_windows(tmp_path / "out.parquet", [Extraction(document, windows, np.ones(2, dtype=bool), judged, found)])
+    write_windows(tmp_path / "out.parquet", [Extraction(document, windows, np.ones(2, dtype=bool), judged)])
     described: list[str | None] = pq.read_table(tmp_path / "out.parquet")["place"].to_pylist()
     return described

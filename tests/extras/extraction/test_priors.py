@@ -14,10 +14,11 @@ from taught import DOCUMENTS, Taught, filler
 from tiny_models import SENTENCES, forward_of, save_model, tokenized
 from transformers import AutoModelForCausalLM
 
+from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.judgements import have_common_run
 from audit_pipeline.extras.extraction.priors import LEAST_OTHERS, OTHER_PREFIXES, is_likely_anyway
-from audit_pipeline.extras.extraction.search import Extraction, Search, parse_search
+from audit_pipeline.extras.extraction.search import Extraction, Search
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.cached_texts import Caches
@@ -26,7 +27,7 @@ from audit_pipeline.token_statistics.tokens import encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-ASKED = parse_search(8, 8, "tiled")
+ASKED = ExtractionSettings(prefix=8, suffix=8, stride="tiled")
 # Of 20 tokens, none of which comes twice: the first eight are the prefix, the next eight the suffix.
 TIED = SENTENCES[0]
 REFRAIN = " such as 12, 345 and 67"
@@ -113,7 +114,7 @@ def test_what_comes_after_any_prefix_is_set_apart(bigram: Taught, tmp_path: Path
 def test_the_prior_is_the_mean_over_prefixes_of_other_documents(taught: Taught, tmp_path: Path) -> None:
     """With a model that looks at all that comes before, against the bare model: each prefix in one sequence."""
     others = [SearchedDocument(f"other {number}", filler(12, number), side="held_out") for number in range(50, 56)]
-    asked = parse_search(16, 24, "coarse-to-fine")
+    asked = ExtractionSettings(prefix=16, suffix=24)
     prefixes: set[tuple[int, ...]] = set()
 
     class Watched(ForwardPass):

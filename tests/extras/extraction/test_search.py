@@ -14,11 +14,12 @@ from taught import DOCUMENTS, PASSAGE, Taught
 from tiny_models import save_model, tokenized
 from tokenizers import Tokenizer, processors
 
+from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.conclusions import GAP, THRESHOLDS, Windows
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.search import Extraction, Search, SearchOptions, parse_search
-from audit_pipeline.extras.extraction.windows import WindowLengths, encode_windows_at
+from audit_pipeline.extras.extraction.search import Extraction, Search
+from audit_pipeline.extras.extraction.windows import encode_windows_at
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -28,7 +29,8 @@ from audit_pipeline.token_statistics.tokens import encode
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 PREFIX, SUFFIX = 16, 24
-TILED, FINE, GRID = (parse_search(PREFIX, SUFFIX, stride) for stride in ("tiled", "coarse-to-fine", "chars:10"))
+FINE = ExtractionSettings(prefix=PREFIX, suffix=SUFFIX)
+TILED, GRID = (FINE.override(stride=stride) for stride in ("tiled", "chars:10"))
 
 
 Run = Callable[..., list[Extraction]]
@@ -37,7 +39,7 @@ Run = Callable[..., list[Extraction]]
 @pytest.fixture
 def run(taught: Taught, tmp_path: Path) -> Run:
     def run_work(
-        asked: SearchOptions,
+        asked: ExtractionSettings,
         documents: Sequence[SearchedDocument] = DOCUMENTS,
         forward: Callable[[], ForwardPass] | None = None,
     ) -> list[Extraction]:
@@ -201,9 +203,9 @@ def test_an_end_token_of_the_tokenizer_is_no_part_of_a_document(tmp_path: Path) 
 @pytest.mark.parametrize("stride", ["chars:0", "chars:x", "fine", "", "chars:-1"])
 def test_a_stride_that_is_none(stride: str) -> None:
     with pytest.raises(DataError, match="coarse-to-fine"):
-        parse_search(50, 50, stride)
+        ExtractionSettings().override(stride=stride)
 
 
 def test_windows_that_the_model_cannot_hold(taught: Taught, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="context"):
-        Search(taught.model, DOCUMENTS, SearchOptions(WindowLengths(40, 30), None, False), Caches(DataPaths(tmp_path)))
+        Search(taught.model, DOCUMENTS, ExtractionSettings(prefix=40, suffix=30), Caches(DataPaths(tmp_path)))

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from taught import DOCUMENTS, Taught, filler
 from tiny_models import forward_of, save_model, tokenized
 
+from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction.continuations import count_words_in_common
+from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.search import Search, SearchOptions, parse_search
+from audit_pipeline.extras.extraction.search import Search
 from audit_pipeline.extras.extraction.settings_grid import (
     FROM_BEGINNING,
     NAMED_WAY,
@@ -31,7 +33,6 @@ from audit_pipeline.extras.extraction.settings_grid import (
     compute_grid_p_values,
     iterate_grid_rows,
 )
-from audit_pipeline.extras.extraction.windows import WindowLengths
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import DECODINGS
@@ -41,7 +42,8 @@ from audit_pipeline.token_statistics.tokens import encode
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 ROOM = 320
-ASKED = replace(parse_search(25, 50, "tiled"), grid=True)
+CLOSE = ExtractionSettings(prefix=16, suffix=24, stride="chars:10")
+ASKED = ExtractionSettings(prefix=25, suffix=50, stride="tiled", grid=True)
 LONG = SearchedDocument("long", filler(240, 1))
 SHORT = SearchedDocument("short", filler(70, 2), side="held_out")
 NONE = SearchedDocument("none", "Two words.")
@@ -56,7 +58,7 @@ def random(tmp_path_factory: pytest.TempPathFactory) -> Taught:
 
 
 def search(
-    taught: Taught, documents: Sequence[SearchedDocument], folder: Path, options: SearchOptions = ASKED
+    taught: Taught, documents: Sequence[SearchedDocument], folder: Path, options: ExtractionSettings = ASKED
 ) -> Search:
     return Search(taught.model, documents, options, Caches(DataPaths(folder)))
 
@@ -133,7 +135,7 @@ def test_every_setting_is_what_the_whole_softmax_gives(random: Taught, tmp_path:
 
 def test_the_named_setting_is_the_search_itself(taught: Taught, tmp_path: Path) -> None:
     """A taught model, whose context has no room for the usual prefixes: that of the search is in the grid."""
-    options = replace(parse_search(12, 50, "chars:1"), grid=True)
+    options = ExtractionSettings(prefix=12, suffix=50, stride="chars:1", grid=True)
     text = SearchedDocument("text", filler(70, 6))
     asked = search(taught, [text], tmp_path, options)
     [found], findings = asked.run(lambda _: taught.forward), asked.run_grid(lambda _: taught.forward)
@@ -184,7 +186,7 @@ def test_there_is_none_unless_asked_for_and_none_of_an_interface(random: Taught,
     def never(_: object) -> NoReturn:
         pytest.fail("no model is run")
 
-    plain = search(random, [LONG], tmp_path, replace(ASKED, grid=False))
+    plain = search(random, [LONG], tmp_path, ASKED.override(grid=False))
     assert (plain.run_grid(never), plain.count_grid_tokens()) == (None, 0)
     endpoint = Endpoint(url="http://127.0.0.1:1/v1", model="m", dialect="vllm", top_logprobs=40)
     entry = random.model.entry.model_copy(update={"endpoint": endpoint})
@@ -258,9 +260,7 @@ def test_at_most_a_share_of_a_of_any_set_has_a_p_value_of_a(values: list[list[fl
 
 
 def test_what_a_model_gives_in_place_of_a_suffix(taught: Taught, tmp_path: Path) -> None:
-    [planted] = (asked := search(taught, DOCUMENTS[:1], tmp_path, parse_search(16, 24, "chars:10"))).run(
-        lambda _: taught.forward
-    )
+    [planted] = (asked := search(taught, DOCUMENTS[:1], tmp_path, CLOSE)).run(lambda _: taught.forward)
     windows, text = planted.windows, planted.document.text
     greedy, other = np.flatnonzero(windows.greedy)[0], int(windows.log_p.argmin())
     given = asked.give_greedily(planted, int(greedy), lambda _: taught.forward)

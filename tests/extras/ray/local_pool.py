@@ -13,10 +13,10 @@ import pytest
 from ray.exceptions import RayTaskError
 
 from audit_pipeline.extras.ray import ray_backend
-from audit_pipeline.extras.ray.engine import Engine
 from audit_pipeline.extras.ray.ray_backend import RayBackend, Room, Worker
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.token_statistics.engine import Engine
 
 
 @dataclass

@@ -16,9 +16,9 @@ from local_pool import LocalBackend, make_local_backend
 from tiny_models import SENTENCES, tokenized
 
 from audit_pipeline.errors import ClusterError, ModelError, TransientError
-from audit_pipeline.extras.extraction.windows import WindowLengths, encode_windows_at, read_windows, run_windows
+from audit_pipeline.extras.extraction.defaults import WindowLengths
+from audit_pipeline.extras.extraction.windows import encode_windows_at, read_windows, run_windows
 from audit_pipeline.extras.ray import ray_backend
-from audit_pipeline.extras.ray.engine import Engine
 from audit_pipeline.extras.ray.ray_backend import Worker
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.retry import is_transient_fault
@@ -29,6 +29,7 @@ from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics import run as run_module
 from audit_pipeline.token_statistics.cache import PartCache, list_parts, read_part
 from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
+from audit_pipeline.token_statistics.engine import Engine
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.loading import load_local_pass
 from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, read_prefixed
@@ -91,9 +92,8 @@ def test_the_rows_are_those_of_a_run_in_process_and_none_is_lost_or_doubled(tmp_
     assert (summary.texts_computed, summary.texts_from_cache) == (240, 0)
     for kind in KINDS_OF_PASS:
         require_same(*(read_statistics(model, TEXTS, paths, kind) for paths in (ours, theirs)))
-        # The driver has compacted: a row that a dead worker wrote as well is there once.
-        assert sorted(keys_of(model, theirs, kind)) == sorted(keys_of(model, ours, kind))
-        assert len(list_parts(theirs.token_statistics(kind, model.identity.model_fingerprint))) == 1
+        # A row that a dead worker wrote as well may be there twice, and is read once.
+        assert set(keys_of(model, theirs, kind)) == set(keys_of(model, ours, kind))
     assert len(local.given) >= 10
     again = compute(model, TEXTS, theirs, lambda: pytest.fail("everything is in the cache"), kinds=KINDS_OF_PASS)
     assert (again.texts_computed, again.texts_from_cache) == (0, 240)
@@ -142,7 +142,7 @@ def test_a_run_that_is_killed_keeps_what_workers_have_written(monkeypatch, llama
     assert sorted(keys_of(model, paths, "base")) == sorted(set(keys_of(model, paths, "base")))
 
 
-def test_workers_neither_read_nor_compact_the_cache(monkeypatch, llama) -> None:
+def test_workers_do_not_read_the_cache(monkeypatch, llama) -> None:
     model, paths = llama("there")
     local = make_local_backend(monkeypatch, model, paths)
     at_work: list[bool] = []
@@ -156,7 +156,7 @@ def test_workers_neither_read_nor_compact_the_cache(monkeypatch, llama) -> None:
             at_work.pop()
 
     monkeypatch.setattr(Worker, "run", watched)
-    for name in ("missing", "values_of", "read_by_part", "compact"):
+    for name in ("missing", "values_of", "read_by_part"):
         inner = getattr(PartCache, name)
 
         def guarded(self: PartCache, *given: object, inner: Callable[..., object] = inner) -> object:
@@ -282,7 +282,7 @@ def test_a_model_behind_an_interface_is_asked_from_this_process(monkeypatch, lla
     messages: list[str] = []
     opened = open_backend(asked, paths, None, messages.append, endpoints, Engine(name="ray"))  # type: ignore[arg-type]
     assert opened == "the server"
-    assert messages == ["llama is behind an interface: it is asked from this process, and Ray is not used"]
+    assert messages == ["llama runs on a server: this process sends the requests, and Ray is not used"]
 
 
 def test_what_caused_an_error_in_a_worker_says_whether_it_may_pass(monkeypatch, llama) -> None:

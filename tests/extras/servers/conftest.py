@@ -11,9 +11,9 @@ from fake_endpoint import FakeEndpoint, save_counting_model
 from tiny_models import forward_of, tokenized
 
 from audit_pipeline.extras.servers.backend import EndpointBackend
-from audit_pipeline.extras.servers.budget import Budget
 from audit_pipeline.extras.servers.probe import ProbeResult, probe_endpoint
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
+from audit_pipeline.models.budget import Budget
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.retry import RetryPolicy
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -75,10 +75,10 @@ def asking() -> Callable[..., EndpointClient]:
     """A client that does not wait long."""
 
     def make(
-        model: TokenizedModel, budget: Budget | None = None, tell: Callable[[str], None] = print
+        model: TokenizedModel, budget: Budget | None = None, notify: Callable[[str], None] = print
     ) -> EndpointClient:
         assert model.entry.endpoint is not None
-        return EndpointClient(model.entry.name, model.entry.endpoint, budget or Budget(), tell=tell, patience=QUICK)
+        return EndpointClient(model.entry.name, model.entry.endpoint, budget or Budget(), notify=notify, patience=QUICK)
 
     return make
 
@@ -101,12 +101,12 @@ def ready(behind: Entry, asking: Callable[..., EndpointClient]) -> Callable[...,
     def make(
         *arguments: Any,
         budget: Budget | None = None,
-        tell: Callable[[str], None] = print,
+        notify: Callable[[str], None] = print,
         probed: ProbeResult | None = None,
         **given: Any,
     ) -> EndpointBackend:
         model = behind(*arguments, **given)
-        client = asking(model, budget, tell)
+        client = asking(model, budget, notify)
         return EndpointBackend(model, client, probed or probe_endpoint(model, client))
 
     return make

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.errors import BudgetError, ConfigError
-from audit_pipeline.extras.servers.budget import Budget, Limits, SharedBudget, Usage, find_endpoint_models
-from audit_pipeline.extras.servers.used_endpoints import Endpoints
+from audit_pipeline.models.budget import Budget, Limits, SharedBudget, Usage, find_endpoint_models
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.pipeline.dagster.tags import COMMAND_TAG, compute_remaining_limits, note_spent
+from audit_pipeline.scoring.used_endpoints import Endpoints
 
 
 def entry(**endpoint: Any) -> ModelEntry:
@@ -64,7 +64,7 @@ def test_all_endpoints_share_a_limit_and_each_keeps_to_its_own() -> None:
     with pytest.raises(BudgetError):
         endpoints.budget(reference).reserve(Usage(6))
     budget.reserve(Usage(5))
-    assert (endpoints.tokens, endpoints.cost) == (100, 0.0)
+    assert (endpoints.shared.tokens, endpoints.shared.cost) == (100, 0.0)
     assert endpoints.sent == {own.described: 75, reference.described: 25}
 
 

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.errors import BudgetError, ModelError, TransientError
-from audit_pipeline.extras.servers.budget import Budget, Limits, Usage
-from audit_pipeline.extras.servers.client import RefusedError, ServerAnswer, ServerRequest, UnansweredError
+from audit_pipeline.errors import BudgetError, ModelError, TransientError, UnansweredError
+from audit_pipeline.extras.servers.client import RefusedError, ServerAnswer, ServerRequest
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
+from audit_pipeline.models.budget import Budget, Limits, Usage
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.readers.retry import RetryPolicy
 
@@ -35,11 +35,11 @@ def server() -> Iterator[BadServer]:
 
 
 def client(
-    server: BadServer, budget: Budget | None = None, tell: Callable[[str], None] = print, **fields: object
+    server: BadServer, budget: Budget | None = None, notify: Callable[[str], None] = print, **fields: object
 ) -> EndpointClient:
     endpoint = Endpoint.model_validate({"url": f"{server.url}/v1", "model": "tiny", "dialect": "vllm", **fields})
     patience = RetryPolicy(attempts=3, first=0.01, longest=0.01)
-    return EndpointClient("tiny", endpoint, budget or Budget(), tell=tell, patience=patience)
+    return EndpointClient("tiny", endpoint, budget or Budget(), notify=notify, patience=patience)
 
 
 def post(server: BadServer, number: int | None = None, tokens: int = 3, **fields: object) -> ServerRequest:
@@ -192,7 +192,7 @@ def test_the_key_is_sent_and_nowhere_else(
     quoting = json.dumps({"error": {"message": f"Incorrect API key provided: {KEY}."}}).encode()
     server.serve("/v1/completions", fault(500), FINE, Answer(quoting, status=401), Answer(quoting, status=503))
     told: list[str] = []
-    asking = client(server, tell=told.append, key_env="TINY_KEY")
+    asking = client(server, notify=told.append, key_env="TINY_KEY")
     asking.ask(post(server))
     said = [repr(asking), str(vars(asking))]
     for _ in range(2):
@@ -241,7 +241,7 @@ def test_the_budget_is_never_exceeded(tokens: list[int], most: int, at_a_time: i
         server.serve("/v1/completions", *(fault(500) if fails else FINE for fails in [*failing, False]))
         budget = Budget(Limits(most))
         found: list[int] = []
-        asking = client(server, budget, tell=lambda words: None, concurrency=at_a_time)
+        asking = client(server, budget, notify=lambda words: None, concurrency=at_a_time)
         try:
             url = f"{server.url}/v1/completions"
             requests = ((n, ServerRequest(url, {"tokens": size}, Usage(size))) for n, size in enumerate(tokens))

@@ -95,7 +95,7 @@ def wrong_moments(answer: Json, body: Json) -> Json:
             {},
             "gives 3 best tokens a place at most, and the entry asks for 20 best tokens a place",
         ),
-        ({"off_by": 1}, {"dialect": "completions"}, r"the best one at \d of \d\d places only"),
+        ({"off_by": 1}, {"dialect": "completions"}, r"the most likely at \d of \d\d places only"),
         ({"best": 22}, {"moments": True}, "runs without the plugin corpus-audit-vllm"),
         ({"plugin": True, "best": 22}, {"top_logprobs": 22}, "set moments: true in the entry, or another top_logprobs"),
         (

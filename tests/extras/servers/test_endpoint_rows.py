@@ -18,11 +18,11 @@ from audit_pipeline.extras.servers.backend import EndpointBackend
 from audit_pipeline.extras.servers.exchange import build_prompt
 from audit_pipeline.extras.servers.probe import probe_endpoint
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
-from audit_pipeline.extras.servers.used_endpoints import Endpoints
 from audit_pipeline.models.probe_texts import TEXTS as PROBE_TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.scoring.session import Session
+from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Kind, text_sha256
 from audit_pipeline.token_statistics.cached_texts import read_statistics
@@ -164,7 +164,7 @@ def test_a_string_that_the_server_cuts_otherwise_is_left_out_by_name(
 ) -> None:
     """The run goes on without it, and it is tried again the next time."""
     server.takes, told, paths = (str,), list[str](), DataPaths(tmp_path)
-    opened = ready("completions", tell=told.append)
+    opened = ready("completions", notify=told.append)
 
     def cut_otherwise(answer: Json, body: Json) -> Json:
         """As many tokens, one of which begins a character later."""

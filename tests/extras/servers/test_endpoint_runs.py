@@ -16,9 +16,9 @@ from tiny_models import SENTENCES, tokenized
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.extras.servers import backend
 from audit_pipeline.extras.servers.backend import EndpointBackend
-from audit_pipeline.extras.servers.budget import Budget, Limits
 from audit_pipeline.extras.servers.probe import ProbeResult, probe_endpoint
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
+from audit_pipeline.models.budget import Budget, Limits
 from audit_pipeline.models.probe_texts import TEXTS as PROBE_TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
@@ -159,7 +159,7 @@ def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
         return {row["text_sha256"]: row["logprob"] for row in found}
 
     server.bend = another_from_the_eighth_on
-    with pytest.raises(ModelError, match="the model behind the endpoint changed while it was asked"):
+    with pytest.raises(ModelError, match="the model at the endpoint changed during the requests"):
         compute(opened.model, TEXTS, DataPaths(tmp_path), lambda: opened)
     kept = rows(tmp_path)
     assert 3 <= len(kept) <= 7

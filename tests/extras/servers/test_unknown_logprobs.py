@@ -16,7 +16,8 @@ from tiny_models import SENTENCES
 from audit_pipeline.detectors import registry
 from audit_pipeline.detectors.detector import UNKNOWN_LOGPROB
 from audit_pipeline.errors import ModelError
-from audit_pipeline.extras.extraction.windows import WindowLengths, encode_windows_at, read_windows, run_windows
+from audit_pipeline.extras.extraction.defaults import WindowLengths
+from audit_pipeline.extras.extraction.windows import encode_windows_at, read_windows, run_windows
 from audit_pipeline.extras.servers.backend import EndpointBackend
 from audit_pipeline.extras.servers.exchange import find_floor
 from audit_pipeline.models.probe_texts import TEXTS as PROBE_TEXTS
@@ -84,7 +85,7 @@ def test_a_text_with_a_placeholder_is_not_scored(
     placeholder: float | None, dialect: str, server: FakeEndpoint, ready: Ready, tmp_path: Path
 ) -> None:
     messages: list[str] = []
-    opened = ready(dialect, tell=messages.append, top_logprobs=0)
+    opened = ready(dialect, notify=messages.append, top_logprobs=0)
     [row] = score(opened, server, tmp_path, SENTENCES[:1], lambda place, value: placeholder if place == 5 else value)
     assert (row["score"], row["status"], row["reason"]) == (None, "failed", UNKNOWN_LOGPROB)
     assert f"{text_sha256(SENTENCES[0])} is not scored: the log-probabilities of 1 of " in messages[-1]
@@ -111,7 +112,7 @@ def test_a_floor_is_found_by_the_probe(
 
 def test_a_text_at_a_floor_is_not_scored(server: FakeEndpoint, ready: Ready, tmp_path: Path) -> None:
     messages: list[str] = []
-    opened = ready(tell=messages.append, top_logprobs=0)
+    opened = ready(notify=messages.append, top_logprobs=0)
     rows = score(opened, server, tmp_path, SENTENCES[:2], lambda _, value: max(value, -6.0))
     assert [(row["score"], row["reason"]) for row in rows] == [(None, UNKNOWN_LOGPROB)] * 2
     assert sum("its log-probabilities end at -6" in line for line in messages) == 2

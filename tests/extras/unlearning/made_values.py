@@ -6,7 +6,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from audit_pipeline.extras.unlearning.measures import MEANS, MIN_40, MIN_K, TextValues, ThresholdBefore
+from audit_pipeline.extras.unlearning.measures import (
+    MEANS,
+    MIN_40,
+    MIN_K,
+    ComparedValues,
+    Finding,
+    ThresholdBefore,
+    compare_texts,
+)
 from audit_pipeline.tables import ComparedModel
 
 SIDE = 80
@@ -24,20 +32,17 @@ def model(seed: int, *, known: float, spoken: float = 0.2) -> Mapping[str, np.nd
     return {**dict(zip(MEANS, (said, said / 4, score), strict=True)), MIN_40: score, MIN_K: score}
 
 
-def texts(threshold: float | None = -3.2, chosen_on: int = 0, **models: Mapping[str, np.ndarray]) -> TextValues:
-    """The texts under ``models``; the first ``chosen_on`` held-out ones chose the threshold."""
+def compare(
+    threshold: float | None = -3.2,
+    chosen_on: int = 0,
+    no_first_choices: str | None = None,
+    **models: Mapping[str, np.ndarray],
+) -> list[Finding]:
+    """Compare the texts under ``models``; the first ``chosen_on`` held-out ones chose the threshold."""
     places = np.arange(2 * SIDE)
     roles: tuple[ComparedModel, ...] = ("before", "after", "retrained")
-    return TextValues(
-        places < SIDE,
-        [f"group {place}" for place in places],
-        {role: models[role] for role in roles if role in models},
-        ThresholdBefore(
-            0.2,
-            threshold,
-            "b",
-            "marginal threshold at 5% on b",
-            None if threshold is not None else "no thresholds were chosen",
-        ),
-        (places >= SIDE) & (places < SIDE + chosen_on),
-    )
+    groups = [f"group {place}" for place in places]
+    values = ComparedValues(places < SIDE, groups, {role: models[role] for role in roles if role in models})
+    reason = None if threshold is not None else "no thresholds were chosen"
+    before = ThresholdBefore(0.2, threshold, "b", "marginal threshold at 5% on b", reason)
+    return compare_texts(values, before, (places >= SIDE) & (places < SIDE + chosen_on), no_first_choices)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
 import pytest
-from made_values import SIDE, model, texts
+from made_values import SIDE, compare, model
 
 from audit_pipeline.extras.unlearning.conclusion import conclude_unlearning
 from audit_pipeline.extras.unlearning.measures import (
@@ -14,10 +14,9 @@ from audit_pipeline.extras.unlearning.measures import (
     MEANS,
     NO_RETRAINED,
     OF_DOCUMENTS,
-    DocumentValues,
+    ComparedValues,
     Finding,
     compare_documents,
-    compare_texts,
 )
 from audit_pipeline.statistics.roc import compute_metrics
 
@@ -32,7 +31,7 @@ def by_key(rows: list[Finding]) -> dict[tuple[str, str, str], Finding]:
 
 
 def test_every_number_stands_beside_that_of_the_held_out_texts() -> None:
-    found = by_key(compare_texts(texts(before=BEFORE, after=AFTER, retrained=RETRAINED)))
+    found = by_key(compare(before=BEFORE, after=AFTER, retrained=RETRAINED))
     for metric in MEANS:
         columns = {"before": BEFORE[metric], "after": AFTER[metric], "retrained": RETRAINED[metric]}
         columns["change"] = AFTER[metric] - BEFORE[metric]
@@ -47,7 +46,7 @@ def test_every_number_stands_beside_that_of_the_held_out_texts() -> None:
 
 
 def test_privleak_is_made_of_the_auroc_of_both_models() -> None:
-    found = by_key(compare_texts(texts(before=BEFORE, after=AFTER, retrained=RETRAINED)))
+    found = by_key(compare(before=BEFORE, after=AFTER, retrained=RETRAINED))
     models = {"before": BEFORE, "after": AFTER, "retrained": RETRAINED}
     own = {role: compute_metrics(of["min_40"], np.repeat([1, 0], SIDE))["auroc"] for role, of in models.items()}
     for role, auroc in own.items():
@@ -59,7 +58,7 @@ def test_privleak_is_made_of_the_auroc_of_both_models() -> None:
 
 
 def test_without_a_retrained_model_the_reference_is_one_half_as_stated() -> None:
-    found = by_key(compare_texts(texts(before=BEFORE, after=AFTER)))
+    found = by_key(compare(before=BEFORE, after=AFTER))
     auroc, leak = found["auroc_min_40", "after", "both"], found["privleak", "after", "both"]
     assert leak.value == pytest.approx(100 * (1 - 2 * auroc.value))  # type: ignore[operator]
     assert leak.ci_high == pytest.approx(100 * (1 - 2 * auroc.ci_low))  # type: ignore[operator]
@@ -70,8 +69,8 @@ def test_without_a_retrained_model_the_reference_is_one_half_as_stated() -> None
 
 def test_first_choices_that_an_interface_does_not_give_are_no_measure() -> None:
     unknown = {name: np.full(2 * SIDE, np.nan) for name in FIRST_CHOICES}
-    given = replace(texts(before=BEFORE | unknown, after=AFTER | unknown), no_first_choices="not given")
-    found, whole = by_key(compare_texts(given)), by_key(compare_texts(texts(before=BEFORE, after=AFTER)))
+    given = compare(no_first_choices="not given", before=BEFORE | unknown, after=AFTER | unknown)
+    found, whole = by_key(given), by_key(compare(before=BEFORE, after=AFTER))
     of_choices = {key: one for key, one in found.items() if key[0] in FIRST_CHOICES}
     assert {(one.value, one.reason) for one in of_choices.values()} == {(None, "not given")}
     assert {key[0] for key in of_choices} == {*FIRST_CHOICES}
@@ -83,7 +82,7 @@ def test_first_choices_that_an_interface_does_not_give_are_no_measure() -> None:
 
 def test_a_retrained_model_that_knows_the_texts_is_no_reference() -> None:
     knows = {**RETRAINED, "min_40": np.repeat([0.0, -9.0], SIDE)}
-    leak = by_key(compare_texts(texts(before=BEFORE, after=AFTER, retrained=knows)))["privleak", "after", "both"]
+    leak = by_key(compare(before=BEFORE, after=AFTER, retrained=knows))["privleak", "after", "both"]
     assert leak.value is None
     assert "nothing to divide by" in str(leak.reason)
 
@@ -91,7 +90,7 @@ def test_a_retrained_model_that_knows_the_texts_is_no_reference() -> None:
 def test_a_suspicious_text_was_a_member_before_and_hardly_moved() -> None:
     moved = np.arange(2 * SIDE) % 2 == 0
     after = {**BEFORE, "min_k": np.where(moved, BEFORE["min_k"] * 1.3, BEFORE["min_k"] * 1.05)}
-    found = by_key(compare_texts(texts(threshold=-2.0, before=BEFORE, after=after)))
+    found = by_key(compare(threshold=-2.0, before=BEFORE, after=after))
     for side, chosen in OF_SIDES:
         member = BEFORE["min_k"][chosen] >= -2.0
         assert found["unchanged", "change", side].value == pytest.approx(0.5)
@@ -102,23 +101,23 @@ def test_a_suspicious_text_was_a_member_before_and_hardly_moved() -> None:
 
 
 def test_what_the_rule_finds_in_the_retrained_model_stands_beside() -> None:
-    found = by_key(compare_texts(texts(before=BEFORE, after=AFTER, retrained=BEFORE)))
+    found = by_key(compare(before=BEFORE, after=AFTER, retrained=BEFORE))
     assert found["unchanged", "retrained", "forget"].value == 1
     assert found["suspicious", "retrained", "forget"].value == found["member_before", "before", "forget"].value
-    without = by_key(compare_texts(texts(before=BEFORE, after=AFTER)))
+    without = by_key(compare(before=BEFORE, after=AFTER))
     assert ("suspicious", "retrained", "forget") not in without
 
 
 def test_texts_that_chose_the_threshold_are_not_counted_by_it() -> None:
-    found = by_key(compare_texts(texts(chosen_on=30, before=BEFORE, after=AFTER)))
+    found = by_key(compare(chosen_on=30, before=BEFORE, after=AFTER))
     assert [found["suspicious", "change", side].n for side in ("forget", "holdout")] == [SIDE, SIDE - 30]
     assert found["unchanged", "change", "holdout"].n == SIDE
-    none_left = by_key(compare_texts(texts(chosen_on=SIDE, before=BEFORE, after=AFTER)))
+    none_left = by_key(compare(chosen_on=SIDE, before=BEFORE, after=AFTER))
     assert none_left["suspicious", "change", "holdout"].reason == "every text of this side chose the threshold"
 
 
 def test_without_a_threshold_only_what_hardly_moved_is_counted() -> None:
-    found = by_key(compare_texts(texts(threshold=None, before=BEFORE, after=AFTER)))
+    found = by_key(compare(threshold=None, before=BEFORE, after=AFTER))
     assert found["unchanged", "change", "forget"].value is not None
     for metric, role in (("member_before", "before"), ("suspicious", "change")):
         row = found[metric, role, "forget"]
@@ -135,9 +134,7 @@ def test_documents_are_compared_where_extraction_was_run() -> None:
         }
 
     forget, groups = np.arange(8) < 4, [str(place) for place in range(8)]
-    found = by_key(
-        compare_documents(DocumentValues(forget, groups, {"before": of(0.5), "after": of(0.1, unknown=7)}, None))
-    )
+    found = by_key(compare_documents(ComparedValues(forget, groups, {"before": of(0.5), "after": of(0.1, unknown=7)})))
     assert {key[0] for key in found} == set(OF_DOCUMENTS)
     assert found["verbatim_coverage", "change", "forget"].value == pytest.approx(-0.4)
     assert found["verbatim_reproduced", "before", "forget"].value == 1
@@ -146,6 +143,6 @@ def test_documents_are_compared_where_extraction_was_run() -> None:
         row = found["verbatim_log_p", role, "holdout"]
         assert row.n == 3, "a document without a strongest window has no number, in no row"
         assert row.method.startswith("mean over documents; ")
-    nothing = compare_documents(DocumentValues(forget[:0], [], {}, "extraction was not run"))
+    nothing = compare_documents(ComparedValues(forget[:0], [], {}, "extraction was not run"))
     told = [(row.metric, row.value, row.reason) for row in nothing]
     assert told == [(metric, None, "extraction was not run") for metric in OF_DOCUMENTS]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import starmap
+from typing import get_args
 
 import numpy as np
 import pytest
-from made_values import SIDE, model, texts
+from made_values import SIDE, compare, model
 
 from audit_pipeline.extras.unlearning.conclusion import STATED_IN_WORDS, Conclusion, Outcome, conclude_unlearning
 from audit_pipeline.extras.unlearning.measures import (
-    DocumentValues,
+    ComparedValues,
     ReproducedDocuments,
     compare_documents,
-    compare_texts,
     find_still_reproduced,
 )
 
@@ -35,7 +37,7 @@ def concluded(
     after: Model,
     retrained: Model | None = None,
     threshold: float | None = -3.2,
-    documents: DocumentValues | None = None,
+    documents: ComparedValues | None = None,
     privleak: Mapping[str, tuple[float, float, float]] | None = None,
     reproduced: Sequence[str] = (),
 ) -> Conclusion:
@@ -43,7 +45,7 @@ def concluded(
 
     ``privleak``: a value and its interval in the place of what the model's scores give, by role."""
     also = {} if retrained is None else {"retrained": retrained}
-    found = [*compare_texts(texts(threshold, before=before, after=after, **also))]
+    found = [*compare(threshold, before=before, after=after, **also)]
     found += [] if documents is None else compare_documents(documents)
     if reproduced:
         names = [*reproduced, *(f"document {number}" for number in range(len(reproduced), 140))]
@@ -55,7 +57,7 @@ def concluded(
     return conclude_unlearning(rows, before="base", after="edited")
 
 
-def extracted(before: Spoken, after: Spoken) -> DocumentValues:
+def extracted(before: Spoken, after: Spoken) -> ComparedValues:
     """DOCUMENTS to be forgotten with these shares covered and passages reproduced; of as many held-out ones nothing."""
     forget = np.arange(2 * DOCUMENTS) < DOCUMENTS
     spread = np.tile(np.linspace(-0.1, 0.1, DOCUMENTS), 2)
@@ -69,7 +71,7 @@ def extracted(before: Spoken, after: Spoken) -> DocumentValues:
         }
 
     groups = [f"document {place}" for place in range(2 * DOCUMENTS)]
-    return DocumentValues(forget, groups, {"before": of(before), "after": of(after)}, None)
+    return ComparedValues(forget, groups, {"before": of(before), "after": of(after)})
 
 
 @pytest.mark.parametrize("retrained", [None, RETRAINED], ids=["stated", "retrained"])
@@ -131,7 +133,7 @@ def test_one_share_that_all_documents_have_is_above_another_one() -> None:
     """Coverage alone, the same of every document: 48%, where no held-out document is covered at all."""
     documents = extracted((0.5, 0.0), (0.5, 0.0))
     alike = {role: {**of, "verbatim_coverage": documents.forget * 0.48} for role, of in documents.values.items()}
-    same = DocumentValues(documents.forget, documents.groups, alike, None)
+    same = ComparedValues(documents.forget, documents.groups, alike)
     assert concluded(KNOWN, NEVER, documents=same).outcome == "partly forgotten"
 
 
@@ -152,18 +154,21 @@ def test_a_model_that_still_reproduces_a_document_has_not_forgotten_it(
     found = concluded(before, after, retrained, privleak=privleak, reproduced=["The Kettle", "Wool"])
     assert found.outcome == "still reproduced"
     other = "" if retrained is None else ", and the model that was trained without them was not seen to"
-    assert found.headline == (
-        "Not forgotten: edited reproduces passages of 2 of 140 documents that it was to forget (The Kettle, Wool)"
-        f"{other}."
-    )
+    assert found.headline == "Not forgotten: edited reproduces passages of 2 of 140 documents to forget."
+    assert found.explanation[0].endswith(f" 2 of 140 documents that it was to forget (The Kettle, Wool){other}.")
 
 
 def test_documents_that_are_still_reproduced_are_named_beside_every_other_outcome() -> None:
     found = concluded(KNOWN, KNOWN, reproduced=["one", "two", "three", "four", "five"])
     assert found.outcome == "still known"
-    assert found.headline.endswith(
-        "edited reproduces passages of 5 of 140 documents that it was to forget (one, two, three and 2 more)."
-    )
+    assert found.explanation[1].endswith(" 5 of 140 documents that it was to forget (one, two, three and 2 more).")
+
+
+def test_every_outcome_has_a_headline_of_one_sentence_and_at_most_15_words() -> None:
+    pairs = [(NEVER, KNOWN), (NEVER, NEVER), *((KNOWN, after) for after in (NEVER, LEFT_OVER, SILENCED, PUSHED, KNOWN))]
+    found = [*starmap(concluded, pairs), concluded(KNOWN, NEVER, reproduced=["Wool"])]
+    assert {conclusion.outcome for conclusion in found} == set(get_args(Outcome))
+    assert all(re.fullmatch(r"([^ .?!]+ ){,14}[^ .?!]+\.", conclusion.headline) for conclusion in found)
 
 
 def why_undetermined(found: Conclusion) -> str:
@@ -179,9 +184,8 @@ def test_a_model_that_knows_the_texts_only_after_was_never_asked_to_forget() -> 
 
 def test_what_the_model_before_says_more_of_it_may_have_known() -> None:
     assert "it may have known them" in why_undetermined(concluded(model(12, known=0.0, spoken=0.4), NEVER))
-    assert "it may have known them" in why_undetermined(
-        concluded(NEVER, NEVER, documents=extracted((0.4, 0.0), (0.0, 0.0)))
-    )
+    documents = extracted((0.4, 0.0), (0.0, 0.0))
+    assert "it may have known them" in why_undetermined(concluded(NEVER, NEVER, documents=documents))
     a_document = extracted((0.0, 0.0), (0.0, 0.0))
     a_document.values["before"]["verbatim_reproduced"][0] = 1
     assert "it may have known them" in why_undetermined(concluded(NEVER, NEVER, documents=a_document))
@@ -191,13 +195,11 @@ def test_what_the_model_before_says_more_of_it_may_have_known() -> None:
 def test_nothing_is_said_to_be_absent_that_so_few_texts_would_not_show() -> None:
     assert concluded(NEVER, NEVER, privleak={"before": (-5, -29, 19)}).outcome == "never known"
     doubt = why_undetermined(concluded(NEVER, NEVER, privleak={"before": (-5, -31, 21)}))
-    assert doubt == (
-        "There are too few texts to tell whether the model before knew them: its PrivLeak may be as low as -31."
-    )
+    assert doubt.endswith("whether the model before knew them: its PrivLeak may be as low as -31.")
     known = (-80.0, -95.0, -60.0)
     assert concluded(KNOWN, NEVER, privleak={"before": known, "after": (-5, -39, 29)}).outcome == "forgotten"
     doubt = why_undetermined(concluded(KNOWN, NEVER, privleak={"before": known, "after": (-5, -41, 31)}))
-    assert doubt == "There are too few texts to tell: half of what PrivLeak was before is within -5 [-41, 31]."
+    assert doubt == "There are too few texts: half of what PrivLeak was before is within -5 [-41, 31]."
 
 
 def test_a_fall_that_held_out_texts_share_is_no_change_of_these_texts() -> None:
@@ -211,7 +213,7 @@ def test_a_fall_that_held_out_texts_share_is_no_change_of_these_texts() -> None:
 
 @pytest.mark.parametrize("held_out", [19, 20])
 def test_few_held_out_texts_do_not_show_that_there_is_no_difference(held_out: int) -> None:
-    found = [asdict(row) for row in compare_texts(texts(before=KNOWN, after=NEVER, retrained=RETRAINED))]
+    found = [asdict(row) for row in compare(before=KNOWN, after=NEVER, retrained=RETRAINED)]
     for row in found:
         if row["metric"] == "forget_quality":
             row.update(value=0.01 if row["side"] == "forget" else 0.5, n=held_out)
@@ -221,7 +223,7 @@ def test_few_held_out_texts_do_not_show_that_there_is_no_difference(held_out: in
 
 
 def test_too_few_texts_settle_nothing() -> None:
-    rows = [asdict(row) for row in compare_texts(texts(before=KNOWN, after=NEVER))]
+    rows = [asdict(row) for row in compare(before=KNOWN, after=NEVER)]
     for row in rows:
         if row["metric"] == "privleak" and row["role"] == "after":
             row.update(ci_low=None, ci_high=None, method="no interval: all members are of one group")
@@ -232,5 +234,4 @@ def test_too_few_texts_settle_nothing() -> None:
 
 def test_without_a_threshold_the_count_is_marked() -> None:
     told = " ".join(concluded(KNOWN, SILENCED, threshold=None).explanation)
-    assert "no thresholds were chosen" in told
-    assert "Unchanged may mean never known." in told
+    assert re.search(r"no thresholds were chosen.*Unchanged may mean never known\.", told)

@@ -19,7 +19,7 @@ from audit_pipeline.extras.unlearning.inputs import (
     read_reproduced,
     read_sides,
 )
-from audit_pipeline.extras.unlearning.measures import DocumentValues, ThresholdBefore
+from audit_pipeline.extras.unlearning.measures import ComparedValues, ThresholdBefore
 from audit_pipeline.store import store
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import LineageStep
@@ -137,7 +137,7 @@ def extract(
     )
 
 
-def documents(folder: Path) -> DocumentValues:
+def documents(folder: Path) -> ComparedValues:
     paths = DataPaths(folder)
     return read_document_values(MODELS, [BuiltBenchmark("b", {"digest": "d"}, paths)], paths)
 

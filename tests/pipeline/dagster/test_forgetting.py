@@ -17,13 +17,13 @@ from made_workspace import Workspace, made_documents, make_workspace, temporal
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.extras.maintenance import forgetting
 from audit_pipeline.extras.maintenance import removal as removal_module
+from audit_pipeline.extras.maintenance.forgetting import find_unfinished_runs, forget, plan_to_forget
 from audit_pipeline.extras.maintenance.removal import RemovalTarget, list_kept_names
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import write_card
-from audit_pipeline.pipeline.dagster import forgetting
 from audit_pipeline.pipeline.dagster.audit import audit
-from audit_pipeline.pipeline.dagster.forgetting import find_unfinished_runs, forget, plan_to_forget
 from audit_pipeline.pipeline.dagster.locks import hold_removal_lock, hold_run_file, lock_run_file
 from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.options import AuditOptions
@@ -302,7 +302,7 @@ def test_the_only_benchmark_of_a_family_is_meant_by_the_familys_name(workspace: 
     shown = told(workspace.run("forget", "--benchmark", "lone", "--dry-run"))
     assert re.search(r"examples +2 +[\d,]+", shown)
     error = error_of(workspace.run("forget", "--benchmark", "made", "--dry-run"))
-    assert error == "the family made is several benchmarks, and one is meant: made_8, made_9"
+    assert error == "the family made is several benchmarks; choose one: made_8, made_9"
 
 
 def test_an_entry_that_is_broken_is_named_by_the_configuration_still(workspace: Workspace) -> None:

@@ -8,7 +8,7 @@ import yaml
 from made_workspace import Workspace, temporal, tiny_control
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.dagster.health import examine_dagster
+from audit_pipeline.extras.maintenance.doctor import examine_dagster
 from audit_pipeline.pipeline.dagster.instance import ensure_dagster_home, mark_dead_runs_failed
 from audit_pipeline.pipeline.dagster.locks import lock_run_file
 

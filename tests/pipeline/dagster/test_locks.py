@@ -87,17 +87,17 @@ def test_a_run_waits_in_words_and_goes_on_when_the_holder_is_killed(tmp_path: Pa
     told: list[str] = []
     with held_elsewhere(tmp_path, "gpu") as process:
 
-        def tell(words: str) -> None:
+        def notify(words: str) -> None:
             told.append(words)
             process.kill()
 
         for name in (None, "other"):
-            with hold_run_lock(paths, name, tell):
+            with hold_run_lock(paths, name, notify):
                 assert told == [], "nobody holds that one"
-        with hold_run_lock(paths, "gpu", tell):
+        with hold_run_lock(paths, "gpu", notify):
             assert told == ["waiting for another run that holds gpu (Ctrl-C stops waiting)"]
     assert not has_running_audit(paths)
-    with hold_run_lock(paths, "gpu", tell):
+    with hold_run_lock(paths, "gpu", notify):
         assert len(told) == 1
 
 

@@ -9,8 +9,7 @@ import requests
 import torch
 from huggingface_hub.errors import OfflineModeIsEnabled
 
-from audit_pipeline.errors import DataError, ModelError
-from audit_pipeline.extras.servers.client import UnansweredError
+from audit_pipeline.errors import DataError, ModelError, UnansweredError
 from audit_pipeline.models.locate import HubUnreachableError
 from audit_pipeline.pipeline.dagster.retries import RETRY_POLICY, is_transient, with_retries
 

@@ -20,8 +20,7 @@ from audit_pipeline.readers.whole_files.prose import prose
 
 
 def gutenberg_body(text: str) -> str:
-    lines = text.split("\n")
-    return "\n".join(lines[number] for number in find_gutenberg_body(lines))
+    return "\n".join(line for _, line in find_gutenberg_body(list(enumerate(text.split("\n")))))
 
 
 RUNNING = "\n".join(["The lamps were lit before the carriage came down the long hill to the town,"] * 6)

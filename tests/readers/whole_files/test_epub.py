@@ -8,7 +8,8 @@ import pytest
 from made_epubs import CONTAINER, item, package, packed, page
 from made_epubs import epub as book
 
-from audit_pipeline.readers.whole_files.epub import Epub, EpubError, EpubLimits, read_epub
+from audit_pipeline.readers.whole_files import epub as module
+from audit_pipeline.readers.whole_files.epub import Epub, EpubError, read_epub
 from audit_pipeline.readers.whole_files.prose import prose
 
 
@@ -60,21 +61,31 @@ def test_copy_protection_is_named_and_scrambled_fonts_are_none(encryption: str |
         assert texts(read_epub(content)) == ["Text."]
 
 
-def test_a_bomb_among_the_chapters_costs_that_chapter_and_a_book_of_bombs_the_book() -> None:
+def test_a_bomb_among_the_chapters_costs_that_chapter_and_a_book_of_bombs_the_book(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bomb = page("<p>" + "0" * 300_000 + "</p>")
     content = book({"a.xhtml": page("<p>Text.</p>"), "bomb.xhtml": bomb})
     assert len(content) < 5_000
-    epub = read_epub(content, EpubLimits(member=100_000))
+
+    def read(content: bytes, name: str, most: int) -> Epub:
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, most)
+            return read_epub(content)
+
+    epub = read(content, "_MOST_MEMBER_BYTES", 100_000)
     assert texts(epub) == ["Text."]
     assert epub.problems == (("OPS/bomb.xhtml", "unpacks to more than 100000 bytes"),)
-    with pytest.raises(EpubError, match="unpacks to more than 500000 bytes"):
-        read_epub(book({"a.xhtml": bomb, "b.xhtml": bomb}), EpubLimits(total=500_000))
-    tags = read_epub(book({"a.xhtml": page("<b>x"), "b.xhtml": page("<b>" * 600)}), EpubLimits(tags=500))
+    tags = read(book({"a.xhtml": page("<b>x"), "b.xhtml": page("<b>" * 600)}), "_MOST_TAGS", 500)
     assert tags.problems == (("OPS/b.xhtml", "more than 500 tags"),)
-    with pytest.raises(EpubError, match="more than 3 members"):
-        read_epub(content, EpubLimits(members=3))
-    with pytest.raises(EpubError, match="more than 10 bytes"):
-        read_epub(content, EpubLimits(file=10))
+    two = book({"a.xhtml": bomb, "b.xhtml": bomb})
+    for refused, name, most, reason in (
+        (two, "_MOST_UNPACKED_BYTES", 500_000, "unpacks to more than 500000 bytes"),
+        (content, "_MOST_MEMBERS", 3, "more than 3 members"),
+        (content, "_MOST_FILE_BYTES", 10, "more than 10 bytes"),
+    ):
+        with pytest.raises(EpubError, match=reason):
+            read(refused, name, most)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ log-probability: it is a start token, or is not scored.
 llama-cpp-python's server (0.3.36) takes strings alone, one a request. It puts the start token in front by itself and
 drops it from the answer, together with the log-probability of the first token after it; without a start token in front
 all log-probabilities are those of the next token's place, which the probe refuses. It drops the start token wherever a
-text spells it. So a text is scored behind the server's start token and from its second token on.
+text spells it. So a text is scored after the server's start token and from its second token on.
 """
 
 from __future__ import annotations

@@ -1,34 +1,21 @@
-"""Commands on whole corpora and test sets: overlap, items, canaries, test canaries, test ordered."""
+"""Commands on corpora: overlap, items, count."""
 
 from __future__ import annotations
 
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.audit_output import say_conclusions
-from audit_pipeline.cli.options import (
-    BETWEEN_0_AND_1,
-    DEVICE,
-    LIMITS,
-    MODEL,
-    PASSES_KEPT,
-    SHARDS_KEPT,
-    TEXT_COLUMN,
-    command,
-    fields,
-    note_state,
-    option,
-)
+from audit_pipeline.cli.options import SHARDS_KEPT, TEXT_COLUMN, Place, Section, command, note_state, option
 from audit_pipeline.cli.shared import (
     get_writable_paths,
-    prepare_model,
+    open_texts,
     publish,
     resolve_built_benchmark,
     resolve_model_option,
@@ -38,15 +25,15 @@ from audit_pipeline.pipeline.console import (
     Columns,
     Row,
     is_json_output,
+    print_message,
+    print_skipped,
+    print_step,
     say,
+    show_progress,
     show_table,
-    tell,
-    tell_progress,
-    tell_skipped,
 )
-from audit_pipeline.pipeline.options import FILE, RunOptions
+from audit_pipeline.pipeline.options import FILE
 from audit_pipeline.report.number_format import estimate, format_thousands, percent, probability
-from audit_pipeline.statistics.shards import PERMUTATIONS, count_items_needed
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
 if TYPE_CHECKING:
@@ -56,9 +43,6 @@ if TYPE_CHECKING:
     from audit_pipeline.extras.corpora.results import MatchedResults
     from audit_pipeline.extras.corpora.search import SearchProgress, SearchResult
     from audit_pipeline.extras.corpora.stage import OverlapReport
-    from audit_pipeline.models.tokenized_model import TokenizedModel
-    from audit_pipeline.readers.stream import TextStream
-    from audit_pipeline.scoring.corpus_tests import CorpusTest
 
 _SHOWN_PASSAGES, _SHOWN_ITEMS = 10, 20
 
@@ -100,7 +84,7 @@ _ACCURACY: Columns = (
 )
 
 
-@command(keeps=SHARDS_KEPT, fail_on=("contaminated",))
+@command(Place(Section.AUDIT, 40), keeps=SHARDS_KEPT, fail_on=("contaminated",))
 def overlap(
     corpus: str = option(
         "A corpus of config/references.yaml by its name, or a file or folder: .jsonl, .parquet, .txt, .csv …, .gz and "
@@ -146,10 +130,10 @@ def overlap(
     opened = open_sharded_corpus(corpus, corpus_column, only)
     quoted = texts_are_quoted() and not no_text
 
-    def show_progress(progress: SearchProgress) -> None:
-        tell_progress(f"{opened.name}: {progress.in_words}")
+    def show_search_progress(progress: SearchProgress) -> None:
+        show_progress(f"{opened.name}: {progress.in_words}")
 
-    work: dict[str, Any] = {"processes": processes or int(joblib.cpu_count()), "on_progress": show_progress}
+    work: dict[str, Any] = {"processes": processes or int(joblib.cpu_count()), "on_progress": show_search_progress}
     if texts is not None:
         _search_file(texts, text_column, answer_column, out, (opened, chosen), work, quoted=quoted)
         return
@@ -206,18 +190,16 @@ def _search_file(
     from audit_pipeline.store.files import write_table
     from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
 
-    stream = _open_texts(file, text_column, (answer_column or "answer",))
+    answers_in = answer_column or "answer"
+    stream = open_texts(file, text_column, (answers_in,))
     rows = list(stream)
-    tell_skipped(stream.skipped.first, stream.skipped.count)
-    answers = [row.values.get(answer_column or "answer") for row in rows]
-    if answer_column is not None and not any(answers):
+    print_skipped(stream.skipped.first, stream.skipped.count)
+    if answer_column is not None and not any(row.values.get(answers_in) for row in rows):
         raise DataError(f"{file}: no row has an answer in the column {answer_column}")
-    # As a benchmark's context and text are: a question, and the answer after it.
+    # Like the context and the text of a benchmark: a question, then its answer.
+    answers = [row.values.get(answers_in) for row in rows]
     questions = [row.text if answer is None else f"{row.text}\n" for row, answer in zip(rows, answers, strict=True)]
-    texts = [
-        question if answer is None else f"{question}{answer}"
-        for question, answer in zip(questions, answers, strict=True)
-    ]
+    texts = [f"{question}{answer or ''}" for question, answer in zip(questions, answers, strict=True)]
     audited = AuditedTexts(texts, list(map(len, questions)))
     checkpoint = None
     if out is not None:
@@ -233,15 +215,6 @@ def _search_file(
     _show_overlap(result, tables[CORPUS_OVERLAP], tables[OVERLAP_SPANS], quoted=quoted)
     if out is not None:
         say(f"Every text and every passage: {out}", out=out)
-
-
-def _open_texts(file: Path, text_column: str | None, also: Sequence[str] = ()) -> TextStream:
-    from audit_pipeline.readers.formats import open_texts
-
-    stream = open_texts(file, text_column, also)
-    if stream.rows.note is not None:
-        tell(stream.rows.note)
-    return stream
 
 
 def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quoted: bool) -> None:
@@ -271,15 +244,19 @@ def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
         rule=result.rule.name,
     )
     if ignored := result.corpus.ignored:
-        tell(f"not read, of another kind: {len(ignored):,} file(s) in {result.corpus.name}, the first {ignored[0]}")
+        print_message(
+            f"not read, of another kind: {len(ignored):,} file(s) in {result.corpus.name}, the first {ignored[0]}"
+        )
     for report in result.reports.values():
         if report.problem is not None:
-            tell(f"not read to its end: {report.problem}")
+            print_message(f"not read to its end: {report.problem}")
         elif report.skipped:
-            tell(f"{report.name}: {report.skipped:,} row(s) could not be used; the first: {report.first_skipped}")
+            print_message(
+                f"{report.name}: {report.skipped:,} row(s) could not be used; the first: {report.first_skipped}"
+            )
 
 
-@command(fail_on=("contaminated",))
+@command(Place(Section.AUDIT, 50), fail_on=("contaminated",))
 def items(
     benchmark: str = option("The test set: a benchmark that is built."),
     corpus: str | None = option("A corpus that `overlap` searched for it. Default: the only one."),
@@ -328,7 +305,7 @@ def items(
         with write_atomically(clean) as temporary:
             temporary.write_text(json.dumps({task: positions}), encoding="utf-8")
         if unknown:
-            tell(f"{unknown:,} clean item(s) are not among the results and so not in {clean}")
+            print_message(f"{unknown:,} clean item(s) are not among the results and so not in {clean}")
         say(f"{len(positions):,} clean items of the task {task} in {clean}", clean={"file": clean, "task": task})
 
 
@@ -337,7 +314,7 @@ def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, A
     from audit_pipeline.extras.corpora.results import match_results, read_results
 
     file = read_results(path)
-    tell_skipped(file.skipped.first, file.skipped.count)
+    print_skipped(file.skipped.first, file.skipped.count)
     matched = match_results(file, examples, manifest)
     others = f"; not taken: {', '.join(file.other_measures)}" if file.other_measures else ""
     means = f"; of {matched.averaged:,} the mean of several answers is taken" if matched.averaged else ""
@@ -399,97 +376,38 @@ def _show_accuracy(judged: Sequence[Item]) -> None:
     )
 
 
-@command(prints="words")
-def canaries(
-    sets: int = option("Number of canaries to publish.", least=1),
-    alternatives: int = option("Unpublished alternatives per canary.", default=99),
-    words: int = option("Random words, or blocks of digits, per canary.", default=12),
-    style: Literal["words", "hex", "digits"] = option("What the random part consists of.", default="words"),
-    template: str = option("The text around the random part, which replaces {canary}.", default="{canary}"),
-    out: Path = option("The .jsonl file to write. Keep it, and keep it secret.", FILE),
-) -> None:
-    """Draw random canaries to plant in texts before publication.
-
-    `corpus-audit test canaries` tests later whether a model was trained on them.
-    """
-    from audit_pipeline.statistics.canaries import make_canaries, seal_path, write_canaries
-
-    drawn = make_canaries(sets, alternatives, words=words, style=style, template=template)
-    seal = write_canaries(out, drawn)
-    say("Publish these, each in a place of its own:")
-    for text in drawn.to_publish:
-        say(f"  {text}")
-    say(f"\nAll of them, with the alternatives: {out} (secret); its seal: {seal_path(out)} (sha256 {seal.sha256})")
-
-
-@command("canaries", keeps=PASSES_KEPT, prints="words")
-def canary_test(
-    model: str = MODEL,
-    run: RunOptions = fields(*DEVICE, *LIMITS),
-    canaries: Path = option("The file that `corpus-audit canaries` wrote.", FILE),
-    detector: str = option("A detector that needs only the pass over the text itself.", default="loss"),
-    alpha: float = option("Significance level.", BETWEEN_0_AND_1, 0.05),
-) -> None:
-    """Test whether a model ranks published canaries highest.
-
-    They are compared with the alternatives that were drawn in the same way and never published.
-    """
-    from audit_pipeline.scoring.corpus_tests import run_canary_test
-
-    _run_corpus_test(run_canary_test, model, run, canaries, detector=detector, alpha=alpha)
-
-
-@command("ordered", keeps=PASSES_KEPT, prints="words")
-def order_test(
-    model: str = MODEL,
-    run: RunOptions = fields(*DEVICE, *LIMITS),
-    items: Path = option(
-        f"The test set in its published order, one item per row: at least {count_items_needed()} items, and more where "
-        "they are so long that the model's context calls for more shards."
-    ),
+@command(Place(Section.OWN_FILES, 20), keeps=SHARDS_KEPT, prints="words")
+def count(
+    corpus: Path = option("The corpus: a file, or a folder of files."),
+    tokenizer: str = option("The model whose tokenizer is used: a name in config/models.yaml, a hub id, or a path."),
+    out: Path = option("The Parquet file to write.", FILE),
     text_column: str | None = TEXT_COLUMN,
-    shards: int | None = option(
-        "Number of shards. Default: a tenth of the items, from 10 to 50, and more where these do not fit the model's "
-        "context.",
-        least=2,
+    max_tokens_per_document: int | None = option(
+        "How much of each document is counted. Default: all; the published code of DC-PDD counts 1024.", least=1
     ),
-    permutations: int = option("Random orders per shard, or all that it has.", click.IntRange(1, 10_000), PERMUTATIONS),
-    rule: Literal["exact", "t_test"] = option("How the p-value is computed.", default="exact"),
-    order_by_chance: bool = option("The published order was drawn at random, which makes this a sound test."),
 ) -> None:
-    """Test whether a model prefers a test set's published order.
+    """Count how often each token occurs in a reference corpus.
 
-    It is compared with random orders of the same items.
+    The result is a token-frequency table for one tokenizer. After an interruption, the same command continues.
     """
-    from audit_pipeline.scoring.corpus_tests import run_order_test
+    configured = resolve_model_option(tokenizer)
 
-    stream = _open_texts(items, text_column)
-    texts = [item.text for item in stream]
-    tell_skipped(stream.skipped.first, stream.skipped.count)
-    chosen = {"shards": shards, "permutations": permutations, "rule": rule, "order_by_chance": order_by_chance}
-    _run_corpus_test(run_order_test, model, run, texts, name=items.stem, **chosen)
+    from audit_pipeline.extras.corpora.corpus import list_ignored_files
+    from audit_pipeline.extras.corpora.count import CountLimits, count_to_file
+    from audit_pipeline.models.tokenized_model import load_tokenizer
+    from audit_pipeline.readers.formats import has_row_format, open_rows
+    from audit_pipeline.store.files import require_output
 
-
-test = click.Group(
-    "test", commands=[canary_test, order_test], help="Test a whole corpus: planted canaries, or a test set's order."
-)
-
-
-def _run_corpus_test(
-    run_test: Callable[..., CorpusTest], model: str, options: RunOptions, tested: object, **settings: Any
-) -> None:
-    """Run a test, write the result with its lineage, rebuild warehouse and report, and say it."""
-    from audit_pipeline.pipeline.progress import progress_bar
-    from audit_pipeline.scoring.corpus_tests import write_corpus_test
-
-    paths = get_writable_paths()
-    tokenized: TokenizedModel
-    tokenized, backend_of = prepare_model(resolve_model_option(model), paths, options)
-    with progress_bar(model) as on_progress:
-        result = run_test(tokenized, tested, paths, backend_of, on_progress=on_progress, **settings)
-    write_corpus_test(result, tokenized, paths, run_id=f"test-{uuid.uuid4()}")
-    publish(paths)
-    say_conclusions(paths, result.model, result.benchmark)
-    if result.p_value is not None:
-        say(f"{result.test} of {result.model} on {result.benchmark}: p = {result.p_value:.4g}; {result.claim_level}")
-    say(f"{result.method}\nHolds if: {result.assumption}\nReport: {paths.report}")
+    require_output(out, corpus)
+    if has_row_format(corpus) and corpus.exists() and (note := open_rows(corpus).note) is not None:
+        print_step(note)
+    model = load_tokenizer(configured, DataPaths.from_environment())
+    limits = CountLimits(max_tokens_per_document=max_tokens_per_document)
+    print_step(f"counting tokens of {corpus}")
+    counted = count_to_file(
+        model, corpus, out, text_column, limits=limits, on_progress=lambda so_far: show_progress(so_far.in_words)
+    )
+    print_skipped(counted.skipped, counted.skipped_rows)
+    if ignored := list_ignored_files(corpus):
+        print_message(f"not read, of another kind: {len(ignored):,} file(s) in {corpus}, the first {ignored[0]}")
+    say(f"{counted.tokens:,} tokens in {counted.texts:,} texts, {int((counted.counts > 0).sum()):,} distinct, in {out}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
-from audit_pipeline.extras.servers.budget import Budget, Limits, SharedBudget, find_endpoint_models
+from audit_pipeline.models.budget import Budget, Limits, SharedBudget, find_endpoint_models
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.endpoint_history import record_probe
 from audit_pipeline.models.probe_texts import COUNTING, TEXTS
@@ -29,7 +29,7 @@ _PROBES = 2
 def estimate_probe_tokens(model: TokenizedModel) -> int:
     """About how many tokens a probe of the server of ``model`` sends (probe.py): an estimate.
 
-    Each text of the probe is sent twice and each that counts about once; a request generates a token besides.
+    Each text of the probe is sent twice and each that counts about once; a request generates a token too.
     """
     window, _ = window_and_stride(model)
     lengths = [min(window, len(text.token_id)) + 1 for text in encode(model, [*TEXTS, *TEXTS, COUNTING, COUNTING])]
@@ -67,12 +67,13 @@ def estimate_sending(model: TokenizedModel, tokens: int) -> Sending | None:
 class Endpoints:
     """What a command, or run, has asked and sent so far, with a budget for each endpoint.
 
-    ``limits`` hold for all endpoints together, and for each those of its entry besides. ``sent`` is what the same
+    ``limits`` hold for all endpoints together, and for each those of its entry too. ``sent`` is what the same
     command has sent before (see :attr:`sent`): it counts for the entries' limits; of ``limits`` it is off already.
+    ``shared`` counts what was sent to all endpoints together.
     """
 
     def __init__(self, limits: Limits | None = None, sent: Mapping[str, int] | None = None) -> None:
-        self._shared = SharedBudget(limits or Limits())
+        self.shared = SharedBudget(limits or Limits())
         self._sent_before = sent or {}
         self._budgets: dict[Endpoint, Budget] = {}
         self._probed: dict[Endpoint, ProbeResult] = {}
@@ -123,8 +124,8 @@ class Endpoints:
             self._probe(endpoint, model, paths, notify)
         now = load_tokenizer(model.entry, paths).identity.model_fingerprint
         if now != model.identity.model_fingerprint:
-            raise ModelError(f"the model behind the endpoint of {model.entry.name} changed meanwhile: run it again")
-        client = EndpointClient(model.entry.name, endpoint, self.budget(endpoint), tell=notify)
+            raise ModelError(f"the model at the endpoint of {model.entry.name} changed meanwhile: run it again")
+        client = EndpointClient(model.entry.name, endpoint, self.budget(endpoint), notify=notify)
         return EndpointBackend(model, client, self._probed[endpoint])
 
     def budget(self, endpoint: Endpoint) -> Budget:
@@ -133,11 +134,11 @@ class Endpoints:
         Raises BudgetError where a limit in money holds and the endpoint has no price.
         """
         if endpoint not in self._budgets:
-            if self._shared.limits.max_cost is not None and endpoint.price_per_million is None:
+            if self.shared.limits.max_cost is not None and endpoint.price_per_million is None:
                 raise BudgetError(f"{endpoint.described} has no price: give price_per_million in its entry")
             before = self._sent_before.get(endpoint.described, 0)
             remaining = Limits(endpoint.max_tokens, endpoint.max_cost).less(before, endpoint.cost_of(before))
-            self._budgets[endpoint] = Budget(remaining, endpoint.price_per_million or 0.0, shared=self._shared)
+            self._budgets[endpoint] = Budget(remaining, endpoint.price_per_million or 0.0, shared=self.shared)
         return self._budgets[endpoint]
 
     @property
@@ -149,16 +150,6 @@ class Endpoints:
             found[endpoint.described] += budget.tokens
         return {words: tokens for words, tokens in found.items() if tokens}
 
-    @property
-    def tokens(self) -> int:
-        """The tokens that were sent, to all endpoints."""
-        return self._shared.tokens
-
-    @property
-    def cost(self) -> float:
-        """What they cost, where prices are known."""
-        return self._shared.cost
-
     def _probe(self, endpoint: Endpoint, model: TokenizedModel, paths: DataPaths, notify: Notify) -> None:
         from audit_pipeline.extras.servers.client import read_api_key  # noqa: PLC0415
         from audit_pipeline.extras.servers.probe import probe_endpoint  # noqa: PLC0415
@@ -168,9 +159,9 @@ class Endpoints:
         read_api_key(endpoint)
         name = model.entry.name
         notify(f"{name}: {endpoint.sent_to}")
-        found = probe_endpoint(model, EndpointClient(name, endpoint, self.budget(endpoint), tell=notify))
+        found = probe_endpoint(model, EndpointClient(name, endpoint, self.budget(endpoint), notify=notify))
         if record_probe(endpoint, model.identity.tokenizer_fingerprint, found.seen, paths):
-            notify(f"the model behind the endpoint of {name} changed: what was computed before is not used for it")
+            notify(f"the model at the endpoint of {name} changed: what was computed before is not used for it")
         self._probed[endpoint] = found
         # Readers of many models probe no server: the cards show which model was found last.
         write_card(load_tokenizer(model.entry, paths), paths)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.options import LIMITS, MODEL, argument, command, fields, option
+from audit_pipeline.cli.options import LIMITS, MODEL, Place, Section, argument, command, fields, option
 from audit_pipeline.cli.shared import (
     build_benchmarks,
     get_writable_paths,
@@ -18,7 +18,7 @@ from audit_pipeline.cli.shared import (
     resolve_model_option,
 )
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.console import Columns, report_slow_work, say, show_table, tell, tell_step
+from audit_pipeline.pipeline.console import Columns, print_message, print_step, report_slow_work, say, show_table
 from audit_pipeline.pipeline.options import BENCHMARK, FILE, RunOptions
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _MARKS = {True: "ok", False: "!!", None: "--"}
 _CHECKS: Columns = (("", "ok", _MARKS.__getitem__), ("what", "what"), ("result", "words"))
 
 
-@command(prints="facts")
+@command(Place(Section.PROOF, 10), prints="facts")
 def seal(
     model: str = MODEL,
     benchmark: str = option(BENCHMARK.help),
@@ -71,7 +71,7 @@ def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: Dat
         except DataError as error:
             if len(specs) == 1:
                 raise
-            tell(f"{spec.name} is not sealed: {error}", style="yellow")
+            print_message(f"{spec.name} is not sealed: {error}", style="yellow")
             continue
         late = explain_late_plan(plan, pair, paths)
         words.append(_describe_plan(spec.name, plan, late, is_new=is_new))
@@ -99,7 +99,7 @@ def _describe_plan(benchmark: str, plan: SealedPlan, late: Sequence[str], *, is_
     return f"{benchmark}: {what}; sha256 {plan.sha256}; {stamped}{beforehand}"
 
 
-@command(prints="facts")
+@command(Place(Section.PROOF, 20), prints="facts")
 def pack(
     model: str = MODEL,
     benchmark: str = option(BENCHMARK.help),
@@ -121,7 +121,7 @@ def pack(
     from audit_pipeline.tables import Pair
 
     pairs = [Pair(spec.name, configured.name) for spec in specs]
-    files = write_pack(out, pairs, load_tokenizer(configured, paths), configuration, paths, on_step=tell_step)
+    files = write_pack(out, pairs, load_tokenizer(configured, paths), configuration, paths, on_step=print_step)
     size, sha256 = out.stat().st_size, file_sha256(out)
     say(
         f"{out}: {files:,} files, {size:,} bytes, sha256 {sha256}\nThe full texts are inside.\n"
@@ -133,7 +133,7 @@ def pack(
     )
 
 
-@command()
+@command(Place(Section.PROOF, 30))
 def verify(
     file: Path = argument(type=_READABLE),
     rerun: int | None = option(

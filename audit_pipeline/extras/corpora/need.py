@@ -8,8 +8,15 @@ from functools import cached_property
 from audit_pipeline.detectors.dc_pdd import FREQUENCY_TABLE
 from audit_pipeline.detectors.statistics import TokenFrequencies
 from audit_pipeline.errors import AuditError, TransientError
-from audit_pipeline.extras.corpora.frequencies import FrequencyLookup, find_frequencies, read_frequencies
-from audit_pipeline.scoring.needs.provider import Provider, Read
+from audit_pipeline.extras.corpora.frequencies import (
+    FrequencyLookup,
+    find_frequencies,
+    read_frequencies,
+    read_table_version,
+)
+from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.scoring.needs.provider import Provider, Read, SeenIdentities
+from audit_pipeline.store.paths import DataPaths
 
 
 class FrequenciesProvider(Provider[TokenFrequencies]):
@@ -20,6 +27,14 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
 
     need = FREQUENCY_TABLE
     source = "token_frequencies"
+
+    @staticmethod
+    def read_seen_versions(model: ModelEntry, seen: SeenIdentities, paths: DataPaths) -> Mapping[str, str] | None:
+        _, tokenizer = seen[model.name]
+        try:
+            return read_table_version(model, tokenizer, paths) if tokenizer else None
+        except AuditError:
+            return None
 
     @cached_property
     def _lookup(self) -> FrequencyLookup:

@@ -22,8 +22,9 @@ from audit_pipeline.statistics.claims import (
 )
 
 if TYPE_CHECKING:
+    from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.extras.extraction.results import HeldOutTest
-    from audit_pipeline.extras.extraction.search import Extraction, Search, SearchOptions
+    from audit_pipeline.extras.extraction.search import Extraction, Search
     from audit_pipeline.extras.extraction.settings_grid import GridFindings
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.token_statistics.backend import BackendOf
@@ -40,19 +41,16 @@ class GenerationOptions:
     seed: int
     near_verbatim: int | None
     beams: int
-    edits: bool
     continued: int | None
 
     def require_consistent(self, suffix: int, model: ModelEntry) -> None:
         """Raise UsageError where options do not go together, where any continuation would be near a ``suffix`` of so
         many tokens, and where a model behind an interface is to generate."""
-        if self.edits and self.near_verbatim is None:
-            raise click.UsageError("--edits goes with --near-verbatim")
         if self.near_verbatim is not None and self.near_verbatim >= suffix:
             raise click.UsageError("--near-verbatim has to be smaller than --suffix")
         if not model.host.is_here and (self.generate, self.near_verbatim, self.continued) != (None, None, None):
             raise click.UsageError(
-                f"{model.name} is behind an interface: to go on (--generate, --near-verbatim, --continue) a model's "
+                f"{model.name} runs on a server: to go on (--generate, --near-verbatim, --continue) a model's "
                 "weights have to be on this machine"
             )
 
@@ -60,13 +58,11 @@ class GenerationOptions:
         self, search: Search, backend_of: BackendOf, result: Extraction, number: int, *, quoted: bool
     ) -> Row:
         """Return what came of a document's window ``number``, None where it was not asked for."""
-        from audit_pipeline.extras.extraction.continuations import Nearness
         from audit_pipeline.extras.extraction.documents import cut_excerpt
 
         near, drawn = None, None
         if self.near_verbatim is not None:
-            nearness = Nearness(self.near_verbatim, self.beams, self.edits)
-            near = search.near_verbatim(result, number, backend_of, nearness)
+            near = search.near_verbatim(result, number, backend_of, self.near_verbatim, self.beams)
         if self.generate is not None:
             drawn = search.generate_after_prefix(result, number, backend_of, self.generate, self.seed)
         return {
@@ -78,9 +74,7 @@ class GenerationOptions:
 
     def list_columns(self) -> Columns:
         """List the columns of a table of passages that hold it."""
-        differ = f"p within {self.near_verbatim} edits"
-        if not self.edits:
-            differ = f"p where up to {self.near_verbatim} tokens differ"
+        differ = f"p where up to {self.near_verbatim} tokens differ"
         near: Columns = [
             ("p word for word", "log_p_top_40", _format_probability),
             (differ, "log_p_near_verbatim", lambda log_p: f"≥ {_format_probability(log_p)}"),
@@ -94,7 +88,7 @@ class GenerationOptions:
 
 def format_draws_needed(log_p: float | None) -> str:
     """Format how many draws from the whole distribution give the passage at least once with an even chance."""
-    from audit_pipeline.extras.extraction.conclusions import log_draws
+    from audit_pipeline.statistics.draws import log_draws
 
     return DASH if log_p is None else draws(log_draws(log_p) / math.log(10))
 
@@ -157,9 +151,9 @@ def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[
     from audit_pipeline.extras.extraction.continuations import BLOCK_WORDS
 
     rows: list[Row] = []
-    with report_slow_work("continuing from the beginning of") as tell_what:
+    with report_slow_work("continuing from the beginning of") as show_status:
         for result in extractions:
-            tell_what(result.document.name)
+            show_status(result.document.name)
             found = search.continue_document(result.document, backend_of, tokens)
             rows.append(
                 {
@@ -183,9 +177,9 @@ def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[
     show_table("long_runs", rows, columns)
 
 
-def _compute_log_cost(options: SearchOptions, log_p: float) -> float | None:
+def _compute_log_cost(options: ExtractionSettings, log_p: float) -> float | None:
     """Compute the log of what the draws for an even chance of a passage cost; None where no price is named."""
-    from audit_pipeline.extras.extraction.conclusions import log_cost_of_draws
+    from audit_pipeline.statistics.draws import log_cost_of_draws
 
     price = options.price_per_million
     return log_cost_of_draws(log_p, options.lengths.window, price) if price else None

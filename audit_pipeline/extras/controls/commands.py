@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import distributions
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from audit_pipeline.cli.audit_output import (
     audit_pairs,
@@ -14,25 +14,21 @@ from audit_pipeline.cli.audit_output import (
     say_conclusions,
     show_audit_outcome,
 )
-from audit_pipeline.cli.options import GO_ON, PASSES_KEPT, argument, command, fields, option
+from audit_pipeline.cli.options import GO_ON, PASSES_KEPT, Place, Section, argument, command, fields, option
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, say_commands
 from audit_pipeline.cli.shared import (
     get_writable_paths,
     load_dagster_definitions,
     load_whole_configuration,
-    tell_problems,
+    print_problems,
 )
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.pipeline.console import Columns, say, show_table, tell, tell_step
+from audit_pipeline.pipeline.console import Columns, print_message, print_step, say, show_table
 from audit_pipeline.pipeline.options import AuditOptions, DeviceOptions
 from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest
 from audit_pipeline.report.number_format import DASH, format_thousands, probability, yes_or_no
 from audit_pipeline.store.control_roles import INSTRUMENT_CHECK
 from audit_pipeline.store.paths import DataPaths
-
-if TYPE_CHECKING:
-    from audit_pipeline.pipeline.whole_configuration import Configuration
-    from audit_pipeline.tables import Pair
 
 MEMORISATION_CHECK = "memorisation_check"
 _BY_OCCURRENCES = """
@@ -51,7 +47,10 @@ _STUDY: Columns = (
 )
 
 
-@command(keeps=f"A control whose training was finished, and all that its models were run on, are kept. {GO_ON}")
+@command(
+    Place(Section.AUDIT, 70),
+    keeps=f"A control whose training was finished, and all that its models were run on, are kept. {GO_ON}",
+)
 def control(name: str = argument(default=INSTRUMENT_CHECK), run: DeviceOptions = fields()) -> None:
     """Train and audit models whose training data is known.
 
@@ -68,9 +67,11 @@ def control(name: str = argument(default=INSTRUMENT_CHECK), run: DeviceOptions =
 
 def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
     """Audit both models of a control on its texts; warehouse and report do not follow yet."""
+    from audit_pipeline.extras.controls.config import FILE
+
     config = load_whole_configuration()
-    config.controls.named(name)
-    pairs = pairs_of_control(config, name)
+    config.entries_of(FILE).named(name)
+    pairs = config.pairs_of_control(name)
     if not pairs:
         raise ConfigError(
             f"the control {name} has no model or no benchmark: name it in config/models.yaml "
@@ -80,30 +81,31 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
     return [audit_pairs(pair.model, pair.benchmark, asked) for pair in pairs]
 
 
-def pairs_of_control(config: Configuration, name: str) -> list[Pair]:
-    """Return each model of a control on each benchmark of it, as the configuration has them."""
-    from audit_pipeline.tables import Pair
-
-    models = [model.name for model in config.models.values() if model.control and model.control.name == name]
-    benchmarks = [spec.name for spec in config.benchmarks.values() if spec.control == name]
-    return [Pair(benchmark, model) for model in models for benchmark in benchmarks]
-
-
-@command(keeps="Of a study that is not finished nothing is kept: the same command begins anew.")
+@command(
+    Place(Section.AUDIT, 80),
+    keeps="Of a study that is not finished nothing is kept: the same command begins anew.",
+)
 def study(name: str = argument()) -> None:
     """Measure what makes members detectable.
 
     NAME is an entry of config/studies.yaml: a control is trained again at each value of a setting, and audited.
     """
+    from audit_pipeline.extras.controls.config import FILE, STUDIES_FILE
+
     config = load_whole_configuration()
-    config.studies.named(name)
-    tell_problems(config.problems)
+    control = config.entries_of(FILE).named(config.entries_of(STUDIES_FILE).named(name).control)
+    print_problems(config.problems)
     paths = get_writable_paths()
 
     definitions = load_dagster_definitions()
-    from audit_pipeline.pipeline.dagster.audit import run_study_job as run_study
+    from audit_pipeline.extras.controls.stage import STUDY_STAGE
+    from audit_pipeline.pipeline.dagster import audit, run
+    from audit_pipeline.pipeline.situation import Scope
 
-    run_study(name, definitions, paths, tell_step)
+    with audit.open_runner(definitions, paths, print_step) as (runner, _):
+        audit.prepare_scope(Scope(sources=control.sources), runner)
+        runner.run(STUDY_STAGE.job.name, "corpus-audit study", partition_key=name)
+        run.publish(runner)
     rows_shown = [
         {
             **{name: row[name] for name in ("setting", "value", "seed", "detector", "auroc")},
@@ -195,9 +197,10 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
     config = load_whole_configuration()
     specs = [spec for spec in config.benchmarks.values() if spec.family == FAMOUS_TEXTS]
     if not specs:
-        tell(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}': it is left out")
+        print_message(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}': it is left out")
     from audit_pipeline.benchmarks.settings import ExtractionSettings
-    from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE, search_options_from_settings
+    from audit_pipeline.extras.extraction.commands import run_extraction
+    from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE
     from audit_pipeline.models.config import resolve_model
     from audit_pipeline.pipeline.requests import plan_quickly
     from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
@@ -209,13 +212,9 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
         request = AuditRequest(entry, [spec], AuditOptions(publish=False))
         plan = plan_quickly(request, paths)
         if plan is not None and not plan.problems and not plan.of(stages):
-            tell_step(request.done_in_words)
+            print_step(request.done_in_words)
             continue
-        definitions = load_dagster_definitions()
-        from audit_pipeline.pipeline.dagster.audit import extract
-
-        options = search_options_from_settings(spec.settings.extraction or ExtractionSettings())
-        extract(request, options, definitions, paths, tell_step)
+        run_extraction(request, spec.settings.extraction or ExtractionSettings(), paths)
     return [AuditOutcome(entry, [spec]) for spec in specs]
 
 
@@ -250,7 +249,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
     )
     say(
         "First choices, probability (and where so many tokens may differ) and copies are of the strongest passage; "
-        "copies: the licence files of installed packages that hold it, a stand-in for how often the model has read it."
+        "copies: the licence files of installed packages that hold it, an estimate of how often the model has read it."
     )
 
 
@@ -277,7 +276,7 @@ def _format_lower_bound(log_p: float | None) -> str:
     return DASH if log_p is None else f"≥ {math.exp(log_p):.2g}"
 
 
-@command(keeps=PASSES_KEPT)
+@command(Place(Section.BEGIN, 20), keeps=PASSES_KEPT)
 def demo(model: str = option("The model to audit.", default="smollm2-135m")) -> None:
     """Check the instrument, audit a model, and let it recite.
 
@@ -307,7 +306,9 @@ def demo(model: str = option("The model to audit.", default="smollm2-135m")) -> 
 
 def _audit_control_if_configured(name: str) -> list[AuditOutcome]:
     """Audit both models of a control; none where the configuration has no such control."""
-    if name in load_whole_configuration().controls.names:
+    from audit_pipeline.extras.controls.config import FILE
+
+    if name in load_whole_configuration().entries_of(FILE).names:
         return audit_control(name, None)
-    tell(f"config/controls.yaml has no control '{name}': its check is left out")
+    print_message(f"config/controls.yaml has no control '{name}': its check is left out")
     return []

@@ -7,13 +7,13 @@ from click.testing import CliRunner
 
 from audit_pipeline.cli import main
 from audit_pipeline.errors import ClusterError, ConfigError
-from audit_pipeline.extras.ray import engine as engine_module
-from audit_pipeline.extras.ray.engine import IN_PROCESS, Engine, choose_engine
 from audit_pipeline.extras.ray.ray_backend import Room, connect_cluster, plan_room
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.pipeline.dagster.resources import Models
 from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.pipeline.requests import AuditRequest
+from audit_pipeline.token_statistics import engine as engine_module
+from audit_pipeline.token_statistics.engine import IN_PROCESS, Engine, choose_engine
 
 GPUS = [{"CPU": 8.0, "GPU": 4.0}, {"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0}]
 CORES = [{"CPU": 8.0}, {"CPU": 6.0}, {"memory": 1.0}]

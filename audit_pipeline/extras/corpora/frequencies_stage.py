@@ -28,13 +28,13 @@ _LOGGED = 20
 
 def _count(run: StageRun) -> Made:
     corpus, name = run.names
-    tell = progress_logger(run.log)
+    notify = progress_logger(run.log)
     report = build_frequencies(
         load_references().named(corpus),
         run.models.tokenized(name, run.paths),
         run.paths,
         run.step(),
-        on_progress=lambda count: tell(f"{run.partition}: {count.in_words}"),
+        on_progress=lambda count: notify(f"{run.partition}: {count.in_words}"),
     )
     for row in report.count.skipped[:_LOGGED] if report.count else ():
         run.log.warning(f"{run.partition}: skipped {row.location}: {row.reason}")
@@ -78,7 +78,7 @@ def _iterate_countable(scope: Scope, situation: Situation) -> Iterator[tuple[str
                 yield name, corpus
 
 
-def list_corpus_sources(scope: Scope, situation: Situation) -> Iterable[str]:
+def _list_sources(scope: Scope, situation: Situation) -> Iterable[str]:
     """The sources whose documents are the corpora of the scope's models."""
     return [corpus.package for _, corpus in _iterate_countable(scope, situation) if corpus.package is not None]
 
@@ -139,6 +139,7 @@ FREQUENCIES_STAGE = Stage(
         "corpus": "its settings or documents changed since its tokens were counted",
     },
     partitions=_list_counts,
+    sources=_list_sources,
     inputs=_inputs,
     recorded=_recorded,
 )

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.options import EXISTING, GO_ON, TEXT_COLUMN, command, option
+from audit_pipeline.cli.options import EXISTING, GO_ON, TEXT_COLUMN, Place, Section, command, option
 from audit_pipeline.cli.shared import get_writable_paths, publish
 from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
 from audit_pipeline.pipeline.console import (
     Columns,
     Row,
+    print_message,
+    print_skipped,
     report_slow_work,
     say,
+    show_progress,
     show_table,
-    tell,
-    tell_progress,
-    tell_skipped,
 )
 from audit_pipeline.pipeline.options import FILE, NAMES
 from audit_pipeline.report.number_format import format_thousands, percent, probability
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from audit_pipeline.extras.chat.ladder import AskRequest
     from audit_pipeline.extras.chat.outputs import HandedOutput
     from audit_pipeline.extras.chat.stage import AskedTexts, AskPlan, AskReport
-    from audit_pipeline.extras.servers.budget import Budget
+    from audit_pipeline.models.budget import Budget
 
 _OUTCOMES = ("requests", "answered", "refused", "filtered", "cut", "empty")
 _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
@@ -74,7 +74,7 @@ _DOCUMENTS: Columns = (
 )
 
 
-@command(keeps=f"Every answer that came is kept. {GO_ON}")
+@command(Place(Section.AUDIT, 30), keeps=f"Every answer that came is kept. {GO_ON}")
 def ask(
     model: str = option(
         "An entry of config/chat_models.yaml; with --outputs a name for the model whose outputs they are."
@@ -93,7 +93,7 @@ def ask(
     headline: str | None = option(
         "The rung whose numbers answer, named beforehand. Default: instruction; prefix for interface: completions."
     ),
-    draws: int = option("Drawn answers besides the likeliest.", default=DRAWS, least=0),
+    draws: int = option("Drawn answers in addition to the likeliest.", default=DRAWS, least=0),
     passages: int = option("The most passages of a document.", click.IntRange(1, 100), PASSAGES),
     outputs: Path | None = option(
         "Rows of document, passage, prompt, output: nothing is asked, these are measured.", FILE
@@ -107,11 +107,11 @@ def ask(
 ) -> None:
     """Ask a model that only talks, and measure what comes back.
 
-    A ladder of prompts, from a title to a prefix; what stood in a prompt counts for nothing. The same command again
+    A ladder of prompts, from a title to a prefix; what was in a prompt counts for nothing. The same command again
     asks what is missing. docs/ask.md explains the numbers.
     """
     if bool(texts) == (benchmark is not None):
-        raise click.UsageError("say which documents: --texts FILES or --benchmark NAME, one of them")
+        raise click.UsageError("say which documents: either --texts FILES or --benchmark NAME")
     if held_out and benchmark is not None:
         raise click.UsageError("a benchmark says itself which documents are held out: leave --held-out out")
     if outputs is not None and (dry_run or rungs or headline):
@@ -130,7 +130,7 @@ def ask(
     from audit_pipeline.extras.chat.chat_client import open_budget
     from audit_pipeline.extras.chat.config import load_chat_models
     from audit_pipeline.extras.chat.ladder import LADDER
-    from audit_pipeline.extras.servers.budget import Limits
+    from audit_pipeline.models.budget import Limits
 
     entry = load_chat_models().named(model)
     plan = plan_by_names(asked, entry, paths, rungs=rungs or LADDER, headline=headline, draws=draws, passages=passages)
@@ -146,8 +146,8 @@ def ask(
         run_id,
         budget,
         keeps_text=keeps_text,
-        tell=tell,
-        on_answer=lambda answered: tell_progress(f"{entry.name}: {answered:,} of {len(missing):,} answers"),
+        notify=print_message,
+        on_answer=lambda answered: show_progress(f"{entry.name}: {answered:,} of {len(missing):,} answers"),
     )
     _say_used(entry, budget)
     _show_and_publish([report], paths, keeps_text)
@@ -163,7 +163,7 @@ def _measure_outputs(
     from audit_pipeline.extras.chat.stage import keep_outputs
 
     read = read_outputs(file, texts.documents)
-    tell_skipped(read.skipped.first, read.skipped.count)
+    print_skipped(read.skipped.first, read.skipped.count)
     by_model: dict[str, list[HandedOutput]] = {}
     for output in read.outputs:
         by_model.setdefault(output.model or model, []).append(output)
@@ -180,7 +180,7 @@ def _read_files(
         report("the files")
         inventory = inspect_own_files(OwnFiles(texts, held_out, text_column=text_column))
     for reason in explain_unused_parts(inventory.unused):
-        tell(f"left out: {reason}")
+        print_message(f"left out: {reason}")
     return read_texts_of_files(inventory, name, paths)
 
 

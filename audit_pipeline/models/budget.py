@@ -35,7 +35,7 @@ class Usage(NamedTuple):
 class Limits:
     """What a user allows all servers of a command together; None: no limit but those of the models' entries.
 
-    Each server keeps to the limits of its own entry besides.
+    Each server keeps to the limits of its own entry too.
     """
 
     max_tokens: int | None = None

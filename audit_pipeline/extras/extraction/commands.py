@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.extraction_output import (
-    GenerationOptions,
-    select_strongest,
-    show_claims,
-    show_documents,
-    show_grid,
-    show_long_runs,
-    show_passages,
-)
-from audit_pipeline.cli.options import MODEL, PASSES_KEPT, RUN, TEXT_COLUMN, command, fields, option
+from audit_pipeline.cli.options import MODEL, PASSES_KEPT, RUN, TEXT_COLUMN, Place, Section, command, fields, option
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
 from audit_pipeline.cli.shared import (
     get_writable_paths,
@@ -28,16 +19,25 @@ from audit_pipeline.cli.shared import (
     resolve_model_option,
 )
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.extras.extraction.command_output import (
+    GenerationOptions,
+    select_strongest,
+    show_claims,
+    show_documents,
+    show_grid,
+    show_long_runs,
+    show_passages,
+)
 from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
-from audit_pipeline.pipeline.console import say, tell, tell_skipped, tell_step
+from audit_pipeline.pipeline.console import print_message, print_skipped, print_step, say
 from audit_pipeline.pipeline.options import FILE, AuditOptions, RunOptions
 from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
 if TYPE_CHECKING:
-    from audit_pipeline.benchmarks.settings import BenchmarkSpec
+    from audit_pipeline.benchmarks.settings import BenchmarkSpec, ExtractionSettings
     from audit_pipeline.extras.extraction.documents import SearchedDocument
-    from audit_pipeline.extras.extraction.search import Search, SearchOptions
+    from audit_pipeline.extras.extraction.search import Search
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.token_statistics.backend import BackendOf
@@ -47,7 +47,7 @@ _UNLESS_SAID = "Default: as the benchmark's entry says, else {}."
 _NOT_KEPT = "Loads the model, and is not kept in the cache."
 
 
-@command(keeps=PASSES_KEPT)
+@command(Place(Section.AUDIT, 20), keeps=PASSES_KEPT)
 def extract(
     model: str = MODEL,
     texts: Path | None = option(
@@ -58,7 +58,7 @@ def extract(
     ),
     document: str | None = option("A document of a source, by the document_id of the table documents.", metavar="ID"),
     held_out: Path | None = option(
-        "Documents that the model cannot have seen, as --texts takes them: each audited one gets a p-value and a "
+        "Documents that the model cannot have seen, as --texts takes them: each audited document gets a p-value and a "
         "q-value."
     ),
     reference_model: str | None = option(
@@ -68,7 +68,7 @@ def extract(
     prefix: int | None = option(f"Tokens the model is given. {_UNLESS_SAID.format(PREFIX)}", least=1),
     suffix: int | None = option(f"Tokens it has to give. {_UNLESS_SAID.format(SUFFIX)}", least=2),
     stride: str | None = option(
-        "Where windows begin: tiled (suffixes one after the other), chars:N (every N characters), or coarse-to-fine "
+        "Where windows begin: tiled (suffixes without gaps), chars:N (every N characters), or coarse-to-fine "
         f"(tiled, and every 10 characters where a passage could be likely). {_UNLESS_SAID.format(COARSE_TO_FINE)}"
     ),
     grid: bool = option(
@@ -98,9 +98,6 @@ def extract(
         default=BEAMS,
         least=1,
     ),
-    edits: bool = option(
-        "With --near-verbatim: count tokens that are replaced, put in or left out (Levenshtein), not places."
-    ),
     continued: int | None = option(
         "Give the model the first --prefix tokens of the strongest documents, let it go on by its first choices for "
         f"TOKENS tokens, and say how much of the document came. {_NOT_KEPT}",
@@ -121,7 +118,7 @@ def extract(
     command continues. docs/extraction.md explains the numbers.
     """
     if sum(source is not None for source in (texts, benchmark, document)) != 1:
-        raise click.UsageError("say which documents: --texts FILE, --benchmark NAME or --document ID, one of them")
+        raise click.UsageError("say which documents: either --texts FILE, --benchmark NAME or --document ID")
     if benchmark is not None and (held_out is not None or reference_model is not None):
         raise click.UsageError(
             "a benchmark says itself which documents are held out, and models.yaml which is the reference model: leave "
@@ -141,15 +138,13 @@ def extract(
 
     from audit_pipeline.extras.extraction.documents import read_document_of_source
     from audit_pipeline.extras.extraction.search import Search
-    from audit_pipeline.extras.extraction.stage import search_options_from_settings
     from audit_pipeline.models.tokenized_model import load_reference_model, with_overrides
     from audit_pipeline.token_statistics.cached_texts import Caches
 
-    asked = search_options_from_settings(settings, prefix, suffix, stride, grid=grid)
-    asked = replace(asked, price_per_million=price or asked.price_per_million)
+    asked = settings.override(prefix=prefix, suffix=suffix, stride=stride, grid=grid or None, price_per_million=price)
     entry = with_overrides(configured, reference_model=reference_model)
-    generation = GenerationOptions(generate, seed, near_verbatim or settings.near_verbatim, beams, edits, continued)
-    generation.require_consistent(asked.lengths.suffix, entry)
+    generation = GenerationOptions(generate, seed, near_verbatim or settings.near_verbatim, beams, continued)
+    generation.require_consistent(asked.suffix, entry)
     if spec is not None:
         documents = _extract_benchmark_documents(entry, spec, asked, options, paths, dry_run=dry_run)
     else:
@@ -178,7 +173,9 @@ def _search_and_show(
         found = search.run(backend_of, on_progress)
         grid = search.run_grid(backend_of, on_progress)
     if search.unreadable_parts:
-        tell(f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again")
+        print_message(
+            f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again"
+        )
     audited = [result for result in found if result.document.side == "audited"]
     if out is not None:
         from audit_pipeline.extras.extraction.results import write_windows
@@ -210,7 +207,7 @@ def _resolve_benchmark(name: str) -> BenchmarkSpec:
 def _extract_benchmark_documents(
     model: ModelEntry,
     spec: BenchmarkSpec,
-    search_options: SearchOptions,
+    settings: ExtractionSettings,
     options: AuditOptions,
     paths: DataPaths,
     *,
@@ -223,11 +220,42 @@ def _extract_benchmark_documents(
     from audit_pipeline.extras.extraction.stage import documents_of
 
     if not dry_run:
-        definitions = load_dagster_definitions()
-        from audit_pipeline.pipeline.dagster.audit import extract as run_extraction
-
-        run_extraction(AuditRequest(model, [spec], options), search_options, definitions, paths, tell_step)
+        run_extraction(AuditRequest(model, [spec], options), settings, paths)
     return documents_of(spec.name, model, paths)
+
+
+def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: DataPaths) -> None:
+    """Search the documents of the request's benchmark by ``settings``, then publish where the request says so.
+
+    Raises the AuditError that stopped it; finished windows stay, and the next call goes on from there.
+    """
+    definitions = load_dagster_definitions()
+    from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE
+    from audit_pipeline.extras.extraction.windows import explain_window_too_long
+    from audit_pipeline.models.tokenized_model import load_reference_model
+    from audit_pipeline.pipeline.dagster import audit, partitions, run
+    from audit_pipeline.pipeline.situation import Scope
+    from audit_pipeline.scoring.used_endpoints import Endpoints
+    from audit_pipeline.tables import Pair
+
+    [spec] = request.benchmarks
+    entry, options = request.model, request.options
+    audit.require_same_control(entry, [spec])
+    endpoints = Endpoints(options.limits.require_usable_for(entry))
+    model = endpoints.load(entry, paths, print_step)
+    if (problem := explain_window_too_long(model, settings.lengths)) is not None:
+        raise DataError(problem)
+    load_reference_model(model, paths)
+    asked = {"every_pair": True, **settings.model_dump(include={"prefix", "suffix", "stride", "grid"})}
+    with audit.open_runner(definitions, paths, print_step) as (plain, _):
+        runner = replace(plain, resources=request.resources, limits=options.limits, endpoints=endpoints)
+        partitions.register(runner.instance, models=[entry.name])
+        audit.prepare_scope(Scope((spec.name,)), runner, audit.resolve_relative_cutoffs([spec], paths, print_step))
+        print_step(f"searching the documents of {spec.name} with {entry.name}")
+        partition = Pair(spec.name, entry.name).partition
+        runner.run("extract", "corpus-audit extract", partition_key=partition, ops={EXTRACTION_STAGE.name: asked})
+        if options.publish:
+            run.publish(runner)
 
 
 def _merge_held_out_documents(
@@ -245,7 +273,7 @@ def _read_file_documents(file: Path, text_column: str | None) -> list[SearchedDo
     from audit_pipeline.extras.extraction.documents import read_documents
 
     documents, skipped = read_documents(file, text_column)
-    tell_skipped(skipped.first, skipped.count, "file(s), part(s) or row(s)")
+    print_skipped(skipped.first, skipped.count, "file(s), part(s) or row(s)")
     return documents
 
 
@@ -260,7 +288,7 @@ def _show_dry_run(
         f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run"
         f"{f', {grid_tokens:,} of them for the grid' if grid_tokens else ''}, time "
         f"{format_estimated_time(seconds)}; "
-        f"{'likely passages add fine windows' if search.options.fine else 'nothing is added'}",
+        f"{'likely passages add fine windows' if search.options.stride == COARSE_TO_FINE else 'nothing is added'}",
         documents=documents,
         windows=windows,
         tokens=tokens,
@@ -274,5 +302,5 @@ def _show_dry_run(
         # It is asked of the likely passages alone.
         to_send.append((reference, 0))
         if not reference.entry.host.is_here:
-            say(f"{reference.entry.name} gets the passages besides that turn out likely: how many is not known yet.")
+            say(f"{reference.entry.name} also gets the passages that turn out likely: how many is not known yet.")
     say_sending(to_send, options.limits.require_usable_for(model.entry))

@@ -1,0 +1,114 @@
+"""Commands that keep a data folder in order: forget, doctor."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from audit_pipeline.cli.options import GO_ON, Place, Section, command, option
+from audit_pipeline.cli.shared import get_writable_paths, load_dagster_definitions
+from audit_pipeline.pipeline.console import (
+    Columns,
+    escape_control_characters,
+    print_message,
+    print_step,
+    report_slow_work,
+    say,
+    show_table,
+)
+from audit_pipeline.report.number_format import format_thousands
+from audit_pipeline.store.paths import DataPaths
+
+if TYPE_CHECKING:
+    from audit_pipeline.extras.maintenance.forgetting import Forgotten
+
+
+_REMOVED: Columns = (
+    ("removed", "what"),
+    ("files", "files", format_thousands),
+    ("bytes", "bytes", format_thousands),
+)
+_FINDINGS: Columns = (("", "ok", lambda ok: "ok" if ok else "!!"), ("what", "what"), ("finding", "finding"))
+
+
+@command(Place(Section.UPKEEP, 30), keeps=f"What was removed stays removed. {GO_ON}")
+def forget(
+    model: str | None = option("The model to remove: a name in config/models.yaml, a hub id, or a path."),
+    benchmark: str | None = option("The benchmark to remove, such as release_notes_64."),
+    dry_run: bool = option("Show the files and bytes that would be removed, and remove nothing."),
+) -> None:
+    """Remove a model or a benchmark and all derived from it.
+
+    This removes scores, evaluations, cached token statistics, examples, the partition in Dagster and what the ledger
+    says of them, and then rebuilds warehouse and report. It is refused while any audit is unfinished. After an
+    interruption, the same command finishes.
+    """
+    if (model is None) == (benchmark is None):
+        raise click.UsageError("give either --model or --benchmark")
+    paths = get_writable_paths()
+    from audit_pipeline.extras.maintenance import forgetting
+    from audit_pipeline.extras.maintenance.removal import RemovalTarget
+
+    target = RemovalTarget("benchmark", benchmark) if benchmark is not None else RemovalTarget("model", model or "")
+    if dry_run:
+        _show_removal(forgetting.plan_to_forget(target, paths), dry_run=True)
+    else:
+        _show_removal(forgetting.forget(target, load_dagster_definitions(), paths, print_step), dry_run=False)
+
+
+def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
+    target = removal.target
+    if removal.dead_runs:
+        print_message(f"marked {len(removal.dead_runs)} dead run(s) of this machine failed and freed their slots")
+    rows = [*removal.gone]
+    if removal.had_partition:
+        rows.append({"what": "partition in Dagster", "files": None, "bytes": None})
+    name = "would_go" if dry_run else "went"
+    if rows:
+        show_table(name, rows, [("would be removed", "what"), *_REMOVED[1:]] if dry_run else _REMOVED)
+    else:
+        say(f"There is nothing to remove of {target}.", **{name: rows})
+    lines = [f"Kept: {name}" for name in removal.kept]
+    lines.append("Kept: Dagster's history of its runs, which Dagster removes run by run (in the UI under Runs)")
+    if removal.configured:
+        lines.append(
+            f"config/{target.dimension}s.yaml still lists it: remove the entry, or audits and the sensor (if it is on) "
+            "add it again"
+        )
+    elif removal.configured is None:
+        lines.append(f"config/{target.dimension}s.yaml cannot be read; an entry in it would bring {target.name} back")
+    if removal.obstacles:
+        lines.append(f"An audit is unfinished, so it would be refused now: {', '.join(removal.obstacles)}")
+    if dry_run:
+        lines.append("Nothing was removed.")
+    for line in lines:
+        say(escape_control_characters(line))
+
+
+@command(Place(Section.UPKEEP, 20))
+def doctor(
+    deep: bool = option("Also compare every stored file with its digest."),
+    names_all: bool = option("Name every file that a finding is of, not the first five.", flag="--all"),
+) -> None:
+    """Check installation, models, data folder and warehouse.
+
+    The exit code is 1 if anything is wrong. As in every audit, damaged part files of the cache are set aside and
+    tokenizers that were read are kept; nothing else is changed.
+    """
+    with report_slow_work("looking at") as look:
+        look("the installation")
+        from audit_pipeline.extras.maintenance.doctor import examine, examine_dagster
+
+        paths = DataPaths.from_environment()
+        findings = examine(paths, deep=deep, on_check=look)
+        look("Dagster's runs")
+        findings.append(examine_dagster(paths))
+    rows = [
+        {"ok": finding.ok, "what": finding.what, "finding": finding.describe(names_all=names_all)}
+        for finding in findings
+    ]
+    show_table("findings", rows, _FINDINGS)
+    if not all(finding.ok for finding in findings):
+        sys.exit(1)

@@ -1,0 +1,95 @@
+"""The command compare: a model before and after it was made to forget texts."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING
+
+from audit_pipeline.cli.options import PASSES_KEPT, Place, Section, command, option
+from audit_pipeline.cli.shared import get_writable_paths, publish, resolve_built_benchmark, resolve_model_option
+from audit_pipeline.pipeline.console import Columns, Row, print_message, say, show_table
+from audit_pipeline.report.number_format import DASH, estimate
+
+if TYPE_CHECKING:
+    from audit_pipeline.extras.unlearning.measures import Finding
+
+
+def _format_unlearning_metric(metric: str) -> str:
+    from audit_pipeline.tables import UNLEARNING_METRICS
+
+    return UNLEARNING_METRICS[metric]
+
+
+def _format_side_cell(side: str, row: Row) -> str:
+    found = row.get(side)
+    return estimate(found["value"], found["ci_low"], found["ci_high"], "z.3g", DASH) if found else ""
+
+
+_UNLEARNING: Columns = (
+    ("metric", "metric", _format_unlearning_metric),
+    ("model", "role"),
+    ("to be forgotten", partial(_format_side_cell, "forget")),
+    ("held out", partial(_format_side_cell, "holdout")),
+    ("one against the other", partial(_format_side_cell, "both")),
+)
+
+
+@command(Place(Section.AUDIT, 60), keeps=PASSES_KEPT)
+def compare(
+    before: str = option("The model before forgetting: a name in config/models.yaml, or a path."),
+    after: str = option("The model after forgetting."),
+    forget: str = option(
+        "The benchmark of the texts to be forgotten. Without --holdout: its members against its non-members."
+    ),
+    holdout: str | None = option(
+        "The benchmark of texts that neither model was trained on: all texts of --forget against all of this file."
+    ),
+    retrained: str | None = option("A model that was trained without the texts to be forgotten, to compare with."),
+) -> None:
+    """Compare a model before and after it was made to forget texts.
+
+    Says what was forgotten, and what only looks forgotten, each number next to the same for held-out texts. No model is
+    run: audit every model on the texts first (corpus-audit audit). docs/unlearning.md explains the numbers.
+    """
+    from audit_pipeline.benchmarks.built_benchmark import read_built
+    from audit_pipeline.extras.unlearning import comparison as unlearning
+    from audit_pipeline.extras.unlearning.conclusion import conclude_unlearning
+    from audit_pipeline.models.tokenized_model import load_tokenizer
+
+    paths = get_writable_paths()
+    entries = [resolve_model_option(name) for name in (before, after, retrained) if name is not None]
+    own = read_built(paths, resolve_built_benchmark(forget, paths))
+    held_out = own if holdout is None else read_built(paths, resolve_built_benchmark(holdout, paths))
+    first, second, *others = (load_tokenizer(entry, paths) for entry in entries)
+    third = others[0] if others else None
+    done = unlearning.compare_models(unlearning.UnlearningRequest(first, second, third, own, held_out), paths)
+    if done.left_out:
+        print_message(
+            f"{done.left_out} text(s) without a scored token, or with a probability that is no number, are left out"
+        )
+    unlearning.write_comparison(done, paths, run_id=f"compare-{uuid.uuid4()}")
+    publish(paths)
+    _show_unlearning(done.findings)
+    rows = [asdict(finding) for finding in done.findings]
+    found = conclude_unlearning(rows, before=first.entry.name, after=second.entry.name)
+    words = "\n".join(["", found.headline, *found.explanation])
+    say(words, outcome=found.outcome, headline=found.headline, explanation=list(found.explanation))
+    say(f"Report: {paths.report}", report=paths.report)
+
+
+def _show_unlearning(findings: Sequence[Finding]) -> None:
+    """Show every number, both sides in one row."""
+    rows: dict[tuple[str, str], dict[str, object]] = {}
+    reasons: dict[str, dict[str, None]] = {}
+    for finding in findings:
+        values = asdict(finding)
+        metric, role, side = (values.pop(name) for name in ("metric", "role", "side"))
+        rows.setdefault((metric, role), {"metric": metric, "role": role})[side] = values
+        if finding.reason is not None:
+            reasons.setdefault(finding.reason, {})[_format_unlearning_metric(metric)] = None
+    show_table("unlearning", list(rows.values()), _UNLEARNING)
+    for reason, metrics in reasons.items():
+        say(f"Without a value: {', '.join(metrics)}: {reason}")

@@ -1,0 +1,40 @@
+"""Which statistics a model has of a benchmark's texts, and the origin of what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
+from audit_pipeline.models.tokenized_model import KnownModel, TokenizedModel
+from audit_pipeline.store.ledger import RowOrigin
+from audit_pipeline.tables import KINDS, digest
+from audit_pipeline.token_statistics.tokens import window_and_stride
+
+
+def build_origin(
+    model: TokenizedModel, benchmark: BuiltBenchmark, settings: Mapping[str, object] | None = None
+) -> RowOrigin:
+    """The origin of the rows of a model on a benchmark."""
+    return RowOrigin(
+        model_fingerprint=model.identity.model_fingerprint,
+        tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
+        benchmark_digest=benchmark.digest,
+        settings=settings,
+    )
+
+
+def statistics_version(model: KnownModel, benchmark_digest: str) -> str:
+    """The data version of a pair's token statistics: what they were computed from.
+
+    The length of branches is the benchmark's, so its digest covers it.
+    """
+    policy = model.entry.start_token_policy
+    return digest(
+        benchmark_digest,
+        model.identity.model_fingerprint,
+        model.identity.tokenizer_fingerprint,
+        policy,
+        model.start_token if policy == "always" else None,
+        *window_and_stride(model),
+        *(kind.version for kind in KINDS.values() if kind.of_audits),
+    )[:16]
