@@ -1,14 +1,13 @@
 """Sizes and power of the corpus-level tests, by simulation.
 
 Run by hand: ``python bench/bench_corpus_tests.py [PART …] [--data-sets 2000] [--seed 20240601]``, the parts
-being combinations, canaries, orders, inference, power.
+being combinations, orders, inference, power.
 
 Size, over at least 2,000 data sets without any effect: the share of p-values up to 0.05. FAIL where a share exceeds
 5% + 3 standard errors. Counted so are dataset inference (one split; ten by twice the median), twice the median by
-itself, and the exact rules of the rank test and of the permutation test. Of the rank test without ties the share must
-also lie within 3 standard errors of the exact level that its ranks allow, at 1%, 5% and 10%. The t-test over shards is
-counted where the likelihoods are symmetric, and told where they are skewed. Fisher's rule, which is not used, is
-told beside the other. Power is told, not judged.
+itself, and the exact rule of the permutation test. The t-test over shards is counted where the likelihoods are
+symmetric, and measured where they are skewed. Fisher's rule, which is not used, is given next to the other. Power is
+given, not judged.
 
 What belongs here: simulations. What does not: cases worked out by hand (tests/statistics/, tests/statistics/).
 """
@@ -24,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from audit_pipeline.statistics.canary_rank import canary_rank_test, rank_sum_p
 from audit_pipeline.statistics.dataset_inference import ComparedTexts, combine_p_values, dataset_inference
 from audit_pipeline.statistics.sharded_permutation import Rule, sharded_permutation_test
 
@@ -55,13 +53,6 @@ class Verdict:
         if bad:
             self.failed.append(what)
         print(f"  {what:<64} {share:7.2%}  {'FAIL' if bad else 'ok' if judged else 'told only'}")
-
-    def level(self, what: str, p_values: Floats, alpha: float, exact: float) -> None:
-        share = float(np.mean(p_values <= alpha))
-        bad = abs(share - exact) > 3 * np.sqrt(exact * (1 - exact) / len(p_values))
-        if bad:
-            self.failed.append(what)
-        print(f"  {what:<64} {share:7.2%}  exact {exact:7.2%}  {'FAIL' if bad else 'ok'}")
 
 
 def texts_of(
@@ -122,41 +113,6 @@ def measure_power(verdict: Verdict, data_sets: int, seed: int) -> None:
             print(f"  {groups} and {groups} groups, effect {effect} SD: {share:.1%}")
 
 
-def measure_canaries(verdict: Verdict, data_sets: int, seed: int) -> None:
-    print(f"random canaries, {data_sets} data sets without effect")
-    for sets, alternatives in ((1, 19), (1, 99), (5, 9), (20, 9)):
-        generator = np.random.default_rng([seed, 3, sets, alternatives])
-        sizes = [alternatives] * sets
-        # P(p <= alpha) is the largest p-value up to alpha: the p-value is its statistic's distribution function.
-        possible = np.array(
-            [
-                rank_sum_p([1 + one // sets + (place < one % sets) for place in range(sets)], sizes)
-                for one in range(sets * alternatives + 1)
-            ]
-        )
-        drawn = generator.gamma(2.0, 1.0, (data_sets, sets, alternatives + 1))
-        p = np.array([canary_rank_test(one[:, 0], one[:, 1:]).p_value for one in drawn], dtype=float)
-        for alpha in (0.01, 0.05, 0.10):
-            exact = float(possible[possible <= alpha + 1e-12].max(initial=0.0))
-            if exact:
-                verdict.level(f"{sets} sets of 1 + {alternatives}: p <= {alpha:g}", p - 1e-12, alpha, exact)
-        tied = np.array([canary_rank_test(one[:, 0], one[:, 1:]).p_value for one in np.round(drawn)], dtype=float)
-        verdict.size(f"{sets} sets of 1 + {alternatives}, scores in whole numbers (ties)", tied)
-    print("power at 5%, the published canary's score raised by so many standard deviations, 2000 data sets")
-    for sets, alternatives in ((1, 19), (1, 99), (5, 9), (20, 9), (20, 99)):
-        generator = np.random.default_rng([seed, 4, sets, alternatives])
-        shares = []
-        for effect in (0.5, 1.0, 2.0):
-            drawn = generator.standard_normal((2000, sets, alternatives + 1))
-            drawn[:, :, 0] += effect
-            shares.append(np.mean([(canary_rank_test(one[:, 0], one[:, 1:]).p_value or 1) <= ALPHA for one in drawn]))
-        print(
-            f"  {sets} sets of 1 + {alternatives}: "
-            + ", ".join(f"{share:.1%}" for share in shares)
-            + "  (0.5, 1, 2 SD)"
-        )
-
-
 def likelihoods(
     generator: np.random.Generator, data_sets: int, shards: int, permutations: int, noise: Noise, effect: float
 ) -> Floats:
@@ -203,7 +159,6 @@ def measure_combinations(verdict: Verdict, data_sets: int, seed: int) -> None:
 
 PARTS: dict[str, Callable[[Verdict, int, int], None]] = {
     "combinations": measure_combinations,
-    "canaries": measure_canaries,
     "orders": measure_orders,
     "inference": measure_inference,
     "power": measure_power,

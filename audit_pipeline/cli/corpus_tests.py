@@ -1,4 +1,4 @@
-"""Commands that test whole corpora and test sets: canaries, test canaries, test ordered."""
+"""The command test ordered, and what commands that test whole sets have in common."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import click
 
 from audit_pipeline.cli.audit_output import say_conclusions
 from audit_pipeline.cli.options import (
-    BETWEEN_0_AND_1,
     DEVICE,
     LIMITS,
     MODEL,
@@ -26,52 +25,13 @@ from audit_pipeline.cli.options import (
 )
 from audit_pipeline.cli.shared import get_writable_paths, open_texts, prepare_model, publish, resolve_model_option
 from audit_pipeline.pipeline.console import print_skipped, say
-from audit_pipeline.pipeline.options import FILE, RunOptions
+from audit_pipeline.pipeline.options import RunOptions
 from audit_pipeline.statistics.shards import PERMUTATIONS, count_items_needed
 
 if TYPE_CHECKING:
     from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.scoring.corpus_tests import CorpusTest
-
-
-@command(Place(Section.AUDIT, 90), prints="words")
-def canaries(
-    sets: int = option("Number of canaries to publish.", least=1),
-    alternatives: int = option("Unpublished alternatives per canary.", default=99),
-    words: int = option("Random words, or blocks of digits, per canary.", default=12),
-    style: Literal["words", "hex", "digits"] = option("What the random part consists of.", default="words"),
-    template: str = option("The text around the random part, which replaces {canary}.", default="{canary}"),
-    out: Path = option("The .jsonl file to write. Keep it, and keep it secret.", FILE),
-) -> None:
-    """Draw random canaries to plant in texts before publication.
-
-    `corpus-audit test canaries` tests later whether a model was trained on them.
-    """
-    from audit_pipeline.statistics.canaries import make_canaries, seal_path, write_canaries
-
-    drawn = make_canaries(sets, alternatives, words=words, style=style, template=template)
-    seal = write_canaries(out, drawn)
-    say("Publish these, each in a place of its own:")
-    for text in drawn.to_publish:
-        say(f"  {text}")
-    say(f"\nAll of them, with the alternatives: {out} (secret); its seal: {seal_path(out)} (sha256 {seal.sha256})")
-
-
-@command(name="canaries", keeps=PASSES_KEPT, prints="words")
-def canary_test(
-    model: str = MODEL,
-    run: RunOptions = fields(*DEVICE, *LIMITS),
-    canaries: Path = option("The file that `corpus-audit canaries` wrote.", FILE),
-    detector: str = option("A detector that needs only the pass over the text itself.", default="loss"),
-    alpha: float = option("Significance level.", BETWEEN_0_AND_1, 0.05),
-) -> None:
-    """Test whether a model ranks published canaries highest.
-
-    They are compared with the alternatives that were drawn in the same way and never published.
-    """
-    from audit_pipeline.scoring.corpus_tests import run_canary_test
-
-    _run_corpus_test(run_canary_test, model, run, canaries, detector=detector, alpha=alpha)
+    from audit_pipeline.store.paths import DataPaths
 
 
 @command(name="ordered", keeps=PASSES_KEPT, prints="words")
@@ -96,36 +56,36 @@ def order_test(
 
     It is compared with random orders of the same items.
     """
-    from audit_pipeline.scoring.corpus_tests import run_order_test
+    from audit_pipeline.scoring.corpus_tests import run_order_test, write_corpus_test
 
     stream = open_texts(items, text_column)
     texts = [item.text for item in stream]
     print_skipped(stream.skipped.first, stream.skipped.count)
     chosen = {"shards": shards, "permutations": permutations, "rule": rule, "order_by_chance": order_by_chance}
-    _run_corpus_test(run_order_test, model, run, texts, name=items.stem, **chosen)
+    result, tokenized, paths = run_whole_set_test(run_order_test, model, run, texts, name=items.stem, **chosen)
+    write_corpus_test(result, tokenized, paths, run_id=f"test-{uuid.uuid4()}")
+    publish_whole_set_test(result, paths)
 
 
 test = CommandGroup(
-    "test",
-    place=Place(Section.AUDIT, 100),
-    commands=[canary_test, order_test],
-    help="Test a whole corpus: planted canaries, or a test set's order.",
+    "test", place=Place(Section.AUDIT, 100), commands=[order_test], help="Test a whole test set: its order."
 )
 
 
-def _run_corpus_test(
-    run_test: Callable[..., CorpusTest], model: str, options: RunOptions, tested: object, **settings: Any
-) -> None:
-    """Run a test, write the result with its lineage, rebuild warehouse and report, and say it."""
+def run_whole_set_test(
+    run_test: Callable[..., Any], model: str, options: RunOptions, tested: object, **settings: Any
+) -> tuple[Any, TokenizedModel, DataPaths]:
+    """Run a test of a whole set; returns its result with the model and the data folder."""
     from audit_pipeline.pipeline.progress import progress_bar
-    from audit_pipeline.scoring.corpus_tests import write_corpus_test
 
     paths = get_writable_paths()
-    tokenized: TokenizedModel
     tokenized, backend_of = prepare_model(resolve_model_option(model), paths, options)
     with progress_bar(model) as on_progress:
-        result = run_test(tokenized, tested, paths, backend_of, on_progress=on_progress, **settings)
-    write_corpus_test(result, tokenized, paths, run_id=f"test-{uuid.uuid4()}")
+        return run_test(tokenized, tested, paths, backend_of, on_progress=on_progress, **settings), tokenized, paths
+
+
+def publish_whole_set_test(result: CorpusTest, paths: DataPaths) -> None:
+    """Rebuild warehouse and report, and say the result."""
     publish(paths)
     say_conclusions(paths, result.model, result.benchmark)
     if result.p_value is not None:

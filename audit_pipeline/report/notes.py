@@ -27,7 +27,7 @@ RULE_IN_WORDS: Mapping[str, str] = {
 }
 TEST_IN_WORDS: Mapping[str, str] = {
     "dataset_inference": "dataset inference",
-    "canary_rank": "rank of the published canary",
+    "twins": "rank of the published versions",
     "sharded_permutation": "order of the test set (sharded permutation)",
 }
 STEP_IN_WORDS: Mapping[str, str] = {

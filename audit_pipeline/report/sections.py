@@ -107,7 +107,7 @@ def describe_results(
 
 def _describe_answer(row: Row) -> Row:
     level, verdict, stated_by = row["claim_level"], row["split_verdict"], row["claim_stated_by"]
-    done = [name for name, is_done in (("search", row["_searched"]), ("canaries", row["_canaries"])) if is_done]
+    done = [name for name, is_done in (("search", row["_searched"]), ("twins", row["_twins"])) if is_done]
     changes = (row["what_would_change"], suggest_others(row["outcome"], done))  # type: ignore[arg-type]
     return {
         **row,

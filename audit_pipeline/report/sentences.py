@@ -30,7 +30,7 @@ P_LEVEL = Q_LEVEL = 0.05
 SENTENCES = ("headline", "explanation", "how_sure", "what_would_change")
 """The sentences of an answer, without its question."""
 
-Other = Literal["search", "canaries"]
+Other = Literal["search", "twins"]
 Facts = Mapping[str, Any]
 
 
@@ -70,7 +70,7 @@ def write_answer(outcome: str, facts: Facts, *, question: str) -> dict[str, str]
 def suggest_others(outcome: str, done: Collection[Other]) -> str:
     """What may find what such an answer does not show, as a sentence; empty where all of it is ``done``."""
     remaining = [other for other in kind_of(outcome).others if other not in done]
-    comma = "," if "canaries" in remaining else ""
+    comma = "," if "twins" in remaining else ""
     named = " and ".join(write(other, {}) for other in remaining)
     return f"{capitalise_first(named)}{comma} can find what scores do not show." if named else ""
 

@@ -47,7 +47,7 @@ def describe_set_test(test: Row, *, handed_over: bool = False, stated_by: str | 
     elif facts["allowed"] <= P_LEVEL:
         kind = "found"
     else:
-        facts.update(_find_detectable_effect(test["n"], test["n_held_out"], test["detectable_auroc"], p_values))
+        facts.update(_find_detectable_effect(test["detectable_auroc"], p_values))
         kind = "not_found" if facts["could_have_found"] else "hardly_testable"
     answer = write_answer(kind, facts, question="question_of_test")
     return {**answer, "claim_stated_by": stated_by, "claim_in_words": facts["claim_in_words"]}
@@ -61,21 +61,14 @@ def find_test_claim_source(test: Row, design_stated_by: str | None, blind_auroc:
     return find_claim_source(test["claim_level"], stated_by, None)
 
 
-def _find_detectable_effect(n: int, n_held_out: int, detectable: float | None, p_values: int) -> dict[str, Any]:
-    """Whether so many p-values together let a test find an effect that matters, and what it would have found: an AUROC
-    (``reached``, or ``times`` as much is needed); of canaries every published one ranking first, or the one that there
-    is among the ``first_ranks``."""
-    effect: dict[str, Any] = {"reached": None, "times": None, "first_ranks": None, "could_have_found": True}
-    if detectable is None:
-        log_smallest = -n * math.log1p(n_held_out / n)
-        could_have_found = log_smallest <= math.log(P_LEVEL / p_values) + 1e-9
-        first_ranks = int(P_LEVEL / p_values * (n_held_out + 1) + 1e-9)
-        return {**effect, "could_have_found": could_have_found, "first_ranks": first_ranks}
+def _find_detectable_effect(detectable: float, p_values: int) -> dict[str, Any]:
+    """Whether so many p-values together let a test find an effect that matters, and what AUROC it would have found
+    (``reached``, or ``times`` as much is needed)."""
     # Of one p-value to several: both are so many standard errors above chance.
     by_single_test = detectable_auroc(1.0, P_LEVEL) - CHANCE
     reached = CHANCE + (detectable - CHANCE) / by_single_test * (detectable_auroc(1.0, P_LEVEL / p_values) - CHANCE)
     times = math.ceil(((reached - CHANCE) / (AUROC_OF_INTEREST - CHANCE)) ** 2)
-    return {**effect, "reached": reached, "times": times, "could_have_found": reached <= AUROC_OF_INTEREST}
+    return {"reached": reached, "times": times, "could_have_found": reached <= AUROC_OF_INTEREST}
 
 
 def is_evidence(result: Row) -> bool:

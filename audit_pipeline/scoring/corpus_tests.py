@@ -1,22 +1,18 @@
-"""Tests of a corpus that run a model: planted canaries, and the order of a test set."""
+"""Tests of a corpus that run a model: the order of a test set, and the row that every such test writes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from audit_pipeline.detectors.registry import ONE_PASS, select
-from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.needs.provider import OnProgress
 from audit_pipeline.scoring.session import Session, Statistics
-from audit_pipeline.statistics.canaries import BY_CHANCE, read_canaries, read_seal
-from audit_pipeline.statistics.canary_rank import ALPHA, canary_rank_test
 from audit_pipeline.statistics.claims import ClaimLevel
 from audit_pipeline.statistics.sharded_permutation import (
     OrderTest,
@@ -42,7 +38,6 @@ from audit_pipeline.tables import CORPUS_TESTS, Pair
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_and_stride
 
-CANARY_RANK = "canary_rank"
 SHARDED_PERMUTATION = "sharded_permutation"
 SEPARATOR = "\n"
 
@@ -64,58 +59,6 @@ class CorpusTest:
     claim_level: ClaimLevel
     method: str
     detectable_auroc: float | None = None
-
-
-def run_canary_test(
-    model: TokenizedModel,
-    file: Path,
-    paths: DataPaths,
-    backend_of: BackendOf,
-    *,
-    detector: str = "loss",
-    alpha: float = ALPHA,
-    on_progress: OnProgress | None = None,
-) -> CorpusTest:
-    """The rank test of the canaries in ``file`` by the model's scores of them (statistics/canary_rank.py).
-
-    The score is that of one ``detector`` at its default setting, to be named before scores are looked at. The claim
-    level is *sound test* where the file's seal is next to it and says that chance alone drew the canaries, else
-    *screening only*. ``backend_of`` loads the model, where a text is not in the cache. Raises DataError for a file
-    that is not whole or not the sealed one, ConfigError for a detector that needs more than the text's own pass.
-    """
-    [(chosen, _)] = select([detector])
-    if chosen.needs:
-        usable = ", ".join(ONE_PASS)
-        raise ConfigError(f"canaries are ranked by a detector that needs the text's own pass alone: {usable}")
-    sets, seal = read_canaries(file), read_seal(file)
-    texts = {canary.name: canary.text for own in sets for canary in own.canaries}
-    session = Session(model, [(chosen, [chosen.default])], paths)
-    session.run(list(texts.values()), backend_of, on_progress=on_progress)
-    table = session.score(list(texts), list(texts.values()))
-    found = zip(table["example_id"].to_pylist(), table["score"].to_pylist(), strict=True)
-    scores = {name: np.nan if score is None else score for name, score in found}
-    tested = canary_rank_test(
-        [scores[own.published.name] for own in sets],
-        [[scores[canary.name] for canary in own.alternatives] for own in sets],
-        alpha=alpha,
-    )
-    by_chance = seal is not None and seal.drawn_by == BY_CHANCE
-    sealed = f"sealed {seal.made_at}, drawn by {seal.drawn_by}" if seal else "the file has no seal"
-    label = chosen.label(chosen.default)
-    return CorpusTest(
-        model=model.entry.name,
-        benchmark=file.stem,
-        test=CANARY_RANK,
-        status=tested.status,
-        reason=tested.reason,
-        p_value=tested.p_value,
-        statistic=tested.statistic,
-        n=len(sets),
-        n_held_out=tested.n_alternatives,
-        assumption=tested.assumption,
-        claim_level="sound test" if by_chance else "screening only",
-        method=f"{tested.method}, by {detector} {label}; statistic: the mean rank (1: the highest score); {sealed}",
-    )
 
 
 def run_order_test(

@@ -17,10 +17,10 @@ import numpy.typing as npt
 from scipy import stats
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.statistics.canary_rank import rank_of, rank_sum_p
 from audit_pipeline.statistics.claims import detectable_auroc
 from audit_pipeline.statistics.direction import LEVEL
 from audit_pipeline.statistics.shards import explain_shortage
+from audit_pipeline.statistics.twin_ranks import rank_sum_p
 
 Rule = Literal["exact", "t_test"]
 
@@ -64,7 +64,7 @@ def sharded_permutation_test(
 
     The other orders of a shard are drawn without repeats from all but the published order (:func:`draw_orders`).
     ``exact``: the rank of the published order among the m_r + 1 is then uniform without training, and independent over
-    shards; the p-value is that of their sum (canary_rank.rank_sum_p), valid for any log-likelihoods. ``t_test``:
+    shards; the p-value is that of their sum (twin_ranks.rank_sum_p), valid for any log-likelihoods. ``t_test``:
     one-sided t-test over shards of published - mean of the others, as in the paper, which takes their mean for normal.
 
     Refused with fewer than 10 shards or 100 random orders in all, or a log-likelihood that is not finite: of fewer than
@@ -90,7 +90,8 @@ def sharded_permutation_test(
     p_t_test = (
         1.0 if np.ptp(differences) == 0 else float(stats.ttest_1samp(differences, 0, alternative="greater").pvalue)
     )
-    ranks = [rank_of(score, row) for score, row in zip(own, others, strict=True)]
+    # 1 is the highest, ties count against it.
+    ranks = [1 + int(np.count_nonzero(row >= score)) for score, row in zip(own, others, strict=True)]
     p_exact = rank_sum_p(ranks, sizes)
     other_rule = f"t-test p = {p_t_test:.3g}" if rule == "exact" else f"exact p = {p_exact:.3g}"
     expected = f"{np.mean(sizes) / 2 + 1:.3g} without training"

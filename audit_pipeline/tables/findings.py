@@ -188,15 +188,15 @@ CORPUS_TESTS = _build_findings_table(
     "corpus_tests",
     "tests of a whole set of texts at once; current_corpus_tests holds the latest of each test",
     key=("test",),
-    benchmark=string("benchmark", "the benchmark, set of canaries or test set"),
+    benchmark=string("benchmark", "the benchmark, secret file of twins or test set"),
     columns=(
-        choice("test", ("dataset_inference", "canary_rank", "sharded_permutation")),
+        choice("test", ("dataset_inference", "twins", "sharded_permutation")),
         choice("status", ("ok", "refused"), "the test's conditions are not met, reason says which"),
         string("reason", "why there is no p-value; null: there is one", null=True),
         fraction("p_value", "one-sided: the smaller, the less likely without training", null=True),
         double("statistic", "what the test compares", null=True),
-        int64("n", "audited texts, published canaries, or items of the test set", ge=0),
-        int64("n_held_out", "held-out texts, other canaries or permutations that it is compared with", ge=0),
+        int64("n", "audited texts, items of twins, or items of the test set", ge=0),
+        int64("n_held_out", "held-out texts, secret versions or permutations that it is compared with", ge=0),
         string("assumption", "what must be true for the p-value to hold"),
         CLAIM_LEVEL,
         string("method", "how it was computed"),
@@ -207,12 +207,36 @@ CORPUS_TESTS = _build_findings_table(
             null=True,
             one_of=("training", "opposite", "none"),
         ),
-        fraction(
+        double(
             "detectable_auroc",
-            "how often an audited text (or the published order) has to be the likelier one for this test to find it"
-            " four times in five, with one p-value at 5%; null: refused, or a rank of canaries, which is exact",
+            "how often an audited text (or the published order or version) has to be the likelier one for this test to"
+            " find it four times in five, with one p-value at 5%; above 1: it never is; null: refused",
             null=True,
+            ge=0,
         ),
+    ),
+)
+
+TWINS = _build_findings_table(
+    "twins",
+    "tests whether a model scores published versions above secret ones, by detector and group; p_value is of that row "
+    "alone, and the answer is that of corpus_tests",
+    current="the tests of twins",
+    key=("detector", "parameters", "group"),
+    benchmark=string("benchmark", "the benchmark or secret file of the items"),
+    made_from=("examples",),
+    columns=(
+        DETECTOR.with_changes("the detector; all: those that were chosen beforehand, together"),
+        PARAMETERS,
+        GROUP.with_changes("the group of items; empty: all items"),
+        count("items", "items with a score of every version"),
+        count("left_out", "items that lack a score of a version"),
+        count("others", "versions of these items that were not published"),
+        *build_rate_columns("superiority", "share of them that the published version scores above; 0.5: chance"),
+        fraction("p_value", "of the sum of ranks under the draw, one-sided; null: refused", null=True),
+        double("detectable_auroc", "the superiority that it would find four times in five", null=True, ge=0),
+        string("reason", "why there is no p-value; null where there is one", null=True),
+        string("method", "how p-value and interval were computed"),
     ),
 )
 

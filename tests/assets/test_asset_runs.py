@@ -21,6 +21,8 @@ from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.dagster.run import run_job
+from audit_pipeline.pipeline.stage import AUDIT_PAIRS
+from audit_pipeline.pipeline.stages.registry import STAGES
 from audit_pipeline.scoring import session
 from audit_pipeline.sources.base import MissingPart
 from audit_pipeline.store.paths import model_page_path
@@ -251,7 +253,7 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
         ("token_statistics", "cache_intact"): True,
         ("scores", "no_score_failed"): True,
         ("evaluations", "metrics_in_range"): True,
-        **{(name, "every_pair_ran"): True for name in ("token_statistics", "extraction", "scores", "evaluations")},
+        **{(stage.name, "every_pair_ran"): True for stage in STAGES if stage.job == AUDIT_PAIRS},
     }
     for asset, name in {*checks} - {("token_statistics", "cache_intact")}:
         assert run.partitions_checked(asset, name) == set(PAIRS), "every check of pairs is shown by partition"

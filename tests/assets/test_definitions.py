@@ -29,6 +29,7 @@ from audit_pipeline.tables import (
     SPLIT_QUALITY,
     TOKEN_FREQUENCIES,
     TOKEN_STATISTICS,
+    TWINS,
 )
 
 DOCUMENT_KEYS = [f"documents/{name}" for name in all_sources()]
@@ -43,6 +44,7 @@ GROUPS = {
     "token_frequencies": "3_model_runs",
     "token_statistics": "3_model_runs",
     "extraction": "4_findings",
+    "twins": "4_findings",
     "chat_answers": "4_findings",
     "scores": "4_findings",
     "evaluations": "4_findings",
@@ -60,6 +62,7 @@ EDGES = {
     "token_frequencies": {"documents/sotu"},
     "token_statistics": {"benchmark"},
     "extraction": {"benchmark", "evaluations"},
+    "twins": {"benchmark", "evaluations"},
     "scores": {"benchmark", "token_statistics", "token_frequencies"},
     "evaluations": {"benchmark", "split_quality", "scores"},
     "warehouse": {
@@ -68,6 +71,7 @@ EDGES = {
         "corpus_overlap",
         "control_study",
         "extraction",
+        "twins",
         "chat_answers",
         "scores",
         "evaluations",
@@ -85,6 +89,7 @@ TABLES = {
     "token_frequencies": TOKEN_FREQUENCIES,
     "token_statistics": TOKEN_STATISTICS,
     "extraction": DOCUMENT_MEMORISATION,
+    "twins": TWINS,
     "scores": SCORES,
     "evaluations": EVALUATIONS,
 }
@@ -195,6 +200,7 @@ def test_checks_and_which_of_them_block(definitions: dg.Definitions) -> None:
         ("token_frequencies", "every_row_counted"),
         ("token_statistics", "cache_intact"),
         ("extraction", "every_pair_ran"),
+        ("twins", "every_pair_ran"),
         ("chat_answers", "every_request_measured"),
         ("scores", "no_score_failed"),
         ("evaluations", "metrics_in_range"),

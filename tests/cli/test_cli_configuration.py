@@ -119,7 +119,7 @@ def test_who_is_sent_to_a_file_of_the_package_is_told_how_to_have_one(workspace:
 
 def test_canaries_beyond_all_use_are_refused_at_once(tmp_path: Path) -> None:
     many = "1000000000"
-    for wish in (("--sets", many), ("--sets", "1", "--alternatives", many), ("--sets", "9", "--words", many)):
+    for wish in (("--sets", many), ("--sets", "1", "--alternatives", many)):
         result = CliRunner().invoke(main, ["canaries", *wish, "--out", str(tmp_path / "x.jsonl")])
         assert result.exit_code == 2
         assert "are too many: at most 1,000,000 canaries are drawn" in result.stderr

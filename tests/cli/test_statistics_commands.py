@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -212,17 +213,57 @@ def test_canaries_are_made_once_and_asked_for(workspace: Workspace) -> None:
     made = workspace.run("canaries", "--sets", "2", "--alternatives", "19", "--out", file)
     assert made.exit_code == 0, made.output
     assert "Publish these" in made.stdout
-    assert len(file.read_text(encoding="utf-8").splitlines()) == 40
+    assert len(json.loads(file.read_text(encoding="utf-8"))["items"]) == 2
     assert workspace.run("canaries", "--sets", "2", "--out", file).exit_code == 2, "never overwritten"
-    asked = workspace.run("test", "canaries", "--model", "tiny", "--canaries", file)
+    asked = workspace.run("twins", "test", "--model", "tiny", "--secret", file)
     assert asked.exit_code == 0, asked.output
-    assert "canary_rank of tiny on planted: p = " in asked.stdout
+    assert "twins of tiny on planted: p = " in asked.stdout
     assert "sound test" in asked.stdout
     (row,) = read_all(workspace.paths.table("corpus_tests"), CORPUS_TESTS).to_pylist()
     assert (row["n"], row["n_held_out"], row["status"]) == (2, 38, "ok")
     rows = query_warehouse(workspace.paths.warehouse, "FROM current_corpus_tests").to_pylist()
     assert [one["p_value"] for one in rows] == [row["p_value"]]
     assert query_warehouse(workspace.paths.warehouse, "FROM lineage_gaps").num_rows == 0
+
+
+def test_twins_are_drawn_published_and_tested(workspace: Workspace) -> None:
+    root = workspace.root
+    versions, published, secret = root / "v.jsonl", root / "published.jsonl", root / "quiz.json"
+    rows = [
+        {"id": f"q{number}", "versions": [f"item {number}, {word}" for word in ("net", "sail", "boat")][number % 2 :]}
+        for number in range(12)
+    ]
+    versions.write_text(
+        "".join(f"{json.dumps({**row, 'group': f'g{number % 3}'})}\n" for number, row in enumerate(rows))
+    )
+    drawn = workspace.run("twins", "draw", versions, "--out", published, "--secret", secret, "--json")
+    assert drawn.exit_code == 0, drawn.output
+    assert json.loads(drawn.stdout)["sha256"] == hashlib.sha256(secret.read_bytes()).hexdigest()
+    assert len(published.read_text().splitlines()) == 12
+    for out in (published, root / "other.jsonl"):
+        again = workspace.run("twins", "draw", versions, "--out", out, "--secret", secret)
+        assert again.exit_code == 2
+        assert "exists already" in again.stderr
+    command = ("twins", "test", "--model", "tiny", "--secret", secret, "--published")
+    detectors = ("--detector", "loss", "--detector", "min_k")
+    tested = workspace.run(*command, published, *detectors, "--json")
+    assert tested.exit_code == 0, tested.output
+    found = json.loads(tested.stdout)["twins"]
+    assert [(row["detector"], row["group"]) for row in found[:4]] == [
+        ("all", ""),
+        *(("all", f"g{n}") for n in range(3)),
+    ]
+    assert len(found) == 3 * 4
+    kept = query_warehouse(workspace.paths.warehouse, "FROM current_twins WHERE detector = 'all' AND \"group\" = ''")
+    (row,) = query_warehouse(workspace.paths.warehouse, "FROM current_corpus_tests").to_pylist()
+    assert (row["test"], row["n"], row["n_held_out"]) == ("twins", 12, 18)
+    assert kept.to_pylist()[0]["p_value"] == row["p_value"] == found[0]["p_value"]
+    assert query_warehouse(workspace.paths.warehouse, "FROM lineage_gaps").num_rows == 0
+    assert "published versions against secret ones" in (workspace.paths.reports / "model=tiny.html").read_text()
+    other = workspace.run(*command, versions, "--detector", "loss")
+    assert other.exit_code == 2
+    unknown = workspace.run("twins", "test", "--model", "tiny", "--secret", secret, "--detector", "reference")
+    assert "reference needs more than the text's own pass" in unknown.stderr
 
 
 def test_an_ordered_test_set(workspace: Workspace) -> None:

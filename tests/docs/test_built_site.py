@@ -66,7 +66,7 @@ def test_the_search_has_its_index_as_a_script(site: Path) -> None:
     text = (site / "search" / "search_index.js").read_text(encoding="utf-8")
     index = json.loads(text.removeprefix("var __index = "))
     found = {one["location"] for one in index["docs"] if "canaries" in one["text"]}
-    assert "corpus-tests.html#canaries" in found
+    assert "twins.html#canaries" in found
     scripts = re.findall(r"<script src=\"?([^\"\s>]+)", (site / "index.html").read_text(encoding="utf-8"))
     assert any("iframe-worker" in one for one in scripts)
 

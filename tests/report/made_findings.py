@@ -270,7 +270,18 @@ def corpus_tests(run: str) -> list[dict[str, object]]:
             "assumption": "held-out texts are of the same distribution as the audited ones",
             **{"claim_level": "screening only", "direction": None, "method": "twice the median p-value of ten splits"},
         }
-        for test, refused in (("dataset_inference", False), ("canary_rank", False), ("sharded_permutation", True))
+        for test, refused in (("dataset_inference", False), ("twins", False), ("sharded_permutation", True))
+    ]
+
+
+def twins(run: str) -> list[dict[str, object]]:
+    """Of all items and of a group without a result."""
+    measured = {"superiority": 0.75, "superiority_low": 0.6, "superiority_high": 0.9, "p_value": 0.0123, "reason": None}
+    of_group = {**dict.fromkeys(measured), "reason": "no item has a score of every version"}
+    counts = {"items": 120, "left_out": 0, "others": 300, "detectable_auroc": 0.69, "method": "sum of ranks"}
+    return [
+        {**of_run(run), "detector": "loss", "parameters": "{}", "group": group, **counts, **found}
+        for group, found in (("", measured), (HOSTILE, of_group))
     ]
 
 
@@ -311,6 +322,7 @@ def write_everything(folder: Folder) -> None:
     write_rows(folder, "comparisons", pair, run, comparisons("notes_32", run))
     write_rows(folder, "calibration_checks", pair, run, calibration_checks("notes_32", run))
     write_rows(folder, "corpus_tests", Pair(SHELF, MODEL), "run-corpus", corpus_tests("run-corpus"))
+    write_rows(folder, "twins", Pair(SHELF, MODEL), "run-corpus", twins("run-corpus"))
     lit = [row for row in folder.examples["notes_32"] if row["split"] == "evaluation"][:3]
     write_rows(
         folder, "highlights", pair, run, [highlight("notes_32", run, place, row) for place, row in enumerate(lit, 1)]

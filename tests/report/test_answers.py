@@ -491,16 +491,15 @@ def test_what_is_somebodys_word_alone_is_told_as_such() -> None:
 
 
 @given(
-    st.integers(1, 3), st.integers(1, 2000), st.none() | st.floats(0.51, 1.2), st.floats(0, 1), st.integers(1, 500),
+    st.floats(0.51, 1.2), st.floats(0, 1), st.integers(1, 500),
     st.sampled_from(LEVELS), st.sampled_from([None, "opposite"]), st.sampled_from(sorted(TEST_IN_WORDS)), st.booleans(),
 )  # fmt: skip
 def test_a_test_of_a_whole_set_found_nothing_only_where_it_could_have(
-    n: int, alternatives: int, detectable: float | None, p_value: float, p_values: int, level: str,
-    direction: str | None, test: str, handed_over: bool,
+    detectable: float, p_value: float, p_values: int, level: str, direction: str | None, test: str, handed_over: bool,
 ) -> None:  # fmt: skip
     answer = set_test(
-        test=test, p_value=p_value, p_values_so_far=p_values, claim_level=level, n=n, n_held_out=n * alternatives,
-        detectable_auroc=detectable, direction=direction, handed_over=handed_over,
+        test=test, p_value=p_value, p_values_so_far=p_values, claim_level=level, detectable_auroc=detectable,
+        direction=direction, handed_over=handed_over,
     )  # fmt: skip
     assert_well_formed(answer)
     outcome = answer["outcome"]
@@ -513,11 +512,8 @@ def test_a_test_of_a_whole_set_found_nothing_only_where_it_could_have(
     if outcome != "not_found":
         return
     assert p_value * p_values > 0.05
-    if detectable is None:
-        assert (1 / (alternatives + 1)) ** n * p_values <= 0.05 * (1 + 1e-6)
-    else:
-        error = (detectable - 0.5) / (norm.isf(0.05) + norm.isf(0.2))
-        assert norm.sf(norm.isf(0.05 / p_values) - 0.2 / error) >= 0.8 - 1e-6
+    error = (detectable - 0.5) / (norm.isf(0.05) + norm.isf(0.2))
+    assert norm.sf(norm.isf(0.05 / p_values) - 0.2 / error) >= 0.8 - 1e-6
 
 
 @given(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5), st.integers(0, 5), st.integers(0, 4))
@@ -564,11 +560,11 @@ def test_words_of_calibration() -> None:
 
 
 def test_what_would_change_an_answer_is_not_what_was_done() -> None:
-    named = {other: write(other, {}) for other in ("search", "canaries")}
+    named = {other: write(other, {}) for other in ("search", "twins")}
     for outcome, kind in kinds().items():
         both = suggest_others(outcome, set())
         assert all((words in both.lower()) == (other in kind.others) for other, words in named.items())
-        assert suggest_others(outcome, {"search", "canaries"}) == ""
+        assert suggest_others(outcome, {"search", "twins"}) == ""
         assert named["search"] not in suggest_others(outcome, {"search"}).lower()
     grid, asked = (search(3, **done)["what_would_change"] for done in ({"grid": True}, {"asked": True}))
     assert ("--grid" in grid, "corpus-audit ask" in grid) == (False, True)
@@ -643,7 +639,7 @@ def result(outcome: str, **columns: Any) -> dict[str, Any]:
 
 
 def test_what_matters_most_is_told_first() -> None:
-    evidence = result("found", test="canary_rank", claim_level="sound test")
+    evidence = result("found", test="twins", claim_level="sound test")
     look, refused = result("found", test="dataset_inference"), result("refused", test="sharded_permutation")
     answer, vain = result("documents_stand_out"), result("passages_not_reproduced", reproduced=0)
     assert sort_by_kind([result("sound_evidence_of_training"), evidence])[0] == evidence

@@ -14,7 +14,7 @@ from tests.warehouse.decided import write_rows
 from .written import Page, Written, written
 
 TINY, SMALL = MODELS
-CANARIES = "canaries-2026"
+TWINS = "quiz-2026"
 
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -23,22 +23,22 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 def write_test(
     folder: Folder, model: str = TINY, run_id: str = "run-c", at: datetime = DAY, **changes: object
 ) -> Mapping[str, object]:
-    """One test of a whole set, in a run of its own: a canary that was found, by a sound test, unless told otherwise."""
+    """One test of a whole set, in a run of its own: twins that were found, by a sound test, unless told otherwise."""
     row: dict[str, object] = {
-        **{"model": model, "benchmark": CANARIES, "test": "canary_rank", "status": "ok", "reason": None},
+        **{"model": model, "benchmark": TWINS, "test": "twins", "status": "ok", "reason": None},
         **{
             "p_value": 1e-6,
-            "statistic": 1.0,
-            "n": 1,
-            "n_held_out": 999_999,
-            "detectable_auroc": None,
-            "assumption": "chance drew the canary",
+            "statistic": 0.9,
+            "n": 100,
+            "n_held_out": 300,
+            "detectable_auroc": 0.6,
+            "assumption": "chance drew the versions",
         },
         **{"claim_level": "sound test", "method": "made up", "direction": None, "run_id": run_id},
         **changes,
     }
     pair = Pair(str(row["benchmark"]), model)
-    write_rows(folder, "corpus_tests", pair, run_id, at, [row], asset_key="canaries")
+    write_rows(folder, "corpus_tests", pair, run_id, at, [row], asset_key="twins")
     return row
 
 
@@ -48,7 +48,7 @@ def first_screen(page: Page) -> str:
     return Page(f"<div>{html[html.index('<header id=') : html.index('<details class=')]}</div>").text
 
 
-def test_a_canary_alone_is_an_answer(folder: Folder) -> None:
+def test_twins_alone_are_an_answer(folder: Folder) -> None:
     write_test(folder)
     found: Written = written(folder)
     assert set(found.summary.pages) == {TINY}
@@ -58,8 +58,8 @@ def test_a_canary_alone_is_an_answer(folder: Folder) -> None:
         assert asked.summary == "The whole set differs: a sound test finds training."
         assert f"The answer: {asked.summary}" in first_screen(page)
         assert report.corpus_tests[0].explanation == (
-            "The published canary ranks higher than those that were never published (test: rank of the published"
-            " canary; p = 1.0×10⁻⁶)."
+            "It scores the published versions above those that were kept secret (test: rank of the published"
+            " versions; p = 1.0×10⁻⁶)."
         )
         assert "sound test" in first_screen(page)
         assert "Nothing has been audited yet" not in page.text
@@ -71,18 +71,18 @@ def test_a_canary_alone_is_an_answer(folder: Folder) -> None:
         assert links <= set(page.having("id"))
 
 
-def test_a_canary_stands_before_audits_that_found_nothing(audited: Folder) -> None:
+def test_twins_stand_before_audits_that_found_nothing(audited: Folder) -> None:
     write_test(audited)
     found = written(audited)
     summary = found.reports["across"].first_screen[0].summary
     assert summary == "Evidence of training in 1 of 5 audits."
-    assert "tiny-125m on canaries-2026: The whole set differs: a sound" in first_screen(found.pages["across"])
+    assert "tiny-125m on quiz-2026: The whole set differs: a sound" in first_screen(found.pages["across"])
     assert found.reports[SMALL].first_screen[0].summary.startswith("No evidence of training"), "the other model"
 
 
 INFERENCE = {"test": "dataset_inference", "detectable_auroc": 0.69}
 REFUSED = {"status": "refused", "reason": "x", "p_value": None}
-NOTHING = "Nothing found: the published canary does not clearly rank higher than unpublished canaries."
+NOTHING = "Nothing found: the model does not clearly prefer the published versions."
 REVERSED = "No conclusion: together the held-out texts score higher than the audited texts."
 
 
@@ -119,11 +119,13 @@ def test_every_test_of_a_set_is_counted(folder: Folder) -> None:
     write_test(folder, SMALL, test="sharded_permutation", detectable_auroc=0.69, assumption="every order was as likely")
     found = written(folder)
     tests = {test.benchmark: test for test in found.reports[TINY].corpus_tests}
-    assert (tests[CANARIES].p_values_so_far, tests["another"].p_values_so_far) == (3, 1)
-    assert tests[CANARIES].p_value == pytest.approx(0.02)
-    assert tests[CANARIES].outcome == "not_found", "0.02 is one of three"
-    assert "0.060 with all 3 p-values allowed for" in tests[CANARIES].explanation
-    assert "It would have found it among the first 16\u202f666 of" in tests[CANARIES].explanation
+    assert (tests[TWINS].p_values_so_far, tests["another"].p_values_so_far) == (3, 1)
+    assert tests[TWINS].p_value == pytest.approx(0.02)
+    assert tests[TWINS].outcome == "not_found", "0.02 is one of three"
+    assert "0.060 with all 3 p-values allowed for" in tests[TWINS].explanation
+    assert (
+        "It would have found an AUROC of 0.619 (0.5 is chance) four times in five, with 3" in tests[TWINS].explanation
+    )
     text = found.pages[TINY].text
     assert "One of 3 p-values of this set and model so far; only the latest of each test is shown." in text
     assert " 0.020 3 " in text

@@ -1,23 +1,20 @@
-"""Tests of a corpus with a model: the numbers are those of the bare model, reruns cost nothing, refusals are rows."""
+"""The order test with a model: the numbers are those of the bare model, refusals are rows."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tiny_models import twin_statistics
 
-from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.corpus_tests import CorpusTest, run_canary_test, run_order_test
-from audit_pipeline.statistics.canaries import Canaries, CanarySet, make_canaries, seal_path, write_canaries
-from audit_pipeline.statistics.canary_rank import rank_sum_p
+from audit_pipeline.scoring.corpus_tests import CorpusTest, run_order_test
 from audit_pipeline.statistics.sharded_permutation import draw_orders
 from audit_pipeline.statistics.shards import divide_into_shards
+from audit_pipeline.statistics.twin_ranks import rank_sum_p
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import CORPUS_TESTS
@@ -27,88 +24,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 WORDS = ("wind", "sail", "net", "boat")
 ITEMS = [f"item {7 * place % 41}: {WORDS[place % 4]}" for place in range(44)]
-
-
-def mean_logprob(tiny: Tiny, text: str) -> float:
-    return float(twin_statistics(*tiny("llama"), text)["logprob"].mean())
-
-
-def published_by_rank(made: Canaries, scores: dict[str, float], rank: int) -> Canaries:
-    """The same canaries, but that of each set the one at ``rank`` by ``scores`` is published."""
-    sets = []
-    for one in made.sets:
-        ordered = sorted(one.canaries, key=lambda canary: -scores[canary.text])
-        chosen = [replace(canary, published=place == rank - 1) for place, canary in enumerate(ordered)]
-        rest = tuple(sorted((c for c in chosen if not c.published), key=lambda canary: canary.name))
-        sets.append(CanarySet(one.number, chosen[rank - 1], rest))
-    return replace(made, sets=tuple(sets))
-
-
-@pytest.mark.parametrize(("rank", "p_value"), [(1, 1 / 20), (3, 3 / 20), (20, 1.0)])
-def test_the_rank_of_a_canary_is_that_by_the_bare_model(tiny: Tiny, tmp_path: Path, rank: int, p_value: float) -> None:
-    made = make_canaries(1, 19, seed=1, words=5)
-    scores = {canary.text: mean_logprob(tiny, canary.text) for canary in made.sets[0].canaries}
-    file = tmp_path / "planted.jsonl"
-    write_canaries(file, published_by_rank(made, scores, rank))
-    model, forward = tiny("llama")
-    done = run_canary_test(model, file, DataPaths(tmp_path / "data"), lambda wanted: forward)
-    assert (done.test, done.model, done.benchmark) == ("canary_rank", "llama", "planted")
-    assert done.p_value == pytest.approx(p_value)
-    assert done.statistic == rank
-    assert (done.n, done.n_held_out) == (1, 19)
-    assert "by loss {}" in done.method
-
-
-def test_several_sets_come_from_the_cache_the_second_time(tiny: Tiny, tmp_path: Path) -> None:
-    made = make_canaries(3, 9, seed=2, words=5)
-    scores = {canary.text: mean_logprob(tiny, canary.text) for one in made.sets for canary in one.canaries}
-    file = tmp_path / "planted.jsonl"
-    write_canaries(file, published_by_rank(made, scores, 2))
-    model, forward = tiny("llama")
-    paths = DataPaths(tmp_path / "data")
-    done = run_canary_test(model, file, paths, lambda wanted: forward)
-    assert done.p_value == pytest.approx(rank_sum_p([2, 2, 2], [9, 9, 9]))
-
-    def never(wanted: TokenizedModel) -> ForwardPass:
-        raise AssertionError("the model is loaded, though every text is in the cache")
-
-    assert run_canary_test(model, file, paths, never) == done
-    other = run_canary_test(model, file, paths, never, detector="min_k")
-    assert 'by min_k {"k":0.2}' in other.method
-    with pytest.raises(ConfigError, match=r"own pass alone: .*loss"):
-        run_canary_test(model, file, paths, never, detector="reference")
-    with pytest.raises(ConfigError, match="no detector"):
-        run_canary_test(model, file, paths, never, detector="los")
-
-
-def test_what_may_be_claimed_of_canaries_follows_from_their_seal(tiny: Tiny, tmp_path: Path) -> None:
-    model, forward = tiny("llama")
-    paths = DataPaths(tmp_path / "data")
-
-    def level(file: Path) -> str:
-        return run_canary_test(model, file, paths, lambda wanted: forward).claim_level
-
-    drawn, seeded = tmp_path / "drawn.jsonl", tmp_path / "seeded.jsonl"
-    write_canaries(drawn, make_canaries(1, 19, words=5))
-    write_canaries(seeded, make_canaries(1, 19, words=5, seed=1))
-    assert (level(drawn), level(seeded)) == ("sound test", "screening only")
-    drawn.chmod(0o600)
-    lines = [json.loads(line) for line in drawn.read_text().splitlines()]
-    drawn.write_text("".join(json.dumps(line, sort_keys=True) + "\n" for line in lines))
-    with pytest.raises(DataError, match="not the file that was sealed"):
-        level(drawn)
-    seal_path(drawn).unlink()
-    assert level(drawn) == "screening only"
-
-
-def test_too_few_alternatives_are_a_refused_row(tiny: Tiny, tmp_path: Path) -> None:
-    file = tmp_path / "few.jsonl"
-    write_canaries(file, make_canaries(1, 9, words=5))
-    model, forward = tiny("llama")
-    done = run_canary_test(model, file, DataPaths(tmp_path / "data"), lambda wanted: forward)
-    assert (done.status, done.p_value, done.statistic) == ("refused", None, None)
-    assert done.reason is not None
-    assert "at least 19 alternatives" in done.reason
 
 
 @pytest.fixture
@@ -198,7 +113,7 @@ def test_a_test_set_that_cannot_be_tested_is_a_refused_row(ordered: Callable[...
     ]
 
 
-def test_both_tests_are_rows_of_the_table(ordered: Callable[..., CorpusTest]) -> None:
+def test_results_and_refusals_are_rows_of_the_table(ordered: Callable[..., CorpusTest]) -> None:
     tested = ordered(ITEMS, shards=12), ordered(ITEMS[:9])
     rows = [{**asdict(test), "direction": None, "run_id": "run-1"} for test in tested]
     table = table_from_rows(rows, CORPUS_TESTS)

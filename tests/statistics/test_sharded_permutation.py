@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.statistics.canary_rank import rank_sum_p
 from audit_pipeline.statistics.sharded_permutation import Rule, draw_orders, sharded_permutation_test
 from audit_pipeline.statistics.shards import (
     MIN_ORDERS,
@@ -23,6 +22,7 @@ from audit_pipeline.statistics.shards import (
     default_shard_count,
     divide_into_shards,
 )
+from audit_pipeline.statistics.twin_ranks import rank_sum_p
 
 
 def test_the_numbers_by_hand() -> None:

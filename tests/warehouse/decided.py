@@ -87,6 +87,7 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
         for setting in settings
     ]
     corpus: list[Row] = [{"p_value": 0.2, "statistic": 1.0, "n": 24, "n_held_out": 24, "detectable_auroc": 0.69}]
+    twins: list[Row] = [{**settings[0], "items": 24, "others": 48, "superiority": 0.5, "p_value": 0.5}]
     highlights: list[Row] = [
         {
             **{**settings[0], "example_id": examples[0]["example_id"], "place": 1, "score": 2.5},
@@ -116,6 +117,7 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
         ("calibration_checks", checks),
         ("corpus_tests", corpus),
         ("highlights", highlights),
+        ("twins", twins),
     ):
         write_rows(folder, name, pair, run_id, finished, rows)
 

@@ -61,16 +61,16 @@ def test_a_later_run_without_rows_takes_the_earlier_rows_back(decided: Folder) -
 
 
 def test_a_test_that_another_command_ran_takes_no_other_back(decided: Folder) -> None:
-    first = {"test": "canary_rank", "p_value": 0.01, "claim_level": "sound test"}
+    first = {"test": "twins", "p_value": 0.01, "claim_level": "sound test"}
     later = DAY + timedelta(days=2)
-    write_rows(decided, "corpus_tests", PAIR, "canaries", later, [first], asset_key="corpus_test")
+    write_rows(decided, "corpus_tests", PAIR, "secret", later, [first], asset_key="corpus_test")
     build_warehouse(decided.paths)
     sql = f"SELECT test, run_id FROM current_corpus_tests {OF_PAIR} ORDER BY test"
-    assert told(decided.paths, sql) == [("canary_rank", "canaries"), ("dataset_inference", "again-notes")]
-    # The evaluation was run again and had nothing to test; the canaries are another asset's.
+    assert told(decided.paths, sql) == [("dataset_inference", "again-notes"), ("twins", "secret")]
+    # The evaluation was run again and had nothing to test; the twins are another asset's.
     write_rows(decided, "corpus_tests", PAIR, "empty", later + timedelta(days=1), [])
     build_warehouse(decided.paths)
-    assert told(decided.paths, sql) == [("canary_rank", "canaries")]
+    assert told(decided.paths, sql) == [("twins", "secret")]
 
 
 def test_a_folder_of_before_there_were_decisions_builds(warehouse: Path) -> None:

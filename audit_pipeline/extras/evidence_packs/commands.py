@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _READABLE = click.Path(exists=True, path_type=Path, dir_okay=False)
 AUTHORITY = option(
-    "A timestamp authority (RFC 3161) that stamps the plan's digest; nothing else is sent to it.",
+    "A timestamp authority (RFC 3161) that stamps the file's digest; nothing else is sent to it.",
     default=None,
     metavar="URL",
 )

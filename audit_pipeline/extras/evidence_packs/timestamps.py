@@ -78,7 +78,7 @@ def read_timestamp(response: bytes, content: bytes) -> Timestamp:
     stamped = decoded.tst_info.message_imprint.message
     if stamped != hashlib.sha256(content).digest():
         raise DataError(
-            f"the timestamp is of another digest ({stamped.hex()[:16]}…): it was not given for this plan as it is now"
+            f"the timestamp is of another digest ({stamped.hex()[:16]}…): it was not given for this plan or file"
         )
     names = [signer.subject.rfc4514_string() for signer in _list_signers(decoded)]
     return Timestamp(response, decoded.tst_info.gen_time, names[0] if names else None)

@@ -1,9 +1,9 @@
--- Tests of a whole corpus, set of canaries or test set (view current_corpus_tests), the latest result of each; those
+-- Tests of a whole corpus, twins or test set (view current_corpus_tests), the latest result of each; those
 -- that found most first.
 --
 -- model_title: what people call the model
 -- benchmark_title: what people call the benchmark
--- benchmark: the benchmark, set of canaries or test set
+-- benchmark: the benchmark, twins or test set
 -- design: how the sides of the benchmark came about; null where the set is no benchmark
 -- outcome: what the test came to, all p-values of the set allowed for
 -- sign: the kind of that, as of an answer

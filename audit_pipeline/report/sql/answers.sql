@@ -225,7 +225,7 @@ SELECT pairs.model, pairs.benchmark, model_title(pairs.model) AS model_title,
     present AS _attempted,
     EXISTS (FROM extraction_counts AS counted WHERE counted.model = pairs.model
         AND counted.benchmark = pairs.benchmark AND counted.documents > 0) AS _searched,
-    EXISTS (FROM tests WHERE tests.model = pairs.model AND test = 'canary_rank' AND refused IS NULL) AS _canaries
+    EXISTS (FROM tests WHERE tests.model = pairs.model AND test = 'twins' AND refused IS NULL) AS _twins
 FROM pairs JOIN current_pair_answers AS answer USING (model, benchmark) LEFT JOIN options USING (model, benchmark)
 LEFT JOIN firsts USING (model, benchmark) LEFT JOIN every USING (model, benchmark)
 LEFT JOIN rates ON rates.model = answer.model AND rates.benchmark = answer.benchmark

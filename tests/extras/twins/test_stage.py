@@ -1,0 +1,57 @@
+"""The stage: an audit tests a benchmark's twins where config/stages.yaml asks for it, once until something changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from made_workspace import Workspace, made_text, make_workspace, quick_folder
+
+from audit_pipeline.extras.twins.drawing import Item, draw_twins, write_published
+from audit_pipeline.warehouse.query import query_warehouse
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
+
+
+@pytest.fixture
+def workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
+) -> Iterator[Workspace]:
+    with quick_folder(tmp_path) as folder:
+        yield make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
+
+
+def test_an_audit_tests_the_twins_of_a_benchmark(workspace: Workspace) -> None:
+    items = [Item(f"q{n}", f"q{n}", tuple(made_text(f"item {n} version {k}", 10) for k in range(3))) for n in range(12)]
+    secrets, shelf = workspace.root / "secrets", workspace.root / "shelf"
+    secrets.mkdir()
+    shelf.mkdir()
+    write_published(shelf / "quiz.jsonl", draw_twins(items, secrets / "quiz_10.json"))
+    workspace.write_config("sources", {"local_files": {"path": "../shelf"}})
+    quiz = {"builder": "shelf", "description": "mine", "sources": ["local_files"], "on_request": True, "seed": 5}
+    quiz |= {"windows_per_document": 1}
+    workspace.write_benchmarks(quiz={**quiz, "words": [10]})
+    stages = workspace.config / "stages.yaml"
+    stages.write_text(yaml.safe_dump({"twins": {"benchmarks": ["quiz_10"], "secrets": str(secrets)}}))
+
+    done = workspace.run("audit", "--model", "tiny", "--benchmark", "quiz_10")
+    assert done.exit_code == 0, done.output
+    (row,) = query_warehouse(workspace.paths.warehouse, "FROM current_twins").to_pylist()
+    assert (row["items"], row["others"], row["detector"]) == (12, 24, "loss")
+    (test,) = query_warehouse(workspace.paths.warehouse, "FROM current_corpus_tests WHERE test = 'twins'").to_pylist()
+    assert test["p_value"] == row["p_value"]
+    again = workspace.run("audit", "--model", "tiny", "--benchmark", "quiz_10", "--dry-run")
+    assert "twins" not in again.output
+
+    document = json.loads((secrets / "quiz_10.json").read_text())
+    assert len(document["items"]) == 12
+    (secrets / "quiz_10.json").unlink()
+    draw_twins(items, secrets / "quiz_10.json")
+    changed = workspace.run("audit", "--model", "tiny", "--benchmark", "quiz_10", "--dry-run")
+    assert "its secret file is another since" in changed.output
+    # The versions that this file draws are not those that the benchmark has.
+    refused = workspace.run("audit", "--model", "tiny", "--benchmark", "quiz_10")
+    assert "the secret file is of other items" in refused.output
