@@ -79,7 +79,7 @@ def main() -> None:
 
 def search(prepared: SearchResult) -> object:
     (shard,) = prepared.corpus.shards
-    return search_shard(prepared.index, 0, shard, prepared.evidence, prepared.rule.share)
+    return search_shard(prepared.index, 0, shard, prepared.evidence)
 
 
 def take_documents(file: Path | None, most_bytes: int) -> list[str]:

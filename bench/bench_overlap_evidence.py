@@ -312,7 +312,7 @@ def judge(rule: str, corpus: Path, items: Sequence[Item]) -> list[bool]:
         borders.append(len(question))
     result = search_corpus(AuditedTexts(texts, borders), open_sharded_corpus(str(corpus)), choose_rule(rule))
     names = [("made", str(number)) for number in range(len(texts))]
-    rows = build_overlap_tables(result, names, texts, "bench")[CORPUS_OVERLAP].to_pylist()
+    rows = build_overlap_tables(result, names, "bench")[CORPUS_OVERLAP].to_pylist()
     return [
         bool(row["contaminated"] if rule != "evidence" else row["verdict"] == "found" and row["part"] in item.parts)
         for row, item in zip(rows, items, strict=True)

@@ -8,6 +8,7 @@ from audit_pipeline.tables.common import BENCHMARK, RUN_ID
 from audit_pipeline.tables.table import Table, boolean, double, int32, int64, int64s, string, strings
 
 OverlapVerdict = Literal["found", "shared text", "not found", "too short to tell"]
+OverlapPart = Literal["question and answer", "question", "answer", "text", "part", "context"]
 
 _CORPUS = string("corpus", "the corpus: its name in config/references.yaml, or its folder's")
 _EXAMPLE_ID = string("example_id", "the text; joins to examples")
@@ -50,8 +51,9 @@ CORPUS_OVERLAP = Table(
         boolean("contaminated", "whether it counts by the rule; null where it is too short to tell", null=True),
         string(
             "part",
-            "of the rule of evidence, what of it was found: question and answer | question | answer | text (an item "
-            "without an answer) | part (less than half of it) | context (without its question); null: nothing",
+            "what of it was found: question and answer (by the rule of evidence near each other) | question | answer | "
+            "text (an item without an answer) | and by the rule of evidence alone: part (less than 60% of its "
+            "evidence) | context (without its question); null: nothing",
             null=True,
         ),
         double(

@@ -206,7 +206,7 @@ def _search_file(
         out.mkdir(parents=True, exist_ok=True)
         checkpoint = out / ".search.partial"
     result = search_corpus(audited, *search, checkpoint=checkpoint, **work)
-    tables = build_overlap_tables(result, [(file.stem, row.location) for row in rows], texts, run_id="overlap")
+    tables = build_overlap_tables(result, [(file.stem, row.location) for row in rows], run_id="overlap")
     if out is not None and checkpoint is not None:
         for table, found in tables.items():
             hidden = [] if quoted else [column.name for column in table.columns if column.quotes_text]

@@ -25,7 +25,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +33,7 @@ from audit_pipeline.extras.corpora.index import HashTable, TextIndex, build_hash
 from audit_pipeline.extras.corpora.passages import Kept, PassageSet
 from audit_pipeline.extras.corpora.rules import FEWEST_WORDS
 from audit_pipeline.extras.corpora.words import Hashes, Places, Words, is_by_character
+from audit_pipeline.tables import OverlapPart, OverlapVerdict
 
 CHANCE = 0.01
 """A text is found where at most so many documents are expected to hold what was found of it."""
@@ -47,7 +47,6 @@ _LEAST_RUN = 3
 """So many equal words have to follow each other where words were added or taken away."""
 
 Flags = npt.NDArray[np.bool_]
-FoundPart = Literal["question and answer", "question", "answer", "context", "part", "text"]
 
 
 def count_shared_from(documents: int) -> int:
@@ -62,6 +61,7 @@ class EvidenceIndex:
     ``words`` (v of them): the distinct words; ``word_at`` (int32 [w]) which one each word is; ``is_plain`` (bool [v])
     whether it is a number or a single letter; ``is_character`` (bool [v]) of a script without spaces. ``is_repeated``
     (bool [r]): runs of several items of one test set. ``answer_of`` (int64 [t]): of a question's text the answer's; -1.
+    ``share``: the least share of equal words in an alignment.
     """
 
     words: HashTable
@@ -70,6 +70,7 @@ class EvidenceIndex:
     is_character: Flags
     is_repeated: Flags
     answer_of: Places
+    share: float
 
     def hashes_of(self, first: int, end: int) -> Hashes:
         """Return the hashes of the words [first, end) of the texts."""
@@ -77,7 +78,13 @@ class EvidenceIndex:
 
 
 def build_evidence_index(
-    texts: Sequence[str], words: Words, index: TextIndex, item_of: Places, set_of: Places, answer_of: Places
+    texts: Sequence[str],
+    words: Words,
+    index: TextIndex,
+    item_of: Places,
+    set_of: Places,
+    answer_of: Places,
+    share: float,
 ) -> EvidenceIndex:
     """Return it for ``texts`` as they were split; ``item_of`` and ``set_of`` [t]: each one's item and test set."""
     distinct, firsts, word_at = np.unique(words.hashes, return_index=True, return_inverse=True)
@@ -94,7 +101,7 @@ def build_evidence_index(
     is_repeated = np.zeros(len(index.runs), np.bool_)
     is_repeated[sets[0, 1:][again]] = True
     return EvidenceIndex(
-        build_hash_table(distinct), word_at.astype(np.int32), is_plain, is_character, is_repeated, answer_of
+        build_hash_table(distinct), word_at.astype(np.int32), is_plain, is_character, is_repeated, answer_of, share
     )
 
 
@@ -125,14 +132,23 @@ def align(own: Hashes, document: Hashes, diagonals: Places, share: float) -> Ali
     others = values[(values != main) & (np.abs(values - main) <= max(5.0, (1 - share) * len(own)))]
     for diagonal in others[np.lexsort((others, np.abs(others - main)))].tolist():
         equal = _equal_on(own, document, diagonal)
-        begins = np.convolve(equal, np.ones(_LEAST_RUN, np.int64))[_LEAST_RUN - 1 :] == _LEAST_RUN
-        more = (np.convolve(begins, np.ones(_LEAST_RUN, np.int64))[: len(own)] > 0) & ~matched
+        more = _cover_runs(find_whole_runs(equal, _LEAST_RUN), _LEAST_RUN) & ~matched
         diagonal_at[more] = diagonal
         matched |= more
     first, end = find_longest_stretch(matched, share)
     within = matched[first:end]
     places = (np.arange(first, end) + diagonal_at[first:end])[within]
     return Alignment(first, end, within, int(places.min()), int(places.max()) + 1)
+
+
+def find_whole_runs(flags: Flags, length: int) -> Flags:
+    """Return at which words (bool [w]) a run of ``length`` words begins all of which ``flags`` names."""
+    return np.convolve(flags, np.ones(length))[length - 1 :] == length
+
+
+def _cover_runs(begins: Flags, length: int) -> Flags:
+    """Return which words (bool [w]) lie in the runs of ``length`` words that begin at these."""
+    return np.convolve(begins, np.ones(length))[: len(begins)] > 0
 
 
 def _equal_on(own: Hashes, document: Hashes, diagonal: int) -> Flags:
@@ -160,14 +176,13 @@ def find_longest_stretch(matched: Flags, share: float) -> tuple[int, int]:
 class TextEvidence:
     """What a corpus shows of one item.
 
-    ``by_chance``: documents that are expected to hold what was found of it; ``least_by_chance``: those that are
-    expected to hold all of it. ``part``: what of it was found; None: nothing that is its own.
+    ``by_chance``: documents that are expected to hold what was found of it. ``part``: what of it was found; None:
+    nothing that is its own.
     """
 
-    verdict: Literal["found", "shared text", "not found", "too short to tell"]
-    by_chance: float | None
-    least_by_chance: float
-    part: FoundPart | None
+    verdict: OverlapVerdict
+    by_chance: float | None = None
+    part: OverlapPart | None = None
 
     @property
     def is_contaminated(self) -> bool | None:
@@ -196,17 +211,14 @@ class EvidenceJudge:
         length = min(self._index.n, end - begin)
         runs, is_template = self._index.run_at[begin:end], self._index.templates[begin:end]
         shared = is_template | self._is_shared[runs]
-        whole = np.convolve(matched, np.ones(length))[length - 1 :] == length
-        in_shared, in_own = (
-            np.convolve(flags, np.ones(length))[: end - begin] > 0 for flags in (shared, (runs >= 0) & ~shared & whole)
-        )
-        return matched & (~in_shared | in_own)
+        is_own = (runs >= 0) & ~shared & find_whole_runs(matched, length)
+        return matched & (~_cover_runs(shared, length) | _cover_runs(is_own, length))
 
     def matched_words(self, text: int, kept: Kept) -> Flags:
         """Return which words of a text (bool [its words]) a passage holds."""
         begin, end = self._index.first_word[text : text + 2].tolist()
         matched = np.zeros(end - begin, np.bool_)
-        matched[kept.first - begin : kept.end - begin] = [flag == "1" for flag in kept.matched]
+        matched[kept.first - begin : kept.end - begin] = kept.flags
         return matched
 
     def is_shared(self, text: int, kept: Kept) -> bool:
@@ -223,15 +235,14 @@ class EvidenceJudge:
         """Return what was found of the text ``question`` of ``texts`` and of its answer, where it has one."""
         answer = int(self._evidence.answer_of[question])
         parts = [question] if answer < 0 else [question, answer]
-        every = {text: self._distinct(text, None) for text in parts}
-        least = _SENTENCE * self._expected_documents(np.unique(np.concatenate(list(every.values()))))
         first, *_, end = self._index.first_word[question : question + len(parts) + 1].tolist()
+        least = _SENTENCE * self._expected_documents(np.unique(self._evidence.word_at[first:end]).astype(np.int64))
         if least > CHANCE or end - first < FEWEST_WORDS:
-            return TextEvidence("too short to tell", None, least, None)
-        candidates: list[tuple[float, FoundPart]] = []
+            return TextEvidence("too short to tell")
+        candidates: list[tuple[float, OverlapPart]] = []
         for kept in self._answered.get(question, []):
             own = self._distinct(question, self.own_words(question, self.matched_words(question, kept)))
-            chance = self._expected_documents(np.unique(np.concatenate([own, every[answer]])))
+            chance = self._expected_documents(np.unique(np.concatenate([own, self._distinct(answer, None)])))
             part = self._name_part(texts[question], question, kept)
             if len(own) and chance <= CHANCE:
                 candidates.append((chance, "question and answer" if part == "text" else part))
@@ -240,19 +251,19 @@ class EvidenceJudge:
                 chance = self._own_by_chance(text, kept)
                 if chance <= CHANCE:
                     part = self._name_part(texts[text], text, kept)
-                    whole: FoundPart = "text" if answer < 0 else "question" if text == question else "answer"
+                    whole: OverlapPart = "text" if answer < 0 else "question" if text == question else "answer"
                     candidates.append((chance, whole if part == "text" else part))
         if candidates:
             chance, part = min(candidates, key=lambda found: (_PARTS.index(found[1]), found[0]))
-            return TextEvidence("shared text" if part == "context" else "found", chance, least, part)
+            return TextEvidence("shared text" if part == "context" else "found", chance, part)
         chances = [
             self._expected_documents(self._distinct(text, self.matched_words(text, kept)))
             for text in parts
             for kept in self._passages.get(text, [])
         ]
-        return TextEvidence("shared text" if min(chances, default=1.0) <= CHANCE else "not found", None, least, None)
+        return TextEvidence("shared text" if min(chances, default=1.0) <= CHANCE else "not found")
 
-    def _name_part(self, characters: str, text: int, kept: Kept) -> FoundPart:
+    def _name_part(self, characters: str, text: int, kept: Kept) -> OverlapPart:
         """Return whether a passage is a text's context without its question, a part of it, or as good as all of it."""
         matched = self.matched_words(text, kept)
         asked = [*_QUESTION.finditer(characters)][-1:]
@@ -281,7 +292,7 @@ class EvidenceJudge:
         return float(self._documents[int(is_character)] * 2.0 ** -self._bits[words].sum())
 
 
-_PARTS: Sequence[FoundPart] = ("question and answer", "text", "question", "answer", "part", "context")
+_PARTS: Sequence[OverlapPart] = ("question and answer", "text", "question", "answer", "part", "context")
 _QUESTION = re.compile(r"(?:[^.!?。！？\n]|[.!?](?!\s))+[?？]")
 
 

@@ -54,11 +54,11 @@ class CorpusDocument:
 class Matcher:
     """Takes the documents of a shard and finds what they have in common with the texts, block by block.
 
-    With ``evidence`` passages are alignments of at least ``share`` equal words, else they are equal word for word.
+    With ``evidence`` passages are alignments, else they are equal word for word.
     """
 
-    def __init__(self, index: TextIndex, shard: int, evidence: EvidenceIndex | None = None, share: float = 1.0) -> None:
-        self._index, self._shard, self._evidence, self._share = index, shard, evidence, share
+    def __init__(self, index: TextIndex, shard: int, evidence: EvidenceIndex | None = None) -> None:
+        self._index, self._shard, self._evidence = index, shard, evidence
         self._held: list[tuple[CorpusDocument, str]] = []
         self._characters = 0
         # Of a text that is long: so many seeds have to be found that a single phrase does not have it compared.
@@ -162,7 +162,7 @@ class Matcher:
                 self._evidence.hashes_of(first, index.first_word[text[begin] + 1]),
                 words.hashes[first_of_document : first_word[key[begin] // texts + 1]],
                 (place[begin:end] - first_of_document) - (word[begin:end] - first),
-                self._share,
+                self._evidence.share,
             )
         passages: list[Kept] = []
         answered: list[Kept] = []

@@ -49,6 +49,11 @@ class Kept:
     matched: str = ""
     is_sentence: bool = False
 
+    @property
+    def flags(self) -> npt.NDArray[np.bool_]:
+        """Whether each of its words is matched (bool [end - first])."""
+        return np.array([flag == "1" for flag in self.matched or "1" * (self.end - self.first)])
+
 
 @dataclass
 class Matches:

@@ -70,11 +70,11 @@ class SearchProgress:
 @dataclass(frozen=True)
 class AuditedTexts:
     """The texts that are looked for, each with the place at which its answer begins (0: it has none), and the number of
-    its test set."""
+    its test set (empty: all are of one)."""
 
     texts: Sequence[str]
-    borders: Sequence[int] | None = None
-    sets: Sequence[int] | None = None
+    borders: Sequence[int]
+    sets: Sequence[int] = ()
 
     def split(self) -> tuple[list[str], Places, Places]:
         """Return the parts that are looked for by the rule of evidence, the item of each, and the part that is the
@@ -82,7 +82,7 @@ class AuditedTexts:
         parts: list[str] = []
         items: list[int] = []
         answers: list[int] = []
-        for item, (text, border) in enumerate(zip(self.texts, self.borders or [0] * len(self.texts), strict=True)):
+        for item, (text, border) in enumerate(zip(self.texts, self.borders, strict=True)):
             has_answer = bool(text[:border].strip() and text[border:].strip())
             parts += [text[:border], text[border:]] if has_answer else [text]
             items += [item] * (1 + has_answer)
@@ -92,10 +92,11 @@ class AuditedTexts:
 
 @dataclass(eq=False)
 class SearchResult:
-    """What a corpus holds of the texts of ``index`` (``parts``, each of one item), and what was read of it."""
+    """What a corpus holds of the texts of ``index`` (``parts``, each of one of ``items``), and what was read of it."""
 
     corpus: ShardedCorpus
     rule: OverlapRule
+    audited: AuditedTexts
     parts: Sequence[str]
     items: Places
     index: TextIndex
@@ -155,9 +156,7 @@ def search_corpus(
     remaining = [number for number in corpus.selected if number not in result.reports]
     began = saved_at = reported_at = time.monotonic()
     run = joblib.Parallel(max(1, min(processes, len(remaining))), return_as="generator_unordered")
-    tasks = (
-        joblib.delayed(search_shard)(index, number, corpus.shards[number], evidence, rule.share) for number in remaining
-    )
+    tasks = (joblib.delayed(search_shard)(index, number, corpus.shards[number], evidence) for number in remaining)
     try:
         with closing(run(tasks)) as found:
             for report, passages in found:
@@ -189,7 +188,8 @@ def search_corpus(
 
 def prepare_search(audited: AuditedTexts | Sequence[str], corpus: ShardedCorpus, rule: OverlapRule) -> SearchResult:
     """Return what a search for the texts begins with; raises DataError where no text is long enough."""
-    audited = audited if isinstance(audited, AuditedTexts) else AuditedTexts(audited)
+    if not isinstance(audited, AuditedTexts):
+        audited = AuditedTexts(audited, [0] * len(audited))
     parts, items = audited.texts, np.arange(len(audited.texts))
     if rule.measure == "evidence":
         parts, items, answers = audited.split()
@@ -200,18 +200,18 @@ def prepare_search(audited: AuditedTexts | Sequence[str], corpus: ShardedCorpus,
         # The same text in a test set twice is one item.
         numbers: dict[str, int] = {}
         same = np.array([numbers.setdefault(text, len(numbers)) for text in audited.texts], np.int64)
-        sets = np.zeros(len(same), np.int64) if audited.sets is None else np.array(audited.sets, np.int64)
-        evidence = build_evidence_index(parts, words, index, same[items], sets[items], answers)
+        sets = np.array(audited.sets or [0] * len(same), np.int64)
+        evidence = build_evidence_index(parts, words, index, same[items], sets[items], answers, rule.share)
     found = PassageSet(len(index.runs), 0 if evidence is None else len(evidence.words))
-    return SearchResult(corpus, rule, parts, items, index, evidence, found)
+    return SearchResult(corpus, rule, audited, parts, items, index, evidence, found)
 
 
 def search_shard(
-    index: TextIndex, number: int, shard: Shard, evidence: EvidenceIndex | None = None, share: float = 1.0
+    index: TextIndex, number: int, shard: Shard, evidence: EvidenceIndex | None = None
 ) -> tuple[ShardReport, Mapping[str, Any]]:
     """Return what one shard holds of the texts, as :meth:`PassageSet.to_record` gives it."""
     found = PassageSet(len(index.runs), 0 if evidence is None else len(evidence.words))
-    matcher = Matcher(index, number, evidence, share)
+    matcher = Matcher(index, number, evidence)
     documents = skipped = 0
     problem = first_skipped = None
     sha256 = shard.digest()

@@ -85,7 +85,7 @@ def search_benchmarks(
     names = [
         (built.name, example_id) for built in read for example_id in built.examples.column("example_id").to_pylist()
     ]
-    tables = build_overlap_tables(result, names, audited.texts, run_id)
+    tables = build_overlap_tables(result, names, run_id)
     reports = [_write_report(built, tables, result, paths, run_id) for built in read]
     checkpoint.unlink(missing_ok=True)
     return reports

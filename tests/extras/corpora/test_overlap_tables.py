@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.extras.corpora import index, tables
 from audit_pipeline.extras.corpora.rules import RULES, OverlapRule, choose_rule
-from audit_pipeline.extras.corpora.search import search_corpus
+from audit_pipeline.extras.corpora.search import AuditedTexts, search_corpus
 from audit_pipeline.extras.corpora.shards import open_sharded_corpus
 from audit_pipeline.extras.corpora.tables import build_overlap_tables
 from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
@@ -24,12 +24,13 @@ RULE = OverlapRule("three", 3, "words", 0.5, "here")
 
 
 def rows_of(
-    tmp_path: Path, texts: Sequence[str], documents: Sequence[str], only: str | None = None
+    tmp_path: Path, texts: AuditedTexts | Sequence[str], documents: Sequence[str], only: str | None = None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     for number, document in enumerate(documents):
         (tmp_path / f"{number}.jsonl").write_text(json.dumps({"id": f"d{number}", "text": document}) + "\n")
     result = search_corpus(texts, open_sharded_corpus(str(tmp_path), only=only), RULE)
-    found = build_overlap_tables(result, [("b", f"e{number}") for number in range(len(texts))], texts, "r")
+    names = [("b", f"e{number}") for number in range(len(result.audited.texts))]
+    found = build_overlap_tables(result, names, "r")
     return found[CORPUS_OVERLAP].to_pylist(), found[OVERLAP_SPANS].to_pylist()
 
 
@@ -58,6 +59,31 @@ def test_shares_and_verdicts(tmp_path: Path) -> None:
     assert of_first[1]["before"] == "a b c d"
     assert of_first[1]["after"] == "h"
     assert of_first[0]["contexts"] == ["… !"]
+
+
+@pytest.mark.parametrize(
+    ("documents", "part"),
+    [
+        (["where is it it is here"], "question and answer"),
+        (["where is it", "it is here"], "question and answer"),
+        (["it it is"], "question and answer"),
+        (["(where is it?)"], "question"),
+        (["it is here"], "answer"),
+        # A phrase that two documents hold names no side, where a copy is found.
+        (["where is it", "where is it", "it is here"], "answer"),
+        (["where is it", "where is it"], "question"),
+        (["nothing of it"], None),
+    ],
+)
+def test_which_sides_a_published_rule_finds(
+    documents: Sequence[str], part: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "COMMON_FROM", 1)
+    question, answer = "Where is it?\n", "It is here."
+    for border, expected in ((len(question), part), (0, part and "text")):
+        audited = AuditedTexts([question + answer], [border])
+        [row], _ = rows_of(tmp_path, audited, documents)
+        assert row["part"] == expected
 
 
 def test_common_phrases_are_told_from_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
