@@ -45,7 +45,7 @@ CORPUS_OVERLAP = Table(
         int64("documents", "documents that hold the one that most hold; 0: there is none"),
         string(
             "verdict",
-            "found | shared text (only what stands in many documents or in several items) | not found | too short to "
+            "found | shared text (only what is in many documents or in several items) | not found | too short to "
             "tell (no run of n words, or too few rare words to be more than chance)",
         ),
         boolean("contaminated", "whether it counts by the rule; null where it is too short to tell", null=True),

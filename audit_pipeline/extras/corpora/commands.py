@@ -91,13 +91,13 @@ def overlap(
         ".zst too. A .txt file is one document."
     ),
     benchmark: str | None = option(
-        "The texts of a built benchmark, of several (a,b,c) or of all. What is found is kept, for warehouse and report."
+        "The texts of a built benchmark, of several (a,b,c), or all. Warehouse and report keep what is found."
     ),
     texts: Path | None = option("The texts of a file, one a row, or of standard input (-)."),
     text_column: str | None = TEXT_COLUMN,
-    answer_column: str | None = option("The column of the answer to each text, with --texts. Default: answer."),
+    answer_column: str | None = option("With --texts: the column that holds the answer to each text. Default: answer."),
     rule: str = option(
-        "When a text counts as contaminated: evidence, gpt-3, palm, llama-2 or tulu-3 (docs/overlap.md).",
+        "The rule by which a text counts as contaminated: evidence, gpt-3, palm, llama-2 or tulu-3.",
         default="evidence",
     ),
     words: int | None = option("Words on end that are looked for. Default: as the rule says.", least=1),
@@ -109,9 +109,9 @@ def overlap(
 ) -> None:
     """Find the passages of texts that are in a corpus, and where.
 
-    A passage is found with up to a fifth of its words changed; by the published rules, word for word. The search goes
-    through the corpus shard by shard and builds nothing for it. A search that was stopped goes on at the next shard.
-    docs/overlap.md explains the rules, and what it means that a passage was found.
+    By the rule of evidence, up to a fifth of a passage's words may differ; the published rules compare word for word.
+    The search reads the corpus once, shard by shard, and builds nothing for it. A search that was stopped goes on at
+    the next shard. docs/overlap.md explains the rules, and what it means that a passage was found.
     """
     if (benchmark is None) == (texts is None):
         raise click.UsageError("say which texts: --benchmark NAME or --texts FILE, one of them")

@@ -1,20 +1,19 @@
-"""The rule of evidence: whether what a corpus holds of a text can stand there by chance.
+"""The rule of evidence: whether a corpus holds so much of a text that chance does not explain it.
 
 **The statistic.** ``by_chance`` is the number of documents that are expected to hold the found words of a text if words
 fell independently: D × Π d(w) / D over its *distinct* words w, of which d(w) of D documents hold each. A text is found
 where that is at most ``CHANCE``. Words are not independent: a document on a text's subject holds its words together.
-What pays for it is what the product leaves out: that the words stand in one place, in the text's order. A copy of
-all of a text that is a sentence or a line by itself counts for more: about one word in ten begins one, and one in ten
-ends one. Of a script
-without spaces D is the number of documents that hold its most common character, as a document of another language holds
-none. Left out, as others predict them: a word that comes again, numbers, single letters.
+The statistic leaves out what works against that: the words are in one place, in the text's order. A copy of all of a
+text that is a sentence or a line by itself counts for more: about one word in ten begins a sentence, and one in ten
+ends one. Of a script without spaces D is the number of documents that hold its most common character, as a document in
+another language holds none. Repeated words, numbers and single letters count for nothing, as other words predict them.
 
-**What documents share.** A run of words that stands in several items of a test set, or in as many documents as
-``count_shared_from`` says, is a quotation, a licence or a template. It says nothing of the text, unless a longer copy
-holds a run across its border as well.
+**What documents share.** A run of words that is in several items of a test set, or in as many documents as
+``count_shared_from`` says, is a quotation, a licence or a template. It says nothing about the text, unless a longer
+copy also holds a run across its border.
 
-The assumptions are that a leak stands in fewer documents than that, that a test set's items differ, and that the order
-of words is worth what the dependence of words takes. None can be shown of a corpus; bench/bench_overlap_evidence.py
+The rule assumes that a leak is in fewer documents than that, that the items of a test set differ, and that the order of
+words outweighs the dependence of words. None of this can be shown for a corpus; bench/bench_overlap_evidence.py
 measures how often the rule is right.
 """
 
@@ -36,7 +35,7 @@ from audit_pipeline.extras.corpora.words import Hashes, Places, Words, is_by_cha
 from audit_pipeline.tables import OverlapPart, OverlapVerdict
 
 CHANCE = 0.01
-"""A text is found where at most so many documents are expected to hold what was found of it."""
+"""A text is found where at most so many documents are expected to hold what was found of it by chance."""
 _SENTENCE = 0.01
 """How often words begin and end where a sentence does: one in ten each."""
 LEAST_SHARE = 0.6
@@ -50,7 +49,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def count_shared_from(documents: int) -> int:
-    """Return in how many documents a run stands at least that is no text's own: 3, 10 of a million, 32 of 10^9."""
+    """Return how many documents hold a shared run, at least: 3 of 400, 10 of a million, 32 of 10^9."""
     return max(3, round(math.pow(documents, 1 / 6)))
 
 
@@ -86,7 +85,7 @@ def build_evidence_index(
     answer_of: Places,
     share: float,
 ) -> EvidenceIndex:
-    """Return it for ``texts`` as they were split; ``item_of`` and ``set_of`` [t]: each one's item and test set."""
+    """Build the index of ``texts``, which were split; ``item_of`` and ``set_of`` [t]: the item and test set of each."""
     distinct, firsts, word_at = np.unique(words.hashes, return_index=True, return_inverse=True)
     found = [
         texts[text][words.starts[word] : words.ends[word]]
@@ -143,7 +142,8 @@ def align(own: Hashes, document: Hashes, diagonals: Places, share: float) -> Ali
 
 def find_whole_runs(flags: Flags, length: int) -> Flags:
     """Return at which words (bool [w]) a run of ``length`` words begins all of which ``flags`` names."""
-    return np.convolve(flags, np.ones(length))[length - 1 :] == length
+    whole: Flags = np.convolve(flags, np.ones(length))[length - 1 :] == length
+    return whole
 
 
 def _cover_runs(begins: Flags, length: int) -> Flags:
@@ -222,7 +222,7 @@ class EvidenceJudge:
         return matched
 
     def is_shared(self, text: int, kept: Kept) -> bool:
-        """Return whether what a passage holds of a text's own may stand there by chance."""
+        """Return whether chance may explain what a passage holds of a text's own."""
         return self._own_by_chance(text, kept) > CHANCE
 
     def _own_by_chance(self, text: int, kept: Kept) -> float:

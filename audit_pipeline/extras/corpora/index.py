@@ -1,7 +1,7 @@
 """The audited texts as an index of their runs of n words: what is held in memory while a corpus streams by.
 
-A run that stands at more than 100 places of the audited texts is a *template* of the test set (its instructions, the
-same sentence in every item): it tells nothing of any one text, and is not looked for.
+A run that is at more than 100 places of the audited texts is a *template* of the test set (its instructions, the
+same sentence in every item): it says nothing about any text, and is not looked for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The items of a test set one by one: what of each stands in a corpus, what the model shows of it, and a verdict.
+"""The items of a test set one by one: what of each is in a corpus, what the model shows of it, and a verdict.
 
-Where a benchmark has contexts, ``context`` is the question and ``text`` the answer; the search reads both as one text.
+Where a benchmark has contexts, ``context`` is the question and ``text`` the answer.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def judge_items(
 
 
 def _judge_by_corpus(found: Record) -> tuple[Verdict, str]:
-    """Return the verdict on a row of corpus_overlap."""
+    """Return the verdict on a row of corpus_overlap, and its reason."""
     read = "" if found["is_complete"] else f" in the {found['shards_read']} of {found['shards']} shards that were read"
     counted = f"{found['part']} ({found['covered'] or 0:.0%} of its words, in {found['documents']:,} document(s){read})"
     verdict: Verdict = "suspect"
@@ -143,11 +143,11 @@ def _judge_by_corpus(found: Record) -> tuple[Verdict, str]:
         case "shared text":
             verdict, reason = "shared text", f"only text of it was found that many documents or items share{read}"
         case "not found" if not found["runs"]:
-            verdict, reason = "unknown", "it was not looked for: all of it stands in many items of the test set"
+            verdict, reason = "unknown", "it was not looked for: all of it is in many items of the test set"
         case "not found" if read:
             verdict, reason = "unknown", f"not found{read}, which does not say that it is not in the others"
         case "not found":
-            verdict, reason = "clean", "nothing of its own stands in the corpus"
+            verdict, reason = "clean", "nothing of its own is in the corpus"
         case _ if not found["contaminated"]:
             reason = f"found: {counted}; by the rule {found['rule']} this is too little to count"
         case _:

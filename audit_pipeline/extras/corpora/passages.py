@@ -1,4 +1,4 @@
-"""What has been found so far: the longest passages of every text, and in how many documents they stand.
+"""What has been found so far: the longest passages of every text, and how many documents hold them.
 
 A passage is kept where no document holds a longer one around it. So what is kept depends on the corpus alone, not on
 the order of its documents or on how they are divided; and there are at most as many as the texts have words.

@@ -43,7 +43,7 @@ class OverlapRule:
 RULES: Mapping[str, OverlapRule] = {
     rule.name: rule
     for rule in (
-        OverlapRule("evidence", 5, "evidence", 0.8, "docs/overlap.md: too improbable to stand there by chance"),
+        OverlapRule("evidence", 5, "evidence", 0.8, "docs/overlap.md: more than chance explains"),
         OverlapRule("gpt-3", 13, "any", 0.0, "Brown et al. 2020, appendix C: a run of 13 words in common"),
         OverlapRule("palm", 8, "runs", 0.7, "Chowdhery et al. 2022, section 8: 70% of the 8-grams in common"),
         OverlapRule(
@@ -63,5 +63,5 @@ def choose_rule(name: str = DEFAULT_RULE, n: int | None = None) -> OverlapRule:
     if n is None or n == rule.n:
         return rule
     if n < FEWEST_WORDS:
-        raise ConfigError(f"{n} words on end stand in every corpus: look for at least {FEWEST_WORDS}")
+        raise ConfigError(f"{n} words on end are in every corpus: look for at least {FEWEST_WORDS}")
     return OverlapRule(f"{name}, {n} words", n, rule.measure, rule.share, rule.source)

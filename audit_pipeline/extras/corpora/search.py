@@ -137,7 +137,7 @@ def search_corpus(
     checkpoint: Path | None = None,
     on_progress: Callable[[SearchProgress], None] | None = None,
 ) -> SearchResult:
-    """Find every passage of ``rule.n`` words and more of the texts that stands in a document of the corpus.
+    """Find every passage of ``rule.n`` words and more of the texts that is in a document of the corpus.
 
     The file ``checkpoint`` keeps how far it is: a search that was stopped goes on with the shards that it lacks. A
     shard that cannot be read, or not to its end, is reported, and the others go on. Raises DataError where no text is
@@ -146,7 +146,7 @@ def search_corpus(
     result = prepare_search(audited, corpus, rule)
     index, evidence = result.index, result.evidence
     key = digest([text_sha256(text) for text in result.parts], rule.n, rule.measure, corpus.stamp, SEARCH_VERSION)
-    # A checkpoint only saves time: one of another search, or that cannot be read, is passed over.
+    # A checkpoint only saves time: that of another search, or one that cannot be read, is not used.
     record = None if checkpoint is None else read_json_if_whole(checkpoint)
     if record is not None and record.get("key") == key:
         result.passages.merge_record(record["found"])

@@ -1,4 +1,4 @@
-"""The stage that looks for a benchmark's texts in an open corpus, word for word."""
+"""The stage that looks for a benchmark's texts in an open corpus."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OverlapReport:
-    """What was written of a benchmark and a corpus: the row of every text, and the search behind them."""
+    """What was written of a benchmark and a corpus: the row of every text, and the search."""
 
     benchmark: str
     texts: pa.Table
@@ -144,7 +144,7 @@ def describe_overlap(result: SearchResult, verdicts: Counter[str], texts: int) -
         limit = "" if whole < shards else " but not every row or file"
         read = f"{read}{limit} (not found there is not 'not there')"
     return (
-        f"{verdicts['found']:,} of {texts:,} texts stand in {result.corpus.name} in part or whole, "
+        f"{verdicts['found']:,} of {texts:,} texts are in {result.corpus.name} in part or whole, "
         f"{verdicts['shared text']:,} only with shared text, {verdicts['too short to tell']:,} are too short to tell; "
         f"{result.documents:,} documents read, {read}"
     )
@@ -205,18 +205,18 @@ def _inputs(partition: str, situation: Situation) -> Inputs:
 
 def _recorded(partition: str, situation: Situation) -> Inputs | None:
     entry = find_writing_run(situation.paths, CORPUS_OVERLAP, partition)
-    # A search by another rule, which a user asked for, stands.
+    # A search by another rule, which a user asked for, is kept.
     return None if entry is None else {**entry.upstream, "code": str(entry.code_version).partition(":")[0]}
 
 
 OVERLAP_STAGE = Stage(
     name="corpus_overlap",
-    description="The passages of a benchmark's texts that stand in an open corpus "
+    description="The passages of a benchmark's texts that are in an open corpus "
     "(config/references.yaml), and where. Every audit looks for them where the benchmark's entry names corpora; a "
     "search that is stopped goes on at the next shard.",
     dimensions=("benchmark", "corpus"),
     group="2_benchmarks",
-    job=Job("search_corpora", "Look for the texts of benchmarks in open corpora, word for word.", "corpora searched"),
+    job=Job("search_corpora", "Look for the texts of benchmarks in open corpora.", "corpora searched"),
     make=_search,
     after=("benchmark",),
     tables=(CORPUS_OVERLAP, OVERLAP_SPANS),

@@ -19,7 +19,7 @@ from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS, OverlapPart, Ov
 from audit_pipeline.tables.table import Table
 
 COMMON_FROM = 100
-"""By the published rules a passage whose every run stands in more documents than this is shared text, no copy."""
+"""By the published rules a passage is shared text where more documents than this hold each of its runs."""
 _EXCERPT_WORDS = 25
 
 
@@ -58,7 +58,7 @@ def build_overlap_tables(
 def _describe_items(
     result: SearchResult, passages: Mapping[int, Sequence[Kept]], judge: EvidenceJudge | None
 ) -> Iterator[Mapping[str, object]]:
-    """Yield what is said of each item."""
+    """Yield the columns of corpus_overlap for each item."""
     index, rule = result.index, result.rule
     looked_for = index.run_at >= 0
     # Of every word of all texts: whether a run begins there that some document holds, whether some document holds the

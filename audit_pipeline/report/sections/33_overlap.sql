@@ -1,9 +1,9 @@
--- What of a benchmark's texts stands in an open corpus (view overlap_summary), a row per benchmark and corpus,
+-- What of a benchmark's texts is in an open corpus (view overlap_summary), a row per benchmark and corpus,
 -- those with most texts found first.
 --
 -- texts: texts of the benchmark
 -- found: texts with a passage that is no shared text
--- shared_text: texts of which only shared text stands there
+-- shared_text: texts of which only shared text is there
 -- not_found: texts of which nothing does
 -- too_short: texts that are too short to tell
 -- contaminated: texts that count by the rule

@@ -100,7 +100,7 @@ PARTLY = {"is_complete": False, "shards_read": 3}
         (("shared text", {}), [span(0, 50, is_common=True)], "shared text", "many documents"),
         (("not found", {}), [], "clean", "nothing of its own"),
         (("not found", PARTLY), [], "unknown", "does not say that it is not in the others"),
-        (("not found", {"runs": 0}), [], "unknown", "all of it stands in many items"),
+        (("not found", {"runs": 0}), [], "unknown", "all of it is in many items"),
         (("too short to tell", {"words": 5}), [], "unknown", "its 5 words are too few"),
     ],
 )
@@ -167,7 +167,7 @@ def test_a_text_that_the_model_gives_word_for_word(q: float | None, verdict: Ver
     assert item.verdict == verdict
     assert item.longest_run == 80
     assert item.answer_probability == pytest.approx(np.exp(-1.0))
-    assert item.reason.startswith("nothing of its own stands in the corpus; m gives 80 characters of it")
+    assert item.reason.startswith("nothing of its own is in the corpus; m gives 80 characters of it")
 
 
 MANIFEST: dict[str, Any] = {

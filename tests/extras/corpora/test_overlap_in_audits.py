@@ -110,7 +110,7 @@ def test_texts_of_a_file(searched: Workspace, tmp_path: Path, monkeypatch: pytes
     assert result.exit_code == 0, result.output
     monkeypatch.setenv("CORPUS_AUDIT_OVERLAP_FAIL_ON", "contaminated")
     assert searched.run(*arguments).exit_code == 1
-    assert "1 of 2 texts stand in corpus" in result.stdout
+    assert "1 of 2 texts are in corpus" in result.stdout
     assert text[:30] not in result.stdout
     rows = pq.read_table(tmp_path / "out" / "corpus_overlap.parquet").to_pylist()
     assert [row["verdict"] for row in rows] == ["found", "too short to tell"]

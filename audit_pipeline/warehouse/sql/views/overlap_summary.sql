@@ -13,10 +13,10 @@ LEFT JOIN benchmarks USING (benchmark)
 GROUP BY found.benchmark, found.corpus, found.run_id;
 
 COMMENT ON VIEW overlap_summary IS
-    'how much of each benchmark stands in each corpus that was searched';
+    'how much of each benchmark is in each corpus that was searched';
 COMMENT ON COLUMN overlap_summary.texts IS 'texts of the benchmark';
 COMMENT ON COLUMN overlap_summary.found IS 'texts that are found: with a passage that is no shared text';
-COMMENT ON COLUMN overlap_summary.shared_text IS 'texts of which only shared text stands there';
+COMMENT ON COLUMN overlap_summary.shared_text IS 'texts of which only shared text is there';
 COMMENT ON COLUMN overlap_summary.not_found IS 'texts of which nothing does';
 COMMENT ON COLUMN overlap_summary.too_short IS 'texts that are too short to tell';
 COMMENT ON COLUMN overlap_summary.contaminated IS 'texts that count by the rule';
