@@ -59,8 +59,8 @@ def main() -> None:
         texts = make_texts(documents, given.texts, given.words)
         began = time.perf_counter()
         prepared = prepare_search(texts, open_sharded_corpus(str(corpus)), choose_rule(given.rule))
-        runs = len(prepared.index.runs)
-        print(f"{len(documents):,} documents, {megabytes:.1f} MB of text; {len(texts):,} texts, {runs:,} runs")
+        indexed = len(prepared.index.runs)
+        print(f"{len(documents):,} documents, {megabytes:.1f} MB of text; {len(texts):,} texts, {indexed:,} runs")
         print(f"index: {time.perf_counter() - began:.1f} s")
         jobs: dict[str, Callable[[], object]] = {
             "reading": lambda: sum(len(row.text) for row in open_texts(corpus)),

@@ -129,8 +129,8 @@ def make_case(draw: random.Random, part: str, each: int, count: int) -> tuple[li
     for item, copies in cases:
         items.append(item)
         for make_copy in copies:
-            index = next(places, None)
-            document = documents[draw.randrange(count) if index is None else index]
+            place = next(places, None)
+            document = documents[draw.randrange(count) if place is None else place]
             document.insert(draw.randrange(len(document) + 1), make_copy(words))
     phrases = find_phrases(draw, documents, each)
     items += [Item("common phrase", False, phrase) for phrase in phrases]

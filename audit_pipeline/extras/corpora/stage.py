@@ -145,7 +145,7 @@ def describe_overlap(result: SearchResult, verdicts: Counter[str], texts: int) -
         read = f"{read}{limit} (not found there is not 'not there')"
     return (
         f"{verdicts['found']:,} of {texts:,} texts are in {result.corpus.name} in part or whole, "
-        f"{verdicts['shared text']:,} only with shared text, {verdicts['too short to tell']:,} are too short to tell; "
+        f"{verdicts['shared text']:,} only with shared text, {verdicts['too short to tell']:,} too short to tell; "
         f"{result.documents:,} documents read, {read}"
     )
 
