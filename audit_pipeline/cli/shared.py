@@ -67,11 +67,11 @@ def resolve_built_benchmark(name: str, paths: DataPaths) -> str:
     return resolve_partition(name, [built for built, _ in iterate_partitions(paths, EXAMPLES)])
 
 
-def open_texts(file: Path, text_column: str | None) -> TextStream:
-    """Open the texts of a file; what its format notes about it is printed."""
+def open_texts(file: Path, text_column: str | None, extra_columns: Sequence[str] = ()) -> TextStream:
+    """Open the texts of a file, with further columns where it has them; what its format notes about it is printed."""
     from audit_pipeline.readers.formats import open_texts as open_stream
 
-    stream = open_stream(file, text_column)
+    stream = open_stream(file, text_column, extra_columns)
     if stream.rows.note is not None:
         print_message(stream.rows.note)
     return stream

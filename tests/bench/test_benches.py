@@ -24,6 +24,7 @@ RUNS = {
     "bench_evaluate": "--shapes 200x2 --formats .csv",
     "bench_infilling": "--words 16 --steps 1 --texts 2 --repeats 1",
     "bench_overlap": "--megabytes 0.2 --texts 20 --repeats 1",
+    "bench_overlap_evidence": "--each 4 --documents 100",
     "bench_prefix": "--words 16 --shots 1 --tokens 100",
     "bench_score_file": "--rows 20",
     "bench_sweep_memory": "--vocabularies 2048 --positions 64",

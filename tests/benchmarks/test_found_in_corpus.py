@@ -31,8 +31,8 @@ DOCUMENTS: Mapping[str, tuple[str, date | None, Mapping[str, Any]]] = {
     "south": ("south", date(2020, 1, 1), {}),
     "undated": ("north", None, FOUND),
     "quoted": ("north", date(2020, 2, 2), {**FOUND, "covered_by_copies": 0.4, "longest": 24}),
-    "proverb": ("north", date(2020, 2, 2), {"verdict": "common", "covered": 0.3, "longest": 18}),
-    "short": ("north", date(2020, 2, 2), {"verdict": "too short", "contaminated": None}),
+    "proverb": ("north", date(2020, 2, 2), {"verdict": "shared text", "covered": 0.3, "longest": 18}),
+    "short": ("north", date(2020, 2, 2), {"verdict": "too short to tell", "contaminated": None}),
     "template": ("north", date(2020, 2, 2), {"templates": 3}),
 }
 
@@ -78,8 +78,8 @@ def test_what_the_corpus_holds_is_a_member_and_what_it_holds_nothing_of_is_none(
     assert labels_of(report) == {"copied": 1, "undated": 1, "absent": 0, "later": 0, "south": 0}
     assert report.texts_left_out == {
         "in the corpus in part": 1,
-        "in the corpus as common phrases alone": 1,
-        "too short to be searched for": 1,
+        "in the corpus as shared text alone": 1,
+        "too short to tell": 1,
         "with phrases that were not searched for": 1,
     }
     assert report.failed == ()

@@ -43,7 +43,7 @@ class FoundInCorpusSettings(FamilySettings):
     pool: Text = Field(description="a benchmark, whose texts these are; labels of its own play no part")
     corpus: Text = Field(description="the corpus that `corpus-audit overlap` has searched for them, by its name there")
     share: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.9, description="least share of a member's words in passages of the corpus that are no common phrases"
+        default=0.9, description="least share of a member's words in passages of the corpus that are no shared text"
     )
     length: Count = Field(
         default=50, description="fewest words of a member's longest such passage; of a shorter text, all of its words"
@@ -154,8 +154,8 @@ def draw_found_in_corpus(pool: SearchedPool, spec: BenchmarkSpec, run_id: str) -
 _KEPT = ("document_id", "group", "collection", "text", "published", "language", "context")
 _REASONS: Mapping[OverlapVerdict, str] = {
     "found": "in the corpus in part",
-    "common": "in the corpus as common phrases alone",
-    "too short": "too short to be searched for",
+    "shared text": "in the corpus as shared text alone",
+    "too short to tell": "too short to tell",
 }
 
 

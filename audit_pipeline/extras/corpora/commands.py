@@ -20,6 +20,7 @@ from audit_pipeline.cli.shared import (
     resolve_built_benchmark,
     resolve_model_option,
 )
+from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.console import (
     Columns,
     Row,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from audit_pipeline.extras.corpora.items import CorpusFindings, Item
     from audit_pipeline.extras.corpora.results import MatchedResults
     from audit_pipeline.extras.corpora.search import SearchProgress, SearchResult
+    from audit_pipeline.extras.corpora.stage import OverlapReport
 
 _SHOWN_PASSAGES, _SHOWN_ITEMS = 10, 20
 
@@ -59,6 +61,14 @@ _PASSAGES: Columns = (
     ("first found in", _format_place),
 )
 _QUOTED_PASSAGES: Columns = (*_PASSAGES, ("begins", lambda row: " ".join(str(row["excerpt"]).split())[:60]))
+_BENCHMARKS: Columns = (
+    ("benchmark", "benchmark"),
+    ("texts", "texts", format_thousands),
+    ("contaminated", "contaminated", format_thousands),
+    ("found", lambda row: format_thousands(row["verdicts"].get("found", 0))),
+    ("shared text", lambda row: format_thousands(row["verdicts"].get("shared text", 0))),
+    ("too short to tell", lambda row: format_thousands(row["verdicts"].get("too short to tell", 0))),
+)
 _ITEMS: Columns = (
     ("item", "document_id"),
     ("verdict", "verdict"),
@@ -80,11 +90,15 @@ def overlap(
         "A corpus of config/references.yaml by its name, or a file or folder: .jsonl, .parquet, .txt, .csv …, .gz and "
         ".zst too. A .txt file is one document."
     ),
-    benchmark: str | None = option("The texts of a built benchmark. What is found is kept, for warehouse and report."),
+    benchmark: str | None = option(
+        "The texts of a built benchmark, of several (a,b,c), or all. Warehouse and report keep what is found."
+    ),
     texts: Path | None = option("The texts of a file, one a row, or of standard input (-)."),
     text_column: str | None = TEXT_COLUMN,
+    answer_column: str | None = option("With --texts: the column that holds the answer to each text. Default: answer."),
     rule: str = option(
-        "When a text counts as contaminated: gpt-3, palm, llama-2 or tulu-3 (docs/overlap.md).", default="gpt-3"
+        "The rule by which a text counts as contaminated: evidence, gpt-3, palm, llama-2 or tulu-3.",
+        default="evidence",
     ),
     words: int | None = option("Words on end that are looked for. Default: as the rule says.", least=1),
     only: str | None = option("Read only shards (files) whose names match, as in 'part-00*'.", metavar="PATTERN"),
@@ -95,19 +109,20 @@ def overlap(
 ) -> None:
     """Find the passages of texts that are in a corpus, and where.
 
-    Every passage is found word for word, however long it is. The search goes through the corpus shard by shard and
-    builds nothing for it. A search that was stopped goes on at the next shard. docs/overlap.md explains the rules, and
-    what it means that a passage was found.
+    By the rule of evidence, up to a fifth of a passage's words may differ; the published rules compare word for word.
+    The search reads the corpus once, shard by shard, and builds nothing for it. A search that was stopped goes on at
+    the next shard. docs/overlap.md explains the rules, and what it means that a passage was found.
     """
     if (benchmark is None) == (texts is None):
         raise click.UsageError("say which texts: --benchmark NAME or --texts FILE, one of them")
     if out is not None and texts is None:
         raise click.UsageError("--out goes with --texts: what is found of a benchmark is kept in the data folder")
     import joblib
+    import pyarrow as pa
 
     from audit_pipeline.extras.corpora.rules import choose_rule
     from audit_pipeline.extras.corpora.shards import open_sharded_corpus
-    from audit_pipeline.extras.corpora.stage import search_benchmark
+    from audit_pipeline.extras.corpora.stage import search_benchmarks
     from audit_pipeline.store.store import read
     from audit_pipeline.tables import OVERLAP_SPANS
 
@@ -120,36 +135,78 @@ def overlap(
 
     work: dict[str, Any] = {"processes": processes or int(joblib.cpu_count()), "on_progress": show_search_progress}
     if texts is not None:
-        _search_file(texts, text_column, out, (opened, chosen), work, quoted=quoted)
+        _search_file(texts, text_column, answer_column, out, (opened, chosen), work, quoted=quoted)
         return
     paths = get_writable_paths()
-    name = resolve_built_benchmark(str(benchmark), paths)
-    report = search_benchmark(name, opened, paths, f"overlap-{uuid.uuid4()}", chosen, **work)
-    spans = read(paths, OVERLAP_SPANS, f"{name}|{opened.name}", label="the passages that were found")
-    _show_overlap(report.result, report.texts, spans, quoted=quoted)
+    names = _list_benchmarks(str(benchmark), paths)
+    reports = search_benchmarks(names, opened, paths, f"overlap-{uuid.uuid4()}", chosen, **work)
+    spans = [
+        read(paths, OVERLAP_SPANS, f"{name}|{opened.name}", label="the passages that were found") for name in names
+    ]
+    if len(names) > 1:
+        show_table("benchmarks", [_summarise_benchmark(report) for report in reports], _BENCHMARKS)
+    result = reports[0].result
+    _show_overlap(
+        result, pa.concat_tables([report.texts for report in reports]), pa.concat_tables(spans), quoted=quoted
+    )
     publish(paths, include_text=quoted)
     say(f"Report: {paths.report}", report=paths.report)
 
 
+def _list_benchmarks(names: str, paths: DataPaths) -> list[str]:
+    """Return the built benchmarks of a list of names, or all."""
+    from audit_pipeline.errors import ConfigError
+    from audit_pipeline.store.store import iterate_partitions
+    from audit_pipeline.tables import EXAMPLES
+
+    if names != "all":
+        resolved = (resolve_built_benchmark(name.strip(), paths) for name in names.split(",") if name.strip())
+        return list(dict.fromkeys(resolved))
+    found = [name for name, _ in iterate_partitions(paths, EXAMPLES)]
+    if not found:
+        raise ConfigError("no benchmark is built yet: corpus-audit build")
+    return found
+
+
+def _summarise_benchmark(report: OverlapReport) -> Mapping[str, object]:
+    verdicts = Counter(report.texts.column("verdict").to_pylist())
+    counts = {"texts": report.texts.num_rows, "contaminated": report.contaminated}
+    return {"benchmark": report.benchmark, **counts, "verdicts": dict(verdicts)}
+
+
 def _search_file(
-    file: Path, text_column: str | None, out: Path | None, search: Any, work: Mapping[str, Any], *, quoted: bool
+    file: Path,
+    text_column: str | None,
+    answer_column: str | None,
+    out: Path | None,
+    search: Any,
+    work: Mapping[str, Any],
+    *,
+    quoted: bool,
 ) -> None:
     """Search the texts of a file; ``search`` are corpus and rule, ``work`` says how search_corpus works."""
-    from audit_pipeline.extras.corpora.search import search_corpus
+    from audit_pipeline.extras.corpora.search import AuditedTexts, search_corpus
     from audit_pipeline.extras.corpora.tables import build_overlap_tables
     from audit_pipeline.store.files import write_table
     from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
 
-    stream = open_texts(file, text_column)
+    answers_in = answer_column or "answer"
+    stream = open_texts(file, text_column, (answers_in,))
     rows = list(stream)
     print_skipped(stream.skipped.first, stream.skipped.count)
-    texts = [row.text for row in rows]
+    if answer_column is not None and not any(row.values.get(answers_in) for row in rows):
+        raise DataError(f"{file}: no row has an answer in the column {answer_column}")
+    # Like the context and the text of a benchmark: a question, then its answer.
+    answers = [row.values.get(answers_in) for row in rows]
+    questions = [row.text if answer is None else f"{row.text}\n" for row, answer in zip(rows, answers, strict=True)]
+    texts = [f"{question}{answer or ''}" for question, answer in zip(questions, answers, strict=True)]
+    audited = AuditedTexts(texts, list(map(len, questions)))
     checkpoint = None
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         checkpoint = out / ".search.partial"
-    result = search_corpus(texts, *search, checkpoint=checkpoint, **work)
-    tables = build_overlap_tables(result, file.stem, [row.location for row in rows], texts, run_id="overlap")
+    result = search_corpus(audited, *search, checkpoint=checkpoint, **work)
+    tables = build_overlap_tables(result, [(file.stem, row.location) for row in rows], run_id="overlap")
     if out is not None and checkpoint is not None:
         for table, found in tables.items():
             hidden = [] if quoted else [column.name for column in table.columns if column.quotes_text]

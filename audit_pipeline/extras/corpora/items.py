@@ -1,6 +1,6 @@
-"""The items of a test set one by one: what of each stands in a corpus, what the model shows of it, and a verdict.
+"""The items of a test set one by one: what of each is in a corpus, what the model shows of it, and a verdict.
 
-Where a benchmark has contexts, ``context`` is the question and ``text`` the answer; the search reads both as one text.
+Where a benchmark has contexts, ``context`` is the question and ``text`` the answer.
 """
 
 from __future__ import annotations
@@ -20,35 +20,22 @@ from audit_pipeline.store.store import iterate_partitions, read
 from audit_pipeline.tables import (
     CORPUS_OVERLAP,
     DOCUMENT_MEMORISATION,
-    EXAMPLES,
     EXTRACTION_WINDOWS,
     GROUP_TESTS,
     OVERLAP_SPANS,
     PAIR_ANSWERS,
+    OverlapPart,
     Pair,
 )
 from audit_pipeline.tables.table import Table
 
 Record = Mapping[str, Any]
-Verdict = Literal["contaminated", "suspect", "common phrase", "clean", "unknown"]
+Verdict = Literal["contaminated", "suspect", "shared text", "clean", "unknown"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-Where = Literal[
-    "question and answer",
-    "question and part of the answer",
-    "question and answer apart",
-    "question only",
-    "answer only",
-    "text",
-    "nothing",
-]
-"""What of an item stands in the corpus. The answer is with the question where one passage runs from the one into the
-other, or both stand in one document at most 1,000 characters apart; of less than half of it only a part is."""
-
 LEVEL = 0.05
 """A q-value of at most this is a sign."""
 LEAST_PROBABILITY = 0.001
 """With at least this probability the model gives a stretch of an answer, as extraction counts it."""
-_NEAR = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +65,8 @@ class ModelEvidence:
 class Item:
     """One item of a test set.
 
-    ``where`` is None where the corpus was not searched for it; ``covered``, ``passages`` and ``documents`` are those of
-    corpus_overlap; ``first_place``: where its longest passage stands first. ``p_value`` is conformal, of what
+    ``where`` (the part of it that was found), ``covered``, ``passages`` and ``documents`` are those of
+    corpus_overlap; ``first_place``: where its longest passage is first. ``p_value`` is conformal, of what
     ``p_value_of`` says; ``longest_run``: most characters on end that the model gives; ``answer_probability``: of the
     likeliest stretch of the answer, given the question. ``correct``: 0 to 1, None without a result.
     """
@@ -89,7 +76,7 @@ class Item:
     group: str
     verdict: Verdict
     reason: str
-    where: Where | None = None
+    where: OverlapPart | None = None
     covered: float | None = None
     passages: int | None = None
     documents: int | None = None
@@ -116,9 +103,8 @@ def judge_items(
     spans: dict[str, list[Record]] = defaultdict(list)
     for span in [] if corpus is None else corpus.spans.to_pylist():
         spans[span["example_id"]].append(span)
-    rows = examples.select(["example_id", "document_id", "group", "context"]).to_pylist()
     items = []
-    for row, text in zip(rows, EXAMPLES.texts(examples), strict=True):
+    for row in examples.select(["example_id", "document_id", "group", "context"]).to_pylist():
         border = len(row.pop("context") or "")
         facts: dict[str, Any] = {"correct": (correct or {}).get(row["example_id"])}
         verdict: Verdict = "unknown"
@@ -128,15 +114,14 @@ def judge_items(
             reason = f"{corpus.corpus} was not searched for it as it is now: run overlap again"
             if found is not None:
                 own = spans[row["example_id"]]
-                # Beside copies, phrases that stand everywhere say nothing.
                 copies = [span for span in own if not span["is_common"]] or own
                 facts |= {name: found[name] for name in ("covered", "passages", "documents")}
-                facts["where"] = locate_item(text, border, copies)
+                facts["where"] = found["part"]
                 longest = min(copies, key=lambda span: (-span["words"], span["char_start"]), default=None)
                 if longest is not None and longest["found_in"]:
                     name = longest["urls"][0] or f"{longest['shards'][0]}, {longest['found_in'][0]}"
                     facts["first_place"] = f"{name}, character {longest['starts'][0]:,}"
-                verdict, reason = _judge_by_corpus(found, facts["where"])
+                verdict, reason = _judge_by_corpus(found)
         if evidence is not None:
             sign, words, shown = _judge_by_model(evidence, row, border)
             facts |= shown
@@ -147,67 +132,27 @@ def judge_items(
     return items
 
 
-def locate_item(text: str, border: int, spans: Sequence[Record]) -> Where:
-    """Return what of a text stands in the corpus; its first ``border`` characters are the question (0: it has none).
-
-    ``spans`` are rows of overlap_spans. A passage that has no letter or digit of a side does not count for it.
-    """
-    if not border:
-        return "text" if spans else "nothing"
-    question, answer = (
-        [
-            span
-            for span in spans
-            if any(map(str.isalnum, text[max(span["char_start"], low) : min(span["char_end"], high)]))
-        ]
-        for low, high in ((0, border), (border, len(text)))
-    )
-    near = [span for span in answer if any(span is other or _is_near(span, other) for other in question)]
-    if near:
-        begin = border + len(text[border:]) - len(text[border:].lstrip())
-        half = (len(text.rstrip()) - begin) / 2
-        covered, place = 0, begin
-        for start, end in sorted((span["char_start"], span["char_end"]) for span in near):
-            covered += max(0, end - max(start, place))
-            place = max(place, end)
-        return "question and answer" if covered >= half else "question and part of the answer"
-    if question and answer:
-        return "question and answer apart"
-    return "question only" if question else "answer only" if answer else "nothing"
-
-
-def _is_near(span: Record, other: Record) -> bool:
-    """Return whether one of the documents that are named holds both passages near each other."""
-    places = [list(zip(row["shards"], row["found_in"], row["starts"], strict=True)) for row in (span, other)]
-    length, other_length = (row["char_end"] - row["char_start"] for row in (span, other))
-    return any(
-        document == other_document and -length - _NEAR <= start - other_start <= other_length + _NEAR
-        for *document, start in places[0]
-        for *other_document, other_start in places[1]
-    )
-
-
-def _judge_by_corpus(found: Record, where: Where) -> tuple[Verdict, str]:
-    """Return the verdict on a row of corpus_overlap."""
+def _judge_by_corpus(found: Record) -> tuple[Verdict, str]:
+    """Return the verdict on a row of corpus_overlap, and its reason."""
     read = "" if found["is_complete"] else f" in the {found['shards_read']} of {found['shards']} shards that were read"
-    counted = f"{where} ({found['covered'] or 0:.0%} of its words, in {found['documents']:,} document(s){read})"
+    counted = f"{found['part']} ({found['covered'] or 0:.0%} of its words, in {found['documents']:,} document(s){read})"
     verdict: Verdict = "suspect"
     match found["verdict"]:
-        case "too short":
-            verdict, reason = "unknown", f"its {found['words']} words are fewer than the {found['n']} looked for"
-        case "common":
-            verdict, reason = "common phrase", f"only phrases of it were found that stand in many documents{read}"
+        case "too short to tell":
+            verdict, reason = "unknown", f"its {found['words']} words are too few to tell"
+        case "shared text":
+            verdict, reason = "shared text", f"only text of it was found that many documents or items share{read}"
         case "not found" if not found["runs"]:
-            verdict, reason = "unknown", "it was not looked for: all of it stands in many items of the test set"
+            verdict, reason = "unknown", "it was not looked for: all of it is in many items of the test set"
         case "not found" if read:
             verdict, reason = "unknown", f"not found{read}, which does not say that it is not in the others"
         case "not found":
-            verdict, reason = "clean", f"no {found['n']} words on end of it stand in the corpus"
+            verdict, reason = "clean", "nothing of its own is in the corpus"
         case _ if not found["contaminated"]:
             reason = f"found: {counted}; by the rule {found['rule']} this is too little to count"
         case _:
             reason = f"found: {counted}"
-            verdict = "contaminated" if where in ("question and answer", "text") else "suspect"
+            verdict = "contaminated" if found["part"] in ("question and answer", "text") else "suspect"
     return verdict, reason
 
 

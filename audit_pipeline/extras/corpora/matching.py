@@ -7,17 +7,20 @@ lies on the diagonal p - q; runs that follow each other on one diagonal are one 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from audit_pipeline.extras.corpora.evidence import NEAR, Alignment, EvidenceIndex, align
 from audit_pipeline.extras.corpora.index import TextIndex
-from audit_pipeline.extras.corpora.passages import FIRST, Kept, Place
+from audit_pipeline.extras.corpora.passages import FIRST, Kept, Matches, Place
 from audit_pipeline.extras.corpora.words import (
     BLOCK,
-    Offsets,
+    Hashes,
     Places,
     Words,
     find_word_end,
@@ -26,12 +29,14 @@ from audit_pipeline.extras.corpora.words import (
     hash_words,
     map_to_original,
     normalise,
-    split_texts,
 )
 
 _CONTEXT = 120
 """Characters before and after a passage that are looked at for its context."""
 _CONTEXT_WORDS = 12
+_WORDS_PER_SEED, _MOST_SEEDS = 20, 9
+"""A text has a seed for every so many words, at most so many: nine seeds of five words are a run of thirteen."""
+_BREAK = re.compile(r"[.!?:;\n。！？：；]")
 _MOST_PAIRS = 1 << 22
 """Pairs of a place in a document and a place in the texts that are in memory at once."""
 
@@ -46,24 +51,26 @@ class CorpusDocument:
     text: str
 
 
-Matches = tuple[list[Kept], Places, Places]
-"""What the documents of a block hold: passages, the runs that any of them holds, and how many documents hold each."""
-
-
 class Matcher:
-    """Takes the documents of a shard and finds what they have in common with the texts, block by block."""
+    """Takes the documents of a shard and finds what they have in common with the texts, block by block.
 
-    def __init__(self, index: TextIndex, shard: int) -> None:
-        self._index, self._shard = index, shard
+    With ``evidence`` passages are alignments, else they are equal word for word.
+    """
+
+    def __init__(self, index: TextIndex, shard: int, evidence: EvidenceIndex | None = None) -> None:
+        self._index, self._shard, self._evidence = index, shard, evidence
         self._held: list[tuple[CorpusDocument, str]] = []
         self._characters = 0
+        # Of a text that is long: so many seeds have to be found that a single phrase does not have it compared.
+        self._least_seeds = np.clip(np.diff(index.first_word) // _WORDS_PER_SEED, 1, _MOST_SEEDS)
 
     def add(self, document: CorpusDocument) -> Iterator[Matches]:
         """Yield what is known once this document has been taken; for a short one, nothing until a block is full."""
         normal = normalise(document.text)
         if len(normal) > BLOCK:
             yield from self.flush()
-            yield self._match([(document, normal)], *self._hash_in_pieces(normal))
+            words = _hash_in_pieces(normal)
+            yield self._match([(document, normal)], words, np.array([0, len(words)]))
             return
         self._held.append((document, normal))
         self._characters += len(normal) + 1
@@ -75,75 +82,136 @@ class Matcher:
         if self._held:
             held, self._held, self._characters = self._held, [], 0
             words, first_word = hash_texts([normal for _, normal in held])
-            found, runs = self._index.find(hash_runs(words.hashes, self._index.n))
-            document = np.searchsorted(first_word, found, side="right") - 1
-            within = found + self._index.n <= first_word[document + 1]
-            found, runs, document = found[within], runs[within], document[within]
-            ends = words.ends[found + self._index.n - 1]
-            yield self._match(held, found, runs, document, words.starts[found], ends)
+            yield self._match(held, words, first_word)
 
-    def _hash_in_pieces(self, normal: str) -> tuple[Places, Places, Places, Offsets, Offsets]:
-        """Return of a long document: where runs of the texts begin, by word, which they are, and their characters."""
-        n, place, first = self._index.n, 0, 0
-        parts: list[tuple[Places, Places, Offsets, Offsets]] = []
-        words, _ = split_texts([])
-        while place < len(normal):
-            end = min(place + BLOCK, len(normal))
-            if end < len(normal):
-                end = find_word_end(normal, place, end)
-            piece = hash_words(normal[place:end])
-            # The last words of the piece before: a run may begin in one piece and end in the next.
-            words = Words(
-                np.concatenate([words.hashes, piece.hashes]),
-                np.concatenate([words.starts, piece.starts + place]),
-                np.concatenate([words.ends, piece.ends + place]),
-            )
-            found, runs = self._index.find(hash_runs(words.hashes, n))
-            parts.append((found + first, runs, words.starts[found], words.ends[found + n - 1]))
-            gone = max(len(words) - n + 1, 0)
-            words = Words(words.hashes[gone:], words.starts[gone:], words.ends[gone:])
-            first, place = first + gone, end
-        found, runs, starts, ends = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return found, runs, np.zeros(len(found), np.int64), starts, ends
-
-    def _match(
-        self,
-        held: list[tuple[CorpusDocument, str]],
-        found: Places,
-        runs: Places,
-        document: Places,
-        starts: Offsets,
-        ends: Offsets,
-    ) -> Matches:
-        """``found`` [k]: words of the block at which runs begin that the index holds; ``runs`` [k] which they are,
-        ``document`` [k] whose, ``starts`` and ``ends`` [k] the characters of the document that they take."""
+    def _match(self, held: list[tuple[CorpusDocument, str]], words: Words, first_word: Places) -> Matches:
+        """Return what the documents ``held`` have in common with the texts; ``first_word`` [held + 1]: each one's."""
         index = self._index
+        parts = []
+        for length in index.lengths:
+            found, runs = index.runs.find(hash_runs(words.hashes, length))
+            document = np.searchsorted(first_word, found, side="right") - 1
+            within = found + length <= first_word[document + 1]
+            parts.append(np.stack([found, runs, document])[:, within])
+        found, runs, document = np.concatenate(parts, axis=1)
         pairs = np.unique(runs * len(held) + document)
         of_runs, documents = np.unique(pairs // len(held), return_counts=True)
+        if self._evidence is None:
+            passages = self._find_passages(held, found, runs, document, words)
+            return Matches(passages, [], of_runs, documents)
+        aligned = self._align(held, words, first_word, found, runs, document)
+        return Matches(*aligned, of_runs, documents, self._count_words(words, first_word))
+
+    def _find_passages(
+        self, held: list[tuple[CorpusDocument, str]], found: Places, runs: Places, document: Places, words: Words
+    ) -> list[Kept]:
+        """Return what is equal word for word. ``found`` [k]: words at which runs begin that the index holds; ``runs``
+        [k] which they are, ``document`` [k] whose."""
+        index = self._index
         # Every place of the texts at which the run stands, so many at a time as there is room for.
         copies = index.first[runs + 1] - index.first[runs]
         sums = np.cumsum(copies)
         cuts = np.searchsorted(sums, np.arange(_MOST_PAIRS, int(sums[-1]) if len(sums) else 0, _MOST_PAIRS))
         parts = [
-            self._find_stretches(found[part], runs[part], copies[part], part[0])
+            self._find_stretches(found[part], runs[part], part[0])
             for part in np.split(np.arange(len(runs)), cuts)
             if len(part)
         ]
         stretches = np.concatenate([*parts, np.empty((0, 4), np.int64)])
         if len(parts) > 1:
             stretches = _join_stretches(stretches, found)
-        words, lasts, first_hits, last_hits = stretches.T
-        found_at = np.stack(
-            [words, lasts - words + index.n, document[first_hits], starts[first_hits], ends[last_hits]], axis=1
-        )
-        return list(_group(found_at, held, self._shard)), of_runs, documents
+        begins, lasts, first_hits, last_hits = stretches.T
+        starts, ends = words.starts[found[first_hits]], words.ends[found[last_hits] + index.n - 1]
+        found_at = np.stack([begins, lasts - begins + index.n, document[first_hits], starts, ends], axis=1)
+        return list(_group(found_at, held, self._shard))
 
-    def _find_stretches(self, found: Places, runs: Places, copies: Places, first_hit: int) -> Places:
-        """Runs that follow each other on one diagonal, as rows of (first word, last word at which a run begins, first
-        hit, last hit)."""
+    def _expand(self, found: Places, runs: Places) -> tuple[Places, Places]:
+        """Return every pair of a place in the documents (its number in ``found``) and one in the texts of a run."""
+        copies = self._index.first[runs + 1] - self._index.first[runs]
         hit = np.repeat(np.arange(len(runs)), copies)
         within = np.arange(len(hit)) - np.repeat(np.cumsum(copies) - copies, copies)
-        word = self._index.places[self._index.first[runs][hit] + within]
+        return hit, self._index.places[self._index.first[runs][hit] + within]
+
+    def _align(
+        self,
+        held: list[tuple[CorpusDocument, str]],
+        words: Words,
+        first_word: Places,
+        found: Places,
+        runs: Places,
+        document: Places,
+    ) -> tuple[list[Kept], list[Kept]]:
+        """Return the best alignment of every document with every text that it has enough seeds of, and those of
+        questions with the answer near."""
+        assert self._evidence is not None
+        index, texts = self._index, len(self._index.first_word) - 1
+        hit, word = self._expand(found, runs)
+        text = index.text_of(word)
+        key = document[hit] * texts + text
+        order = np.lexsort((word, key))
+        key, word, place, text = key[order], word[order], found[hit][order], text[order]
+        is_new = np.append(True, (key[1:] != key[:-1]) | (word[1:] != word[:-1]))[: len(key)]
+        begins = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
+        seeds = np.add.reduceat(is_new, begins) if len(begins) else begins
+        ends = np.append(begins[1:], len(key))[: len(begins)]
+        enough = seeds >= self._least_seeds[text[begins]]
+        alignments: dict[int, Alignment] = {}
+        for begin, end in zip(begins[enough].tolist(), ends[enough].tolist(), strict=True):
+            first, first_of_document = index.first_word[text[begin]], first_word[key[begin] // texts]
+            alignments[int(key[begin])] = align(
+                self._evidence.hashes_of(first, index.first_word[text[begin] + 1]),
+                words.hashes[first_of_document : first_word[key[begin] // texts + 1]],
+                (place[begin:end] - first_of_document) - (word[begin:end] - first),
+                self._evidence.share,
+            )
+        passages: list[Kept] = []
+        answered: list[Kept] = []
+        originals = Originals(held)
+        for number, alignment in alignments.items():
+            of_document, of_text = divmod(number, texts)
+            first, first_of_document = int(index.first_word[of_text]), int(first_word[of_document])
+            start = int(words.starts[first_of_document + alignment.begin])
+            stop = int(words.ends[first_of_document + alignment.stop - 1])
+            kept = Kept(
+                first + alignment.first,
+                first + alignment.end,
+                1,
+                [originals.place(self._shard, of_document, start, stop)],
+                "".join("1" if flag else "0" for flag in alignment.matched),
+                _is_sentence(held[of_document][1], words, first_word[of_document : of_document + 2], alignment),
+            )
+            passages.append(kept)
+            answer = int(self._evidence.answer_of[of_text])
+            own = words.hashes[first_of_document : first_word[of_document + 1]]
+            if answer >= 0 and self._has_near(alignment, alignments.get(number - of_text + answer), answer, own):
+                answered.append(replace(kept, places=list(kept.places)))
+        return passages, answered
+
+    def _has_near(self, question: Alignment, aligned: Alignment | None, answer: int, document: Hashes) -> bool:
+        """Return whether a document holds an answer within ``NEAR`` words of its question."""
+        assert self._evidence is not None
+        if aligned is not None:
+            return aligned.begin - question.stop <= NEAR and question.begin - aligned.stop <= NEAR
+        begin, end = self._index.first_word[answer : answer + 2].tolist()
+        wanted = self._evidence.hashes_of(begin, end)
+        sides = (max(0, question.begin - NEAR), question.begin), (question.stop, question.stop + NEAR)
+        runs = (hash_runs(document[first:last], len(wanted)) for first, last in sides) if len(wanted) else ()
+        return any(bool(np.isin(hash_runs(wanted, len(wanted)), run).any()) for run in runs)
+
+    def _count_words(self, words: Words, first_word: Places) -> Places:
+        """Return how many of the documents hold each word of the texts (int64 [v])."""
+        assert self._evidence is not None
+        found, numbers = self._evidence.words.find(words.hashes)
+        counts = np.zeros(len(self._evidence.words), np.int64)
+        for begin, end in pairwise(np.searchsorted(found, first_word).tolist()):
+            # A word that a document holds twice is counted once: the same value is written twice.
+            counts[numbers[begin:end]] += 1
+        return counts
+
+    def _find_stretches(self, found: Places, runs: Places, first_hit: int) -> Places:
+        """Runs that follow each other on one diagonal, as rows of (first word, last word at which a run begins, first
+        hit, last hit)."""
+        hit, word = self._expand(found, runs)
         order = np.lexsort((word, found[hit] - word))
         hit, word = hit[order], word[order]
         diagonal = found[hit] - word
@@ -170,22 +238,58 @@ def _group(found: Places, held: list[tuple[CorpusDocument, str]], shard: int) ->
     rows = found[np.lexsort(found.T[::-1])]
     rows = rows[_differs(rows[:, :3])]
     begins = np.flatnonzero(_differs(rows[:, :2]))
-    originals: dict[int, tuple[Places, Places]] = {}
+    originals = Originals(held)
     ends = np.append(begins[1:], len(rows))[: len(begins)]
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        places = []
-        for _, _, number, start, stop in rows[begin : min(end, begin + FIRST)].tolist():
-            document, normal = held[number]
-            span = start, stop
-            if normal is not document.text:
-                if number not in originals:
-                    originals[number] = map_to_original(document.text)
-                starts, stops = originals[number]
-                span = int(starts[start]), int(stops[stop - 1])
-            names = document.row, document.document, document.url
-            places.append(Place(shard, *names, *span, *context_of(document.text, *span)))
+        places = [
+            originals.place(shard, number, start, stop)
+            for _, _, number, start, stop in rows[begin : min(end, begin + FIRST)].tolist()
+        ]
         word, length = rows[begin, :2].tolist()
         yield Kept(word, word + length, end - begin, places)
+
+
+class Originals:
+    """Documents as they were given, for places in them that were found in their NFKC."""
+
+    def __init__(self, held: list[tuple[CorpusDocument, str]]) -> None:
+        self._held = held
+        self._maps: dict[int, tuple[Places, Places]] = {}
+
+    def place(self, shard: int, number: int, start: int, end: int) -> Place:
+        """Return the place of a document's characters [start, end)."""
+        document, normal = self._held[number]
+        if normal is not document.text:
+            if number not in self._maps:
+                self._maps[number] = map_to_original(document.text)
+            starts, ends = self._maps[number]
+            start, end = int(starts[start]), int(ends[end - 1])
+        names = document.row, document.document, document.url
+        return Place(shard, *names, start, end, *context_of(document.text, start, end))
+
+
+def _is_sentence(normal: str, words: Words, own: Places, alignment: Alignment) -> bool:
+    """Return whether an alignment begins and ends in a document where a sentence or a line does; ``own`` [2]: the
+    document's first word and the one after its last."""
+    first, last = int(own[0]) + alignment.begin, int(own[0]) + alignment.stop - 1
+    before = int(words.ends[first - 1]) if first > own[0] else 0
+    after = int(words.starts[last + 1]) if last + 1 < own[1] else len(normal)
+    gaps = normal[before : words.starts[first]], normal[words.ends[last] : after]
+    is_at_border = first == own[0], last + 1 == own[1]
+    return all(border or _BREAK.search(gap) for border, gap in zip(is_at_border, gaps, strict=True))
+
+
+def _hash_in_pieces(normal: str) -> Words:
+    """Return the words of a long document."""
+    pieces, place = [], 0
+    while place < len(normal):
+        end = min(place + BLOCK, len(normal))
+        if end < len(normal):
+            end = find_word_end(normal, place, end)
+        piece = hash_words(normal[place:end])
+        pieces.append(Words(piece.hashes, piece.starts + place, piece.ends + place))
+        place = end
+    return Words(*(np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("hashes", "starts", "ends")))
 
 
 def _differs(rows: Places) -> npt.NDArray[np.bool_]:

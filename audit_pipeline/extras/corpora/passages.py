@@ -1,4 +1,4 @@
-"""What has been found so far: the longest passages of every text, and in how many documents they stand.
+"""What has been found so far: the longest passages of every text, and how many documents hold them.
 
 A passage is kept where no document holds a longer one around it. So what is kept depends on the corpus alone, not on
 the order of its documents or on how they are divided; and there are at most as many as the texts have words.
@@ -36,19 +36,41 @@ class Place:
 
 @dataclass
 class Kept:
-    """A passage of a text: its words [first, end) among all words, the documents that hold it, the first five."""
+    """A passage of a text: its words [first, end) among all words, the documents that hold it, the first five.
+
+    ``matched``: of each word 1 or 0, whether the document that holds most of them has it; empty: it has all.
+    ``is_sentence``: whether it begins and ends in some document where a sentence or a line does.
+    """
 
     first: int
     end: int
     documents: int
     places: list[Place]
+    matched: str = ""
+    is_sentence: bool = False
+
+    @property
+    def flags(self) -> npt.NDArray[np.bool_]:
+        """Whether each of its words is matched (bool [end - first])."""
+        return np.array([flag == "1" for flag in self.matched or "1" * (self.end - self.first)])
 
 
-class PassageSet:
-    """The longest passages of all texts, and of every run of the index how many documents hold it (int64 [r])."""
+@dataclass
+class Matches:
+    """What documents hold: passages, those of questions with the answer near, and how many documents hold each of
+    ``runs`` [k] and each of all words of the texts (int64 [v])."""
 
-    def __init__(self, runs: int) -> None:
-        self.documents_of_run: npt.NDArray[np.int64] = np.zeros(runs, np.int64)
+    passages: Iterable[Kept]
+    answered: Iterable[Kept]
+    runs: Places
+    documents: Places
+    documents_of_word: Places | None = None
+
+
+class LongestPassages:
+    """Passages that lie within no other."""
+
+    def __init__(self) -> None:
         # In ascending order, by first word and so by last: none lies within another.
         self._firsts: list[int] = []
         self._kept: list[Kept] = []
@@ -56,13 +78,14 @@ class PassageSet:
     def __iter__(self) -> Iterator[Kept]:
         return iter(self._kept)
 
-    def merge(self, passages: Iterable[Kept], runs: Places, documents: Places) -> None:
-        """Add what other documents hold; ``documents`` hold the ``runs``."""
-        self.documents_of_run[runs] += documents
+    def merge(self, passages: Iterable[Kept]) -> None:
+        """Add what other documents hold."""
         for passage in passages:
             kept = self._find(passage.first, passage.end, passage.documents)
             if kept is not None:
                 kept.places = sorted([*kept.places, *passage.places])[:FIRST]
+                kept.is_sentence |= passage.is_sentence
+                kept.matched = max(kept.matched, passage.matched, key=lambda matched: (matched.count("1"), matched))
 
     def _find(self, first: int, end: int, documents: int) -> Kept | None:
         """The entry of this passage, with so many documents more; None where it lies within a longer one. A new one
@@ -83,19 +106,54 @@ class PassageSet:
         self._kept[at:last], self._firsts[at:last] = [kept], [first]
         return kept
 
+
+class PassageSet:
+    """The longest passages of all texts (``answered``: those of questions near whose copy the answer is), and how many
+    documents hold each run of the index (int64 [r]) and each word of the texts (int64 [v])."""
+
+    def __init__(self, runs: int, words: int = 0) -> None:
+        self.documents_of_run: npt.NDArray[np.int64] = np.zeros(runs, np.int64)
+        self.documents_of_word: npt.NDArray[np.int64] = np.zeros(words, np.int64)
+        self.passages, self.answered = LongestPassages(), LongestPassages()
+
+    def __iter__(self) -> Iterator[Kept]:
+        return iter(self.passages)
+
+    def merge(self, matches: Matches) -> None:
+        """Add what other documents hold."""
+        self.documents_of_run[matches.runs] += matches.documents
+        if matches.documents_of_word is not None:
+            self.documents_of_word += matches.documents_of_word
+        self.passages.merge(matches.passages)
+        self.answered.merge(matches.answered)
+
     def to_record(self) -> Mapping[str, Any]:
         """Return all of it as values that JSON can hold."""
         runs = np.flatnonzero(self.documents_of_run)
-        passages = [
-            [kept.first, kept.end, kept.documents, [list(vars(place).values()) for place in kept.places]]
-            for kept in self
-        ]
-        return {"passages": passages, "runs": runs.tolist(), "documents": self.documents_of_run[runs].tolist()}
+        return {
+            "passages": [_to_record(kept) for kept in self.passages],
+            "answered": [_to_record(kept) for kept in self.answered],
+            "runs": runs.tolist(),
+            "documents": self.documents_of_run[runs].tolist(),
+            "words": self.documents_of_word.tolist(),
+        }
 
     def merge_record(self, record: Mapping[str, Any]) -> None:
         """Add what :meth:`to_record` gave of other shards."""
-        passages = (
-            Kept(first, end, documents, [Place(*place) for place in places])
-            for first, end, documents, places in record["passages"]
+        self.merge(
+            Matches(
+                [_kept_from_record(fields) for fields in record["passages"]],
+                [_kept_from_record(fields) for fields in record["answered"]],
+                np.array(record["runs"], np.int64),
+                np.array(record["documents"], np.int64),
+                np.array(record["words"], np.int64),
+            )
         )
-        self.merge(passages, np.array(record["runs"], np.int64), np.array(record["documents"], np.int64))
+
+
+def _to_record(kept: Kept) -> Mapping[str, Any]:
+    return {**vars(kept), "places": [list(vars(place).values()) for place in kept.places]}
+
+
+def _kept_from_record(fields: Mapping[str, Any]) -> Kept:
+    return Kept(**{**fields, "places": [Place(*place) for place in fields["places"]]})

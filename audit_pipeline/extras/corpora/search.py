@@ -11,18 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import joblib
+import numpy as np
 
 from audit_pipeline.errors import AuditError, DataError, TransientError, to_one_line
+from audit_pipeline.extras.corpora.evidence import EvidenceIndex, build_evidence_index
 from audit_pipeline.extras.corpora.index import TextIndex, build_index
 from audit_pipeline.extras.corpora.matching import Matcher
 from audit_pipeline.extras.corpora.passages import PassageSet
 from audit_pipeline.extras.corpora.rules import OverlapRule
 from audit_pipeline.extras.corpora.shards import Shard, ShardedCorpus
+from audit_pipeline.extras.corpora.words import Places, split_texts
 from audit_pipeline.readers.rows import Skipped
 from audit_pipeline.store.files import read_json_if_whole, write_json
 from audit_pipeline.tables import digest, text_sha256
 
-SEARCH_VERSION = 2
+SEARCH_VERSION = 3
 CHECKPOINT_SECONDS = 30.0
 
 
@@ -64,13 +67,40 @@ class SearchProgress:
         )
 
 
+@dataclass(frozen=True)
+class AuditedTexts:
+    """The texts that are looked for, each with the place at which its answer begins (0: it has none), and the number of
+    its test set (empty: all are of one)."""
+
+    texts: Sequence[str]
+    borders: Sequence[int]
+    sets: Sequence[int] = ()
+
+    def split(self) -> tuple[list[str], Places, Places]:
+        """Return the parts that are looked for by the rule of evidence, the item of each, and the part that is the
+        answer to each (-1: none)."""
+        parts: list[str] = []
+        items: list[int] = []
+        answers: list[int] = []
+        for item, (text, border) in enumerate(zip(self.texts, self.borders, strict=True)):
+            has_answer = bool(text[:border].strip() and text[border:].strip())
+            parts += [text[:border], text[border:]] if has_answer else [text]
+            items += [item] * (1 + has_answer)
+            answers += [len(parts) - 1, -1] if has_answer else [-1]
+        return parts, np.array(items, np.int64), np.array(answers, np.int64)
+
+
 @dataclass(eq=False)
 class SearchResult:
-    """What a corpus holds of the texts of ``index``, and what was read of it."""
+    """What a corpus holds of the texts of ``index`` (``parts``, each of one of ``items``), and what was read of it."""
 
     corpus: ShardedCorpus
     rule: OverlapRule
+    audited: AuditedTexts
+    parts: Sequence[str]
+    items: Places
     index: TextIndex
+    evidence: EvidenceIndex | None
     passages: PassageSet
     reports: dict[int, ShardReport] = field(default_factory=dict)
 
@@ -99,7 +129,7 @@ class SearchResult:
 
 
 def search_corpus(
-    texts: Sequence[str],
+    audited: AuditedTexts | Sequence[str],
     corpus: ShardedCorpus,
     rule: OverlapRule,
     *,
@@ -107,16 +137,16 @@ def search_corpus(
     checkpoint: Path | None = None,
     on_progress: Callable[[SearchProgress], None] | None = None,
 ) -> SearchResult:
-    """Find every passage of ``rule.n`` words and more of ``texts`` that stands in a document of the corpus.
+    """Find every passage of ``rule.n`` words and more of the texts that is in a document of the corpus.
 
     The file ``checkpoint`` keeps how far it is: a search that was stopped goes on with the shards that it lacks. A
     shard that cannot be read, or not to its end, is reported, and the others go on. Raises DataError where no text is
     long enough, and where no shard can be read at all.
     """
-    index = build_index(texts, rule.n)
-    result = SearchResult(corpus, rule, index, PassageSet(len(index.runs)))
-    key = digest([text_sha256(text) for text in texts], rule.n, corpus.stamp, SEARCH_VERSION)
-    # A checkpoint only saves time: one of another search, or that cannot be read, is passed over.
+    result = prepare_search(audited, corpus, rule)
+    index, evidence = result.index, result.evidence
+    key = digest([text_sha256(text) for text in result.parts], rule.n, rule.measure, corpus.stamp, SEARCH_VERSION)
+    # A checkpoint only saves time: that of another search, or one that cannot be read, is not used.
     record = None if checkpoint is None else read_json_if_whole(checkpoint)
     if record is not None and record.get("key") == key:
         result.passages.merge_record(record["found"])
@@ -126,7 +156,7 @@ def search_corpus(
     remaining = [number for number in corpus.selected if number not in result.reports]
     began = saved_at = reported_at = time.monotonic()
     run = joblib.Parallel(max(1, min(processes, len(remaining))), return_as="generator_unordered")
-    tasks = (joblib.delayed(search_shard)(index, number, corpus.shards[number]) for number in remaining)
+    tasks = (joblib.delayed(search_shard)(index, number, corpus.shards[number], evidence) for number in remaining)
     try:
         with closing(run(tasks)) as found:
             for report, passages in found:
@@ -156,9 +186,32 @@ def search_corpus(
     return result
 
 
-def search_shard(index: TextIndex, number: int, shard: Shard) -> tuple[ShardReport, Mapping[str, Any]]:
+def prepare_search(audited: AuditedTexts | Sequence[str], corpus: ShardedCorpus, rule: OverlapRule) -> SearchResult:
+    """Return what a search for the texts begins with; raises DataError where no text is long enough."""
+    if not isinstance(audited, AuditedTexts):
+        audited = AuditedTexts(audited, [0] * len(audited))
+    parts, items = audited.texts, np.arange(len(audited.texts))
+    if rule.measure == "evidence":
+        parts, items, answers = audited.split()
+    words, first_word = split_texts(parts)
+    index = build_index(words, first_word, rule.n, rule.shortest)
+    evidence = None
+    if rule.measure == "evidence":
+        # The same text in a test set twice is one item.
+        numbers: dict[str, int] = {}
+        same = np.array([numbers.setdefault(text, len(numbers)) for text in audited.texts], np.int64)
+        sets = np.array(audited.sets or [0] * len(same), np.int64)
+        evidence = build_evidence_index(parts, words, index, same[items], sets[items], answers, rule.share)
+    found = PassageSet(len(index.runs), 0 if evidence is None else len(evidence.words))
+    return SearchResult(corpus, rule, audited, parts, items, index, evidence, found)
+
+
+def search_shard(
+    index: TextIndex, number: int, shard: Shard, evidence: EvidenceIndex | None = None
+) -> tuple[ShardReport, Mapping[str, Any]]:
     """Return what one shard holds of the texts, as :meth:`PassageSet.to_record` gives it."""
-    found, matcher = PassageSet(len(index.runs)), Matcher(index, number)
+    found = PassageSet(len(index.runs), 0 if evidence is None else len(evidence.words))
+    matcher = Matcher(index, number, evidence)
     documents = skipped = 0
     problem = first_skipped = None
     sha256 = shard.digest()
@@ -170,7 +223,7 @@ def search_shard(index: TextIndex, number: int, shard: Shard) -> tuple[ShardRepo
                 continue
             documents += 1
             for matches in matcher.add(document):
-                found.merge(*matches)
+                found.merge(matches)
     except TransientError:
         # Not the shard's fault: the next search reads it again.
         raise
@@ -179,5 +232,5 @@ def search_shard(index: TextIndex, number: int, shard: Shard) -> tuple[ShardRepo
     if problem is None and shard.has_changed():
         problem = f"{shard.name} has changed since the search began: run it again when nothing writes there"
     for matches in matcher.flush():
-        found.merge(*matches)
+        found.merge(matches)
     return ShardReport(number, shard.name, documents, skipped, sha256, problem, first_skipped), found.to_record()

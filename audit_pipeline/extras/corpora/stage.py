@@ -1,19 +1,26 @@
-"""The stage that looks for a benchmark's texts in an open corpus, word for word."""
+"""The stage that looks for a benchmark's texts in an open corpus."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import BaseModel, Field
 
-from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.extras.corpora.config import load_references
-from audit_pipeline.extras.corpora.rules import DEFAULT_RULE, OverlapRule, choose_rule
-from audit_pipeline.extras.corpora.search import SEARCH_VERSION, SearchProgress, SearchResult, search_corpus
+from audit_pipeline.extras.corpora.rules import DEFAULT_RULE, RULES, OverlapRule, choose_rule
+from audit_pipeline.extras.corpora.search import (
+    SEARCH_VERSION,
+    AuditedTexts,
+    SearchProgress,
+    SearchResult,
+    search_corpus,
+)
 from audit_pipeline.extras.corpora.shards import ShardedCorpus, open_sharded_corpus
 from audit_pipeline.extras.corpora.tables import build_overlap_tables
 from audit_pipeline.pipeline.progress import progress_logger
@@ -22,6 +29,7 @@ from audit_pipeline.store import store
 from audit_pipeline.store.ledger import LineageStep, find_writing_run
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import CORPUS_OVERLAP, EXAMPLES, OVERLAP_SPANS
+from audit_pipeline.tables.table import Table
 
 if TYPE_CHECKING:
     from audit_pipeline.pipeline.situation import Scope, Situation
@@ -29,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OverlapReport:
-    """What was written of a benchmark and a corpus: the row of every text, and the search behind them."""
+    """What was written of a benchmark and a corpus: the row of every text, and the search."""
 
     benchmark: str
     texts: pa.Table
@@ -48,8 +56,8 @@ def build_overlap_version(rule: OverlapRule, *, whole: bool = True) -> str:
     return f"{SEARCH_VERSION}{of_part}: {rule.name}, {rule.n} words"
 
 
-def search_benchmark(
-    benchmark: str,
+def search_benchmarks(
+    benchmarks: Sequence[str],
     corpus: ShardedCorpus,
     paths: DataPaths,
     run_id: str,
@@ -57,21 +65,39 @@ def search_benchmark(
     *,
     processes: int = 1,
     on_progress: Callable[[SearchProgress], None] | None = None,
-) -> OverlapReport:
-    """Look for the texts of a built benchmark in the corpus, and keep what was found.
+) -> list[OverlapReport]:
+    """Look for the texts of built benchmarks in the corpus, which is read once, and keep what was found by benchmark.
 
-    A search that was stopped goes on where it was. Raises DataError where the benchmark is not built, and as
-    :func:`search_corpus` does.
+    The text of an example with a context is the answer to it. A search that was stopped goes on where it was. Raises
+    DataError where a benchmark is not built, and as :func:`search_corpus` does.
     """
-    built = read_built(paths, benchmark)
-    texts = EXAMPLES.texts(built.examples)
-    partition = f"{benchmark}|{corpus.name}"
-    checkpoint = CORPUS_OVERLAP.file_of(paths, partition)
+    read = [read_built(paths, benchmark) for benchmark in benchmarks]
+    audited = AuditedTexts(
+        [text for built in read for text in EXAMPLES.texts(built.examples)],
+        [len(context or "") for built in read for context in built.contexts],
+        [number for number, built in enumerate(read) for _ in range(built.examples.num_rows)],
+    )
+    checkpoint = CORPUS_OVERLAP.file_of(paths, f"{benchmarks[0]}|{corpus.name}")
     if checkpoint is None:
         raise TypeError("corpus_overlap has no file of its own")
     checkpoint = checkpoint.with_name(".search.partial")
-    result = search_corpus(texts, corpus, rule, processes=processes, checkpoint=checkpoint, on_progress=on_progress)
-    tables = build_overlap_tables(result, benchmark, built.examples.column("example_id").to_pylist(), texts, run_id)
+    result = search_corpus(audited, corpus, rule, processes=processes, checkpoint=checkpoint, on_progress=on_progress)
+    names = [
+        (built.name, example_id) for built in read for example_id in built.examples.column("example_id").to_pylist()
+    ]
+    tables = build_overlap_tables(result, names, run_id)
+    reports = [_write_report(built, tables, result, paths, run_id) for built in read]
+    checkpoint.unlink(missing_ok=True)
+    return reports
+
+
+def _write_report(
+    built: BuiltBenchmark, tables: Mapping[Table, pa.Table], result: SearchResult, paths: DataPaths, run_id: str
+) -> OverlapReport:
+    """Write what was found of one benchmark."""
+    benchmark, corpus, rule = built.name, result.corpus, result.rule
+    partition = f"{benchmark}|{corpus.name}"
+    own = {table: rows.filter(pc.field("benchmark") == benchmark) for table, rows in tables.items()}
     step = LineageStep.now(run_id, CORPUS_OVERLAP.name, build_overlap_version(rule, whole=corpus.is_whole))
     upstream = {f"examples/{benchmark}": built.digest, f"corpus/{corpus.name}": corpus.stamp}
     settings = {
@@ -82,12 +108,11 @@ def search_benchmark(
     }
     version = ""
     # The table that the step is named after comes last.
-    for table, rows in tables.items():
+    for table, rows in own.items():
         version = store.write(
             paths, step, table, partition, rows, upstream=upstream, benchmark_digest=built.digest, settings=settings
         )
-    checkpoint.unlink(missing_ok=True)
-    return OverlapReport(benchmark, tables[CORPUS_OVERLAP], result, version)
+    return OverlapReport(benchmark, own[CORPUS_OVERLAP], result, version)
 
 
 def _summarise_overlap(report: OverlapReport) -> Shown:
@@ -119,17 +144,16 @@ def describe_overlap(result: SearchResult, verdicts: Counter[str], texts: int) -
         limit = "" if whole < shards else " but not every row or file"
         read = f"{read}{limit} (not found there is not 'not there')"
     return (
-        f"{verdicts['found']:,} of {texts:,} texts stand in {result.corpus.name} in part or whole, "
-        f"{verdicts['common']:,} only with common phrases; {result.documents:,} documents read, {read}"
+        f"{verdicts['found']:,} of {texts:,} texts are in {result.corpus.name} in part or whole, "
+        f"{verdicts['shared text']:,} only with shared text, {verdicts['too short to tell']:,} too short to tell; "
+        f"{result.documents:,} documents read, {read}"
     )
 
 
 class OverlapOptions(BaseModel):
     """What is looked for, and how much of the corpus is read."""
 
-    rule: str = Field(
-        default=DEFAULT_RULE, description="gpt-3 | palm | llama-2 | tulu-3: when a text counts as contaminated"
-    )
+    rule: str = Field(default=DEFAULT_RULE, description=f"{' | '.join(RULES)}: when a text counts as contaminated")
     n: int | None = Field(default=None, description="words on end that are looked for; null: as the rule says")
     shards: str | None = Field(default=None, description="only shards whose names match this pattern; null: all")
     processes: int = Field(default=1, ge=1, description="how many processes read shards")
@@ -138,8 +162,8 @@ class OverlapOptions(BaseModel):
 def _search(run: StageRun) -> Made:
     benchmark, corpus = run.names
     options, notify = run.options, progress_logger(run.log)
-    report = search_benchmark(
-        benchmark,
+    [report] = search_benchmarks(
+        [benchmark],
         open_sharded_corpus(corpus, only=options.shards),
         run.paths,
         run.run_id,
@@ -181,18 +205,18 @@ def _inputs(partition: str, situation: Situation) -> Inputs:
 
 def _recorded(partition: str, situation: Situation) -> Inputs | None:
     entry = find_writing_run(situation.paths, CORPUS_OVERLAP, partition)
-    # A search by another rule, which a user asked for, stands.
+    # A search by another rule, which a user asked for, is kept.
     return None if entry is None else {**entry.upstream, "code": str(entry.code_version).partition(":")[0]}
 
 
 OVERLAP_STAGE = Stage(
     name="corpus_overlap",
-    description="The passages of a benchmark's texts that stand word for word in an open corpus "
+    description="The passages of a benchmark's texts that are in an open corpus "
     "(config/references.yaml), and where. Every audit looks for them where the benchmark's entry names corpora; a "
     "search that is stopped goes on at the next shard.",
     dimensions=("benchmark", "corpus"),
     group="2_benchmarks",
-    job=Job("search_corpora", "Look for the texts of benchmarks in open corpora, word for word.", "corpora searched"),
+    job=Job("search_corpora", "Look for the texts of benchmarks in open corpora.", "corpora searched"),
     make=_search,
     after=("benchmark",),
     tables=(CORPUS_OVERLAP, OVERLAP_SPANS),

@@ -67,6 +67,12 @@ def normalise(text: str) -> str:
     return text if text.isascii() or unicodedata.is_normalized("NFKC", text) else unicodedata.normalize("NFKC", text)
 
 
+def is_by_character(character: str) -> bool:
+    """Return whether a character is of a script that is written without spaces, and a word by itself."""
+    kinds, _ = _tables()
+    return bool(kinds[min(ord(character), len(kinds) - 1)] == _WHOLE)
+
+
 def split_texts(texts: Sequence[str]) -> tuple[Words, Places]:
     """The words of ``texts`` one after the other, at their places in the texts as they were given, not in their NFKC;
     and of each text, and after the last one, which word comes first (int64 [len(texts) + 1])."""

@@ -1,18 +1,18 @@
--- What of a benchmark's texts stands word for word in an open corpus (view overlap_summary), a row per benchmark and corpus,
+-- What of a benchmark's texts is in an open corpus (view overlap_summary), a row per benchmark and corpus,
 -- those with most texts found first.
 --
 -- texts: texts of the benchmark
--- found: texts with a passage that is no common phrase
--- common: texts of which only common phrases stand there
+-- found: texts with a passage that is no shared text
+-- shared_text: texts of which only shared text is there
 -- not_found: texts of which nothing does
--- too_short: texts with fewer words than are looked for
+-- too_short: texts that are too short to tell
 -- contaminated: texts that count by the rule
 -- mean_covered: mean share of a text's words in passages that were found
 -- is_complete: whether all of the corpus was read
 -- evidence: of the page's model, how the scores of the named detector lie; null on the page of all models
 -- found_rank: mean share of the benchmark's texts that texts found there score higher than
 -- other_rank: the same of the texts of which nothing was found
--- passages: the longest passages, common phrases last
+-- passages: the longest passages, shared text last
 -- document: the first document that holds it, as it calls itself
 -- lineage: number of the lineage entry behind it, in this report
 WITH ranked AS (

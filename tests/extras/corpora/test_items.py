@@ -20,7 +20,7 @@ from made_workspace import Workspace, make_workspace, quick_folder
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.corpora.items import CorpusFindings, Item, ModelEvidence, Verdict, judge_items, locate_item
+from audit_pipeline.extras.corpora.items import CorpusFindings, Item, ModelEvidence, Verdict, judge_items
 from audit_pipeline.extras.corpora.results import (
     ItemResult,
     MatchedResults,
@@ -32,7 +32,7 @@ from audit_pipeline.extras.corpora.results import (
     permute_difference,
 )
 from audit_pipeline.extras.corpora.rules import choose_rule
-from audit_pipeline.extras.corpora.search import search_corpus
+from audit_pipeline.extras.corpora.search import AuditedTexts, search_corpus
 from audit_pipeline.extras.corpora.shards import open_sharded_corpus
 from audit_pipeline.extras.corpora.tables import build_overlap_tables
 from audit_pipeline.readers.rows import SkippedRows
@@ -64,35 +64,6 @@ def span(start: int, end: int, *places: tuple[str, int], **values: Any) -> dict[
     )
 
 
-@pytest.mark.parametrize(
-    ("spans", "where"),
-    [
-        ([span(0, len(TEXT))], "question and answer"),
-        ([span(6, BORDER + 15)], "question and answer"),
-        # "It rises" is 8 of 25 characters of the answer.
-        ([span(6, BORDER + 8)], "question and part of the answer"),
-        ([span(0, BORDER - 2)], "question only"),
-        # White space and punctuation of the other side are not of it.
-        ([span(0, BORDER)], "question only"),
-        ([span(BORDER - 1, len(TEXT))], "answer only"),
-        ([span(0, BORDER - 2, ("d1", 50)), span(BORDER, len(TEXT), ("d1", 90))], "question and answer"),
-        ([span(0, BORDER - 2, ("d1", 50)), span(BORDER, len(TEXT), ("d2", 80))], "question and answer apart"),
-        # The answer begins 1,000 characters after the question's end, and one more.
-        ([span(0, 25, ("d1", 0)), span(BORDER, len(TEXT), ("d2", 0), ("d1", 1025))], "question and answer"),
-        ([span(0, 25, ("d1", 0)), span(BORDER, len(TEXT), ("d1", 1026))], "question and answer apart"),
-        # Before the question, too.
-        ([span(0, 25, ("d1", 1025)), span(BORDER, len(TEXT), ("d1", 0))], "question and answer"),
-        # Twice the same 8 of 25 characters are not counted twice.
-        ([span(0, BORDER + 8), span(2, BORDER + 8, ("d2", 0))], "question and part of the answer"),
-        ([], "nothing"),
-    ],
-)
-def test_what_of_a_question_and_its_answer_stands_in_a_corpus(spans: Sequence[dict[str, Any]], where: str) -> None:
-    assert locate_item(TEXT, BORDER, spans) == where
-    assert locate_item(TEXT, BORDER, spans[::-1]) == where
-    assert locate_item(TEXT, 0, spans) == ("text" if spans else "nothing")
-
-
 def examples_of(*names: str, **values: Any) -> pa.Table:
     rows = [
         filled(
@@ -106,7 +77,8 @@ def examples_of(*names: str, **values: Any) -> pa.Table:
 
 
 def overlap_row(name: str, verdict: str, **values: Any) -> dict[str, Any]:
-    found = {"covered": 0.5, "documents": 2, "passages": 1, "contaminated": True} if verdict == "found" else {}
+    found = {"covered": 0.5, "documents": 2, "passages": 1, "contaminated": True, "part": "question and answer"}
+    found = found if verdict == "found" else {}
     usual = {"words": 30, "runs": 18, "n": 13, "rule": "gpt-3", "shards": 4, "shards_read": 4, "is_complete": True}
     return filled(CORPUS_OVERLAP, example_id=name, verdict=verdict, **{**usual, **found, **values})
 
@@ -123,13 +95,13 @@ PARTLY = {"is_complete": False, "shards_read": 3}
     [
         (("found", {}), [span(0, 50)], "contaminated", "question and answer (50% of its words, in 2 document(s))"),
         (("found", PARTLY), [span(0, 50)], "contaminated", "in the 3 of 4 shards that were read"),
-        (("found", {}), [span(0, 20)], "suspect", "question only"),
+        (("found", {"part": "question"}), [span(0, 20)], "suspect", "found: question (50%"),
         (("found", {"contaminated": False}), [span(0, 50)], "suspect", "by the rule gpt-3 this is too little"),
-        (("common", {}), [span(0, 50, is_common=True)], "common phrase", "many documents"),
-        (("not found", {}), [], "clean", "no 13 words on end"),
+        (("shared text", {}), [span(0, 50, is_common=True)], "shared text", "many documents"),
+        (("not found", {}), [], "clean", "nothing of its own"),
         (("not found", PARTLY), [], "unknown", "does not say that it is not in the others"),
-        (("not found", {"runs": 0}), [], "unknown", "all of it stands in many items"),
-        (("too short", {"words": 5}), [], "unknown", "its 5 words are fewer than the 13"),
+        (("not found", {"runs": 0}), [], "unknown", "all of it is in many items"),
+        (("too short to tell", {"words": 5}), [], "unknown", "its 5 words are too few"),
     ],
 )
 def test_verdicts_by_the_corpus(
@@ -141,11 +113,10 @@ def test_verdicts_by_the_corpus(
     assert words in item.reason
 
 
-def test_common_phrases_beside_a_copy_do_not_place_an_item() -> None:
-    spans = [span(0, 20), span(BORDER, len(TEXT), is_common=True)]
-    found = findings([overlap_row("a", "found")], [{**one, "example_id": "a"} for one in spans])
+def test_the_first_place_is_that_of_a_copy_and_not_of_shared_text() -> None:
+    spans = [span(0, 40, ("d2", 0), is_common=True), span(0, 20)]
+    found = findings([overlap_row("a", "found")], [{**row, "example_id": "a"} for row in spans])
     [item] = judge_items(examples_of("a"), found)
-    assert (item.where, item.verdict) == ("question only", "suspect")
     assert item.first_place == "s.jsonl, d1, character 100"
 
 
@@ -157,7 +128,7 @@ def test_an_item_that_the_search_does_not_know_is_unknown() -> None:
 
 def test_the_order_of_rows_changes_nothing() -> None:
     names = [f"i{number}" for number in range(12)]
-    rows = [overlap_row(name, ("found", "not found", "common")[at % 3]) for at, name in enumerate(names)]
+    rows = [overlap_row(name, ("found", "not found", "shared text")[at % 3]) for at, name in enumerate(names)]
     spans = [{**one, "example_id": name} for name in names[::3] for one in (span(3, 30), span(5, 45, ("d3", 7)))]
     examples = examples_of(*names)
     expected = judge_items(examples, findings(rows, spans))
@@ -196,7 +167,7 @@ def test_a_text_that_the_model_gives_word_for_word(q: float | None, verdict: Ver
     assert item.verdict == verdict
     assert item.longest_run == 80
     assert item.answer_probability == pytest.approx(np.exp(-1.0))
-    assert item.reason.startswith("no 13 words on end of it stand in the corpus; m gives 80 characters of it")
+    assert item.reason.startswith("nothing of its own is in the corpus; m gives 80 characters of it")
 
 
 MANIFEST: dict[str, Any] = {
@@ -360,9 +331,11 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable
 def search(workspace: Workspace, corpus: Path) -> None:
     """Search the corpus for the test set, and keep what is found as the asset does."""
     examples = read_built(workspace.paths, "trees").examples
-    texts = EXAMPLES.texts(examples)
-    result = search_corpus(texts, open_sharded_corpus(str(corpus)), choose_rule())
-    tables = build_overlap_tables(result, "trees", examples["example_id"].to_pylist(), texts, "found")
+    borders = [len(context or "") for context in examples["context"].to_pylist()]
+    audited = AuditedTexts(EXAMPLES.texts(examples), borders)
+    result = search_corpus(audited, open_sharded_corpus(str(corpus)), choose_rule("gpt-3"))
+    names = [("trees", name) for name in examples["example_id"].to_pylist()]
+    tables = build_overlap_tables(result, names, "found")
     for table, rows in tables.items():
         step = LineageStep.now("found", table.name, "1")
         store.write(workspace.paths, step, table, f"trees|{result.corpus.name}", rows, upstream={})
@@ -384,11 +357,11 @@ def test_the_items_of_a_test_set_are_listed_and_counted(built: Workspace) -> Non
     shown = told(built.run("items", "--benchmark", "trees"))
     assert "24 items: 6 contaminated, 3 suspect, 15 clean" in shown
     document = answered(built.run("items", "--benchmark", "trees", "--corpus", "web", "--json"))
-    assert document["counts"] == {"contaminated": 6, "suspect": 3, "common phrase": 0, "clean": 15, "unknown": 0}
+    assert document["counts"] == {"contaminated": 6, "suspect": 3, "shared text": 0, "clean": 15, "unknown": 0}
     corpus = {"name": "web", "rule": "gpt-3", "n": 13, "shards_read": 1, "shards": 1, "is_complete": True}
     where = [item["where"] for item in document["items"]]
     assert document["corpus"] == corpus
-    assert where == ["question and answer"] * 6 + ["question only"] * 3 + ["nothing"] * 15
+    assert where == ["question and answer"] * 6 + ["question"] * 3 + [None] * 15
     first = document["items"][0]
     assert (first["document_id"], first["covered"], first["documents"]) == ("trees:T/ash1", 1.0, 1)
     failed = built.run("items", "--benchmark", "trees", "--json", "--fail-on", "contaminated")
@@ -473,6 +446,6 @@ def test_the_evidence_of_a_model_alone(built: Workspace) -> None:
     wrong = error_of(built.run("items", "--benchmark", "trees"))
     assert wrong.endswith("corpus-audit overlap --benchmark trees --corpus C")
     document = answered(built.run("items", "--benchmark", "trees", "--model", "tiny", "--json"))
-    assert document["counts"] == {"contaminated": 0, "suspect": 1, "common phrase": 0, "clean": 0, "unknown": 23}
+    assert document["counts"] == {"contaminated": 0, "suspect": 1, "shared text": 0, "clean": 0, "unknown": 23}
     [elm] = [one for one in document["items"] if one["verdict"] == "suspect"]
     assert (elm["document_id"], elm["p_value"], elm["where"]) == ("trees:T/elm1", 0.02, None)

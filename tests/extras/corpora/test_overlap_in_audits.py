@@ -110,14 +110,49 @@ def test_texts_of_a_file(searched: Workspace, tmp_path: Path, monkeypatch: pytes
     assert result.exit_code == 0, result.output
     monkeypatch.setenv("CORPUS_AUDIT_OVERLAP_FAIL_ON", "contaminated")
     assert searched.run(*arguments).exit_code == 1
-    assert "1 of 2 texts stand in corpus" in result.stdout
+    assert "1 of 2 texts are in corpus" in result.stdout
     assert text[:30] not in result.stdout
     rows = pq.read_table(tmp_path / "out" / "corpus_overlap.parquet").to_pylist()
-    assert [row["verdict"] for row in rows] == ["found", "too short"]
+    assert [row["verdict"] for row in rows] == ["found", "too short to tell"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "corpus_overlap.parquet",
         "overlap_spans.parquet",
     ]
+
+
+def test_several_benchmarks_in_one_reading(searched: Workspace) -> None:
+    searched.write_benchmarks(made=temporal([40, 60]))
+    searched.build("made")
+    several = searched.run("overlap", "--corpus", CORPUS, "--benchmark", "made_40, made_60", "--json")
+    assert several.exit_code == 0, several.output
+    said = json.loads(several.stdout)
+    counts = {row["benchmark"]: (row["texts"], row["contaminated"]) for row in said["benchmarks"]}
+    assert said["texts"] == sum(texts for texts, _ in counts.values())
+    assert said["documents_read"] == 2
+    for name in ("made_40", "made_60"):
+        rows = read(searched.paths, CORPUS_OVERLAP, f"{name}|{CORPUS}", label="it").to_pylist()
+        assert {row["benchmark"] for row in rows} == {name}
+        assert counts[name] == (len(rows), sum(bool(row["contaminated"]) for row in rows))
+    assert counts["made_40"][1] >= 1
+    everything = searched.run("overlap", "--corpus", CORPUS, "--benchmark", "all", "--json")
+    assert json.loads(everything.stdout)["benchmarks"] == said["benchmarks"]
+
+
+@pytest.mark.parametrize("column", ["answer", "solution"])
+def test_the_answer_of_a_texts_row(searched: Workspace, tmp_path: Path, column: str) -> None:
+    text = read_built(searched.paths, NAME).examples.column("text")[0].as_py()
+    rows = [{"text": text, column: "After it."}, {"text": text, column: "Nowhere near."}]
+    file, out = tmp_path / "mine.jsonl", tmp_path / "out"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = ("overlap", "--corpus", searched.root / "corpus", "--texts", file, "--out", out)
+    named = () if column == "answer" else ("--answer-column", column)
+    assert searched.run(*arguments, *named).exit_code == 0
+    found = pq.read_table(out / "corpus_overlap.parquet").to_pylist()
+    # Both items have the question: only the first is told apart by its answer.
+    assert [row["words"] for row in found] == [len(text.split()) + 2] * 2
+    missing = searched.run(*arguments, "--answer-column", "reply")
+    assert missing.exit_code != 0
+    assert "no row has an answer in the column reply" in missing.output
 
 
 @pytest.mark.parametrize(

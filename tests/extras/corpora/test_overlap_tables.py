@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.extras.corpora import index, tables
 from audit_pipeline.extras.corpora.rules import RULES, OverlapRule, choose_rule
-from audit_pipeline.extras.corpora.search import search_corpus
+from audit_pipeline.extras.corpora.search import AuditedTexts, search_corpus
 from audit_pipeline.extras.corpora.shards import open_sharded_corpus
 from audit_pipeline.extras.corpora.tables import build_overlap_tables
 from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
@@ -24,12 +24,13 @@ RULE = OverlapRule("three", 3, "words", 0.5, "here")
 
 
 def rows_of(
-    tmp_path: Path, texts: Sequence[str], documents: Sequence[str], only: str | None = None
+    tmp_path: Path, texts: AuditedTexts | Sequence[str], documents: Sequence[str], only: str | None = None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     for number, document in enumerate(documents):
         (tmp_path / f"{number}.jsonl").write_text(json.dumps({"id": f"d{number}", "text": document}) + "\n")
     result = search_corpus(texts, open_sharded_corpus(str(tmp_path), only=only), RULE)
-    found = build_overlap_tables(result, "b", [f"e{number}" for number in range(len(texts))], texts, "r")
+    names = [("b", f"e{number}") for number in range(len(result.audited.texts))]
+    found = build_overlap_tables(result, names, "r")
     return found[CORPUS_OVERLAP].to_pylist(), found[OVERLAP_SPANS].to_pylist()
 
 
@@ -43,7 +44,7 @@ def test_shares_and_verdicts(tmp_path: Path) -> None:
     assert (first["passages"], first["longest"], first["documents"]) == (2, 4, 1)
     assert (first["verdict"], first["contaminated"]) == ("found", True)
     assert (second["verdict"], second["contaminated"], second["covered"]) == ("not found", False, 0.0)
-    assert (short["verdict"], short["contaminated"], short["covered"]) == ("too short", None, 0.0)
+    assert (short["verdict"], short["contaminated"], short["covered"]) == ("too short to tell", None, 0.0)
     assert (fourth["verdict"], fourth["covered"], fourth["contaminated"]) == ("found", 0.5, True)
     assert all((row["shards_read"], row["shards"], row["is_complete"]) == (3, 3, True) for row in rows)
     of_first = [span for span in spans if span["example_id"] == "e0"]
@@ -60,6 +61,31 @@ def test_shares_and_verdicts(tmp_path: Path) -> None:
     assert of_first[0]["contexts"] == ["… !"]
 
 
+@pytest.mark.parametrize(
+    ("documents", "part"),
+    [
+        (["where is it it is here"], "question and answer"),
+        (["where is it", "it is here"], "question and answer"),
+        (["it it is"], "question and answer"),
+        (["(where is it?)"], "question"),
+        (["it is here"], "answer"),
+        # A phrase that two documents hold names no side, where a copy is found.
+        (["where is it", "where is it", "it is here"], "answer"),
+        (["where is it", "where is it"], "question"),
+        (["nothing of it"], None),
+    ],
+)
+def test_which_sides_a_published_rule_finds(
+    documents: Sequence[str], part: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "COMMON_FROM", 1)
+    question, answer = "Where is it?\n", "It is here."
+    for border, expected in ((len(question), part), (0, part and "text")):
+        audited = AuditedTexts([question + answer], [border])
+        [row], _ = rows_of(tmp_path, audited, documents)
+        assert row["part"] == expected
+
+
 def test_common_phrases_are_told_from_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "COMMON_FROM", 3)
     texts = ["we all know that it is so", "we all know this"]
@@ -67,7 +93,7 @@ def test_common_phrases_are_told_from_copies(tmp_path: Path, monkeypatch: pytest
     copied, common = rows
     # The phrase stands in four documents, the two runs that go on from it in one: the passage is a copy, whole.
     assert (copied["verdict"], copied["covered"], copied["covered_by_copies"]) == ("found", 5 / 7, 5 / 7)
-    assert (common["verdict"], common["covered"], common["covered_by_copies"]) == ("common", 0.75, 0.0)
+    assert (common["verdict"], common["covered"], common["covered_by_copies"]) == ("shared text", 0.75, 0.0)
     assert [(span["is_common"], span["documents"], span["documents_of_rarest_run"]) for span in spans] == [
         (False, 1, 1),
         (True, 4, 4),
@@ -125,7 +151,9 @@ def describe_by_definition(
             if not span["is_common"]
             for at in range(span["char_start"] // 2, (span["char_end"] + 1) // 2)
         }
-        verdict = "found" if copied else "common" if in_runs else "not found" if any(wanted) else "too short"
+        verdict = (
+            "found" if copied else "shared text" if in_runs else "not found" if any(wanted) else "too short to tell"
+        )
         rows.append(
             {"words": len(text), "runs": sum(wanted), "templates": len(runs) - sum(wanted), "found_runs": sum(found)}
             | {"covered": len(in_runs) / len(text) if text else None}
@@ -199,7 +227,7 @@ def test_rules(rule: str, of_runs: float, of_words: float, contaminated: bool) -
 def test_a_rule_with_other_words() -> None:
     assert choose_rule("gpt-3", 8) == OverlapRule("gpt-3, 8 words", 8, "any", 0.0, RULES["gpt-3"].source)
     assert choose_rule("gpt-3", 13) is RULES["gpt-3"]
-    with pytest.raises(ConfigError, match="there is no rule gpt-5: use one of gpt-3"):
+    with pytest.raises(ConfigError, match="there is no rule gpt-5: use one of evidence, gpt-3"):
         choose_rule("gpt-5")
     with pytest.raises(ConfigError, match="at least 4"):
         choose_rule("palm", 3)

@@ -1,8 +1,8 @@
 -- Columns without a comment are those of: corpus_overlap, lineage
 CREATE VIEW overlap_summary AS
 SELECT found.benchmark, found.corpus, count(*) AS texts, count(*) FILTER (verdict = 'found') AS found,
-    count(*) FILTER (verdict = 'common') AS common, count(*) FILTER (verdict = 'not found') AS not_found,
-    count(*) FILTER (verdict = 'too short') AS too_short, count(*) FILTER (contaminated) AS contaminated,
+    count(*) FILTER (verdict = 'shared text') AS shared_text, count(*) FILTER (verdict = 'not found') AS not_found,
+    count(*) FILTER (verdict = 'too short to tell') AS too_short, count(*) FILTER (contaminated) AS contaminated,
     avg(covered) AS mean_covered, any_value(rule) AS rule, any_value(n) AS n,
     any_value(shards_read) AS shards_read, any_value(shards) AS shards, bool_and(is_complete) AS is_complete,
     coalesce(any_value(lineage.benchmark_digest) = any_value(benchmarks.digest), TRUE) AS is_current, found.run_id
@@ -13,12 +13,12 @@ LEFT JOIN benchmarks USING (benchmark)
 GROUP BY found.benchmark, found.corpus, found.run_id;
 
 COMMENT ON VIEW overlap_summary IS
-    'how much of each benchmark stands word for word in each corpus that was searched';
+    'how much of each benchmark is in each corpus that was searched';
 COMMENT ON COLUMN overlap_summary.texts IS 'texts of the benchmark';
-COMMENT ON COLUMN overlap_summary.found IS 'texts with a passage that is no common phrase';
-COMMENT ON COLUMN overlap_summary.common IS 'texts of which only common phrases stand there';
+COMMENT ON COLUMN overlap_summary.found IS 'texts that are found: with a passage that is no shared text';
+COMMENT ON COLUMN overlap_summary.shared_text IS 'texts of which only shared text is there';
 COMMENT ON COLUMN overlap_summary.not_found IS 'texts of which nothing does';
-COMMENT ON COLUMN overlap_summary.too_short IS 'texts with fewer words than are looked for';
+COMMENT ON COLUMN overlap_summary.too_short IS 'texts that are too short to tell';
 COMMENT ON COLUMN overlap_summary.contaminated IS 'texts that count by the rule';
 COMMENT ON COLUMN overlap_summary.mean_covered IS 'mean share of the words of a text in passages that were found';
 COMMENT ON COLUMN overlap_summary.rule IS 'the rule by which a text counts as contaminated';

@@ -36,7 +36,7 @@ WITH searched AS (
 ), copies AS (
     SELECT passages.benchmark, passages.model, count(DISTINCT passages.document_id) AS documents
     FROM (SELECT benchmark, model, document_id, unnest(examples) AS example_id FROM passages) AS passages
-    JOIN corpus_overlap AS overlap USING (benchmark, example_id) WHERE overlap.verdict IN ('found', 'common')
+    JOIN corpus_overlap AS overlap USING (benchmark, example_id) WHERE overlap.verdict IN ('found', 'shared text')
     GROUP BY ALL
 ), bounds AS (
     SELECT benchmark, model, reached_low, reached_high FROM current_extraction_rates

