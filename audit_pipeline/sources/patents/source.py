@@ -24,7 +24,7 @@ Country = Annotated[str, StringConstraints(pattern=r"^[A-Z]{2}$")]
 class PatentsSettings(SourceSection):
     """Where patents are read from (any of three ways, or several), which of them, and how they are cleaned."""
 
-    pages: Path | None = Field(default=None, description="saved pages: a folder of .html, .html.gz, .warc, .warc.gz")
+    pages: Path | None = Field(default=None, description="saved pages: a folder of .html files, or one of them")
     export: Path | None = Field(default=None, description="export of patents-public-data: a file or a folder of them")
     crawl: Path | None = Field(default=None, description="a text file of publication numbers to ask the site for")
     contact: Text | None = Field(default=None, description="who crawls: an address that goes into the user agent")
