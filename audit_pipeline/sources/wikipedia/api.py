@@ -15,18 +15,14 @@ from typing import Any
 from audit_pipeline.readers.rows import text_problem
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.web.polite_client import FetchedPage, FetchError, PoliteClient
-from audit_pipeline.sources.wikipedia.pages import (
-    LEFT_OUT_TITLE,
-    LeftOutPage,
-    build_page_document,
-    remove_tail_sections,
-)
+from audit_pipeline.sources.wikipedia.pages import LeftOutPage, build_page_document, remove_tail_sections
 from audit_pipeline.sources.wikipedia.source import WikipediaSettings
 
 _MAXLAG = "5"
 _PASSING_CODES = frozenset(("maxlag", "ratelimited", "readonly", "timeouterror", "cirrussearch-too-busy-error"))
 _ARTICLES, _CATEGORIES = 0, 14
-_PART = "API"
+PART = "API"
+"""What the pages that are not fetched, and those that are left out, are parts of."""
 
 _Ask = Callable[[Mapping[str, str]], dict[str, Any]]
 
@@ -48,19 +44,19 @@ def iterate_api_pages(
         if not isinstance(item, tuple):
             yield item
         elif unwanted is not None and unwanted.search(item[1]):
-            yield LeftOutPage(_PART, LEFT_OUT_TITLE, item[1])
+            yield LeftOutPage("a timeline or list by its title", item[1])
         else:
             titles[item[0]] = item[1]
     for page_id in list(titles)[: settings.most_pages]:
         try:
             yield _fetch_document(settings, ask, page_id, titles[page_id])
         except UnusableDocumentError as unusable:
-            yield LeftOutPage(_PART, str(unusable), titles[page_id])
+            yield LeftOutPage(str(unusable), titles[page_id])
         except FetchError as error:
-            yield MissingPart(f"{_PART}: {titles[page_id]}", str(error), settings.collection, str(page_id))
+            yield MissingPart(f"{PART}: {titles[page_id]}", str(error), settings.collection, str(page_id))
     if len(titles) > settings.most_pages:
         more = len(titles) - settings.most_pages
-        yield LeftOut(f"{_PART}: {more}", f"not fetched: most_pages is {settings.most_pages}")
+        yield LeftOut(f"{PART}: {more}", f"not fetched: most_pages is {settings.most_pages}")
 
 
 def _walk_categories(settings: WikipediaSettings, ask: _Ask) -> Iterator[tuple[int, str] | MissingPart | LeftOut]:
@@ -110,7 +106,7 @@ def _fetch_document(settings: WikipediaSettings, ask: _Ask, page_id: int, title:
         raise UnusableDocumentError("deleted, or has no revision that can be seen")
     if page.get("redirect"):
         raise UnusableDocumentError("a redirect")
-    text = remove_tail_sections(page["extract"], "article")
+    text = remove_tail_sections(page["extract"])
     problem = text_problem(text)
     if problem is not None:
         raise UnusableDocumentError(f"its text {problem}")

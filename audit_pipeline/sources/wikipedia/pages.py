@@ -6,13 +6,9 @@ from dataclasses import dataclass
 from datetime import date
 
 from audit_pipeline.sources.base import Document
-from audit_pipeline.sources.wikipedia.source import LICENCE, Part, WikipediaSettings
+from audit_pipeline.sources.wikipedia.source import LICENCE, WikipediaSettings
 
 DATE_KIND = "first revision"
-LEFT_OUT_TITLE = "a timeline or list by its title"
-
-_LONGEST_HEADING = 80
-_ENDS_OF_SENTENCES = (".", "!", "?", ":", ";", ",", "。", "！", "？", "：", "；", "，", '"', "”", "」")
 _TAIL_SECTIONS = frozenset(
     name.casefold()
     for name in (
@@ -34,29 +30,24 @@ _TAIL_SECTIONS = frozenset(
 
 @dataclass(frozen=True)
 class LeftOutPage:
-    """A page of the input ``part`` that makes no document, and why."""
+    """A page that makes no document, and why."""
 
-    part: str
     reason: str
     title: str
 
 
-def remove_tail_sections(text: str, part: Part) -> str:
-    """Return the text up to its references and links; up to its first heading for ``lead``.
-
-    Headings are on lines of their own, unmarked: a short line without a full stop is taken for one where the lead ends.
-    """
+def remove_tail_sections(text: str) -> str:
+    """Return the text up to its references and links; headings are on lines of their own, unmarked."""
     kept: list[str] = []
     for line in map(str.strip, text.split("\n")):
-        is_heading = 0 < len(line) <= _LONGEST_HEADING and not line.endswith(_ENDS_OF_SENTENCES)
-        if line.rstrip(":： ").casefold() in _TAIL_SECTIONS or (part == "lead" and kept and is_heading):
+        if line.rstrip(":： ").casefold() in _TAIL_SECTIONS:
             break
         kept.append(line)
     return "\n".join(kept).strip()
 
 
 def build_page_document(
-    settings: WikipediaSettings, page_id: int, title: str, text: str, created: date, url: str | None = None
+    settings: WikipediaSettings, page_id: int, title: str, text: str, created: date, url: str
 ) -> Document:
     """Return the page's document; its name is the page's id, which a move to another title does not change."""
     return Document(
@@ -68,5 +59,5 @@ def build_page_document(
         date_kind=DATE_KIND,
         language=settings.language,
         licence=LICENCE,
-        url=url or f"https://{settings.language}.wikipedia.org/w/index.php?curid={page_id}",
+        url=url,
     )
