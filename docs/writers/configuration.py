@@ -87,7 +87,7 @@ def configuration_page() -> str:
 
 
 _WATCH_KEYS = {
-    "hub": "owners and collections of the hub whose new models the hub watcher proposes; it audits none of them",
+    "hub": "owners on the hub whose new models the hub watcher proposes; it audits none of them",
     "owners": "who watches over the audits, as e-mail addresses or team:name; the Dagster UI shows them on every asset",
 }
 
