@@ -87,6 +87,6 @@ SOURCE = Source(
     LICENCE,
     BooksSettings,
     import_and_harvest(__name__),
-    version=2,
+    version=3,
     on_request=True,
 )

@@ -63,9 +63,7 @@ def parse_page(page: RawPage, today: date) -> Patent:
         raise UnusableDocumentError(NOT_A_PATENT)
     published, priority = require_consistent_dates(*_stated_dates(tree, number), today)
     parts: dict[Part, str] = {part: _find_section_text(tree, part) for part in PARTS}
-    return Patent(
-        number, _title(tree), parts, published, priority, _list_invention_keys(tree), _url(tree, number)
-    )
+    return Patent(number, _title(tree), parts, published, priority, _list_invention_keys(tree), _url(tree, number))
 
 
 def _parse_html(text: str) -> etree._Element:
