@@ -22,13 +22,13 @@ from audit_pipeline.benchmarks import config as benchmarks
 from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelColumnSettings, RowsSettings
 from audit_pipeline.benchmarks.settings import DocumentsSettings, FamilySettings
-from audit_pipeline.detectors.page import escape_markdown, format_markdown_table
 from audit_pipeline.extras.chat import config as asking
 from audit_pipeline.extras.controls import config as controls
 from audit_pipeline.extras.corpora import config as references
 from audit_pipeline.models import config as models
 from audit_pipeline.models import watch
 from audit_pipeline.sources.config import all_sources
+from docs.writers.markdown import escape_markdown, format_markdown_table
 
 _HEAD = """\
 # Configuration keys
