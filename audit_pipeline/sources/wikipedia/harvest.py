@@ -10,8 +10,7 @@ from pathlib import Path
 
 from audit_pipeline.sources.base import HarvestItem, LeftOut
 from audit_pipeline.sources.web.polite_client import PoliteClient, Politeness
-from audit_pipeline.sources.wikipedia.api import PART, find_refusal, iterate_api_pages
-from audit_pipeline.sources.wikipedia.pages import LeftOutPage
+from audit_pipeline.sources.wikipedia.api import PART, LeftOutPage, find_refusal, iterate_api_pages
 from audit_pipeline.sources.wikipedia.source import NAME, WikipediaSettings
 
 _EXAMPLES = 3
