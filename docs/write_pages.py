@@ -1,6 +1,6 @@
 """Writes what pages hold of the code anew, and the figures that are drawn by it: make docs.
 
-What belongs here: which file holds what. What does not: how a page is made (docs/writers, and beside the declarations).
+What belongs here: which file holds what. What does not: how a page is made (docs/writers).
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from audit_pipeline.cli import main
-from audit_pipeline.detectors.page import insert_between_marks, insert_detector_pages
 from audit_pipeline.detectors.registry import REGISTRY
-from audit_pipeline.scoring.backends_page import format_backend_tables as tables_of_backends
+from docs.writers.backends import format_backend_tables
 from docs.writers.benchmarks import benchmarks_page
 from docs.writers.commands import commands_page
 from docs.writers.configuration import configuration_page
+from docs.writers.detectors import insert_detector_pages
 from docs.writers.figures import figures
+from docs.writers.markdown import insert_between_marks
 from docs.writers.tables import tables_page
 
 DOCS = Path(__file__).parent
@@ -28,7 +29,7 @@ def pages() -> Mapping[Path, str]:
     reference = DOCS / "reference"
     return {
         of_detectors: insert_detector_pages(of_detectors.read_text(encoding="utf-8"), detectors),
-        of_backends: insert_between_marks(of_backends.read_text(encoding="utf-8"), tables_of_backends(detectors)),
+        of_backends: insert_between_marks(of_backends.read_text(encoding="utf-8"), format_backend_tables(detectors)),
         reference / "commands.md": commands_page(main),
         reference / "configuration.md": configuration_page(),
         reference / "tables.md": tables_page(),

@@ -79,7 +79,6 @@ class HubServer:
     def __init__(self) -> None:
         self.unknown: list[str] = []
         """Requests that this hub has no answer for: a client has learnt something new."""
-        self.collections: dict[str, list[dict[str, str]]] = {}
         self.page = _PAGE
         self.leaked: list[str] = []
         """Requests to the storage that carried the token, which is for the hub alone."""
@@ -160,8 +159,6 @@ class HubServer:
             return _json({"standardEnvVars": [], "harnesses": {}})
         if path == "/api/models":
             return self._listed(request)
-        if path.startswith("/api/collections/"):
-            return self._collection(path.removeprefix("/api/collections/"))
         if request.method == "POST" and path == "/api/repos/create":
             return self._made(request)
         if request.method == "POST" and path == "/api/validate-yaml":
@@ -238,13 +235,6 @@ class HubServer:
         ]
         fit.sort(key=lambda info: str(info["createdAt"]), reverse=True)
         return self._paged(request, fit[: int(request.query.get("limit", len(fit)))])
-
-    def _collection(self, slug: str) -> Answer:
-        if slug not in self.collections:
-            return _refusal(404, None, "Collection not found")
-        items = [{"_id": str(place), "position": place, **item} for place, item in enumerate(self.collections[slug])]
-        fixed = {"title": "t", "owner": "maker", "position": 1, "private": False, "theme": "x", "upvotes": 0}
-        return _json({**fixed, "slug": slug, "lastUpdated": "2026-11-02T09:30:00.000Z", "items": items})
 
     def _file(self, request: Request, data_set: str | None, name: str, revision: str, path: str) -> Answer:
         found = self._opened(request, "dataset" if data_set else "model", name, reading=True)

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PARSERS = (
     *("bs4", "datasets", "defusedxml", "docutils", "lxml", "mammoth", "protego", "pypdfium2"),
-    *("pypi_simple", "requests_cache", "warcio"),
+    *("pypi_simple", "requests_cache"),
 )
 COUNTING = ("matplotlib", "pandas", "scipy.special", "scipy.stats", "sklearn", "torch", "transformers")
 EVERYTHING = """\

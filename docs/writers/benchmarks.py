@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from audit_pipeline.detectors.page import escape_markdown, format_markdown_table
+from docs.writers.markdown import escape_markdown, format_markdown_table
 
 _CONFIG = Path(__file__).parents[2] / "config" / "benchmarks.yaml"
 _HEAD = """\

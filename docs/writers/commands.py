@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import click
 
-from audit_pipeline.detectors.page import escape_markdown, format_markdown_table
+from docs.writers.markdown import escape_markdown, format_markdown_table
 
 _HEAD = """\
 # Commands

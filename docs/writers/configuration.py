@@ -22,13 +22,13 @@ from audit_pipeline.benchmarks import config as benchmarks
 from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelColumnSettings, RowsSettings
 from audit_pipeline.benchmarks.settings import DocumentsSettings, FamilySettings
-from audit_pipeline.detectors.page import escape_markdown, format_markdown_table
 from audit_pipeline.extras.chat import config as asking
 from audit_pipeline.extras.controls import config as controls
 from audit_pipeline.extras.corpora import config as references
 from audit_pipeline.models import config as models
 from audit_pipeline.models import watch
 from audit_pipeline.sources.config import all_sources
+from docs.writers.markdown import escape_markdown, format_markdown_table
 
 _HEAD = """\
 # Configuration keys
@@ -87,7 +87,7 @@ def configuration_page() -> str:
 
 
 _WATCH_KEYS = {
-    "hub": "owners and collections of the hub whose new models the hub watcher proposes; it audits none of them",
+    "hub": "owners on the hub whose new models the hub watcher proposes; it audits none of them",
     "owners": "who watches over the audits, as e-mail addresses or team:name; the Dagster UI shows them on every asset",
 }
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import duckdb
 
-from audit_pipeline.detectors.page import escape_markdown, format_markdown_table
 from audit_pipeline.tables.sql import sql_type
 from audit_pipeline.tables.table import Table
 from audit_pipeline.warehouse.schema import MACROS, VIEWS, create_schema, list_tables
+from docs.writers.markdown import escape_markdown, format_markdown_table
 
 _HEAD = """\
 # Tables, views and macros

@@ -351,7 +351,7 @@ def test_every_failed_run_is_told_once_with_its_reason(built: Workspace, instanc
 def test_the_hub_is_not_asked_where_nothing_is_watched(workspace: Workspace) -> None:
     with dg.build_sensor_context() as context:
         skipped = sensors.hub_watcher(context)
-    assert "names no organisation" in str(skipped.skip_message)
+    assert "names no owner" in str(skipped.skip_message)
 
 
 def test_a_hub_that_cannot_be_reached_ends_the_tick_with_words(workspace: Workspace) -> None:

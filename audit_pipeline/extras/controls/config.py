@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
@@ -32,11 +31,6 @@ Occurrences = Annotated[
     Discriminator(lambda value: "several" if isinstance(value, list | tuple) else "one"),
 ]
 
-# Bounds on what is a slip of the hand: each lies far beyond what one machine trains in a day.
-_MOST_LAYERS = 512
-_MOST_PARAMETERS = 2_000_000_000
-_MOST_TEXTS = 100_000_000
-_MOST_TRAININGS = 10_000
 # Beyond it e to the minus mean is no number of the machine's, and the draws would be of another distribution.
 _LARGEST_MEAN = 700
 
@@ -46,7 +40,7 @@ class Architecture(StrictSettings):
 
     family: Literal["llama", "gpt_neox"] = Field(default="llama", description="whose architecture it is")
     hidden_size: AtLeastOne = Field(default=128, description="width of a layer; a multiple of twice the heads")
-    layers: Annotated[AtLeastOne, Field(le=_MOST_LAYERS)] = Field(default=4, description="how many layers")
+    layers: AtLeastOne = Field(default=4, description="how many layers")
     heads: AtLeastOne = Field(default=4, description="attention heads of a layer")
     intermediate_size: AtLeastOne = Field(default=384, description="width inside a layer's feed-forward part")
     context: AtLeastOne = Field(default=512, description="tokens that it reads at once")
@@ -55,14 +49,9 @@ class Architecture(StrictSettings):
     )
 
     @model_validator(mode="after")
-    def _require_trainable_size(self) -> Self:
+    def _require_fitting_heads(self) -> Self:
         if self.hidden_size % (2 * self.heads):
             raise ValueError("hidden_size must be a multiple of twice the heads (rotary positions turn pairs)")
-        if self.parameters > _MOST_PARAMETERS:
-            raise ValueError(
-                f"the model would have about {self.parameters:,} parameters, and at most {_MOST_PARAMETERS:,} are "
-                "trained here: make vocabulary, hidden_size, intermediate_size, layers or context smaller"
-            )
         return self
 
     @property
@@ -128,18 +117,7 @@ class ControlEntry(StrictSettings):
             raise ValueError(f"occurrences: the mean of a poisson draw is at most {_LARGEST_MEAN}")
         if len(set(self.sources)) != len(self.sources):
             raise ValueError("sources: a source is named twice")
-        texts = int(self.members * self.mean_occurrences + self.surrounding) * self.epochs
-        if texts > _MOST_TEXTS:
-            raise ValueError(
-                f"each model would be trained on {texts:,} texts (members times occurrences, and surrounding, in every "
-                f"epoch), and at most {_MOST_TEXTS:,} are: make one of these smaller"
-            )
         return self
-
-    @property
-    def mean_occurrences(self) -> float:
-        """How often a member is trained on in an epoch, on average."""
-        return mean(self.occurrences) if isinstance(self.occurrences, tuple) else self.occurrences
 
     @property
     def settings_digest(self) -> str:
@@ -174,13 +152,6 @@ class StudyEntry(StrictSettings):
     detectors: Annotated[tuple[Text, ...], Field(min_length=1)] = Field(
         default=("loss", "min_k", "min_k_plus_plus"), description="the detectors whose results are compared"
     )
-
-    @model_validator(mode="after")
-    def _limit_trainings(self) -> Self:
-        trainings = sum(map(len, self.vary.values())) * self.seeds
-        if trainings > _MOST_TRAININGS:
-            raise ValueError(f"vary and seeds ask for {trainings:,} trainings, and at most {_MOST_TRAININGS:,} are run")
-        return self
 
 
 FILE = EntryFile(

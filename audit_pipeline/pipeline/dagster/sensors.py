@@ -49,7 +49,7 @@ def _find_unfinished(instance: dg.DagsterInstance, jobs: Iterable[str]) -> str |
 
 @dg.sensor(
     minimum_interval_seconds=6 * 3600,
-    description="Looks at the organisations and collections of config/watch.yaml on the hub and writes the models that "
+    description="Looks at the owners in config/watch.yaml on the hub and writes the models that "
     "are not configured yet to config/models.proposed.yaml. It audits nothing: moving an entry to models.yaml does.",
 )
 def hub_watcher(context: dg.SensorEvaluationContext) -> dg.SkipReason:
@@ -57,12 +57,11 @@ def hub_watcher(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     listed = load_watched()
     watched = listed.named("hub") if "hub" in listed.names else ()
     if not watched:
-        return dg.SkipReason("config/watch.yaml names no organisation or collection to watch")
+        return dg.SkipReason("config/watch.yaml names no owner to watch")
     candidates = [candidate for name in watched for candidate in list_candidates(name)]
     proposals = propose(candidates, load_models())
-    changed = write_proposals(proposals_path(), proposals)
-    state = "written to" if changed else "as before in"
-    return dg.SkipReason(f"{len(proposals.entries)} of {len(candidates)} models proposed, {state} {proposals_path()}")
+    write_proposals(proposals_path(), proposals)
+    return dg.SkipReason(f"{len(proposals)} of {len(candidates)} models proposed in {proposals_path()}")
 
 
 def _request_pairs(made: Plan, situation: Situation, order: Sequence[str]) -> Iterator[dg.RunRequest]:

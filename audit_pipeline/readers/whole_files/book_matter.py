@@ -79,9 +79,6 @@ _TRANSCRIBER = re.compile(r"[\s\[_*=+|-]*transcrib(?:er|or)(?:'s|’s|s'|s’|s)
 _CONTENTS = re.compile(
     r"[\s_*]*(?:table of contents|contents|list of (?:illustrations|plates|maps)|illustrations)[\s_*.:]*\Z", re.I
 )
-_INDEX = re.compile(r"[\s_*]*(?:general |alphabetical )?index[\s_*.:]*\Z", re.I)
-_NOTES = re.compile(r"[\s_*]*(?:foot|end)notes?[\s_*.:]*\Z", re.I)
-_NOTE = re.compile(r"\s*\[(?:footnote\s*)?(?:\d+|[a-z*])\b[\]:]?", re.I)
 _ILLUSTRATION = re.compile(r"\s*\[(?:illustrations?|blank page|frontispiece)\b", re.I)
 _COPYRIGHT = re.compile(
     r"\bcopyright(?:ed)?\b[\s,]*(?:©|\(c\)|by|in|\d{4})|©|\ball rights reserved\b|\bisbn\b|\blibrary of congress\b"
@@ -104,9 +101,6 @@ _CLAUSE_END = re.compile(r"""[:;,—-]["'”’»)_*\]]{0,4}\Z""")
 _ENTRY_END = re.compile(r"(?:[\s.·…_]|^)(?:\d{1,4}|[ivxlc]{1,7})\.?\Z")
 _ENTRY_START = re.compile(
     r"\s*(?:chapter|book|part|volume|letter|canto|act|scene|[ivxlc]{1,7}|\d{1,3})\b[\s.:)—-]*", re.I
-)
-_INDEX_ENTRY = re.compile(
-    r",\s(?:[^,]{0,40}\s)?\d{1,4}(?:[-–]\d{1,4})?(?:ff?\.?|n\.?)?[.;]?\Z|\bsee\s[^.]{1,60}\.?\Z", re.I
 )
 
 # A page of running text: matter is searched before the first and after the last.
@@ -260,7 +254,7 @@ def _find_starts(lines: Sequence[Line]) -> list[tuple[int, int]]:
 
 
 def _remove_matter_pages(lines: Sequence[Line]) -> Sequence[Line]:
-    """The lines that are not title page, credits, copyright page, contents, transcriber's notes, notes or index.
+    """The lines that are not title page, credits, copyright page, contents or transcriber's notes.
 
     A page is the text between two gaps of two or more empty lines. Pages before the first page of running text
     (60 words or more that are none of these) are looked at, and those behind the last. Where there is no such page,
@@ -357,18 +351,6 @@ class _Page:
         return self.has(0.8, _is_entry, least=2) and self.has(0.5, _is_numbered)
 
     @property
-    def is_index(self) -> bool:
-        # A letter by itself heads its entries.
-        entries = [line for line in self.lines if len(line) > 1]
-        return bool(entries) and sum(bool(_INDEX_ENTRY.search(line[-100:])) for line in entries) >= 0.6 * len(entries)
-
-    @property
-    def is_notes(self) -> bool:
-        """Whether under the heading of notes every paragraph begins with its number in brackets."""
-        heading, *notes = re.split(r"\n(?:[ \t]*\n)+", self.text)
-        return bool(_NOTES.match(heading)) and all(map(_NOTE.match, notes))
-
-    @property
     def is_title_page(self) -> bool:
         """Whether it has no sentences, or a publisher's imprint, and is not the heading of a chapter."""
         if _CHAPTER.match(self.heading):
@@ -421,24 +403,18 @@ def _find_front_matter(pages: Sequence[_Page]) -> set[int]:
 
 
 def _find_back_matter(pages: Sequence[_Page]) -> set[int]:
-    """The pages of back matter: from the end, as long as they are some."""
+    """The pages of notices at the end."""
     dropped: set[int] = set()
-    tail: set[int] = set()
+    blank: set[int] = set()
     for number in reversed(range(len(pages))):
-        page = pages[number]
-        if page.is_notice or page.is_notes or (_INDEX.match(page.heading) and (tail or page.below_heading.is_index)):
-            dropped |= tail | {number}
-            tail = set()
-        elif page.is_index or page.is_blank or (page.words <= 2 and _is_index_at(pages, number + 1)):
-            # Only pages under an index' heading are an index.
-            tail.add(number)
+        if pages[number].is_notice:
+            dropped |= blank | {number}
+            blank = set()
+        elif pages[number].is_blank:
+            blank.add(number)
         else:
             break
     return dropped
-
-
-def _is_index_at(pages: Sequence[_Page], number: int) -> bool:
-    return number < len(pages) and pages[number].is_index
 
 
 def _trim_empty_lines(lines: Sequence[Line]) -> Sequence[Line]:

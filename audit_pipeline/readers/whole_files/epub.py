@@ -58,8 +58,6 @@ class Epub:
     """What was read: the metadata as the file has it, chapters in reading order, and what could not be read."""
 
     title: str | None
-    authors: tuple[str, ...]
-    language: str | None
     chapters: tuple[Chapter, ...]
     problems: tuple[tuple[str, str], ...]
 
@@ -162,8 +160,6 @@ def _read_package(members: _Members) -> Epub:
         raise EpubError(f"no chapter can be read{f' ({reasons})' if reasons else ''}")
     return Epub(
         title=next(iter(_metadata(package, "title")), None),
-        authors=tuple(_metadata(package, "creator")),
-        language=next(iter(_metadata(package, "language")), None),
         chapters=tuple(chapters),
         problems=tuple(problems),
     )

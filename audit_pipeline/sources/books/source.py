@@ -11,18 +11,11 @@ from audit_pipeline.config.validation import Language, Text
 from audit_pipeline.sources.base import FILE_NAME, Collection, Source, SourceSection, import_and_harvest
 
 NAME = "books"
-LICENCE = (
-    "folder: as its metadata says; Project Gutenberg: public domain in the USA; "
-    "Standard Ebooks: public domain text in the USA, edition CC0-1.0"
-)
+LICENCE = "folder: as its metadata says; Project Gutenberg: public domain in the USA"
 
 Url = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^https?://[^\s]+$")]
-StandardEbooksId = Annotated[
-    str, StringConstraints(strip_whitespace=True, pattern=r"^[a-z0-9-]+(_[a-z0-9-]+)*(/[a-z0-9-]+(_[a-z0-9-]+)*)+$")
-]
 
 GUTENBERG_CATALOGUE = "https://www.gutenberg.org/cache/epub/feeds/pg_catalog.csv"
-STANDARD_EBOOKS = "https://standardebooks.org"
 
 
 class GutenbergSettings(SourceSection):
@@ -50,30 +43,11 @@ class GutenbergSettings(SourceSection):
         return self.mirror is not None
 
 
-class StandardEbooksSettings(SourceSection):
-    """Which books of Standard Ebooks are taken: those of a feed (Atom or OPDS), those listed, or both."""
-
-    feed: Url | None = Field(default=None, description="address of a feed (Atom or OPDS) that lists books")
-    ids: tuple[StandardEbooksId, ...] = Field(default=(), description="books by id, such as jane-austen/persuasion")
-    site: Url = Field(default=STANDARD_EBOOKS, description="address of the library")
-    limit: Annotated[int, Field(ge=1)] = Field(default=50, description="at most so many books of the feed")
-    seconds_between: Annotated[float, Field(ge=2, le=3600)] = Field(
-        default=10.0, description="pause between two requests, in seconds"
-    )
-    collection: Collection = Field(default="standard_ebooks", description="a name for these books")
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether any book is to be fetched."""
-        return self.feed is not None or bool(self.ids)
-
-
 class BooksSettings(SourceSection):
-    """A folder of books with its metadata files, and the two public libraries; each may be left out.
+    """A folder of books with its metadata files, and Project Gutenberg; each may be left out.
 
-    ``dates`` is a .csv or .jsonl with the columns ``id`` and ``published`` for books of the libraries (a Gutenberg
-    number, or an id such as jane-austen/persuasion). ``contact`` goes into the user agent, so that a library can write
-    to the user who fetches from it.
+    ``dates`` is a .csv or .jsonl with the columns ``id`` (a Gutenberg number) and ``published``. ``contact`` goes into
+    the user agent, so that the library can write to the user who fetches from it.
     """
 
     folder: Path | None = Field(
@@ -87,40 +61,32 @@ class BooksSettings(SourceSection):
         default=None, description="a .csv or .jsonl with the columns id and published, for library books without a date"
     )
     contact: Text | None = Field(
-        default=None, description="an address at which a library can reach you; the libraries need it"
+        default=None, description="an address at which the library can reach you; it needs one"
     )
     gutenberg: GutenbergSettings = Field(default=GutenbergSettings(), description="books of Project Gutenberg")
-    standard_ebooks: StandardEbooksSettings = Field(
-        default=StandardEbooksSettings(), description="books of Standard Ebooks"
-    )
-
-    @property
-    def fetches(self) -> bool:
-        """Whether anything is to be fetched from a library."""
-        return self.gutenberg.is_wanted or self.standard_ebooks.is_wanted
 
     @property
     def to_be_set(self) -> str | None:
         """What has to be set before books can be read; None where they can be."""
-        if self.fetches and self.contact is None:
+        if self.gutenberg.is_wanted and self.contact is None:
             return (
                 f"set books.contact in config/{FILE_NAME} to an address at which the library can reach you: "
                 "it is sent with every request"
             )
-        if self.folder is None and not self.fetches:
+        if self.folder is None and not self.gutenberg.is_wanted:
             return (
                 f"set books.folder in config/{FILE_NAME} to a folder of .txt and .epub files with a books.csv, "
-                "or books.gutenberg.mirror, books.standard_ebooks.feed or books.standard_ebooks.ids, and books.contact"
+                "or books.gutenberg.mirror and books.contact"
             )
         return None
 
 
 SOURCE = Source(
     NAME,
-    "Books: a folder of .txt and .epub files with their metadata, Project Gutenberg, Standard Ebooks.",
+    "Books: a folder of .txt and .epub files with their metadata, and Project Gutenberg.",
     LICENCE,
     BooksSettings,
     import_and_harvest(__name__),
-    version=2,
+    version=3,
     on_request=True,
 )

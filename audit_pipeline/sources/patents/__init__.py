@@ -1,4 +1,4 @@
 """Patents in Chinese, for PatentMIA (Zhang et al. 2024): one document per publication, one collection per country.
 
-What belongs here: pages, exports and a crawl, their dates, families and cleaning. What does not: windows (benchmarks/).
+What belongs here: pages and exports, their dates, families and cleaning. What does not: windows (benchmarks/).
 """

@@ -1,11 +1,10 @@
 """Exports of the BigQuery table patents-public-data.patents.publications: rows to patents.
 
-Columns are nested as BigQuery keeps them, or flat as a query makes them.
+Columns are flat, as the query in docs/benchmarks/patentmia.md makes them.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
@@ -29,7 +28,6 @@ from audit_pipeline.sources.patents.record import (
 
 _NEEDED = ("publication_number", "publication_date", "priority_date")
 _DAY_COLUMNS = ("publication_date", "filing_date", "priority_date")
-LANGUAGE = "zh"
 
 Found = Patent | LeftOut | MissingPart
 
@@ -76,7 +74,7 @@ def _read_patents(path: Path, countries: Sequence[str], parts: Sequence[Part], t
 
 def _require_columns(path: Path, columns: Sequence[str], parts: Sequence[Part]) -> None:
     absent = [name for name in _NEEDED if name not in columns]
-    absent += [f"{part}_localized" for part in parts if not {part, f"{part}_localized"} & set(columns)]
+    absent += [part for part in parts if part not in columns]
     if absent:
         raise DataError(
             f"{path}: no column {', '.join(absent)}; export them too (docs/benchmarks/patentmia.md has the query)"
@@ -91,13 +89,14 @@ def row_patent(row: Row, parts: Sequence[Part], today: date) -> Patent:
         raise UnusableDocumentError(f"no publication number: {str(values.get('publication_number'))[:40]!r}")
     publication, filing, stated_priority = (_parse_days(values, column) for column in _DAY_COLUMNS)
     published, priority = require_consistent_dates(publication, filing, stated_priority, today)
+    keys = (family_key(_to_text(values.get("family_id"))), application_key(_to_text(values.get("application_number"))))
     return Patent(
         number=number,
-        title=" ".join(_find_chinese_text(values, "title").split()),
-        parts={part: _find_chinese_text(values, part) for part in PARTS if part in parts},
+        title=" ".join(_read_text(values, "title").split()),
+        parts={part: _read_text(values, part) for part in PARTS if part in parts},
         published=published,
         priority=priority,
-        keys=_list_invention_keys(values),
+        keys=tuple(key for key in keys if key is not None),
         url=page_address(number),
     )
 
@@ -113,18 +112,9 @@ def _parse_days(values: Mapping[str, object], column: str) -> tuple[date, ...]:
     return (parse_day(text, column),) if text not in ("", "0") else ()
 
 
-def _find_chinese_text(values: Mapping[str, object], name: str) -> str:
-    """Return the Chinese text of ``name``: from the column name_localized (entries by language), or a flat one."""
-    value = values.get(f"{name}_localized", values.get(name))
-    if isinstance(value, str) and value.lstrip().startswith(("[{", "[]", '{"')):
-        value = _parse_json(value, name)
-    if isinstance(value, Mapping):
-        value = [value]
-    if isinstance(value, list):
-        entries = [entry for entry in value if isinstance(entry, Mapping)]
-        text = next((entry.get("text") for entry in entries if entry.get("language") == LANGUAGE), "")
-    else:
-        text = value
+def _read_text(values: Mapping[str, object], name: str) -> str:
+    """Return the text in the column ``name``; raises UnusableDocumentError where it is none."""
+    text = values.get(name)
     if text is None:
         return ""
     if not isinstance(text, str):
@@ -133,25 +123,6 @@ def _find_chinese_text(values: Mapping[str, object], name: str) -> str:
     if problem is not None:
         raise UnusableDocumentError(f"unreadable field: {name} {problem}")
     return text
-
-
-def _parse_json(text: str, name: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise UnusableDocumentError(f"unreadable field: {name} looks like JSON and is none") from error
-
-
-def _list_invention_keys(values: Mapping[str, object]) -> tuple[str, ...]:
-    claim = values.get("priority_claim")
-    if isinstance(claim, str) and claim.lstrip().startswith("["):
-        claim = _parse_json(claim, "priority_claim")
-    # Entries, or a flat column with one number.
-    claims = claim if isinstance(claim, list) else [{"application_number": claim}]
-    claimed = [entry.get("application_number") for entry in claims if isinstance(entry, Mapping)]
-    keys = [family_key(_to_text(values.get("family_id")))]
-    keys += [application_key(_to_text(number)) for number in (values.get("application_number"), *claimed)]
-    return tuple(dict.fromkeys(key for key in keys if key is not None))
 
 
 def _to_text(value: object) -> str:

@@ -12,32 +12,27 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.patents.cleaning import NestedMarkupError, clean, find_broken_rule
-from audit_pipeline.sources.patents.crawl import crawl_pages, find_refusal, read_numbers
 from audit_pipeline.sources.patents.exports import read_exported_patents
 from audit_pipeline.sources.patents.page import RawPage, parse_page
-from audit_pipeline.sources.patents.record import SITE, Patent, group_patents
+from audit_pipeline.sources.patents.record import Patent, group_patents
 from audit_pipeline.sources.patents.saved_pages import read_saved_pages
 from audit_pipeline.sources.patents.source import LICENCE, NAME, PatentsSettings
-from audit_pipeline.sources.web.polite_client import PoliteClient, Politeness
 
 DATE_KIND = "publication of the patent (its priority date is kept as the earliest)"
 
 Found = Patent | LeftOut | MissingPart
 
 
-def harvest(
-    settings: PatentsSettings, downloads: Path, today: date | None = None, site: str = SITE
-) -> Iterator[HarvestItem]:
-    """Yield the patents of every input that is set; the crawl keeps its answers below ``downloads``.
+def harvest(settings: PatentsSettings, downloads: Path, today: date | None = None) -> Iterator[HarvestItem]:
+    """Yield the patents of every input that is set; ``downloads`` is not used, since nothing is fetched.
 
-    Pages, records, rows and numbers that make no document are left out, each with its reason as 'reason: detail'. No
-    date can lie after ``today``; ``site`` is crawled.
+    Pages and rows that make no document are left out, each with its reason as 'reason: detail'. No date can lie after
+    ``today``.
     """
     patents: list[tuple[Patent, str]] = []
-    for found in _read_inputs(settings, downloads, today or datetime.now(UTC).date(), site):
+    for found in _read_inputs(settings, today or datetime.now(UTC).date()):
         if isinstance(found, Patent):
             try:
                 patents.append((found, clean_patent_text(found, settings)))
@@ -71,19 +66,9 @@ def clean_patent_text(patent: Patent, settings: PatentsSettings) -> str:
     return text
 
 
-def _read_inputs(settings: PatentsSettings, downloads: Path, today: date, site: str) -> Iterator[Found]:
+def _read_inputs(settings: PatentsSettings, today: date) -> Iterator[Found]:
     if settings.pages is not None:
         yield from _parse_pages(read_saved_pages(settings.pages), today)
-    if settings.crawl is not None:
-        try:
-            numbers, left_out = read_numbers(settings.crawl, settings.countries, settings.limit)
-        except SourceError as error:
-            yield MissingPart(settings.crawl.name, str(error))
-        else:
-            yield from left_out
-            politeness = Politeness(settings.contact or "", settings.seconds_between)
-            with PoliteClient(downloads / NAME, politeness, find_refusal=find_refusal) as client:
-                yield from _parse_pages(crawl_pages(numbers, client, site), today)
     if settings.export is not None:
         yield from read_exported_patents(settings.export, settings.countries, settings.parts, today)
 

@@ -42,12 +42,10 @@ _NO_TEXT = frozenset(("script", "style", "template", "noscript", "head", "img", 
 
 @dataclass(frozen=True)
 class RawPage:
-    """A page as it was found: ``name`` says where, ``url`` and ``charset`` as the server gave them, if it did."""
+    """A page as it was found: ``name`` says where."""
 
     name: str
     content: bytes
-    url: str | None = None
-    charset: str | None = None
 
 
 def parse_page(page: RawPage, today: date) -> Patent:
@@ -56,7 +54,7 @@ def parse_page(page: RawPage, today: date) -> Patent:
     Raises UnusableDocumentError where the page cannot be decoded, is none of a patent, or has no usable dates.
     """
     try:
-        text = decode_page(page.content, page.charset)
+        text = decode_page(page.content)
     except DataError as error:
         raise UnusableDocumentError(str(error)) from error
     tree = _parse_html(text)
@@ -65,9 +63,7 @@ def parse_page(page: RawPage, today: date) -> Patent:
         raise UnusableDocumentError(NOT_A_PATENT)
     published, priority = require_consistent_dates(*_stated_dates(tree, number), today)
     parts: dict[Part, str] = {part: _find_section_text(tree, part) for part in PARTS}
-    return Patent(
-        number, _title(tree), parts, published, priority, _list_invention_keys(tree), _url(tree, page, number)
-    )
+    return Patent(number, _title(tree), parts, published, priority, _list_invention_keys(tree), _url(tree, number))
 
 
 def _parse_html(text: str) -> etree._Element:
@@ -178,8 +174,8 @@ def _list_invention_keys(tree: etree._Element) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for key in keys if key is not None))
 
 
-def _url(tree: etree._Element, page: RawPage, number: str) -> str:
-    links = [page.url or "", *(str(link.get("href") or "") for link in tree.iterfind(".//link[@rel='canonical']"))]
+def _url(tree: etree._Element, number: str) -> str:
+    links = [str(link.get("href") or "") for link in tree.iterfind(".//link[@rel='canonical']")]
     # A page can name any address as its own; only one of the site and of this patent is passed on.
     return next((link for link in links if link.startswith(f"{SITE}/patent/{number}")), page_address(number))
 

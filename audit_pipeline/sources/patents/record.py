@@ -47,9 +47,9 @@ def parse_publication_number(text: str) -> str | None:
     return number if _PUBLICATION.fullmatch(number) else None
 
 
-def page_address(number: str, site: str = SITE) -> str:
+def page_address(number: str) -> str:
     """Return the address of a publication's page in Chinese."""
-    return f"{site}/patent/{number}/zh"
+    return f"{SITE}/patent/{number}/zh"
 
 
 def parse_day(text: str, field: str) -> date:

@@ -7,7 +7,6 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from audit_pipeline.config.validation import Text
 from audit_pipeline.sources.base import FILE_NAME, Source, SourceSection, import_and_harvest
 from audit_pipeline.sources.patents.cleaning import CleaningRules
 from audit_pipeline.sources.patents.record import PARTS, Part
@@ -22,18 +21,10 @@ Country = Annotated[str, StringConstraints(pattern=r"^[A-Z]{2}$")]
 
 
 class PatentsSettings(SourceSection):
-    """Where patents are read from (any of three ways, or several), which of them, and how they are cleaned."""
+    """Where patents are read from (one of two ways, or both), which of them, and how they are cleaned."""
 
-    pages: Path | None = Field(default=None, description="saved pages: a folder of .html, .html.gz, .warc, .warc.gz")
+    pages: Path | None = Field(default=None, description="saved pages: a folder of .html files, or one of them")
     export: Path | None = Field(default=None, description="export of patents-public-data: a file or a folder of them")
-    crawl: Path | None = Field(default=None, description="a text file of publication numbers to ask the site for")
-    contact: Text | None = Field(default=None, description="who crawls: an address that goes into the user agent")
-    limit: Annotated[int, Field(ge=1, strict=True)] | None = Field(
-        default=None, description="only so many numbers of the crawl's file, from its top; None: all"
-    )
-    seconds_between: Annotated[float, Field(ge=1, le=3600)] = Field(
-        default=3, description="between two requests, seconds"
-    )
     countries: Annotated[tuple[Country, ...], Field(min_length=1)] = Field(
         default=("CN",), description="only patents of these countries"
     )
@@ -53,16 +44,14 @@ class PatentsSettings(SourceSection):
     @property
     def to_be_set(self) -> str | None:
         """What the user has to set before the source can be fetched, in words; None where it is ready."""
-        if self.pages is None and self.export is None and self.crawl is None:
-            return f"set patents.pages, patents.export or patents.crawl in config/{FILE_NAME} to your file or folder"
-        if self.crawl is not None and self.contact is None:
-            return f"set patents.contact in config/{FILE_NAME} to an address at which the site can reach you"
+        if self.pages is None and self.export is None:
+            return f"set patents.pages or patents.export in config/{FILE_NAME} to your file or folder"
         return None
 
 
 SOURCE = Source(
     NAME,
-    "Chinese patents with publication and priority date: saved pages, an export, or a crawl.",
+    "Chinese patents with publication and priority date: saved pages, or an export.",
     LICENCE,
     PatentsSettings,
     import_and_harvest(__name__),

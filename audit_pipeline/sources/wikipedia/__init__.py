@@ -1,4 +1,4 @@
 """Event pages of a Wikipedia with the day on which each was created: what the dynamic WikiMIA is built from.
 
-What belongs here: pages and their dates, from the API and from data sets. What does not: excerpts (benchmarks/).
+What belongs here: pages and their dates, from the API. What does not: excerpts (benchmarks/).
 """

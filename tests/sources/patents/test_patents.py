@@ -153,7 +153,5 @@ def test_windows_of_patentmia_in_jieba_words(tmp_path: Path) -> None:
 
 
 def test_what_has_to_be_set(tmp_path: Path) -> None:
-    assert "set patents.pages, patents.export or patents.crawl" in str(settings().to_be_set)
-    assert "set patents.contact" in str(settings(crawl=tmp_path).to_be_set)
+    assert "set patents.pages or patents.export" in str(settings().to_be_set)
     assert settings(pages=tmp_path).to_be_set is None
-    assert settings(crawl=tmp_path, contact="ann@example.org").to_be_set is None

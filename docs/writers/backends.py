@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pydantic import ValidationError
 
 from audit_pipeline.detectors.detector import Detector, Settings
-from audit_pipeline.detectors.page import format_markdown_table
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.models.config import DIALECT_TRAITS, Dialect, Endpoint
 from audit_pipeline.tables import KINDS
+from docs.writers.markdown import format_markdown_table
 
 _YES, _NO = "yes", "no"
 # So many best tokens an endpoint is asked for, where its server gives as many.

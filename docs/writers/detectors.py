@@ -1,0 +1,59 @@
+"""docs/detectors.md: every detector in one table, and a page of each."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from audit_pipeline.detectors.detector import Detector
+from audit_pipeline.detectors.page import (
+    collect_detector_facts,
+    collect_detector_prose,
+    iterate_parameter_cells,
+    list_all_needs,
+)
+from audit_pipeline.detectors.statistics import OWN_PASS
+from docs.writers.markdown import escape_markdown, format_markdown_table, insert_between_marks
+
+_WIDTH = 100
+
+
+def format_as_markdown(detector: Detector) -> str:
+    """A detector's page, of level 3."""
+    parts = [
+        f"### {detector.name}",
+        escape_markdown(_sentence(detector.summary)),
+        "\n".join(["```text", *textwrap.wrap(detector.equation, _WIDTH, break_on_hyphens=False), "```"]),
+        format_markdown_table(
+            ["", ""], ([head, escape_markdown(words)] for head, words in collect_detector_facts(detector).items())
+        ),
+    ]
+    if detector.parameters:
+        rows = ([name, *map(escape_markdown, cells)] for name, cells in iterate_parameter_cells(detector))
+        parts.append(format_markdown_table(["parameter", "default", "with `--grid`", "takes", "meaning"], rows))
+    parts += (f"**{head}.** {escape_markdown(words)}" for head, words in collect_detector_prose(detector).items())
+    return "\n\n".join(parts)
+
+
+def format_overview_table(detectors: Iterable[Detector]) -> str:
+    """All detectors in one table, each with a link to its page."""
+    head = ["detector", "passes over a text", "further needs", "own log-probabilities suffice"]
+    rows = []
+    for detector in detectors:
+        needs = ", ".join(need for need in list_all_needs(detector) if need != OWN_PASS) or "nothing more"
+        on_request = " (on request)" if detector.on_request else ""
+        suffice = "yes" if detector.own_logprobs_suffice else "no"
+        link = f"[{detector.name}](#{detector.name}){on_request}"
+        rows.append([link, escape_markdown(detector.passes), escape_markdown(needs), suffice])
+    return format_markdown_table(head, rows)
+
+
+def insert_detector_pages(text: str, detectors: Sequence[Detector]) -> str:
+    """``text`` with the pages of ``detectors`` between its two marks; raises ValueError where it lacks them."""
+    return insert_between_marks(
+        text, "\n\n".join([format_overview_table(detectors), *map(format_as_markdown, detectors)])
+    )
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
