@@ -59,7 +59,7 @@ def main() -> None:
     began = time.perf_counter()
     exposed = [_aurocs(control, seed, EXPOSED, paths, detectors) for seed in range(arguments.positive)]
     twin = [_aurocs(control, seed, TWIN, paths, detectors) for seed in range(arguments.seeds)]
-    times = f"{control.mean_occurrences:g} times each"
+    times = f"occurrences {control.occurrences}"
     print(f"{control.name}: {control.members} members, {control.held_out} held out, {times}")
     _show([*detectors, BLIND], exposed, twin)
     print(f"{time.perf_counter() - began:.0f} s, one thread, torch {torch.__version__}")

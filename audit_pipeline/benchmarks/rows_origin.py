@@ -133,7 +133,7 @@ def _read_hub_rows(hub: str, split: str, settings: RowsSettings) -> OriginRows:
     from datasets import load_dataset  # noqa: PLC0415
     from datasets.exceptions import DatasetsError  # noqa: PLC0415
 
-    from audit_pipeline.readers.hub_faults import HubDataUnreachableError, fault_of  # noqa: PLC0415
+    from audit_pipeline.readers.hub_faults import HubDataUnreachableError, classify_hub_error  # noqa: PLC0415
 
     revision, subset = settings.revision, settings.subset
     instead = _suggest_local_folder(settings.path_variable, f"{split}.jsonl")
@@ -143,7 +143,7 @@ def _read_hub_rows(hub: str, split: str, settings: RowsSettings) -> OriginRows:
         # Not in memory, whatever the environment says: the names of its files say what was read.
         rows = load_dataset(hub, subset, split=split, revision=commit, keep_in_memory=False)
     except (httpx2.HTTPError, DatasetsError, OSError, ValueError, RuntimeError) as error:
-        fault = fault_of(error, revision)
+        fault = classify_hub_error(error, revision)
         if fault is None:
             raise DataError(
                 f"split {split} of the data set {hub} cannot be read ({to_one_line(error)}); {instead}"

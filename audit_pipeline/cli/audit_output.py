@@ -33,7 +33,7 @@ def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str
     """Say what the report's first screen says of a model on a benchmark, in its order. Returns the answer from scores,
     or None where there is none."""
     from audit_pipeline.report.page import read_conclusions
-    from audit_pipeline.report.summary import has_found, sort_by_kind
+    from audit_pipeline.report.summary import has_found, sort_by_display_place
 
     found = read_conclusions(paths.warehouse, model)
     answer, given = found.answers.get(benchmark), found.word_for_word.get(benchmark)
@@ -44,7 +44,7 @@ def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str
         if test["benchmark"] == benchmark
         and (test["outcome"] != "refused" or test["test"] != "dataset_inference" or test["design"] in _BY_DESIGN)
     ]
-    for row in sort_by_kind([row for row in (answer, *tests, given) if row is not None]):
+    for row in sort_by_display_place([row for row in (answer, *tests, given) if row is not None]):
         if has_found(row):
             note_state("found")
         lines = [*_iterate_fact_lines(row)] if row is answer else []

@@ -66,7 +66,7 @@ def _format_languages(row: Row) -> str:
     return ", ".join(f"{language} {count:,}" if len(counted) > 1 else language for language, count in counted.items())
 
 
-def _format_dates(row: Row) -> str:
+def _format_date_range(row: Row) -> str:
     if row["newest"] is None:
         return "none are known"
     span = f"{row['oldest']} to {row['newest']}"
@@ -78,7 +78,7 @@ _SIDES: Columns = (
     ("documents", "documents", format_thousands),
     ("words", "words", format_thousands),
     ("languages", _format_languages),
-    ("dates", _format_dates),
+    ("dates", _format_date_range),
 )
 
 

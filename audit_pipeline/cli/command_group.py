@@ -22,7 +22,7 @@ import click
 from audit_pipeline import cli, extras
 from audit_pipeline.cli.options import IF_STOPPED, IS_FAILED, Placed, Section
 from audit_pipeline.cli.output import say_commands
-from audit_pipeline.config.discovery import collect_by_name
+from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.errors import (
     AuditError,
     LeftOutWarning,

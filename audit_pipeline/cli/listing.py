@@ -346,7 +346,7 @@ def sql(
     by_name = [dict(zip(names, row, strict=True)) for row in rows]
     if layout == "json" and not is_json_output():
         for row in by_name:
-            click.echo(_to_json(row))
+            click.echo(_format_json_line(row))
         return
     show_table("rows", by_name, list(zip(table.column_names, names, strict=True)))
     say(f"{len(rows):,} row(s)", row_count=len(rows))
@@ -367,10 +367,10 @@ def _format_csv_cell(value: object) -> object:
         return str(value).lower()
     if isinstance(value, bytes):
         return value.hex()
-    return _to_json(value) if isinstance(value, list | dict) else value
+    return _format_json_line(value) if isinstance(value, list | dict) else value
 
 
-def _to_json(value: object) -> str:
+def _format_json_line(value: object) -> str:
     return json.dumps(to_json_value(value), ensure_ascii=False, allow_nan=False)
 
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline import detectors
-from audit_pipeline.config.discovery import collect_by_name, merge_entry_points, require_texts
 from audit_pipeline.config.hints import did_you_mean
+from audit_pipeline.config.plugins import collect_by_name, merge_entry_points, require_texts
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
 from audit_pipeline.detectors.statistics import Need, TextStatistics
 from audit_pipeline.errors import ConfigError, to_one_line

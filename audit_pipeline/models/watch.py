@@ -118,7 +118,7 @@ def _limit_hub_timeout() -> Iterator[None]:
         session.timeout = before
 
 
-def propose(models: Iterable[ModelInfo], known_entries: Mapping[str, ModelEntry]) -> dict[str, ModelEntry]:
+def propose_entries(models: Iterable[ModelInfo], known_entries: Mapping[str, ModelEntry]) -> dict[str, ModelEntry]:
     """Return entries by name for the models whose hub id no known entry has, whatever its revision or the case of its
     letters, and which can be audited as they are on the hub.
 

@@ -17,9 +17,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
 from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.config_json import require_quantisation_package
 from audit_pipeline.models.conversion import READ_ERRORS, cache_gguf_parsing, keep_weights
 from audit_pipeline.models.kept_files import weights_are_whole
+from audit_pipeline.models.quantisation import require_quantisation_package
 from audit_pipeline.models.suitability import build_read_error, require_same_tensors, silence_transformers
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.files import read_json

@@ -58,7 +58,9 @@ def see_models(entries: Mapping[str, ModelEntry], paths: DataPaths) -> dict[str,
     """Those of the models that were seen, by name."""
     cards = {card["fingerprint"]: card for card in _read_cards(paths) if card.get("fingerprint")}
     on_cards = (
-        _Sighting(_parse_time(card), card["fingerprint"], card.get("tokenizer_fingerprint") or "", card["name"])
+        _Sighting(
+            _parse_first_loaded_at(card), card["fingerprint"], card.get("tokenizer_fingerprint") or "", card["name"]
+        )
         for card in cards.values()
         if card.get("name")
     )
@@ -118,7 +120,7 @@ def _read_earlier_fingerprints(entry: ModelEntry, tokenizer: str, paths: DataPat
         return frozenset()
 
 
-def _parse_time(card: Card) -> datetime:
+def _parse_first_loaded_at(card: Card) -> datetime:
     try:
         time = datetime.fromisoformat(str(card.get("first_loaded_at")))
     except ValueError:

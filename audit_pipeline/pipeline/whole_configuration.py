@@ -11,9 +11,9 @@ from typing import Any, TypeVar, cast
 from audit_pipeline import extras
 from audit_pipeline.benchmarks import config as benchmarks
 from audit_pipeline.benchmarks.config import Benchmarks, BenchmarkSpec, resolve_benchmarks
-from audit_pipeline.config.discovery import collect_by_name
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.hints import did_you_mean
+from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.config.problems import BrokenFileError, Fault, Keys, Problem
 from audit_pipeline.detectors.registry import ONE_PASS, REGISTRY
 from audit_pipeline.errors import AuditError

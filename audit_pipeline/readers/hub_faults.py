@@ -52,7 +52,7 @@ class HubFault:
     passing: bool
 
 
-def fault_of(error: BaseException, revision: str | None = None) -> HubFault | None:
+def classify_hub_error(error: BaseException, revision: str | None = None) -> HubFault | None:
     """What an error of the hub's clients, or its cause, means; None for any other error."""
     # `datasets` hides causes, and says that it found no file.
     every = list(causes(error, with_context=True))
@@ -98,7 +98,7 @@ def hub_faults_as_errors(
             f"{name} cannot be fetched: unexpected answer: check that HF_ENDPOINT is the hub's address, {remedy}"
         ) from error
     except (httpx2.HTTPError, HFValidationError, RevisionResolutionError, OSError) as error:
-        fault = fault_of(error, revision) or HubFault(
+        fault = classify_hub_error(error, revision) or HubFault(
             f"cannot be fetched: {to_one_line(error)[:_LONGEST_REASON]}", False
         )
         raise (transient_error if fault.passing else lasting_error)(f"{name} {fault.why}, {remedy}") from error

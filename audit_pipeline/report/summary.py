@@ -71,14 +71,16 @@ def _find_detectable_effect(detectable: float, p_values: int) -> dict[str, Any]:
     return {"reached": reached, "times": times, "could_have_found": reached <= AUROC_OF_INTEREST}
 
 
-def is_evidence(result: Row) -> bool:
+def is_positive_set_test(result: Row) -> bool:
     """Whether a result is of a test of a whole set that found something, and its claim level lets that count."""
     return "test" in result and result["outcome"] == "found" and result["claim_level"] in (SOUND, STATISTICAL)
 
 
 def has_found(result: Row) -> bool:
     """Whether an answer or a search found something, or documents stand out; of a test: whether it is evidence."""
-    return is_evidence(result) if "test" in result else kind_of(result["outcome"]).sign in ("found", "stands out")
+    return (
+        is_positive_set_test(result) if "test" in result else kind_of(result["outcome"]).sign in ("found", "stands out")
+    )
 
 
 def find_place(result: Row) -> tuple[int, bool]:
@@ -86,11 +88,11 @@ def find_place(result: Row) -> tuple[int, bool]:
 
     Evidence of a test, which allows for all detectors, comes before that of one detector.
     """
-    evidence = is_evidence(result)
+    evidence = is_positive_set_test(result)
     return kind_of("evidence_of_training" if evidence else result["outcome"]).place, not evidence
 
 
-def sort_by_kind(results: Sequence[Row]) -> list[Row]:
+def sort_by_display_place(results: Sequence[Row]) -> list[Row]:
     """Sort answers from scores, tests of the whole set and what is given word for word by their places."""
     return sorted(results, key=find_place)
 
@@ -108,7 +110,7 @@ class Subject:
     @property
     def rows(self) -> list[Row]:
         """Its results, in the order of the terminal, too."""
-        return sort_by_kind([row for row in (self.answer, *self.tests, self.found, self.said) if row])
+        return sort_by_display_place([row for row in (self.answer, *self.tests, self.found, self.said) if row])
 
     @property
     def signs(self) -> list[Sign]:
@@ -126,7 +128,7 @@ def group_by_subject(
     subjects: dict[tuple[str, str], Subject] = {}
     tests = [test for test in tests if test["outcome"] != "refused"]
     reproduced = (row for row in (*searches, *chats) if row["reproduced"])
-    for row in (*reproduced, *filter(is_evidence, tests), *answers, *searches, *chats, *tests):
+    for row in (*reproduced, *filter(is_positive_set_test, tests), *answers, *searches, *chats, *tests):
         subjects.setdefault((row["model"], row["benchmark"]), Subject())
     for name, rows in (("answer", answers), ("found", searches), ("said", chats)):
         for row in rows:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from made_documents import NEW, OLD, document, documents_table, labelled_spec, temporal_spec, words_of
 
 from audit_pipeline.benchmarks import checks
-from audit_pipeline.benchmarks.builders.temporal import draw_temporal
+from audit_pipeline.benchmarks.builders.temporal import draw_temporal_windows
 from audit_pipeline.benchmarks.checks import CheckResult, run_checks
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import EXAMPLES
@@ -171,6 +171,6 @@ def test_drawn_examples_with_a_reprinted_document_are_told_of() -> None:
         [document("old", OLD, text=text), document("reprint", NEW, text=text.replace("same20", "changed"))]
     )
     spec = temporal_spec(words=40, windows_per_document=1)
-    check = by_name(draw_temporal(documents, spec, "run").examples, spec)["near_duplicates"]
+    check = by_name(draw_temporal_windows(documents, spec, "run").examples, spec)["near_duplicates"]
     assert check.counts["pairs between the sides"] == 1
     assert not check.passed

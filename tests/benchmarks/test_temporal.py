@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from made_documents import BETWEEN, NEW, OLD, document, documents_table, temporal_spec, words_of
 from profiles import max_examples
 
-from audit_pipeline.benchmarks.builders.temporal import draw_temporal
+from audit_pipeline.benchmarks.builders.temporal import draw_temporal_windows
 from audit_pipeline.benchmarks.checks import run_checks
 from audit_pipeline.errors import DataError
 from audit_pipeline.tables import example_id
@@ -39,7 +39,7 @@ def test_labels_dates_and_reasons() -> None:
             document("exact", NEW, 10),
         ]
     )
-    drawn = draw_temporal(documents, temporal_spec(windows_per_document=4, balance="none"), "run")
+    drawn = draw_temporal_windows(documents, temporal_spec(windows_per_document=4, balance="none"), "run")
     rows = drawn.examples.to_pylist()
     labels = {(row["document_id"].rsplit(":")[-1], row["label"], row["published"]) for row in rows}
     assert labels == {
@@ -76,7 +76,7 @@ def test_labels_dates_and_reasons() -> None:
 def test_a_window_is_reflowed_with_single_spaces() -> None:
     text = "one  two\nthree\n\n   four\tfive"
     documents = documents_table([document("old", OLD, text=text), document("new", NEW, 5)])
-    drawn = draw_temporal(documents, temporal_spec(words=5, windows_per_document=1), "run")
+    drawn = draw_temporal_windows(documents, temporal_spec(words=5, windows_per_document=1), "run")
     assert "one two three four five" in drawn.examples.column("text").to_pylist()
 
 
@@ -91,7 +91,7 @@ def test_duplicates_stay_once_within_a_side_and_nowhere_on_both() -> None:
             document("f", NEW, text=words_of("new", 10)),
         ]
     )
-    drawn = draw_temporal(documents, temporal_spec(), "run")
+    drawn = draw_temporal_windows(documents, temporal_spec(), "run")
     assert windows_by_document(drawn.examples) == {
         "made:project:a": {words_of("twice", 10)},
         "made:project:f": {words_of("new", 10)},
@@ -107,7 +107,7 @@ def test_sides_are_evened_out_within_each_collection() -> None:
         + [document(f"newb{number}n", NEW, 30, collection="b") for number in range(2)]
         + [document("oldc", OLD, 30, collection="onlyold")]
     )
-    drawn = draw_temporal(documents, temporal_spec(windows_per_document=5), "run")
+    drawn = draw_temporal_windows(documents, temporal_spec(windows_per_document=5), "run")
     # a: 12 against 5, b: 3 against 6, onlyold: 3 against none.
     sides = Counter((row["collection"], row["label"]) for row in drawn.examples.to_pylist())
     assert sides == {("a", 1): 5, ("a", 0): 5, ("b", 1): 3, ("b", 0): 3}
@@ -119,7 +119,7 @@ def test_documents_take_turns() -> None:
         [document(f"old{number}n", OLD) for number in range(6)]
         + [document("new", NEW, 100), document("next", NEW, 100)]
     )
-    drawn = draw_temporal(documents, temporal_spec(windows_per_document=5), "run")
+    drawn = draw_temporal_windows(documents, temporal_spec(windows_per_document=5), "run")
     of_members = Counter(row["document_id"] for row in drawn.examples.to_pylist() if row["label"] == 1)
     # 10 texts of 6 documents: everyone's first, then a second one of four.
     assert sorted(of_members.values()) == [1, 1, 2, 2, 2, 2]
@@ -134,7 +134,7 @@ def test_per_side_is_spread_over_collections_and_uses_up_small_ones() -> None:
             for number in range(size)
         ]
     )
-    drawn = draw_temporal(documents, temporal_spec(per_side=14), "run")
+    drawn = draw_temporal_windows(documents, temporal_spec(per_side=14), "run")
     sides = Counter((row["collection"], row["label"]) for row in drawn.examples.to_pylist())
     expected = {"big": 6, "large": 5, "small": 3}
     assert sides == {(name, label): count for name, count in expected.items() for label in (0, 1)}
@@ -145,7 +145,7 @@ def test_without_balance_each_side_is_cut_by_itself() -> None:
     documents = documents_table(
         [document(f"old{number}n", OLD, 10) for number in range(9)] + [document("new", NEW, 20, collection="other")]
     )
-    drawn = draw_temporal(documents, temporal_spec(balance="none", per_side=4), "run")
+    drawn = draw_temporal_windows(documents, temporal_spec(balance="none", per_side=4), "run")
     assert Counter(drawn.examples.column("label").to_pylist()) == {1: 4, 0: 2}
 
 
@@ -153,7 +153,7 @@ def test_only_documents_of_the_language_are_taken() -> None:
     documents = documents_table(
         [document("old", OLD), document("new", NEW), document("alt", OLD, language="de"), document("mid", BETWEEN)]
     )
-    drawn = draw_temporal(documents, temporal_spec(language="en"), "run")
+    drawn = draw_temporal_windows(documents, temporal_spec(language="en"), "run")
     assert set(windows_by_document(drawn.examples)) == {"made:project:old", "made:project:new"}
     assert drawn.documents_left_out == {"not in the language en": 1, "published between the cutoffs": 1}
 
@@ -177,7 +177,7 @@ def test_only_documents_of_the_language_are_taken() -> None:
 )
 def test_an_empty_side_and_a_double_document_are_errors(rows: list[dict[str, Any]], told: str) -> None:
     with pytest.raises(DataError, match=told):
-        draw_temporal(documents_table(rows), temporal_spec(), "run")
+        draw_temporal_windows(documents_table(rows), temporal_spec(), "run")
 
 
 # ---------------------------------------------------------------- properties
@@ -220,10 +220,10 @@ SPECS = st.builds(
 @max_examples(80)
 @given(rows=made_documents(), spec=SPECS, order=st.randoms(use_true_random=False))
 def test_whatever_the_documents_the_examples_are_sound(rows: list[dict[str, Any]], spec: Any, order: Any) -> None:
-    drawn = draw_temporal(documents_table(rows), spec, "run")
+    drawn = draw_temporal_windows(documents_table(rows), spec, "run")
     shuffled = list(rows)
     order.shuffle(shuffled)
-    assert draw_temporal(documents_table(shuffled), spec, "run").examples.equals(drawn.examples)
+    assert draw_temporal_windows(documents_table(shuffled), spec, "run").examples.equals(drawn.examples)
 
     by_id = {row["document_id"]: row for row in rows}
     labels: dict[str, set[int]] = defaultdict(set)
@@ -267,9 +267,9 @@ def test_whatever_the_documents_the_examples_are_sound(rows: list[dict[str, Any]
 def test_adding_a_document_moves_no_window_of_another(sizes: list[int], added: int, name: str, seed: int) -> None:
     rows = [document(f"d{number}n", (OLD, NEW)[number % 2], size) for number, size in enumerate([20, 20, *sizes])]
     spec = temporal_spec(balance="none", seed=seed)
-    before = windows_by_document(draw_temporal(documents_table(rows), spec, "run").examples)
+    before = windows_by_document(draw_temporal_windows(documents_table(rows), spec, "run").examples)
     more = [*rows, document(name, OLD + timedelta(days=1), added)]
-    after = windows_by_document(draw_temporal(documents_table(more), spec, "run").examples)
+    after = windows_by_document(draw_temporal_windows(documents_table(more), spec, "run").examples)
     assert {identity: after[identity] for identity in before} == before
     assert set(after) - set(before) == {f"made:project:{name}"}
 
@@ -278,7 +278,7 @@ def test_windows_depend_on_seed_and_family_but_not_on_other_settings() -> None:
     rows = documents_table([document("old", OLD, 400), document("new", NEW, 400)])
 
     def windows(**changes: Any) -> dict[str, set[str]]:
-        return windows_by_document(draw_temporal(rows, temporal_spec(**changes), "run").examples)
+        return windows_by_document(draw_temporal_windows(rows, temporal_spec(**changes), "run").examples)
 
     assert windows() == windows(calibration_fraction=0.5, balance="none", member_before=date(2021, 1, 1))
     assert windows() != windows(seed=6)
@@ -288,7 +288,7 @@ def test_windows_depend_on_seed_and_family_but_not_on_other_settings() -> None:
 
 def test_windows_of_a_document_never_overlap_in_the_examples() -> None:
     rows = documents_table([document("old", OLD, 95), document("new", NEW, 95)])
-    drawn = draw_temporal(rows, temporal_spec(windows_per_document=9), "run")
+    drawn = draw_temporal_windows(rows, temporal_spec(windows_per_document=9), "run")
     for windows in windows_by_document(drawn.examples).values():
         words = [word for window in windows for word in window.split()]
         assert len(windows) == 9
@@ -308,8 +308,8 @@ def topics(a_side: int = 12) -> pa.Table:
 
 def test_matched_sides_are_those_that_resemble_each_other() -> None:
     spec = temporal_spec(windows_per_document=1, match={"per_side": 11})
-    pool = draw_temporal(topics(), temporal_spec(windows_per_document=1), "run")
-    drawn = draw_temporal(topics(), spec, "run")
+    pool = draw_temporal_windows(topics(), temporal_spec(windows_per_document=1), "run")
+    drawn = draw_temporal_windows(topics(), spec, "run")
     rows = drawn.examples.to_pylist()
     assert Counter(row["label"] for row in rows) == {1: 11, 0: 11}
     assert {row["example_id"] for row in rows} < {row["example_id"] for row in pool.examples.to_pylist()}
@@ -326,7 +326,7 @@ def test_matched_sides_are_those_that_resemble_each_other() -> None:
 
 def test_the_pool_is_balanced_and_matched_sides_need_not_be() -> None:
     spec = temporal_spec(windows_per_document=1, match={"per_side": 9})
-    checks = run_checks(draw_temporal(topics(), spec, "run").examples, spec)
+    checks = run_checks(draw_temporal_windows(topics(), spec, "run").examples, spec)
     assert all(check.passed for check in checks if check.blocking)
     [balanced] = [check for check in checks if check.name == "balanced"]
     assert "not asked of this benchmark" in balanced.what

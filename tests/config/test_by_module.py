@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from audit_pipeline.config.discovery import collect_by_name
+from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ from tiny_models import SENTENCES, forward_of, save_model, score, tokenized
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models import config_json
+from audit_pipeline.models import quantisation
 from audit_pipeline.models.weights import compute_weight_bytes, count_parameters, load_weights
 from audit_pipeline.store.files import read_json
 from audit_pipeline.store.paths import DataPaths
@@ -144,7 +144,7 @@ def test_a_format_without_its_package_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object], words: str
 ) -> None:
     folder = with_quantisation(save_model(tmp_path / "model"), **fields)
-    monkeypatch.setattr(config_json, "find_spec", lambda name: None)
+    monkeypatch.setattr(quantisation, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=words) as refused:
         load_weights(tokenized(folder, tmp_path / "data"), "cpu")
     assert "\n" not in str(refused.value)

@@ -15,7 +15,7 @@ from huggingface_hub import HfApi, ModelInfo
 
 from audit_pipeline.errors import ConfigError, TransientError
 from audit_pipeline.models.config import FILE, ModelEntry, load_models
-from audit_pipeline.models.watch import list_candidates, load_watched, proposals_path, propose, write_proposals
+from audit_pipeline.models.watch import list_candidates, load_watched, proposals_path, propose_entries, write_proposals
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FILES = ("config.json", "model.safetensors")
@@ -46,7 +46,7 @@ def test_an_owners_models_become_entries(hub: HubServer) -> None:
     on_hub(hub, "maker/closed", gated="manual", cardData={"license": "other", "license_name": "maker-1"})
     on_hub(hub, "maker/plain", safetensors=None, cardData=None, createdAt="2022-03-02T23:29:04.000Z")
     on_hub(hub, "else/small")
-    entries = propose(list_candidates("maker", api_of(hub)), {})
+    entries = propose_entries(list_candidates("maker", api_of(hub)), {})
     assert entries["maker/small"] == ModelEntry(
         name="maker/small",
         hub="maker/small",
@@ -77,7 +77,7 @@ def test_an_owners_models_become_entries(hub: HubServer) -> None:
     ],
 )
 def test_what_cannot_be_audited_is_not_proposed(files: tuple[str, ...], usable: bool) -> None:
-    assert bool(propose([made("maker/m", files)], {})) is usable
+    assert bool(propose_entries([made("maker/m", files)], {})) is usable
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -102,13 +102,13 @@ def test_what_the_configuration_names_already_is_not_proposed() -> None:
         "one": ModelEntry(name="one", hub="Maker/One", revision="another"),
         "here": ModelEntry(name="here", path=Path("/x")),
     }
-    proposals = propose([made("maker/one"), made("maker/two"), made("maker/two")], known)
+    proposals = propose_entries([made("maker/one"), made("maker/two"), made("maker/two")], known)
     assert [entry.hub for entry in proposals.values()] == ["maker/two"]
 
 
 def test_the_file_has_the_form_of_models_yaml(tmp_path: Path) -> None:
     path = proposals_path(tmp_path)
-    proposals = propose([made("a/plain"), made("b/odd")], {})
+    proposals = propose_entries([made("a/plain"), made("b/odd")], {})
     write_proposals(path, proposals)
     text = path.read_text(encoding="utf-8")
     assert text.startswith("# Models on the hub that config/models.yaml does not name yet")
@@ -116,7 +116,7 @@ def test_the_file_has_the_form_of_models_yaml(tmp_path: Path) -> None:
     assert "trust_remote_code" not in text
     (tmp_path / "models.yaml").write_text(text, encoding="utf-8")
     assert dict(load_models(tmp_path)) == proposals
-    write_proposals(path, propose([], {}))
+    write_proposals(path, propose_entries([], {}))
     assert dict(FILE.read_file(path)) == {}
 
 

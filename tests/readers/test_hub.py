@@ -15,7 +15,7 @@ from huggingface_hub.errors import (
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.dagster.retries import is_transient
-from audit_pipeline.readers.hub_faults import HubDataUnreachableError, fault_of, hub_faults_as_errors
+from audit_pipeline.readers.hub_faults import HubDataUnreachableError, classify_hub_error, hub_faults_as_errors
 
 
 def refused(status: int, kind: type[HfHubHTTPError] = HfHubHTTPError, **headers: str) -> HfHubHTTPError:
@@ -63,7 +63,7 @@ def hidden(error: Exception, by: Exception) -> Exception:
     ],
 )
 def test_an_error_of_the_hub_is_told_in_our_words(error: Exception, why: str, passing: bool) -> None:
-    fault = fault_of(error, "v1")
+    fault = classify_hub_error(error, "v1")
     assert fault is not None
     assert fault.passing is passing
     with (

@@ -31,7 +31,7 @@ from audit_pipeline.report.summary import (
     describe_instrument,
     describe_set_test,
     group_by_subject,
-    sort_by_kind,
+    sort_by_display_place,
     write_page_summary,
 )
 from audit_pipeline.statistics.claims import (
@@ -642,8 +642,8 @@ def test_what_matters_most_is_told_first() -> None:
     evidence = result("found", test="twins", claim_level="sound test")
     look, refused = result("found", test="dataset_inference"), result("refused", test="sharded_permutation")
     answer, vain = result("documents_stand_out"), result("passages_not_reproduced", reproduced=0)
-    assert sort_by_kind([result("sound_evidence_of_training"), evidence])[0] == evidence
-    assert sort_by_kind([answer, refused, look, evidence, vain]) == [evidence, answer, look, vain, refused]
+    assert sort_by_display_place([result("sound_evidence_of_training"), evidence])[0] == evidence
+    assert sort_by_display_place([answer, refused, look, evidence, vain]) == [evidence, answer, look, vain, refused]
     seen, asked = result("passages_reproduced", reproduced=1), result("asked_reproduced", reproduced=2)
     (subject,) = group_by_subject([answer], [look, refused], [seen], [asked])
     assert subject.rows == [seen, asked, answer, look]

@@ -118,7 +118,7 @@ class _Window:
     content: LabelledText
 
 
-def draw_temporal(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
+def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
     """The examples of ``spec`` out of ``documents`` (schema DOCUMENTS, any order; several sources as one table).
 
     Up to windows_per_document windows of exactly ``spec.words`` words are drawn from every dated document, at positions
@@ -334,4 +334,4 @@ def _sort_nonzero_counts(counts: Counter[str]) -> dict[str, int]:
     return {reason: count for reason, count in sorted(counts.items()) if count}
 
 
-BUILDER = Builder(VERSION, TemporalSettings, read_documents_of, draw_temporal)
+BUILDER = Builder(VERSION, TemporalSettings, read_documents_of, draw_temporal_windows)

@@ -20,7 +20,7 @@ from huggingface_hub import HfApi
 
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.readers.formats import SUFFIXES, digest_of, has_row_format, open_texts
-from audit_pipeline.readers.hub_faults import HubDataUnreachableError, fault_of, hub_faults_as_errors
+from audit_pipeline.readers.hub_faults import HubDataUnreachableError, classify_hub_error, hub_faults_as_errors
 from audit_pipeline.readers.row_formats.json_lines import json_row
 from audit_pipeline.readers.rows import Row, Skipped, TextRow, UnreadableFileError, text_row
 from audit_pipeline.sources.base import Document
@@ -245,7 +245,7 @@ class HubStream:
                 )
 
     def _build_stream_error(self, error: Exception) -> DataError:
-        fault = fault_of(error)
+        fault = classify_hub_error(error)
         if fault is None:
             return DataError(
                 f"{self._what} cannot be read after row {self._row:,} ({to_one_line(error)[:300]}); "

@@ -224,7 +224,7 @@ def read_corpus_findings(paths: DataPaths, benchmark: str, corpus: str) -> Corpu
 def read_model_evidence(paths: DataPaths, pair: Pair) -> ModelEvidence:
     """The newest findings on a model and a benchmark; raises DataError, naming the command, where there are none."""
     answers, tests, documents, windows = (
-        _read_newest(paths, table, pair)
+        _read_latest_rows(paths, table, pair)
         for table in (PAIR_ANSWERS, GROUP_TESTS, DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS)
     )
     if not (answers or documents):
@@ -244,7 +244,7 @@ def read_model_evidence(paths: DataPaths, pair: Pair) -> ModelEvidence:
     )
 
 
-def _read_newest(paths: DataPaths, table: Table, pair: Pair) -> list[dict[str, Any]]:
+def _read_latest_rows(paths: DataPaths, table: Table, pair: Pair) -> list[dict[str, Any]]:
     """Return the rows that a run wrote last; none where no run did."""
     if not has_entries(paths, table, pair):
         return []

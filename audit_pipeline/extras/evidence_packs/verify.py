@@ -171,7 +171,7 @@ def _check_payload(
         paths = DataPaths.from_environment()
         on_step("the lineage")
         ledger = read_ledger(paths)
-        yield from _attempt("tables against lineage", _check_lineage(paths, ledger))
+        yield from _attempt("tables against lineage", _check_ledger_and_tables(paths, ledger))
         verification = _Verification(load_tokenizer(load_models().named(about["model"]), paths), paths, ledger)
         for pair in pairs:
             yield from _attempt(f"plan of {pair.benchmark}", verification.check_plans(pair, certificates))
@@ -182,7 +182,7 @@ def _check_payload(
                 yield from _attempt(f"{pair.benchmark} run again", verification.check_rerun(pair, rerun))
 
 
-def _check_lineage(paths: DataPaths, ledger: Ledger) -> Iterator[Check]:
+def _check_ledger_and_tables(paths: DataPaths, ledger: Ledger) -> Iterator[Check]:
     """Check that the lines of the pairs and the links of all others follow each other, and that every table is the file
     that its line names, none is missing, and none was put in."""
     others = f"; {ledger.forgotten:,} are links alone: what they are of cannot be seen here" if ledger.forgotten else ""

@@ -21,7 +21,7 @@ from audit_pipeline.extras.extraction.conclusions import Mask, Windows, windows_
 from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.windows import (
-    encode_window_between,
+    encode_window_at_characters,
     encode_windows_at,
     read_windows,
     run_windows,
@@ -178,7 +178,7 @@ def _score_by_reference(
     for number, place in unexplained:
         window = windows[number]
         places = (int(values[place]) for values in (window.start, window.begin, window.end))
-        cut.append(encode_window_between(reference.model, documents[number].text, *places))
+        cut.append(encode_window_at_characters(reference.model, documents[number].text, *places))
     readable = [window for window in cut if window is not None]
     run_windows(reference.model, readable, caches, reference.backend, reference.on_progress)
     rows = read_windows(reference.model, readable, caches)

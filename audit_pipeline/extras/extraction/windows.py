@@ -58,7 +58,9 @@ def encode_windows_at(
     return [found[start] for start in sorted(found)]
 
 
-def encode_window_between(model: TokenizedModel, document: str, start: int, begin: int, end: int) -> EncodedText | None:
+def encode_window_at_characters(
+    model: TokenizedModel, document: str, start: int, begin: int, end: int
+) -> EncodedText | None:
     """The window from character ``start`` to ``end`` as this model cuts it into tokens, whatever model it was made for.
 
     Its suffix is of the tokens that end after the character ``begin``. None where the model cannot read it: there is
@@ -71,7 +73,7 @@ def encode_window_between(model: TokenizedModel, document: str, start: int, begi
 def encode_windows_between(
     model: TokenizedModel, document: str, places: Sequence[tuple[int, int, int]]
 ) -> list[EncodedText | None]:
-    """As :func:`encode_window_between`, of each ``start``, ``begin`` and ``end`` of ``places``."""
+    """As :func:`encode_window_at_characters`, of each ``start``, ``begin`` and ``end`` of ``places``."""
     sha256, (room, _) = text_sha256(document), window_and_stride(model)
     windows: list[EncodedText | None] = []
     texts = encode(model, [document[start:end] for start, _, end in places])

@@ -88,11 +88,11 @@ def run_twins_test(
             ),
             detectable_auroc=together.detectable_auroc,
         ),
-        _build_rows(twins, shares, together),
+        _build_detector_group_rows(twins, shares, together),
     )
 
 
-def _build_rows(
+def _build_detector_group_rows(
     twins: Twins, shares: Mapping[tuple[str, str], Sequence[Floats]], together: TwinComparison
 ) -> list[dict[str, Any]]:
     """Return a row of all items and of each group, by each detector, and by all where there are several."""

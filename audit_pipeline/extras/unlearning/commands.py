@@ -23,7 +23,7 @@ def _format_unlearning_metric(metric: str) -> str:
     return UNLEARNING_METRICS[metric]
 
 
-def _format_side_cell(side: str, row: Row) -> str:
+def _format_side_estimate(side: str, row: Row) -> str:
     found = row.get(side)
     return estimate(found["value"], found["ci_low"], found["ci_high"], "z.3g", DASH) if found else ""
 
@@ -31,9 +31,9 @@ def _format_side_cell(side: str, row: Row) -> str:
 _UNLEARNING: Columns = (
     ("metric", "metric", _format_unlearning_metric),
     ("model", "role"),
-    ("to be forgotten", partial(_format_side_cell, "forget")),
-    ("held out", partial(_format_side_cell, "holdout")),
-    ("one against the other", partial(_format_side_cell, "both")),
+    ("to be forgotten", partial(_format_side_estimate, "forget")),
+    ("held out", partial(_format_side_estimate, "holdout")),
+    ("one against the other", partial(_format_side_estimate, "both")),
 )
 
 

@@ -201,7 +201,7 @@ def read_document_values(
     for benchmark in benchmarks:
         found: dict[ComparedModel, list[Row]] = {}
         for role, model in models.items():
-            written = _find_latest_extraction(model, benchmark, models.values(), paths)
+            written = _find_comparable_extraction(model, benchmark, models.values(), paths)
             if isinstance(written, str):
                 return _empty_document_values(written)
             # The reference models by which passages were set apart, with their weights.
@@ -244,7 +244,7 @@ def read_reproduced(
     found: dict[ComparedModel, list[Row]] = {}
     for role in ("after", "retrained"):
         if role in models:
-            written = _find_latest_extraction(models[role], forget, (), paths)
+            written = _find_comparable_extraction(models[role], forget, (), paths)
             if isinstance(written, Entry):
                 found[role] = _read_extraction(written, paths)
             elif role == "after":
@@ -259,7 +259,7 @@ def read_reproduced(
     )
 
 
-def _find_latest_extraction(
+def _find_comparable_extraction(
     model: TokenizedModel, benchmark: BuiltBenchmark, models: Collection[TokenizedModel], paths: DataPaths
 ) -> Entry | str:
     """The latest extraction of a benchmark with a model, or why it cannot be compared with that of ``models``."""

@@ -17,10 +17,10 @@ import dagster as dg
 
 from audit_pipeline import extras
 from audit_pipeline.benchmarks.config import exclude_on_request
-from audit_pipeline.config.discovery import collect_by_name
+from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.models.config import exclude_control_models, load_models
 from audit_pipeline.models.fingerprint import entry_version
-from audit_pipeline.models.watch import list_candidates, load_watched, proposals_path, propose, write_proposals
+from audit_pipeline.models.watch import list_candidates, load_watched, proposals_path, propose_entries, write_proposals
 from audit_pipeline.pipeline.dagster.instance import UNFINISHED, mark_dead_runs_failed
 from audit_pipeline.pipeline.dagster.jobs import JOBS
 from audit_pipeline.pipeline.dagster.partitions import BENCHMARK, MODEL, require_keys
@@ -59,7 +59,7 @@ def hub_watcher(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     if not watched:
         return dg.SkipReason("config/watch.yaml names no owner to watch")
     candidates = [candidate for name in watched for candidate in list_candidates(name)]
-    proposals = propose(candidates, load_models())
+    proposals = propose_entries(candidates, load_models())
     write_proposals(proposals_path(), proposals)
     return dg.SkipReason(f"{len(proposals)} of {len(candidates)} models proposed in {proposals_path()}")
 

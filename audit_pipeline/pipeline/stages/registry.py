@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Mapping
 
 from audit_pipeline import extras
-from audit_pipeline.config.discovery import collect_by_name
+from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.errors import LeftOutWarning, to_one_line
 from audit_pipeline.pipeline.stage import Stage
 from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE, SPLIT_STAGE

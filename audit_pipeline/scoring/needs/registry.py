@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from audit_pipeline import extras
-from audit_pipeline.config.discovery import collect_by_name
+from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.scoring import needs
 from audit_pipeline.scoring.needs.provider import Provider
 
