@@ -1,8 +1,5 @@
 """A web server on the loopback interface that misbehaves on cue, for tests of everything that fetches.
 
-What belongs here: the server, and answers that are wrong in ways that real servers' are. What does not: the pages of
-any one source.
-
     with BadServer() as server:
         server.serve("/robots.txt", robots("User-agent: *\\nDisallow: /private"))
         server.serve("/flaky", fault(500), fault(429, retry_after=2), Answer(b"fine"))   # in turn; the last repeats
