@@ -1,8 +1,5 @@
 """A web server on the loopback interface that misbehaves on cue, for tests of everything that fetches.
 
-What belongs here: the server, and answers that are wrong in ways that real servers' are. What does not: the pages of
-any one source.
-
     with BadServer() as server:
         server.serve("/robots.txt", robots("User-agent: *\\nDisallow: /private"))
         server.serve("/flaky", fault(500), fault(429, retry_after=2), Answer(b"fine"))   # in turn; the last repeats
@@ -80,25 +77,9 @@ def truncated(body: bytes, sent: int | None = None) -> Answer:
     return Answer(body, sent=len(body) // 2 if sent is None else sent)
 
 
-def truncated_gzip(body: bytes) -> Answer:
-    """A compressed answer that announces no length and ends in the middle: only its own end mark is missing."""
-    packed = gzip.compress(body)
-    return Answer(packed[: len(packed) // 2], headers={"Content-Encoding": "gzip", "Content-Length": ""})
-
-
 def slow(body: bytes, pause: float = 60.0) -> Answer:
     """Nothing for ``pause`` seconds."""
     return Answer(body, pause=pause)
-
-
-def dripping(body: bytes, drip: float = 0.05) -> Answer:
-    """One byte every ``drip`` seconds: never silent, never done."""
-    return Answer(body, drip=drip)
-
-
-def wrong_charset(text: str, declared: str = "utf-8", real: str = "gb18030") -> Answer:
-    """A text in another charset than its header declares."""
-    return Answer(text.encode(real), media_type=f"text/html; charset={declared}")
 
 
 def redirect(to: str, status: int = 302) -> Answer:

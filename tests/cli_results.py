@@ -1,7 +1,4 @@
-"""What tests of commands share: what a command printed, the scores that it wrote, and files to give it.
-
-What belongs here: reading results, and making input. What does not: fixtures (conftest.py).
-"""
+"""What tests of commands share: what a command printed, the scores that it wrote, and files to give it."""
 
 from __future__ import annotations
 

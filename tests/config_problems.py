@@ -1,7 +1,4 @@
-"""What is wrong with a file of the configuration, as tests of each domain ask for it.
-
-What belongs here: asking. What does not: assertions.
-"""
+"""What is wrong with a file of the configuration, as tests of each domain ask for it."""
 
 from __future__ import annotations
 

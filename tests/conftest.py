@@ -15,6 +15,7 @@ import dagster as dg
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from bad_server import BadServer
 from dagster._core.execution import compute_logs
 from loopback_index import FakeIndex
 from profiles import load_profile
@@ -165,6 +166,13 @@ def real_model(real_data: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
     entry = load_models(ROOT / "config")["smollm2-135m"]
     model = load_tokenizer(entry, real_data)
     return model, forward_of(model)
+
+
+@pytest.fixture
+def server() -> Iterator[BadServer]:
+    """A web server that misbehaves as a test tells it to."""
+    with BadServer() as running:
+        yield running
 
 
 @pytest.fixture

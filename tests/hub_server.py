@@ -1,8 +1,5 @@
 """A hub on the loopback interface: what huggingface_hub, `datasets` and HfFileSystem ask of HF_ENDPOINT and send.
 
-What belongs here: repositories and the answers about them, in the hub's own forms, and faults on cue. What does not:
-what a repository holds (hub/made_repositories.py), and what is expected of our commands.
-
     with HubServer() as hub:
         one = hub.add("model", "maker/small", {"config.json": b"{}", "model.safetensors": weights})
         hub.fail("/resolve/", fault(429, retry_after=0), times=1)      # the next request whose path holds it

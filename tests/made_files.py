@@ -1,7 +1,4 @@
-"""The same rows in every format that is read, and helpers to read files back.
-
-What belongs here: writing files for tests. What does not: assertions.
-"""
+"""The same rows in every format that is read, and helpers to read files back."""
 
 from __future__ import annotations
 

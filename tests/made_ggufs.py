@@ -1,7 +1,4 @@
-"""Small .gguf files: what one says of its model and its tokenizer, and no weights.
-
-What belongs here: writing them. What does not: tests.
-"""
+"""Small .gguf files: what one says of its model and its tokenizer, and no weights."""
 
 from __future__ import annotations
 

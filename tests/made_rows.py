@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from audit_pipeline.store.files import table_from_rows
-from audit_pipeline.tables import Table
+from audit_pipeline.tables import EXAMPLES, SCORES, Table
 from audit_pipeline.tables.table import Column
 
 _MOMENT = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
@@ -23,6 +23,27 @@ def make_row(table: Table, **values: object) -> dict[str, Any]:
 def make_table(table: Table, rows: Iterable[Mapping[str, object]]) -> pa.Table:
     """Rows of the file of a declared table, each completed by :func:`make_row`."""
     return table_from_rows([make_row(table, **row) for row in rows], table)
+
+
+def example(example_id: str, /, **values: object) -> dict[str, Any]:
+    """An example to evaluate of the benchmark b, a document and group of its own."""
+    own = {"example_id": example_id, "document_id": example_id, "group": example_id, "split": "evaluation"}
+    return make_row(EXAMPLES, **{"benchmark": "b", "text": "text", "words": 12, "language": "en", **own, **values})
+
+
+def score(example_id: str, value: float | None, **values: object) -> dict[str, Any]:
+    """A score of the model m on the benchmark b, by loss."""
+    own = {"example_id": example_id, "score": value, "detector": "loss", "parameters": "{}", "is_default": True}
+    return make_row(SCORES, **{"model": "m", "benchmark": "b", "status": "ok", **own, **values})
+
+
+def examples_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    return table_from_rows(rows, EXAMPLES)
+
+
+def scores_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """As they are: what no store would take is kept."""
+    return pa.Table.from_pylist(list(rows), schema=SCORES.schema)
 
 
 def _choose_value(column: Column) -> object:

@@ -1,7 +1,4 @@
-"""Spreadsheets as programs write them, in the two formats that are read.
-
-What belongs here: the least that an .xlsx and an .ods file hold. What does not: assertions.
-"""
+"""Spreadsheets as programs write them, in the two formats that are read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A PostgreSQL of the tests' own: where its programs are, and running one on the loopback interface.
-
-What belongs here: the server, its superuser, and asking it. What does not: what Dagster keeps in it.
-"""
+"""A PostgreSQL of the tests' own: where its programs are, and running one on the loopback interface."""
 
 from __future__ import annotations
 

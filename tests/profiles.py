@@ -1,7 +1,6 @@
 """How many examples a property test draws: a quarter of them in ``make test``, all of them in ``make test-all``.
 
-What belongs here: the two profiles of hypothesis, and the decorator for a test with a number of its own. The profile is
-the value of ``HYPOTHESIS_PROFILE``, quick unless it is set.
+The profile is the value of ``HYPOTHESIS_PROFILE``, quick unless it is set.
 """
 
 from __future__ import annotations

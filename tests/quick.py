@@ -1,8 +1,4 @@
-"""What `make test` leaves out: pictures and detectors where they do not matter, and most architectures.
-
-What belongs here: what is left out of audits, as contexts that fixtures of any scope may enter, and which cases of a
-test are slow. What does not: fixtures (conftest.py), the examples of property tests (profiles.py).
-"""
+"""What `make test` leaves out: pictures and detectors where they do not matter, and most architectures."""
 
 from __future__ import annotations
 

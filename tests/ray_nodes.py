@@ -1,7 +1,5 @@
 """Ray nodes on this machine, each on a loopback address of its own, that can be killed one by one.
 
-What belongs here: starting them, finding their processes, kill -9. What does not: tests (tests/extras/ray/).
-
 All processes of a cluster are told by its token, which is in their environment: nothing else is ever ended.
 """
 

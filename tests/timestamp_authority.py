@@ -1,7 +1,4 @@
-"""A timestamp authority on loopback: openssl stamps what is asked for, with certificates made for the test.
-
-What belongs here: the authority. What does not: assertions.
-"""
+"""A timestamp authority on loopback: openssl stamps what is asked for, with certificates made for the test."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Reading back what was written, for tests that look at whole tables.
-
-What belongs here: files as tables. What does not: assertions.
-"""
+"""Reading back what was written, for tests that look at whole tables."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 import pyarrow.parquet as pq
 import pytest
+from cli_results import LABELLED
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from ledger_lines import lineage_rows, read_fields, rewrite_lines
 from made_workspace import COLLECTIONS, SOURCE, Workspace, count_loads, made_documents, made_text, temporal
@@ -197,17 +198,7 @@ def test_a_blocking_check_that_fails_stops_what_comes_after(workspace: Workspace
     rows = [{"input": made_text(f"row {place}", 8), "label": place % 2} for place in range(3)]
     (workspace.config / "Rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     # Nearly all is kept for calibration: one side only is left to evaluate.
-    few = {
-        "builder": "labelled",
-        "description": "too few rows",
-        "path": ".",
-        "split": "Rows",
-        "words": [8],
-        "design": "temporal",
-        "calibration_fraction": 0.9,
-        "seed": 5,
-    }
-    workspace.write_benchmarks(few=few)
+    workspace.write_benchmarks(few={**LABELLED, "path": ".", "calibration_fraction": 0.9})
     register(run.instance, benchmarks=["few_8"])
     with pytest.raises(dg.DagsterError, match="both_classes"):
         run("build_benchmarks", partition_key="few_8")
@@ -285,17 +276,7 @@ def test_optional_kinds_and_their_budget(built: Workspace, run: Runner) -> None:
 @pytest.mark.usefixtures("quick_audits")
 def test_texts_without_labels_are_scored_and_not_evaluated(built: Workspace, run: Runner) -> None:
     (built.config / "Rows.jsonl").write_text(json.dumps({"input": made_text("row", 8)}))
-    unlabelled = {
-        "builder": "labelled",
-        "description": "nobody knows",
-        "path": ".",
-        "split": "Rows",
-        "words": [8],
-        "design": "temporal",
-        "label_column": None,
-        "calibration_fraction": 0,
-        "seed": 5,
-    }
+    unlabelled = {**LABELLED, "path": ".", "label_column": None}
     built.write_benchmarks(made=temporal([8, 12]), open=unlabelled)
     built.build("open_8")
     register(run.instance, benchmarks=["open_8"])

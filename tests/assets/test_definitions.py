@@ -16,21 +16,7 @@ from audit_pipeline.definitions import defs
 from audit_pipeline.pipeline.dagster.metadata import column_schema
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.store.paths import config_dir
-from audit_pipeline.tables import (
-    CHAT_DOCUMENTS,
-    CONTROL_STUDIES,
-    CONTROL_TEXTS,
-    CORPUS_OVERLAP,
-    DOCUMENT_MEMORISATION,
-    DOCUMENTS,
-    EVALUATIONS,
-    EXAMPLES,
-    SCORES,
-    SPLIT_QUALITY,
-    TOKEN_FREQUENCIES,
-    TOKEN_STATISTICS,
-    TWINS,
-)
+from audit_pipeline.tables import DOCUMENT_MEMORISATION, DOCUMENTS, EXAMPLES, SCORES
 
 DOCUMENT_KEYS = [f"documents/{name}" for name in all_sources()]
 ON_REQUEST = {f"documents/{name}" for name, source in all_sources().items() if source.on_request}
@@ -78,21 +64,7 @@ EDGES = {
     },
     "contamination_report": {"warehouse"},
 }
-TABLES = {
-    **dict.fromkeys(DOCUMENT_KEYS, DOCUMENTS),
-    "benchmark": EXAMPLES,
-    "split_quality": SPLIT_QUALITY,
-    "corpus_overlap": CORPUS_OVERLAP,
-    "chat_answers": CHAT_DOCUMENTS,
-    "controlled_contamination": CONTROL_TEXTS,
-    "control_study": CONTROL_STUDIES,
-    "token_frequencies": TOKEN_FREQUENCIES,
-    "token_statistics": TOKEN_STATISTICS,
-    "extraction": DOCUMENT_MEMORISATION,
-    "twins": TWINS,
-    "scores": SCORES,
-    "evaluations": EVALUATIONS,
-}
+TABLES = {"documents/sotu": DOCUMENTS, "benchmark": EXAMPLES, "extraction": DOCUMENT_MEMORISATION, "scores": SCORES}
 
 
 @pytest.fixture(scope="module")

@@ -94,8 +94,8 @@ def test_an_audit_makes_it_and_everything_knows_it(built: Workspace, site: Path)
 
 def test_what_is_wrong_with_its_entry_is_told(built: Workspace, site: Path) -> None:
     built.write_config("stages", {"group_means": {"fewest_texts": 0}, "group_maens": {}})
-    said = command_with(site, "audit", "--model", "one", "--benchmark", "made_8", "--dry-run")
-    told = said.stdout + said.stderr
+    loading = "from audit_pipeline.pipeline.whole_configuration import load_configuration"
+    told = "".join(evaluated_with(site, loading, "[str(problem) for problem in load_configuration().problems]"))
     assert "fewest_texts" in told
     assert "group_maens" in told
     assert "did you mean group_means?" in told

@@ -1,7 +1,4 @@
-"""Benchmarks that are built out of given examples, written for others, and read back as others would.
-
-What belongs here: the way there and back. What does not: assertions.
-"""
+"""Benchmarks that are built out of given examples, written for others, and read back as others would."""
 
 from __future__ import annotations
 

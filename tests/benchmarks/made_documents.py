@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pyarrow as pa
+from made_rows import make_row
 
 from audit_pipeline.benchmarks.builders.labelled import LabelledSettings
 from audit_pipeline.benchmarks.builders.online import OnlineSettings
@@ -43,24 +44,13 @@ def document(
     """One row of the documents table."""
     identity = f"made:{collection}:{name}"
     text = words_of(name, words) if text is None else text
-    return {
-        "document_id": identity,
-        "source": "made",
-        "collection": collection,
-        "group": group or identity,
-        "title": name,
-        "text": text,
-        "published": published,
-        "date_kind": "release",
-        "earliest": earliest,
-        "places": None,
-        "retrieved_at": datetime(2026, 1, 1, tzinfo=UTC),
-        "language": language,
-        "licence": "CC0-1.0",
-        "url": f"made/{name}",
-        "sha256": text_sha256(text),
-        "run_id": "harvest",
-    }
+    return make_row(
+        DOCUMENTS,
+        **{"document_id": identity, "source": "made", "collection": collection, "group": group or identity},
+        **{"title": name, "text": text, "sha256": text_sha256(text), "language": language, "run_id": "harvest"},
+        **{"published": published, "earliest": earliest, "date_kind": "release"},
+        **{"retrieved_at": datetime(2026, 1, 1, tzinfo=UTC), "licence": "CC0-1.0", "url": f"made/{name}"},
+    )
 
 
 def documents_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:

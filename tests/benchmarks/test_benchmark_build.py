@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from ledger_lines import write_explained
 from made_documents import NEW, OLD, document, documents_table, labelled_spec, temporal_spec, words_of
+from made_rows import example, examples_table
 
 from audit_pipeline.benchmarks import rows_origin
 from audit_pipeline.benchmarks.build import (
@@ -231,16 +232,13 @@ def test_counts_by_hand() -> None:
 
 
 def build_free_examples() -> pa.Table:
-    fixed = {"benchmark": "b", "published": None, "words": 1, "language": "en", "run_id": "r"}
-    rows = [
-        {"example_id": name, "document_id": name, "text": name, "label": label, "split": split, **place, **fixed}
-        for name, label, split, place in (
-            ("1", 1, "calibration", {"collection": "x", "group": "g"}),
-            ("2", 0, "evaluation", {"collection": "x", "group": "h"}),
-            ("3", None, "evaluation", {"collection": "y", "group": "h"}),
-        )
-    ]
-    return pa.Table.from_pylist(rows, schema=EXAMPLES.schema)
+    return examples_table(
+        [
+            example("1", label=1, split="calibration", collection="x", group="g"),
+            example("2", label=0, collection="x", group="h"),
+            example("3", label=None, collection="y", group="h"),
+        ]
+    )
 
 
 def test_the_shipped_configuration_builds_from_documents_like_the_real_ones(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
+import made_rows
 import pyarrow as pa
 from made_documents import NEW, OLD, document, documents_table, labelled_spec, temporal_spec, words_of
 
@@ -17,23 +18,8 @@ from audit_pipeline.tables import EXAMPLES
 
 
 def example(name: str, label: int | None, **changes: Any) -> dict[str, Any]:
-    published = {1: OLD, 0: NEW, None: None}[label]
-    return {
-        "example_id": name,
-        "benchmark": "made_10",
-        "document_id": name,
-        "text": words_of(name, 10),
-        "context": None,
-        "label": label,
-        "split": "evaluation",
-        "published": published,
-        "words": 10,
-        "language": "en",
-        "collection": "project",
-        "group": name,
-        "run_id": "run",
-        **changes,
-    }
+    own = {"benchmark": "made_10", "text": words_of(name, 10), "words": 10, "collection": "project", "label": label}
+    return made_rows.example(name, **{**own, "published": {1: OLD, 0: NEW, None: None}[label], **changes})
 
 
 def table(*rows: Mapping[str, Any]) -> pa.Table:

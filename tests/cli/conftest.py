@@ -1,8 +1,4 @@
-"""A workspace of their own for tests of commands, and one in which an audit has been run.
-
-What belongs here: fixtures of several files of this folder. What does not: reading what a command printed
-(tests/cli_results.py).
-"""
+"""A workspace of their own for tests of commands, and one in which an audit has been run."""
 
 from __future__ import annotations
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
+from made_rows import make_table
 from made_workspace import Workspace, count_loads, made_text, make_workspace, quick_folder
 from tiny_models import save_model
 
 from audit_pipeline.store import store
-from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.tables import DOCUMENT_MEMORISATION, MEMBER, NON_MEMBER, Pair
 from audit_pipeline.warehouse.query import query_warehouse
@@ -129,15 +129,11 @@ def test_what_is_missing_is_one_line_with_its_command(audited: Workspace) -> Non
 
 def test_documents_that_are_still_reproduced_are_named(audited: Workspace) -> None:
     """As extraction leaves it: the model after gives a passage of one of two documents."""
-    null = {name: None for name in DOCUMENT_MEMORISATION.names if DOCUMENT_MEMORISATION.column(name).null}
     rows = [
         {
-            **null,
-            "likely_anyway": 0,
             **{"model": "edited", "benchmark": "shelf_12", "document_id": title, "title": title, "group": title},
-            **{"collection": "c", "side": "audited", "characters": 900, "prefix_tokens": 50, "suffix_tokens": 50},
-            **{"stride": "tiled", "windows": 3, "reproduced": count, "set_apart": 0, "predictable": 0},
-            **{"longest_run": 0, "claim": "reproduced" if count else "not reproduced", "run_id": "extracted"},
+            **{"characters": 900, "prefix_tokens": 50, "suffix_tokens": 50, "windows": 3, "reproduced": count},
+            **{"side": "audited", "claim": "reproduced" if count else "not reproduced", "run_id": "extracted"},
         }
         for title, count in (("The Kettle", 1), ("Wool", 0))
     ]
@@ -146,7 +142,7 @@ def test_documents_that_are_still_reproduced_are_named(audited: Workspace) -> No
         LineageStep.now("extracted", "extraction", "1"),
         DOCUMENT_MEMORISATION,
         Pair("shelf_12", "edited"),
-        table_from_rows(rows, DOCUMENT_MEMORISATION),
+        make_table(DOCUMENT_MEMORISATION, rows),
         upstream={},
     )
     found = asked(audited)

@@ -64,13 +64,7 @@ def test_the_prefix_options_meet_the_need_or_are_refused(score: Score, out: Path
     texts = texts_file(tmp_path, "a text", "another")
     known = texts_file(tmp_path, "QA", "QB", "QC", name="known.jsonl")
     recall = ("--detectors", "recall")
-    for options, message in (
-        (("--detectors", "loss", "--prefix-texts", known), "--prefix-texts has no effect"),
-        (recall, "name a file of texts known to be non-members"),
-        (("--set", "recall.shots=2"), "name a file of texts"),
-        (("--prefix-texts", known), "takes the texts of 7 known non-members"),
-    ):
-        assert message in error_of(score(texts, *options))
+    assert "name a file of texts known to be non-members" in error_of(score(texts, *recall))
     assert not out.exists()
     told(score(texts, *recall, "--prefix-texts", known, "--set", "recall.shots=2"))
     assert {row["status"] for row in scores_of(out).values()} == {"ok"}

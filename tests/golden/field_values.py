@@ -1,8 +1,5 @@
 """Golden values of the field's detectors (../shared/golden/field_*.jsonl), and the embedded model's answers to compare.
 
-What belongs here: reading the values and their texts, and how near ours must come. What does not: which of our
-detectors a name stands for (each test).
-
 Some golden detectors belong to nothing that is shipped, and no test reads them: ``max_prob_gap``, ``rank`` and
 ``acmia_deriv_ac``, which are no detectors here (docs/detectors.md).
 """

@@ -1,7 +1,4 @@
-"""Made-up repositories in the layouts of those that config/ names: the same files, columns and splits, texts of ours.
-
-What belongs here: their files. What does not: the hub that serves them (hub_server.py), and assertions.
-"""
+"""Made-up repositories laid out as those that config/ names: the same files, columns and splits, texts of ours."""
 
 from __future__ import annotations
 

@@ -386,6 +386,21 @@ def test_one_of_two_detectors_that_runs_against_training_is_left_aside_and_named
     assert "No score is unusual" not in done.stdout
 
 
+def on_both_sides(n: int, other: int = 0) -> Rows:
+    """So many texts, each as member and, in capitals, as non-member, with other scores; and others on one side."""
+    chance = np.random.default_rng(3)
+    texts = [" ".join(chance.choice(WORDS, 30)) for _ in range(n + other)]
+    sides = [(text, label) for text in texts[:n] for label in (1, 0)]
+    sides += [(text, number % 2) for number, text in enumerate(texts[n:])]
+    return [
+        {"text": text if label else text.upper(), "label": label, "detector": "mine", "score": chance.normal() + label}
+        for text, label in sides
+    ]
+
+
+PAIRED = on_both_sides(20, 40)
+
+
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
@@ -402,6 +417,8 @@ def test_one_of_two_detectors_that_runs_against_training_is_left_aside_and_named
             [{"score": float(n), "label": n % 2, "split": "calibration"} for n in range(4)],
             "the file's column 'split' leaves one side alone to evaluate",
         ),
+        (on_both_sides(240), "480 texts are on both sides, as member and as non-member"),
+        (PAIRED[:40] + [{**row, "label": 0} for row in PAIRED[40:]], "all 40 texts with a score are non-members"),
     ],
 )
 def test_nothing_to_compare_is_an_error_with_its_reason(tmp_path: Path, rows: Rows, told: str) -> None:
@@ -530,39 +547,8 @@ def test_with_known_members_it_is_known_by_detector_whose_sign_was_forgotten(tmp
     assert "all 2 detectors allowed for" in first_screen(tmp_path / "known_findings")
 
 
-def on_both_sides(tmp_path: Path, n: int, other: int = 0) -> Path:
-    """So many texts, each as member and, in capitals, as non-member, with other scores; and others on one side."""
-    chance = np.random.default_rng(3)
-    texts = [" ".join(chance.choice(WORDS, 30)) for _ in range(n + other)]
-    sides = [(text, label) for text in texts[:n] for label in (1, 0)]
-    sides += [(text, number % 2) for number, text in enumerate(texts[n:])]
-    rows = [
-        {"text": text if label else text.upper(), "label": label, "detector": "mine", "score": chance.normal() + label}
-        for text, label in sides
-    ]
-    return kept(tmp_path / "both.parquet", rows)
-
-
-def test_one_text_on_both_sides_is_no_evidence(tmp_path: Path) -> None:
-    result = evaluate(on_both_sides(tmp_path, 240), "--design", "randomised")
-    assert result.exit_code == 2
-    assert "480 texts are on both sides, as member and as non-member" in result.stderr
-    assert not (tmp_path / "both_findings").exists()
-
-
-def test_a_side_that_is_left_out_is_named_where_nothing_is_left_to_compare(tmp_path: Path) -> None:
-    chance = np.random.default_rng(3)
-    texts = [" ".join(chance.choice(WORDS, 30)) for _ in range(60)]
-    rows = [{"text": text, "label": 0, "detector": "mine", "score": chance.normal()} for text in texts]
-    rows += [{"text": text.upper(), "label": 1, "detector": "mine", "score": chance.normal()} for text in texts[:20]]
-    result = evaluate(kept(tmp_path / "both.parquet", rows))
-    assert result.exit_code == 2
-    assert "all 40 texts with a score are non-members" in result.stderr
-    assert "40 texts are on both sides, as member and as non-member" in result.stderr
-
-
 def test_texts_on_both_sides_are_counted_named_and_left_out(tmp_path: Path) -> None:
-    result = evaluate(on_both_sides(tmp_path, 30, 300), "--design", "randomised", "--json")
+    result = evaluate(kept(tmp_path / "both.parquet", on_both_sides(30, 300)), "--design", "randomised", "--json")
     assert result.exit_code == 0, result.output
     assert "60 texts are on both sides, as member and as non-member" in result.output
     assert re.search(r"both\.parquet.{1,9}1, ", result.output)

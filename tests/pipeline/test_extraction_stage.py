@@ -306,16 +306,6 @@ def test_texts_of_rows_are_documents_themselves(workspace: Workspace) -> None:
     ]
 
 
-def test_an_audit_searches_where_it_is_asked_for_and_once(workspace: Workspace) -> None:
-    result = workspace.run("audit", "--model", "tiny", "--benchmark", "made_8")
-    assert result.exit_code == 0, result.stderr
-    pairs = sorted(path.name for path in workspace.paths.table("document_memorisation").iterdir())
-    assert pairs == ["partition=made_8%7Ctiny"]
-    runs = len(workspace.runs())
-    assert workspace.run("audit", "--model", "tiny", "--benchmark", "made_8").exit_code == 0
-    assert len(workspace.runs()) == runs, "everything is up to date"
-
-
 @pytest.mark.slow
 def test_a_run_over_all_pairs_leaves_out_what_is_not_asked_for(workspace: Workspace) -> None:
     from audit_pipeline.definitions import defs

@@ -21,7 +21,6 @@ from audit_pipeline.pipeline.own_files import (
     resolve_workspace_model,
 )
 from audit_pipeline.pipeline.whole_configuration import load_configuration
-from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.local_files import LocalFilesSettings
 
 TINY: dict[str, dict[str, Any]] = {"tiny": {"hub": "owner/tiny"}}
@@ -70,13 +69,6 @@ def test_held_out_documents_and_models_are_added(tmp_path: Path) -> None:
     assert list(load_models(folder / "config"))[::3] == ["tiny", "other"]
     assert load_benchmarks(folder / "config")["own_files_64"].design == "temporal"
     assert ensure_workspace(folder, looked(tmp_path, "books", held_out="new"), TINY).written == ()
-
-
-def test_other_files_need_another_folder(tmp_path: Path) -> None:
-    ensure_workspace(tmp_path / "made", looked(tmp_path, "books"), TINY)
-    with pytest.raises(ConfigError, match=r"workspace of other files \(.*books\).*--workspace"):
-        ensure_workspace(tmp_path / "made", looked(tmp_path, "books", "more"), TINY)
-    assert load_source_settings(tmp_path / "made/config").problems == ()
 
 
 def test_a_dry_run_claims_no_folder(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from cli_results import LABELLED
 from made_workspace import Workspace, made_text, make_workspace
 from tiny_models import forward_of
 
@@ -55,16 +56,7 @@ def audit(workspace: Workspace, benchmark: str, model: str) -> None:
 
 def labelled(split: str, words: list[int]) -> dict[str, object]:
     """A family of rows beside the configuration."""
-    return {
-        "builder": "labelled",
-        "description": "made up",
-        "path": ".",
-        "split": split,
-        "words": words,
-        "design": "temporal",
-        "calibration_fraction": 0,
-        "seed": 5,
-    }
+    return {**LABELLED, "path": ".", "split": split, "words": words}
 
 
 def write_rows(workspace: Workspace, name: str, words: int, numbers: Iterable[int]) -> None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from ledger_lines import lineage_rows
 from made_workspace import SOURCE, Workspace, copy_workspace, made_documents, make_workspace, temporal
@@ -22,14 +21,11 @@ from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
 from audit_pipeline.scoring.pair_scores import run_other_models, run_tokens, score_pair
 from audit_pipeline.scoring.session import build_audit_selection
-from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.store import refresh
 from audit_pipeline.splits import assessment, blind_controls
 from audit_pipeline.splits.blind_controls import BlindControl
 from audit_pipeline.store.files import read_json, read_table, write_json
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.store.ledger import LineageStep
-from audit_pipeline.store.store import read_documents
 from audit_pipeline.tables import EVALUATIONS, KINDS, SCORES, SPLIT_QUALITY, Pair
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.versions import statistics_version
@@ -177,29 +173,6 @@ def test_a_check_that_only_warns_stops_nothing(workspace: Workspace) -> None:
         check["passed"] = check["passed"] and check["blocking"]
     write_json(manifest, content)
     read_built(workspace.paths, "made_8").require_passed_checks()
-
-
-def test_rows_are_never_without_their_lineage_entry(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = workspace.paths
-    seen: list[bool] = []
-    move = Path.replace
-
-    def full(self: Path, target: Path) -> Path:
-        if target == paths.documents(SOURCE):
-            seen.append(("documents", "full") in lineage(workspace))
-            raise OSError(28, "No space left on device", str(target))
-        return move(self, target)
-
-    before = pq.read_table(paths.documents(SOURCE), partitioning=None)
-    workspace.hold(*made_documents(1, 30))
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", full)
-        with pytest.raises(OSError, match="No space left"):
-            refresh(SOURCE, paths, "full", load_source_settings())
-    assert seen == [True], "the entry comes first"
-    assert ("documents", "full") not in lineage(workspace), "and is taken back where the rows did not follow"
-    assert pq.read_table(paths.documents(SOURCE), partitioning=None).equals(before)
-    assert read_documents(paths, SOURCE).equals(before), "they are still those that their own entry names"
 
 
 def test_the_reference_model_is_run_once_for_all_pairs_and_again_where_the_hub_was_away(

@@ -128,12 +128,6 @@ def test_the_keys_of_a_request_are_those_that_it_was_sent_with() -> None:
     assert list_secrets("https://h/x", {"authorization": "Bearer no-key"}) == [], "in texts by chance"
 
 
-@pytest.fixture
-def server() -> Iterator[BadServer]:
-    with BadServer() as running:
-        yield running
-
-
 def packed(body: bytes, encoding: str = "gzip") -> Answer:
     return Answer(body, "application/json", headers={"Content-Encoding": encoding})
 

@@ -1,9 +1,6 @@
 """The four answers that people who decide get most often, each in a small made-up data folder of its own.
 
-What belongs here: making the four folders, with titles for model and benchmark. What does not: what must be true of
-their reports (test_first_screen.py), every table filled and hostile names (made_findings.py).
-
-    python -m tests.report.four_cases FOLDER    writes the four folders and their reports, for looking at
+python -m tests.report.four_cases FOLDER    writes the four folders and their reports, for looking at
 """
 
 from __future__ import annotations

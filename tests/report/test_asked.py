@@ -40,12 +40,6 @@ def ladder(document: str, **changes: object) -> list[Row]:
     return [document_row(document, rung, **(changes if rung == "instruction" else {})) for rung in RUNGS]
 
 
-def section(found: Written, model: str = CHAT) -> str:
-    """The HTML of the section, up to the next one."""
-    html = found.pages[model].html
-    return html[html.index('<span class="anchor" id="asked">') :].partition('<details class="section">')[0]
-
-
 def report(folder: Folder, answers: Sequence[Row], documents: Sequence[Row]) -> Written:
     write_asking(folder, answers, documents)
     return written(folder)
@@ -111,7 +105,7 @@ def test_rungs_beside_each_other(calibrated: Written) -> None:
     assert (rows["prefix", "audited"].refused, rows["prefix", "audited"].cut) == (2, 1)
     assert rows["title", "held_out"].longest_mean == 6
     assert (named.answer_coverage_mean, named.answer_coverage_best) == (pytest.approx(0.3), pytest.approx(0.4))
-    html = section(calibrated)
+    html = calibrated.section(CHAT, "asked")
     assert html.count("<svg") == 1
     assert "instruction, audited: 51.0 words" in html
     assert '<td class="n">30.0%<small>best: 40.0%</small></td>' in html
@@ -125,7 +119,7 @@ def test_documents_beside_held_out_ones(calibrated: Written) -> None:
         *((f"new {number}", "held_out", 6) for number in range(3)),
     ]
     assert (rows[0].p_value, rows[0].q_bh, rows[0].near_verbatim, rows[0].claim) == (0.25, 0.5, 1, "reproduced")
-    assert '<td class="n">50 → 110</td>' in section(calibrated)
+    assert '<td class="n">50 → 110</td>' in calibrated.section(CHAT, "asked")
 
 
 def test_the_strongest_answers_side_by_side(calibrated: Written) -> None:
@@ -147,7 +141,7 @@ def test_the_strongest_answers_side_by_side(calibrated: Written) -> None:
 
 
 def test_answers_and_phrases_are_text(calibrated: Written) -> None:
-    html = section(calibrated)
+    html = calibrated.section(CHAT, "asked")
     assert "<script" not in calibrated.pages[CHAT].html
     assert "&lt;script&gt;" in html
     assert f"“I can’t {HTML}”: 1 answer" in calibrated.pages[CHAT].text
@@ -168,19 +162,15 @@ def test_several_versions_and_what_it_cost(calibrated: Written) -> None:
 
 
 def test_no_text_means_numbers_alone(calibrated: Written, tmp_path: Path) -> None:
-    found = Written(build_reports(_warehouse_of(calibrated), tmp_path, include_text=False))
+    found = Written(build_reports(calibrated.warehouse, tmp_path, include_text=False))
     said = found.pages[CHAT].html + json_copy_path(found.paths[CHAT]).read_text(encoding="utf-8")
     assert "the keeper" not in said
     assert "This report quotes no text." in said
     assert "90 words" in found.pages[CHAT].text
 
 
-def _warehouse_of(found: Written) -> Path:
-    return DataPaths(found.summary.path.parent.parent).warehouse
-
-
 def test_conclusions_have_what_was_said(calibrated: Written) -> None:
-    found = read_conclusions(_warehouse_of(calibrated), CHAT)
+    found = read_conclusions(calibrated.warehouse, CHAT)
     assert (found.answers, found.tests, found.word_for_word) == ({}, [], {})
     said = found.in_answers[CHAT_PAIR.benchmark]
     assert (said["claim"], said["sign"]) == ("reproduced", "found")
@@ -195,7 +185,7 @@ def test_without_held_out_documents_nothing_is_calibrated(folder: Folder) -> Non
     )
     assert "nothing says what shorter runs mean. Nothing is cleared." in text
     assert "Name such documents with --held-out." in text
-    assert "p-value" not in section(found)
+    assert "p-value" not in found.section(CHAT, "asked")
     assert "? No conclusion" in text
 
 
@@ -208,7 +198,7 @@ def test_refusals_are_no_absence(folder: Folder) -> None:
     assert "“I cannot”: 1 answer" in text
     assert "Nothing found" not in text
     assert "Nothing follows of what the model knows." in text
-    assert "<svg" not in section(found), "nothing to draw"
+    assert "<svg" not in found.section(CHAT, "asked"), "nothing to draw"
     assert found.reports[CHAT].asked[0].strongest_answers == []
 
 
@@ -230,7 +220,7 @@ def test_outputs_handed_over_without_prompts_are_not_graded(folder: Folder) -> N
     graded = {**KNOWN, "claim": "not graded", "near_verbatim": None}
     document = document_row("one", "handed over", is_headline=True, words_in=None, **graded)
     found = report(folder, [answer_row("one", "handed over", draw=1, **unknown, **timeless)], [document])
-    html, text = section(found), found.pages[CHAT].text
+    html, text = found.section(CHAT, "asked"), found.pages[CHAT].text
     (row,) = found.reports[CHAT].asked
     assert (row.claim, row.reproduced, row.not_graded) == ("not graded", 0, 1)
     assert row.headline == "No conclusion: long stretches of 1 of 1 document may have been in the prompts."
@@ -268,6 +258,6 @@ def test_a_long_shelf_is_listed_in_part(folder: Folder) -> None:
     (row,) = found.reports[CHAT].asked
     assert (len(row.asked_documents), row.left_out.asked_documents) == (150, 40)
     assert len(row.strongest_answers) == 5
-    html = section(found)
+    html = found.section(CHAT, "asked")
     assert "And 40 more:" in html
     assert len(html) < 200_000

@@ -115,9 +115,7 @@ PLANNED = (
 
 def section(found: Written, name: str) -> str:
     """The text of a folded section of the page of the model."""
-    html = found.pages[TINY].html
-    part = html[html.index(f'<span class="anchor" id="{name}">') :].partition('<details class="section">')[0]
-    return " ".join(re.sub(r"<[^>]+>", " ", part).split())
+    return " ".join(re.sub(r"<[^>]+>", " ", found.section(TINY, name)).split())
 
 
 def test_the_denominator_is_on_the_first_screen_in_the_section_and_in_json(found: Written) -> None:
@@ -130,8 +128,7 @@ def test_the_denominator_is_on_the_first_screen_in_the_section_and_in_json(found
     (search,), (answer,) = report.first_screen[0].word_for_word, report.answers
     assert (search.tried, search.planned) == (TRIED, PLANNED)
     assert answer.planned == "Not planned beforehand. 1 plan was sealed after the run began."
-    paths = DataPaths(found.summary.path.parent.parent)
-    assert read_conclusions(paths.warehouse, TINY).word_for_word["notes_32"]["tried"] == TRIED
+    assert read_conclusions(found.warehouse, TINY).word_for_word["notes_32"]["tried"] == TRIED
 
 
 def test_every_run_and_every_deviation_is_listed(found: Written) -> None:
@@ -181,8 +178,7 @@ def test_a_passage_side_by_side_with_what_it_costs(found: Written) -> None:
 
 
 def test_a_report_without_text_gives_nothing_that_the_model_gives(found: Written, tmp_path: Path) -> None:
-    warehouse = DataPaths(found.summary.path.parent.parent).warehouse
-    plain = Written(build_reports(warehouse, tmp_path, include_text=False))
+    plain = Written(build_reports(found.warehouse, tmp_path, include_text=False))
     (passage, _) = plain.reports[TINY].extraction[0].passages
     assert (passage.original, passage.given, passage.words_in_common) == ([], [], 2)
     assert "twice" in section(found, "extraction")

@@ -75,23 +75,11 @@ def extract(folder: Folder, *found: Extracted, model: str = TINY, benchmark: str
     write_extraction(folder, Pair(benchmark, model), "run-extraction", DAY + timedelta(days=1), found, collections)
 
 
-def section(found: Written, model: str = TINY) -> str:
-    """The HTML of the section, up to the next one."""
-    html = found.pages[model].html
-    return html[html.index('<span class="anchor" id="extraction">') :].partition('<details class="section">')[0]
-
-
 @pytest.fixture(scope="module")
 def calibrated(undrawn: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
     folder = Folder(DataPaths(tmp_path_factory.mktemp("calibrated") / "data"))
     extract(audited(folder), BOOK, OTHER, SHORT, HELD_OUT, NEVER)
     return written(folder)
-
-
-def rewritten(found: Written, out: Path, *, include_text: bool = True) -> Written:
-    """Reports of the same warehouse in another folder."""
-    paths = DataPaths(found.summary.path.parent.parent)
-    return Written(build_reports(paths.warehouse, out, include_text=include_text))
 
 
 def test_what_is_said_first(calibrated: Written) -> None:
@@ -109,7 +97,8 @@ def test_what_is_said_first(calibrated: Written) -> None:
 def test_a_document_in_numbers(calibrated: Written) -> None:
     (found,) = calibrated.reports[TINY].extraction
     assert [row.title for row in found.reproduced_documents] == [one.title for one in (BOOK, OTHER, SHORT)]
-    (row,) = re.findall(r"<tr[^>]*><th[^>]*><bdi>The Lighthouse.*?</tr>", section(calibrated), re.DOTALL)
+    html = calibrated.section(TINY, "extraction")
+    (row,) = re.findall(r"<tr[^>]*><th[^>]*><bdi>The Lighthouse.*?</tr>", html, re.DOTALL)
     cells = [
         [word for word in re.sub(r"<[^>]+>", " ", cell).split(" ") if word]
         for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
@@ -119,7 +108,7 @@ def test_a_document_in_numbers(calibrated: Written) -> None:
         *(["1\u202f000", "3", "windows"], ["10.00%"], ["10.00%"], ["10.00%"], ["0.00%"], ["&lt;0.01%"]),
         *(["2.00%", "1", "predictable"], ["100"], ["3"], ["0.333", "3", "compared"], ["0.333"]),
     ]
-    short = section(calibrated).partition("A short one")[2].partition("</tr>")[0]
+    short = html.partition("A short one")[2].partition("</tr>")[0]
     assert "not searched: it is shorter than a window" in short
     assert short.count("–") == 10, "no number where there is no window, but how long it is"
 
@@ -129,7 +118,9 @@ def test_held_out_documents_stand_beside(calibrated: Written) -> None:
     rates = {(row.unit, row.side): row for row in found.rates}
     held_out = rates["benchmark", "held_out"].rates[0]
     assert (held_out.threshold, held_out.n_reached, held_out.reached.value) == (0.001, 1, 0.5)
-    cell = re.search(r"held-out<small><bdi>all.*?<td.*?<td[^>]*>(.*?)</td>", section(calibrated), re.DOTALL)
+    cell = re.search(
+        r"held-out<small><bdi>all.*?<td.*?<td[^>]*>(.*?)</td>", calibrated.section(TINY, "extraction"), re.DOTALL
+    )
     assert cell is not None
     assert re.sub(r"<[^>]+>", " ", cell[1]).split() == ["5.00%", "[2.5,", "10.0]", "1", "of", "2", "[40.0,", "60.0]"]
     assert ("collection", "audited") in rates
@@ -150,7 +141,7 @@ def test_the_map_shows_the_likeliest_suffix_of_every_bin(calibrated: Written) ->
         ("m4", "M144 0h108v14h-108z"),
         ("m6", "M252 0h72v14h-72z"),
     ]
-    html = section(calibrated)
+    html = calibrated.section(TINY, "extraction")
     assert html.count("<title>") == 4
     assert html.count("<desc>") == 4
     assert "10.00% of 1\u202f000 characters are in suffixes with a probability of at least 0.001" in html
@@ -165,13 +156,13 @@ def test_passages_beside_the_first_choices(calibrated: Written) -> None:
     assert [row.title for row in found.passages] == [BOOK.title, OTHER.title], "not of held-out documents"
     # A blank less before the word is no other token's fault: tokenizers of words drop it.
     assert [piece.differs for piece in best.pieces] == [False, True, True, False]
-    quoted = section(calibrated).partition("<blockquote")[2].partition("</blockquote>")[0]
+    quoted = calibrated.section(TINY, "extraction").partition("<blockquote")[2].partition("</blockquote>")[0]
     assert quoted == (
         ' dir="auto"><span class="before">… the end of its prefix</span> →  one <u>two</u><ins> too</ins>'
         "<u>↵</u><ins> four</ins> three …"
     )
-    assert "48 of 50 tokens are its first choice" in section(calibrated)
-    assert "characters 350 to 450" in section(calibrated)
+    assert "48 of 50 tokens are its first choice" in calibrated.section(TINY, "extraction")
+    assert "characters 350 to 450" in calibrated.section(TINY, "extraction")
 
 
 def test_without_held_out_documents_it_is_not_calibrated(folder: Folder) -> None:
@@ -181,8 +172,10 @@ def test_without_held_out_documents_it_is_not_calibrated(folder: Folder) -> None
     assert VAIN in text
     assert EXTRACTION_IN_WORDS["not reproduced"] in text
     assert NOT_CALIBRATED_IN_WORDS in text
-    assert "p-value" not in section(found)
-    assert not re.search('aria-label="set apart"|hatch', section(found), re.IGNORECASE), "the map has no such place"
+    assert "p-value" not in found.section(TINY, "extraction")
+    assert not re.search('aria-label="set apart"|hatch', found.section(TINY, "extraction"), re.IGNORECASE), (
+        "the map has no such place"
+    )
     assert SET_APART_IN_WORDS not in text
 
 
@@ -203,9 +196,9 @@ def test_a_model_that_was_asked_for_nothing_else_has_a_page(folder: Folder) -> N
 
 
 def test_no_text_means_offsets_alone(calibrated: Written, tmp_path: Path) -> None:
-    found = rewritten(calibrated, tmp_path, include_text=False)
-    assert "<blockquote" not in section(found)
-    assert "characters 350 to 450" in section(found)
+    found = Written(build_reports(calibrated.warehouse, tmp_path, include_text=False))
+    assert "<blockquote" not in found.section(TINY, "extraction")
+    assert "characters 350 to 450" in found.section(TINY, "extraction")
     assert not any(row.pieces or row.prefix_excerpt for row in found.reports[TINY].extraction[0].passages)
     copy = json_copy_path(found.paths[TINY]).read_text(encoding="utf-8")
     assert "the end of its prefix" not in copy + found.pages[TINY].html
@@ -216,7 +209,7 @@ def test_hostile_titles_and_pieces_are_text(calibrated: Written) -> None:
     assert "<script" not in page.html
     assert OTHER.title in page.text
     assert any(SCRIPT in label for label in page.having("aria-label"))
-    quoted = section(calibrated).rpartition("<blockquote")[2].partition("</blockquote>")[0]
+    quoted = calibrated.section(TINY, "extraction").rpartition("<blockquote")[2].partition("</blockquote>")[0]
     assert "&lt;script&gt;" in quoted
     assert "&lt;/ins&gt;" in quoted
 

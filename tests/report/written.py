@@ -1,16 +1,15 @@
-"""Reports that a test wrote, as a browser sees them and as their JSON copies say.
-
-What belongs here: reading pages. What does not: assertions, and rows to make pages of (made_findings.py).
-"""
+"""Reports that a test wrote, as a browser sees them and as their JSON copies say."""
 
 from __future__ import annotations
 
 import json
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import ReportSummary, build_reports, json_copy_path
+from audit_pipeline.store.paths import DataPaths
 from tests.warehouse.conftest import Folder
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -72,6 +71,16 @@ class Written:
             name: json.loads(json_copy_path(path).read_text(encoding="utf-8"), object_hook=Said)
             for name, path in self.paths.items()
         }
+
+    @property
+    def warehouse(self) -> Path:
+        """That the reports were made of, where they are in its data folder."""
+        return DataPaths(self.summary.path.parent.parent).warehouse
+
+    def section(self, name: str, section: str) -> str:
+        """The HTML of a folded section of a page, up to the next one."""
+        html = self.pages[name].html
+        return html[html.index(f'<span class="anchor" id="{section}">') :].partition('<details class="section">')[0]
 
 
 def written(folder: Folder, *, include_text: bool = True) -> Written:

@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, event, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from made_files import write_rows
 
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
@@ -234,7 +235,6 @@ def assert_the_same(file: Path) -> None:
     except DataError as error:
         refused = str(error)
     if refused:
-        event("refused")
         with pytest.raises(DataError, match=f"^{re.escape(refused)}$"):
             by_columns(file)
         return
@@ -243,12 +243,10 @@ def assert_the_same(file: Path) -> None:
     unscored = all(score is None for *_, score, _ in wanted["scores"])
     left_out = on_both_sides(wanted["texts"])
     if not unscored and len(left_out) == len(wanted["texts"]):
-        event("nothing is left")
         with pytest.raises(DataError, match="this comparison could not find anything"):
             by_columns(file)
         return
     if divided or unscored:
-        event("nothing to read")
         with pytest.raises(DataError, match="is in both splits" if not unscored else "no row has a score"):
             by_columns(file)
         return
@@ -257,8 +255,6 @@ def assert_the_same(file: Path) -> None:
         text.pop("same")
         # A group is in the split that any of its texts names.
         text["split"] = splits.get(text["group"], "evaluation") if splits else None
-    if left_out:
-        event("texts on both sides")
     wanted["texts"] = [text for text in wanted["texts"] if text["id"] not in left_out]
     wanted["scores"] = [score for score in wanted["scores"] if score[0] not in left_out]
     assert by_columns(file) == {name: wanted[name] for name in ("scores", "texts", "skipped", "spelt")}
@@ -298,12 +294,44 @@ BOTH_SIDES: list[Given] = [
     {"score": 0.5, "label": 0, "text": "other words", "sha256": "a2"},
     {"score": 0.6, "label": 0, "text": "", "sha256": " a1"},
 ]
+
+
+def rows_of(names: str, *rows: tuple[Any, ...]) -> list[Given]:
+    return [dict(zip(names.split(), row, strict=True)) for row in rows]
+
+
+WITHOUT_IDS = rows_of("score label detector", (1, 1, "x"), (2, 0, "x"), (3, 1, "y"), (4, 0, "y"))
+SETTINGS = rows_of(
+    "example_id score label detector parameters",
+    *(("a", 1, 1, "min_k", '{"k": 0.20}'), ("a", 1, 1, "mine", '{"b": 2, "a": 1}'), ("b", 0, 0, "mine", "{}")),
+)
+SPLITS = rows_of(
+    "example_id score label group split",
+    *(("a", 0, 0, "one", "calibration"), ("b", 0, 1, "two", "evaluation"), ("c", 0, 0, "one", "evaluation")),
+)
+BY_HAND: list[list[Given]] = [
+    *(BOTH_SIDES, BOTH_SIDES[1:3], WITHOUT_IDS, WITHOUT_IDS[:3], SETTINGS, SPLITS[:2], SPLITS),
+    [{"score": 1.0}],
+    [{"label": 1}],
+    rows_of("score label", (None, 1), (math.nan, 0)),
+    rows_of("score label detector", (1, 1, "blind_control"), (1, 1, "mine")),
+    rows_of("example_id score label", ("a", 1, 1), ("a", 1, 1)),
+    rows_of("example_id score label detector", ("a", 1, 1, "x"), ("a", 1, 0, "y")),
+    *(
+        rows_of("score label", *((score, 0) for score in finite), (math.inf, 1), (-math.inf, 1))
+        for finite in ([1e16, 1e16], [1.0, 1.0 + 2**-52], [-5.0])
+    ),
+]
+"""Cases that chance may leave out."""
 in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.parametrize("rows", BY_HAND)
+def test_rows_by_hand_are_read_as_they_are(tmp_path: Path, rows: list[Given]) -> None:
+    assert_the_same(write_rows(tmp_path / "scores.jsonl", rows))
+
+
 @in_one_folder
-@example(BOTH_SIDES, [])
-@example(BOTH_SIDES[1:3], [])
 @given(tables(LOOSE), st.lists(st.tuples(st.integers(0, 13), st.sampled_from(["", "{", "[1]", '{"other": 1}']))))
 def test_lines_of_json_are_read_as_their_rows_are(
     tmp_path: Path, rows: list[Given], others: list[tuple[int, str]]

@@ -90,39 +90,6 @@ def test_a_file_of_other_texts_and_a_table_without_digests_are_refused(tmp_path:
             read_given(written(tmp_path, [row]), PAIR, "run", calibration=0, seed=1, language="en", texts=other)
 
 
-def test_rows_without_ids_are_paired_in_their_order_within_a_detector(tmp_path: Path) -> None:
-    rows = [
-        {"score": 1.0, "label": 1, "detector": "mine"},
-        {"score": 2.0, "label": 0, "detector": "mine"},
-        {"score": 3.0, "label": 1, "detector": "yours"},
-        {"score": 4.0, "label": 0, "detector": "yours"},
-    ]
-    given = read(tmp_path, rows, calibration=0)
-    assert {(row["detector"], row["example_id"]): row["score"] for row in given.scores.to_pylist()} == {
-        ("mine", "0000000"): 1.0,
-        ("mine", "0000001"): 2.0,
-        ("yours", "0000000"): 3.0,
-        ("yours", "0000001"): 4.0,
-    }
-    assert len(given.examples) == 2
-    with pytest.raises(DataError, match="unequally many rows"):
-        read(tmp_path, rows[:3])
-
-
-def test_parameters_are_the_registrys_or_part_of_the_name(tmp_path: Path) -> None:
-    rows = [
-        {"example_id": "a", "score": 1.0, "label": 1, "detector": "min_k", "parameters": '{"k": 0.20}'},
-        {"example_id": "a", "score": 1.0, "label": 1, "detector": "mine", "parameters": '{"b": 2, "a": 1}'},
-        {"example_id": "b", "score": 0.0, "label": 0, "detector": "mine", "parameters": "{}"},
-    ]
-    given = read(tmp_path, rows)
-    assert {(row["detector"], row["parameters"]) for row in given.scores.to_pylist()} == {
-        ("min_k", '{"k":0.2}'),
-        ("mine a=1, b=2", "{}"),
-        ("mine", "{}"),
-    }
-
-
 @pytest.mark.parametrize("name", REGISTRY)
 def test_every_detector_of_ours_is_at_its_default_under_the_label_that_its_scores_have(
     name: str, tmp_path: Path
@@ -163,17 +130,6 @@ def test_without_members_every_known_text_is_held_out(tmp_path: Path) -> None:
         "b": (0, "calibration"),
         "c": (0, "calibration"),
     }
-
-
-def test_a_split_of_the_users_own_is_kept_and_must_not_divide_a_group(tmp_path: Path) -> None:
-    rows = [
-        {"example_id": "a", "score": 0.0, "label": 0, "group": "one", "split": "calibration"},
-        {"example_id": "b", "score": 0.0, "label": 1, "group": "two", "split": "evaluation"},
-    ]
-    assert labels_and_splits(read(tmp_path, rows)) == {"a": (0, "calibration"), "b": (1, "evaluation")}
-    rows.append({"example_id": "c", "score": 0.0, "label": 0, "group": "one", "split": "evaluation"})
-    with pytest.raises(DataError, match="group one is in both splits"):
-        read(tmp_path, rows)
 
 
 def test_what_cannot_be_used_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
@@ -218,29 +174,6 @@ def test_what_cannot_be_used_is_named_and_the_rest_goes_on(tmp_path: Path) -> No
     assert published == {"good": date(2024, 5, 31), "empty": None, "not a number": None, "infinite": None}
 
 
-@pytest.mark.parametrize(
-    ("rows", "problem"),
-    [
-        ([{"score": 1.0}], "no column 'label'"),
-        ([{"label": 1}], "no column 'score'"),
-        ([{"score": None, "label": 1}, {"score": None, "label": 0}], "no row has a score"),
-        ([{"score": 1.0, "label": 1, "detector": "blind_control"}], "cannot be called blind_control"),
-        ([{"score": math.nan, "label": 1}], "no row has a score"),
-        ([{"example_id": "a", "score": 1.0, "label": 1}] * 2, "scores the text a a second time"),
-        (
-            [
-                {"example_id": "a", "score": 1.0, "label": 1, "detector": "x"},
-                {"example_id": "a", "score": 1.0, "label": 0, "detector": "y"},
-            ],
-            "the label of the text a is 0, at .* it is 1",
-        ),
-    ],
-)
-def test_a_table_that_means_nothing_is_refused(tmp_path: Path, rows: list[dict[str, Any]], problem: str) -> None:
-    with pytest.raises(DataError, match=problem):
-        read(tmp_path, rows)
-
-
 def test_infinite_scores_are_ordered_and_counted(tmp_path: Path) -> None:
     scores = [0.0, 2.0, math.inf, -math.inf, 1e308, 1.0]
     rows = [{"example_id": str(n), "score": one, "label": n % 2, "detector": "score"} for n, one in enumerate(scores)]
@@ -253,17 +186,6 @@ def test_infinite_scores_are_ordered_and_counted(tmp_path: Path) -> None:
     assert {row["status"] for row in given.scores.to_pylist()} == {"ok"}
     assert given.left_out == {}
     assert any(note.startswith("5 infinite scores were placed") for note in given.notes)
-
-
-@pytest.mark.parametrize(("finite", "n"), [([1e16, 1e16], 2), ([1.0, 1.0 + 2**-52], 2), ([-5.0], 1)])
-def test_an_infinite_score_lies_beyond_every_finite_one_whatever_their_size(
-    tmp_path: Path, finite: list[float], n: int
-) -> None:
-    rows = [{"example_id": str(place), "score": one, "label": 0} for place, one in enumerate(finite)]
-    rows += [{"example_id": "+", "score": math.inf, "label": 1}, {"example_id": "-", "score": -math.inf, "label": 1}]
-    scores = {row["example_id"]: row["score"] for row in read(tmp_path, rows).scores.to_pylist()}
-    assert scores["-"] < min(finite) <= max(finite) < scores["+"]
-    assert len(scores) == n + 2
 
 
 def test_labels_that_are_not_understood_are_told_as_they_are_spelt_and_texts_never(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from made_files import write_rows, written
+from made_rows import make_table
 from tiny_models import CONTEXT, SENTENCES
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
@@ -29,7 +30,7 @@ from audit_pipeline.scoring.needs import prefixes
 from audit_pipeline.scoring.needs.prefixes import GIVEN_AWAY
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import Session, build_audit_selection
-from audit_pipeline.store.files import table_from_rows, write_json
+from audit_pipeline.store.files import write_json
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, example_id
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -52,23 +53,13 @@ class Made(BuiltBenchmark):
 
     def __init__(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
         super().__init__(name, {"words": None, "spec": {}}, DataPaths(Path("nowhere")))
-        whole = [
-            {
-                "example_id": example_id(name, str(row["group"]), str(row["text"])),
-                "benchmark": name,
-                "document_id": row["group"],
-                "context": None,
-                "published": None,
-                "words": 3,
-                "language": "en",
-                "collection": "made",
-                "run_id": "run",
-                "split": "calibration",
-                **row,
-            }
-            for row in rows
-        ]
-        self.__dict__["examples"] = table_from_rows(whole, EXAMPLES)
+        self.__dict__["examples"] = make_table(
+            EXAMPLES,
+            [
+                {"example_id": example_id(name, str(row["group"]), str(row["text"])), "benchmark": name, **row}
+                for row in rows
+            ],
+        )
 
 
 def row(group: str, text: str, label: int | None = NON_MEMBER, split: str = "calibration") -> dict[str, object]:

@@ -24,12 +24,6 @@ Client = Callable[..., PoliteClient]
 
 
 @pytest.fixture
-def server() -> Iterator[BadServer]:
-    with BadServer() as running:
-        yield running
-
-
-@pytest.fixture
 def pauses() -> list[float]:
     return []
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from filled_rows import example, examples_table
+from made_rows import example, examples_table
 
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.splits.assessment import assessed_split_from_tables, compute_assessed_split

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_rows import example, examples_table
 from profiles import max_examples
 
 from audit_pipeline.errors import ConfigError, DataError
@@ -40,23 +41,18 @@ def split_quality(examples, design, language, *, seed=0, matched=False, **how):
 def table(texts, labels, **columns):
     """Examples of one benchmark, one group per text."""
     n = len(texts)
-    given = {
-        "example_id": [f"{index:05d}" for index in range(n)],
-        "benchmark": ["made"] * n,
-        "document_id": [f"d{index}" for index in range(n)],
+    own = {
         "text": texts,
         "label": labels,
-        "split": ["evaluation"] * n,
         "published": [date(2020 + index % 2, 1, 1) for index in range(n)],
         "words": [len(text.split()) for text in texts],
-        "language": ["en"] * n,
         "collection": ["one"] * n,
         "group": [f"g{index}" for index in range(n)],
-        "run_id": ["run"] * n,
         **columns,
     }
-    rows = [{name: given[name][index] if name in given else None for name in EXAMPLES.names} for index in range(n)]
-    return pa.Table.from_pylist(rows, schema=EXAMPLES.schema)
+    return examples_table(
+        example(f"{index:05d}", **{name: values[index] for name, values in own.items()}) for index in range(n)
+    )
 
 
 def words(first, count):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from filled_rows import example, examples_table
+from made_rows import example, examples_table
 
 from audit_pipeline.statistics.sides import relabel_against_held_out
 from audit_pipeline.tables import EXAMPLES

@@ -1,11 +1,11 @@
 import math
 
-import filled_rows
+import made_rows
 import numpy as np
 import pytest
-from filled_rows import examples_table, scores_table
 from hypothesis import given
 from hypothesis import strategies as st
+from made_rows import examples_table, scores_table
 from profiles import max_examples
 
 from audit_pipeline.detectors import registry
@@ -28,13 +28,13 @@ K2, K5 = '{"k":0.2}', '{"k":0.5}'
 
 def example(index, label, group=None, split="evaluation", text=None):
     own = {"label": label, "split": split, "group": group or f"g{index}"}
-    return filled_rows.example(f"{index:016d}", text=text or " ".join(GENERATOR.choice(WORDS, 12)), **own)
+    return made_rows.example(f"{index:016d}", text=text or " ".join(GENERATOR.choice(WORDS, 12)), **own)
 
 
 def score(example_id, value, detector="loss", parameters="{}", status="ok", **pair):
     is_default = registry.is_default(detector, parameters)
     own = {"detector": detector, "parameters": parameters, "is_default": is_default, "status": status}
-    return filled_rows.score(example_id, value, **own, **pair)
+    return made_rows.score(example_id, value, **own, **pair)
 
 
 def run(scores, examples, design="temporal", *, matched=False, assessed_on=None):

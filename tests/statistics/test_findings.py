@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from filled_rows import example, examples_table, score, scores_table
+from made_rows import example, examples_table, score, scores_table
 
 from audit_pipeline import tables as contracts
 from audit_pipeline.splits.assessment import compute_assessed_split

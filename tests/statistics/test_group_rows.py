@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from filled_rows import example, examples_table, score, scores_table
+from made_rows import example, examples_table, score, scores_table
 
 from audit_pipeline.detectors import registry
 from audit_pipeline.statistics.conformal import ledger_q_values

@@ -131,14 +131,6 @@ def test_chunks_change_nothing(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, row_
         assert_same(window.branches, other)
 
 
-def test_a_window_alone_and_among_others_and_with_modes_from_before(tiny: Tiny) -> None:
-    model, forward = tiny("llama")
-    together = prepared(model, forward, steps=3)
-    for window, argmax, expected in zip(together.windows, together.argmax, together.branches, strict=True):
-        [alone] = forward.run_branches(together.encoded, [window], [argmax], 3)
-        assert_same(alone.branches, expected)
-
-
 def test_modes_from_the_cache_are_taken_as_they_are(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

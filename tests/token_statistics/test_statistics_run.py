@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +20,6 @@ from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import KINDS, TOKEN_STATISTICS, Kind, text_sha256
-from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics import cached_texts
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import plan, read_statistics
@@ -201,24 +194,6 @@ def test_odd_texts(tiny_folder: Callable[[str], Path], llama: tuple[TokenizedMod
     assert len(read_statistics(always, odd, DataPaths(tmp_path))) == len(odd)
 
 
-def test_a_text_of_many_windows(tiny_folder: Callable[[str], Path], tiny: Load, paths: DataPaths) -> None:
-    model = tokenized(tiny_folder("llama"), paths.root, window=64, stride=60)
-    _, forward = tiny("llama")
-    words = [word for word in ("the", "is", "a", "in", "it") if len(encode(model, [" " + word])[0].token_id) == 1]
-    assert len(words) > 1
-    text = " ".join(random.Random(1).choices(words, k=20_000))
-    summary = compute(model, [text], paths, lambda: forward)
-    row = rows_of(model, [text], paths)[text]
-    [encoded] = encode(model, [text])
-    np.testing.assert_array_equal(row["token_id"], encoded.token_id)
-    assert len(row["logprob"]) == len(encoded.token_id) >= 20_000
-    assert np.isfinite(row["logprob"]).all()
-    assert row["char_end"][-1] == len(text)
-    assert summary.passes == 1 + -(-(len(encoded.token_id) - 63) // 60)
-    head = twin_statistics(model, forward, text[:400])["logprob"][:60]
-    np.testing.assert_allclose(row["logprob"][:60], head, atol=1e-4)
-
-
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_neox"])
 @pytest.mark.parametrize(("window", "stride"), [(16, 4), (33, 30), (3, 1)])
 def test_long_texts_equal_their_windows_alone(
@@ -336,52 +311,15 @@ def test_a_batch_that_does_not_fit_is_halved(tiny: Load, paths: DataPaths) -> No
 
 
 @pytest.mark.usefixtures("flush_each_text")
-def test_a_full_disk_surfaces_and_the_run_resumes(
-    llama: tuple[TokenizedModel, Counting], paths: DataPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, forward = llama
-    written: list[Path] = []
-
-    def filling(temporary: Path, part: Path) -> None:
-        if len(written) >= 5:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(temporary, part)
-        written.append(part)
-
-    real = cache_module.move_into_place
-    with monkeypatch.context() as patched:
-        patched.setattr(cache_module, "move_into_place", filling)
-        with pytest.raises(OSError, match="No space left"), patch.dict(TOKEN_BUDGET, cpu=1):
-            compute(model, TEXTS, paths, lambda: forward)
-    assert part_files(paths, model) == sorted(written)
-    flushed = set(read_statistics(model, TEXTS, paths).column("text_sha256").to_pylist())
-    assert len(flushed) == 5
-    forward.texts.clear()
-    summary = compute(model, TEXTS, paths, lambda: forward)
-    assert (summary.texts_from_cache, summary.texts_computed) == (5, len(TEXTS) - 5)
-    assert not flushed & set(forward.texts)
-    assert read_statistics(model, TEXTS, paths).num_rows == len(TEXTS)
-
-
-@pytest.mark.usefixtures("flush_each_text")
-@pytest.mark.parametrize("where", ["end", "column"])
 def test_a_damaged_part_is_named_and_its_texts_are_computed_again(
-    llama: tuple[TokenizedModel, Counting], paths: DataPaths, where: str
+    llama: tuple[TokenizedModel, Counting], paths: DataPaths
 ) -> None:
     model, forward = llama
     with patch.dict(TOKEN_BUDGET, cpu=1):
         compute(model, TEXTS[:6], paths, lambda: forward)
     broken = part_files(paths, model)[2]
     lost = pq.read_table(broken).column("text_sha256").to_pylist()
-    content = bytearray(broken.read_bytes())
-    if where == "end":
-        content = content[: len(content) // 2]
-    else:
-        column = pq.ParquetFile(broken).metadata.row_group(0).column(5)
-        assert column.path_in_schema.startswith("logprob")
-        start = column.dictionary_page_offset or column.data_page_offset
-        content[start : start + column.total_compressed_size] = bytes(column.total_compressed_size)
-    broken.write_bytes(bytes(content))
+    broken.write_bytes(broken.read_bytes()[:-100])
     aside = str(broken.with_suffix(".unreadable"))
     forward.texts.clear()
 
@@ -390,62 +328,3 @@ def test_a_damaged_part_is_named_and_its_texts_are_computed_again(
     assert forward.texts == lost
     assert read_statistics(model, TEXTS[:6], paths).num_rows == 6
     assert compute(model, TEXTS[:6], paths, never).unreadable_parts == ()
-
-
-KILLED = """
-import functools, sys, time
-sys.path.insert(0, sys.argv[3])
-from pathlib import Path
-from tiny_models import forward_of, tokenized
-from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics import local_pass, cached_texts, run
-cached_texts.PartCache = functools.partial(cached_texts.PartCache, flush_seconds=0.0)
-model = tokenized(Path(sys.argv[1]), Path(sys.argv[2]))
-forward = forward_of(model)
-real = forward.run
-def slow(*args, **kinds):
-    time.sleep(0.03)
-    return real(*args, **kinds)
-forward.run = slow
-texts = Path(sys.argv[2], "texts").read_text().split("|")
-local_pass.TOKEN_BUDGET["cpu"] = 1
-run.compute(model, texts, DataPaths(Path(sys.argv[2])), lambda: forward)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs POSIX signals")
-def test_a_killed_run_resumes_and_runs_no_flushed_text_again(
-    tiny_folder: Callable[[str], Path], tiny: Load, paths: DataPaths, tmp_path: Path
-) -> None:
-    folder = tiny_folder("llama")
-    model, inner = tiny("llama")
-    texts = [f"{text} {i}" for i in range(20) for text in SENTENCES]
-    (tmp_path / "texts").write_text("|".join(texts))
-    process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(folder), str(tmp_path), str(ROOT / "tests")], cwd=ROOT
-    )
-    deadline = time.monotonic() + 90
-    while len(part_files(paths, model)) < 6:
-        assert process.poll() is None, "the run ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-
-    flushed = set()
-    for part in part_files(paths, model):
-        flushed |= set(pq.read_table(part).column("text_sha256").to_pylist())
-    assert 6 <= len(flushed) < len(texts)
-    forward = Counting(inner)
-    summary = compute(model, texts, paths, lambda: forward)
-    assert summary.unreadable_parts == ()
-    assert summary.texts_from_cache == len(flushed)
-    assert summary.texts_computed == len(texts) - len(flushed)
-    assert not flushed & set(forward.texts)
-    assert len(forward.texts) == len(texts) - len(flushed)
-    assert read_statistics(model, texts, paths).num_rows == len(texts)
-    text = next(text for text in texts if text_sha256(text) in flushed)
-    np.testing.assert_allclose(
-        rows_of(model, [text], paths)[text]["logprob"], twin_statistics(model, inner, text)["logprob"], atol=1e-4
-    )

@@ -1,8 +1,4 @@
-"""A model on one device and the same model on several, side by side.
-
-What belongs here: running both over the same windows in every way that there is, and comparing what they find. What
-does not: tests.
-"""
+"""A model on one device and the same model on several, side by side."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Rows of what a model that answers in words was asked, made up by hand.
-
-What belongs here: rows of the tables of asking, from the few columns that a test is about. What does not: computing any
-of them (audit_pipeline/extras/chat), assertions.
-"""
+"""Rows of what a model that answers in words was asked, made up by hand."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A small data folder that looks like a real one: two models on two benchmarks, written as the contracts say.
-
-What belongs here: fixtures for the warehouse's tests. What does not: real texts (every word here is made up).
-"""
+"""A small data folder that looks like a real one: two models on two benchmarks, written as the contracts say."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """A data folder in which every table has rows: two models of known release dates, two builds, two audits, a chain of
 lineage that joins from evaluation to documents.
-
-What belongs here: rows of the tables of decisions, made up by rules that a test can repeat. What does not: assertions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Rows of what a model was made to say of whole documents, made up by hand.
-
-What belongs here: the rows of the tables of extraction, from a few numbers a document, and plans. What does not:
-computing any of them (audit_pipeline/extras/extraction, audit_pipeline/extras/evidence_packs), assertions.
-"""
+"""Rows of what a model was made to say of whole documents, made up by hand."""
 
 from __future__ import annotations
 

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from ledger_lines import rewrite_lines
+from made_rows import make_table
 
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import build_reports, json_copy_path
 from audit_pipeline.report.picture_data import build_study_panels
-from audit_pipeline.store.files import read_json, table_from_rows, write_json, write_table
+from audit_pipeline.store.files import read_json, write_json, write_table
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import CONTROL_STUDIES, canonical_json
 from audit_pipeline.warehouse.build import read_lineage_gaps
@@ -28,22 +29,11 @@ EXPOSED, TWIN = MODELS
 def study_rows(setting: str, values: list[object], aurocs: list[float], seed: int = 1) -> list[dict[str, object]]:
     return [
         {
-            "study": "how_often",
-            "control": "check",
-            "setting": setting,
-            "value": canonical_json(value),
-            "seed": seed,
-            "detector": detector,
-            "parameters": "{}",
-            "n_members": 30,
-            "n_nonmembers": 30,
-            "auroc": auroc - (0.1 if detector == "loss" else 0.0),
-            "ci_low": auroc - 0.15,
-            "ci_high": min(1.0, auroc + 0.05),
-            "training_tokens": 1000,
-            "parameters_of_model": 7,
-            "final_loss": 3.5,
+            **{"study": "how_often", "control": "check", "setting": setting, "value": canonical_json(value)},
+            **{"detector": detector, "parameters": "{}", "seed": seed, "n_members": 30, "n_nonmembers": 30},
             "run_id": "run-study",
+            "auroc": auroc - (0.1 if detector == "loss" else 0.0),
+            **{"ci_low": auroc - 0.15, "ci_high": min(1.0, auroc + 0.05)},
         }
         for value, auroc in zip(values, aurocs, strict=True)
         for detector in ("min_k", "loss")
@@ -63,7 +53,7 @@ def checked_once(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Fold
         role = ("exposed", "twin")[place]
         write_json(card, {**read_json(card), "resolved_from": f"control check, {role}: version abc"})
     rows = study_rows("occurrences", [1, 2, 10], [0.6, 0.7, 0.99]) + study_rows("learning_rate", [0.001], [0.8])
-    write_table(made.paths.study("how_often"), table_from_rows(rows, CONTROL_STUDIES))
+    write_table(made.paths.study("how_often"), make_table(CONTROL_STUDIES, rows))
     made.write_lineage("control_studies", "how_often", "run-study", DAY)
     build_warehouse(made.paths)
     return made
@@ -182,7 +172,7 @@ def test_panels_average_seeds_and_order_values_as_numbers() -> None:
         *study_rows("learning_rate", [0.001], [0.8]),
     ]
     rows[0]["auroc"] = None
-    occurrences, rate = build_study_panels(table_from_rows(rows, CONTROL_STUDIES).to_pylist())
+    occurrences, rate = build_study_panels(make_table(CONTROL_STUDIES, rows).to_pylist())
     assert (occurrences["setting"], occurrences["places"]) == ("occurrences", ["2", "10"])
     assert [line["detector"] for line in occurrences["lines"]] == ["loss", "min_k"]
     loss, (two, ten) = ([point["auroc"] for point in line["points"]] for line in occurrences["lines"])

@@ -149,24 +149,27 @@ def test_nothing_sealed_is_nothing_planned(folder: Folder) -> None:
     assert sees(folder, f"SELECT {columns} FROM plan_in_force") == [(None, None, None, 1, False)]
 
 
-@pytest.mark.parametrize(
-    ("plan", "planned"),
-    [
-        ({}, True),
-        ({"texts_in_cache": 3}, False),
-        ({"benchmark_digest": "b"}, False),
-        ({"model_fingerprint": "m"}, False),
-        ({"authority": "A", "timestamped_at": DAY}, True),
-        ({"authority": "A", "timestamped_at": DAY + 2 * HOUR}, False),
-        # Another deviation is one of a plan all the same.
-        ({"package_versions": {"torch": "2.0"}}, True),
-    ],
-)
-def test_what_is_planned_beforehand(folder: Folder, plan: Mapping[str, Any], planned: bool) -> None:
-    write_plan(folder, PAIR, "run-plan", DAY, **plan)
-    write_extraction(folder, PAIR, "run-search", DAY + HOUR, shelf(FOUND))
-    write_plan(folder, PAIR, "run-late", DAY + 3 * HOUR, headline="later")
-    assert sees(folder, "SELECT planned_beforehand FROM plan_in_force") == [(planned,)]
+PLANNED: list[tuple[Mapping[str, Any], bool]] = [
+    ({}, True),
+    ({"texts_in_cache": 3}, False),
+    ({"benchmark_digest": "b"}, False),
+    ({"model_fingerprint": "m"}, False),
+    ({"authority": "A", "timestamped_at": DAY}, True),
+    ({"authority": "A", "timestamped_at": DAY + 2 * HOUR}, False),
+    # Another deviation is one of a plan all the same.
+    ({"package_versions": {"torch": "2.0"}}, True),
+]
+
+
+def test_what_is_planned_beforehand(folder: Folder) -> None:
+    """A benchmark a case."""
+    for place, (plan, _) in enumerate(PLANNED):
+        pair = Pair(f"case_{place}", TINY)
+        write_plan(folder, pair, "run-plan", DAY, **plan)
+        write_extraction(folder, pair, "run-search", DAY + HOUR, shelf(FOUND))
+        write_plan(folder, pair, "run-late", DAY + 3 * HOUR, headline="later")
+    rows = sees(folder, "SELECT benchmark, planned_beforehand FROM plan_in_force ORDER BY benchmark")
+    assert rows == [(f"case_{place}", planned) for place, (_, planned) in enumerate(PLANNED)]
 
 
 def test_what_came_before_the_plan_makes_it_none(folder: Folder) -> None:
@@ -179,45 +182,44 @@ def test_what_came_before_the_plan_makes_it_none(folder: Folder) -> None:
     assert rows == [(1, False)]
 
 
-@pytest.mark.parametrize(
-    ("changes", "lineage", "expected"),
-    [
-        ({"benchmark_digest": "b"}, {}, [("benchmark digest", "b", digest("notes_32"))]),
-        ({"model_fingerprint": "m"}, {}, [("model fingerprint", "m", MODELS[TINY])]),
-        ({"tokenizer_fingerprint": "k"}, {}, [("tokenizer fingerprint", "k", "t" * 40)]),
-        (
-            {"code_versions": {"document_memorisation": "0"}},
-            {},
-            [("code version of document_memorisation", "0", "1")],
-        ),
-        (
-            {"package_versions": {"torch": "2.0", "transformers": "5.23.0", "numpy": "2"}},
-            {},
-            [("package corpus-audit", None, "0.1.0"), ("package numpy", "2", None), ("package torch", "2.0", "2.13.0")],
-        ),
-        (
-            {},
-            {"settings": canonical_json({"prefix": 30, "suffix": 50, "stride": "coarse-to-fine", "characters": 400})},
-            [("setting of the search: characters", None, "400"), ("setting of the search: prefix", "50", "30")],
-        ),
-        (
-            {"extraction": None},
-            {},
-            [(f"setting of the search: {name}", None, found) for name, found in (
-                ("prefix", "50"), ("stride", "coarse-to-fine"), ("suffix", "50"))],
-        ),
-    ],
-)  # fmt: skip
-def test_a_deviation_has_its_name(
-    folder: Folder,
-    changes: Mapping[str, object],
-    lineage: Mapping[str, object],
-    expected: list[tuple[str, str | None, str | None]],
-) -> None:
-    write_plan(folder, PAIR, "run-plan", DAY, **changes)
-    write_extraction(folder, PAIR, "run-search", DAY + HOUR, shelf(FOUND), **lineage)
-    assert sees(folder, "SELECT item, planned, found FROM plan_deviations") == expected
-    assert told(folder.paths, "SELECT deviations FROM plan_in_force") == [(len(expected),)]
+Deviation = tuple[str, str | None, str | None]
+DEVIATIONS: list[tuple[Mapping[str, object], Mapping[str, object], list[Deviation]]] = [
+    ({"benchmark_digest": "b"}, {}, [("benchmark digest", "b", digest("case_0"))]),
+    ({"model_fingerprint": "m"}, {}, [("model fingerprint", "m", MODELS[TINY])]),
+    ({"tokenizer_fingerprint": "k"}, {}, [("tokenizer fingerprint", "k", "t" * 40)]),
+    ({"code_versions": {"document_memorisation": "0"}}, {}, [("code version of document_memorisation", "0", "1")]),
+    (
+        {"package_versions": {"torch": "2.0", "transformers": "5.23.0", "numpy": "2"}},
+        {},
+        [("package corpus-audit", None, "0.1.0"), ("package numpy", "2", None), ("package torch", "2.0", "2.13.0")],
+    ),
+    (
+        {},
+        {"settings": canonical_json({"prefix": 30, "suffix": 50, "stride": "coarse-to-fine", "characters": 400})},
+        [("setting of the search: characters", None, "400"), ("setting of the search: prefix", "50", "30")],
+    ),
+    (
+        {"extraction": None},
+        {},
+        [
+            (f"setting of the search: {name}", None, found)
+            for name, found in (("prefix", "50"), ("stride", "coarse-to-fine"), ("suffix", "50"))
+        ],
+    ),
+]
+
+
+def test_a_deviation_has_its_name(folder: Folder) -> None:
+    """A benchmark a case."""
+    for place, (changes, lineage, _) in enumerate(DEVIATIONS):
+        pair = Pair(f"case_{place}", TINY)
+        write_plan(folder, pair, "run-plan", DAY, **changes)
+        write_extraction(folder, pair, "run-search", DAY + HOUR, shelf(FOUND), **lineage)
+    rows = sees(folder, "SELECT benchmark, item, planned, found FROM plan_deviations")
+    counts = dict(told(folder.paths, "SELECT benchmark, deviations FROM plan_in_force"))
+    for place, (_, _, expected) in enumerate(DEVIATIONS):
+        assert [row[1:] for row in rows if row[0] == f"case_{place}"] == expected
+        assert counts[f"case_{place}"] == len(expected)
 
 
 def test_a_plan_that_was_changed_after_it_was_sealed(folder: Folder) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 
 import pyarrow as pa
 from ledger_lines import write_explained
+from made_rows import make_table
 
 from audit_pipeline.extras.controls.build import ControlReport, ensure_control_trained
 from audit_pipeline.extras.controls.config import Architecture, ControlEntry
-from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import DOCUMENTS, text_sha256
@@ -48,20 +48,14 @@ def documents(count: int = 8, words: int = 180) -> pa.Table:
 
 def table_of(texts: Sequence[str]) -> pa.Table:
     """One document per text."""
-    every = {
-        **{"source": "made", "collection": "c", "published": date(2020, 1, 1), "date_kind": "release"},
-        **{"earliest": None, "places": None, "retrieved_at": datetime(2026, 1, 1, tzinfo=UTC), "language": "en"},
-        **{"licence": "CC0-1.0", "url": "made", "run_id": "r"},
-    }
     rows = [
         {
-            **every,
-            **{"document_id": f"made:c:{number}", "group": f"g{number}", "title": str(number)},
-            **{"text": text, "sha256": text_sha256(text)},
+            **{"document_id": f"made:c:{number}", "source": "made", "collection": "c", "group": f"g{number}"},
+            **{"title": str(number), "text": text, "sha256": text_sha256(text), "published": date(2020, 1, 1)},
         }
         for number, text in enumerate(texts)
     ]
-    return table_from_rows(rows, DOCUMENTS)
+    return make_table(DOCUMENTS, rows)
 
 
 def step() -> LineageStep:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cli_results import answered, error_of, told
-from filled_rows import filled
+from made_rows import make_row
 from made_workspace import Workspace, make_workspace, quick_folder
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
@@ -56,7 +56,7 @@ TEXT, BORDER = QUESTION + ANSWER, len(QUESTION)
 def span(start: int, end: int, *places: tuple[str, int], **values: Any) -> dict[str, Any]:
     """A row of overlap_spans: a passage, and the documents that hold it with its place there."""
     named = places or (("d1", 100 + start),)
-    return filled(
+    return make_row(
         OVERLAP_SPANS,
         **{"char_start": start, "char_end": end, "words": end - start, "documents": len(named)},
         **{"found_in": [name for name, _ in named], "starts": [at for _, at in named]},
@@ -66,7 +66,7 @@ def span(start: int, end: int, *places: tuple[str, int], **values: Any) -> dict[
 
 def examples_of(*names: str, **values: Any) -> pa.Table:
     rows = [
-        filled(
+        make_row(
             EXAMPLES,
             **{"example_id": name, "benchmark": "made", "document_id": f"made:{name}", "group": f"made:{name}"},
             **{"text": ANSWER, "context": QUESTION, **values},
@@ -80,7 +80,7 @@ def overlap_row(name: str, verdict: str, **values: Any) -> dict[str, Any]:
     found = {"covered": 0.5, "documents": 2, "passages": 1, "contaminated": True, "part": "question and answer"}
     found = found if verdict == "found" else {}
     usual = {"words": 30, "runs": 18, "n": 13, "rule": "gpt-3", "shards": 4, "shards_read": 4, "is_complete": True}
-    return filled(CORPUS_OVERLAP, example_id=name, verdict=verdict, **{**usual, **found, **values})
+    return make_row(CORPUS_OVERLAP, example_id=name, verdict=verdict, **{**usual, **found, **values})
 
 
 def findings(rows: Sequence[Mapping[str, Any]], spans: Sequence[Mapping[str, Any]] = ()) -> CorpusFindings:
@@ -137,9 +137,9 @@ def test_the_order_of_rows_changes_nothing() -> None:
 
 
 def evidence(**of_document: Any) -> ModelEvidence:
-    test = filled(GROUP_TESTS, group="made:a", detector="min_k", p_value=0.01, q_bh=0.03, n_calibration_groups=99)
+    test = make_row(GROUP_TESTS, group="made:a", detector="min_k", p_value=0.01, q_bh=0.03, n_calibration_groups=99)
     test["claim_level"] = "statistical evidence"
-    documents = {"a": filled(DOCUMENT_MEMORISATION, claim="reproduced", longest_run=80, **of_document)}
+    documents = {"a": make_row(DOCUMENT_MEMORISATION, claim="reproduced", longest_run=80, **of_document)}
     window = {"suffix_begin": BORDER, "set_apart": None, "log_p_top_40": -1.0}
     windows = [window, {**window, "suffix_begin": 3, "log_p_top_40": -0.1}, {**window, "set_apart": "predictable"}]
     return ModelEvidence("m", {"made:a": test}, documents if of_document else {}, {"a": windows} if of_document else {})
@@ -430,10 +430,10 @@ def test_the_evidence_of_a_model_alone(built: Workspace) -> None:
     of_pair = {"run_id": "r", "model": "tiny", "benchmark": "trees", "detector": "min_k", "parameters": "{}"}
     test = {"group": "trees:T/elm1", "p_value": 0.02, "q_bh": 0.04, "n_calibration_groups": 49}
     rows = {
-        PAIR_ANSWERS: [filled(PAIR_ANSWERS, **of_pair)],
+        PAIR_ANSWERS: [make_row(PAIR_ANSWERS, **of_pair)],
         GROUP_TESTS: [
-            filled(GROUP_TESTS, **of_pair, **test),
-            filled(GROUP_TESTS, **{**of_pair, "detector": "loss"}, **{**test, "p_value": 0.9, "q_bh": 0.9}),
+            make_row(GROUP_TESTS, **of_pair, **test),
+            make_row(GROUP_TESTS, **{**of_pair, "detector": "loss"}, **{**test, "p_value": 0.9, "q_bh": 0.9}),
         ],
     }
     for table, found in rows.items():

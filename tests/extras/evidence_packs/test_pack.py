@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from made_rows import score, scores_table
 from made_workspace import Workspace, count_loads
 from timestamp_authority import make_authority
 from tiny_models import save_model
@@ -286,12 +287,7 @@ def test_earlier_runs_are_named(workspace: Workspace, tmp_path: Path) -> None:
 
 def test_a_difference_is_found_whatever_the_order_and_the_run() -> None:
     def scores(*values: float, run_id: str) -> pa.Table:
-        rows = [
-            {"example_id": str(number), "detector": "loss", "parameters": "{}", "score": value, "status": "ok"}
-            | {"model": "one", "benchmark": "b", "reason": None, "is_default": True, "run_id": run_id}
-            for number, value in enumerate(values)
-        ]
-        return pa.Table.from_pylist(rows, SCORES.schema)
+        return scores_table(score(str(number), value, run_id=run_id) for number, value in enumerate(values))
 
     packed = scores(1.0, 2.0, run_id="one")
     assert find_difference(SCORES, packed, scores(1.0, 2.0, run_id="two").take([1, 0])) is None

@@ -1,7 +1,4 @@
-"""A tiny model that was taught one passage, and documents with and without it.
-
-What belongs here: making them. What does not: tests.
-"""
+"""A tiny model that was taught one passage, and documents with and without it."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from filled_rows import example, examples_table, filled
 from ledger_lines import write_explained
+from made_rows import example, examples_table, make_row
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.errors import DataError
@@ -116,7 +116,7 @@ def extract(
 ) -> None:
     """Rows of documents with this coverage; None: too short for a window. Names that begin with h are held out."""
     rows = [
-        filled(
+        make_row(
             DOCUMENT_MEMORISATION,
             **{"model": model, "benchmark": "b", "document_id": name, "group": name, "run_id": "run"},
             **{"side": "held_out" if name.startswith("h") else "audited", "windows": 0 if share is None else 3},

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from cli_results import told
 from click.testing import Result
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from made_workspace import Workspace, made_documents, make_workspace, temporal
@@ -76,11 +77,6 @@ def audited(workspace: Workspace, partitioned: dg.DagsterInstance, audited_once:
 def started(instance: dg.DagsterInstance, job: str, tags: dict[str, str], definitions: dg.Definitions) -> str:
     """A run that somebody has requested."""
     return instance.create_run_for_job(definitions.resolve_job_def(job), tags=tags).run_id
-
-
-def told(result: Result) -> str:
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 def error_of(result: Result) -> str:

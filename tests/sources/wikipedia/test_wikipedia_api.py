@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -71,12 +71,6 @@ class Wiki:
 
 def wiki_page(title: str, created: str, extract: str, revision: int = 12, **more: object) -> dict[str, object]:
     return {"title": title, "lastrevid": revision, "extract": extract, "revisions": [{"timestamp": created}], **more}
-
-
-@pytest.fixture
-def server() -> Iterator[BadServer]:
-    with BadServer() as running:
-        yield running
 
 
 @pytest.fixture
