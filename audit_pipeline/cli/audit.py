@@ -58,7 +58,7 @@ def audit(
     options: AuditOptions = fields(),
     details: bool = DETAILS,
 ) -> None:
-    """Audit a model, or all of a series, on a benchmark, a family of them, or all.
+    """Audit a model, or a series of them, on one or more benchmarks.
 
     The audit runs through Dagster, in this process. What is done is not done again; what is cached is not run again.
     """
