@@ -1,7 +1,4 @@
-"""What a search of a corpus is said to have found of a built benchmark's texts, for tests of what rests on it.
-
-What belongs here: writing the table corpus_overlap with its lineage. What does not: searching, and assertions.
-"""
+"""What a search of a corpus is said to have found of a built benchmark's texts, for tests of what rests on it."""
 
 from __future__ import annotations
 

@@ -48,6 +48,7 @@ from audit_pipeline.tables import (
     PLANS,
     SCORES,
     TABLES,
+    TWINS,
     UNLEARNING,
     Pair,
 )
@@ -183,7 +184,7 @@ def made(workspace: Workspace) -> Kept:
 def _write_findings(pair: Pair, paths: DataPaths) -> None:
     """A row of what commands beside the audit write of a pair."""
     of_run = {"model": pair.model, "benchmark": pair.benchmark, "run_id": "run"}
-    for table in (UNLEARNING, PLANS, CHAT_ANSWERS, CHAT_DOCUMENTS):
+    for table in (UNLEARNING, PLANS, CHAT_ANSWERS, CHAT_DOCUMENTS, TWINS):
         rows = make_table(table, [of_run])
         store.write(paths, LineageStep.now("run", table.name, "1"), table, pair, rows, upstream={})
 
