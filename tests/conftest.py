@@ -18,6 +18,7 @@ from alembic.script import ScriptDirectory
 from bad_server import BadServer
 from dagster._core.execution import compute_logs
 from loopback_index import FakeIndex
+from made_workspace import Workspace, make_workspace, quick_folder
 from profiles import load_profile
 from quick import empty_pictures, few_detectors
 from tiny_models import forward_of, save_model, single_threaded, tokenized
@@ -145,6 +146,15 @@ def quick_audits() -> Iterator[None]:
     """Audits of a module with empty pictures, its fixtures' as well."""
     with empty_pictures():
         yield
+
+
+@pytest.fixture
+def workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
+) -> Iterator[Workspace]:
+    """A workspace of a test's own, with a tiny model."""
+    with quick_folder(tmp_path) as folder:
+        yield make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
 
 
 @pytest.fixture(name="few_detectors")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import numpy as np
 import pytest
-from made_workspace import Workspace, made_text, make_workspace, quick_folder
+from made_workspace import Workspace, made_text
 from tiny_models import forward_of, twin_statistics
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
@@ -22,14 +21,6 @@ from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
-
-
-@pytest.fixture
-def workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
-) -> Iterator[Workspace]:
-    with quick_folder(tmp_path) as folder:
-        yield make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
 
 
 def jsonl(*rows: object) -> str:

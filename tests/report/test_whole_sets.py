@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 def write_test(
     folder: Folder, model: str = TINY, run_id: str = "run-c", at: datetime = DAY, **changes: object
 ) -> Mapping[str, object]:
-    """One test of a whole set, in a run of its own: twins that were found, by a sound test, unless told otherwise."""
+    """One test of a whole set, in a run of its own: twins, found by a sound test, but for what ``changes`` says."""
     row: dict[str, object] = {
         **{"model": model, "benchmark": TWINS, "test": "twins", "status": "ok", "reason": None},
         **{

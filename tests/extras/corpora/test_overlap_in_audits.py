@@ -148,7 +148,7 @@ def test_the_answer_of_a_texts_row(searched: Workspace, tmp_path: Path, column: 
     named = () if column == "answer" else ("--answer-column", column)
     assert searched.run(*arguments, *named).exit_code == 0
     found = pq.read_table(out / "corpus_overlap.parquet").to_pylist()
-    # Both items have the question: only the first is told apart by its answer.
+    # Both items have the question: only the first differs by its answer.
     assert [row["words"] for row in found] == [len(text.split()) + 2] * 2
     missing = searched.run(*arguments, "--answer-column", "reply")
     assert missing.exit_code != 0

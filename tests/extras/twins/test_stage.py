@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import yaml
-from made_workspace import Workspace, made_text, make_workspace, quick_folder
+from made_workspace import Workspace, made_text
 
 from audit_pipeline.extras.twins.drawing import Item, draw_twins, write_published
 from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
-
-
-@pytest.fixture
-def workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
-) -> Iterator[Workspace]:
-    with quick_folder(tmp_path) as folder:
-        yield make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
 
 
 def test_an_audit_tests_the_twins_of_a_benchmark(workspace: Workspace) -> None:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import dagster as dg
 import pytest
-from made_workspace import Workspace, make_workspace, quick_folder
+from made_workspace import Workspace
 
 from audit_pipeline.pipeline.dagster.instance import open_instance
-
-
-@pytest.fixture
-def workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
-) -> Iterator[Workspace]:
-    with quick_folder(tmp_path) as folder:
-        yield make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
 
 
 @pytest.fixture
