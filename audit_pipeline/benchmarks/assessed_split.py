@@ -26,18 +26,14 @@ _OF_SPLIT = (BLIND_SCORES, SPLIT_QUALITY)
 
 @dataclass(frozen=True, eq=False)
 class KnownSplit:
-    """A benchmark's split as it was assessed, and the data versions of the tables that say so, by table and name."""
+    """A benchmark's split as it was assessed, as written, and the data versions of the tables that say so.
+
+    ``quality`` is the table SPLIT_QUALITY; ``versions`` are by table and name.
+    """
 
     assessed: AssessedSplit
-    versions: Mapping[str, str]
-
-
-@dataclass(frozen=True, eq=False)
-class SplitReport:
-    """What is known of a benchmark's split without any model, as written (``quality``: schema SPLIT_QUALITY)."""
-
     quality: pa.Table
-    split: KnownSplit
+    versions: Mapping[str, str]
 
 
 def assess_split(
@@ -47,7 +43,7 @@ def assess_split(
     *,
     most_per_side: int = MOST_PER_SIDE,
     assessed: AssessedSplit | None = None,
-) -> SplitReport:
+) -> KnownSplit:
     """How far members and non-members of a benchmark differ in anything but membership; no model's scores are read.
 
     The blind control of words reads all texts (``assessed`` where that has been done); of members or non-members that
@@ -79,7 +75,7 @@ def assess_split(
         )
         for table, rows in rows_of.items()
     }
-    return SplitReport(quality, KnownSplit(assessed, versions))
+    return KnownSplit(assessed, quality, versions)
 
 
 def read_split_inputs(name: str, paths: DataPaths) -> dict[str, str | None] | None:
@@ -110,7 +106,8 @@ def read_known_split(benchmark: BuiltBenchmark, paths: DataPaths) -> KnownSplit 
         return None
     scores, quality = (store.read(paths, table, name, label=f"the {table.name} of {name}") for table in _OF_SPLIT)
     assessed = assessed_split_from_tables(benchmark.design, benchmark.matched is not None, quality, scores)
-    return KnownSplit(assessed, {f"{table.name}/{name}": str(written[f"{table.name}/{name}"]) for table in _OF_SPLIT})
+    versions = {f"{table.name}/{name}": str(written[f"{table.name}/{name}"]) for table in _OF_SPLIT}
+    return KnownSplit(assessed, quality, versions)
 
 
 def read_or_assess_split(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> KnownSplit:
@@ -118,10 +115,4 @@ def read_or_assess_split(benchmark: BuiltBenchmark, paths: DataPaths, run_id: st
     known = read_known_split(benchmark, paths)
     if known is not None:
         return known
-    return assess_split(benchmark, paths, LineageStep.now(run_id, "split_quality", SPLIT_VERSION)).split
-
-
-def read_or_assess_quality(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> pa.Table:
-    """What is known of this very build's split without any model (schema SPLIT_QUALITY), assessed where it was not."""
-    read_or_assess_split(benchmark, paths, run_id)
-    return store.read(paths, SPLIT_QUALITY, benchmark.name, label=f"the split_quality of {benchmark.name}")
+    return assess_split(benchmark, paths, LineageStep.now(run_id, "split_quality", SPLIT_VERSION))

@@ -16,7 +16,7 @@ from audit_pipeline.benchmarks.built_benchmark import CONTENT_DIGEST, compute_co
 from audit_pipeline.benchmarks.checks import CheckResult, run_checks
 from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.row_settings import RowsSettings
-from audit_pipeline.benchmarks.rows_origin import find_local_file, find_local_path
+from audit_pipeline.benchmarks.rows_origin import find_local_path
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.errors import DataError
 from audit_pipeline.store import store
@@ -24,7 +24,7 @@ from audit_pipeline.store.files import open_parquet, write_json
 from audit_pipeline.store.integrity import FileIdentity, file_identity
 from audit_pipeline.store.ledger import LineageStep, is_latest_file_whole
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.store.store import read_documents, read_documents_version
+from audit_pipeline.store.store import read_documents
 from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, digest
 
 MAX_NAMED = 20
@@ -134,8 +134,8 @@ def compute_current_digest(spec: BenchmarkSpec, paths: DataPaths, version_of: Ve
         return compute_benchmark_digest(spec, {source: version_of(source) for source in spec.sources})
     if (read_versions := BUILDERS[spec.settings.builder].read_versions) is not None:
         return compute_benchmark_digest(spec, read_versions(spec, paths))
-    file = find_local_file(spec.settings) if isinstance(spec.settings, RowsSettings) else None
-    if file is not None:
+    file = find_local_path(spec.settings)[0] if isinstance(spec.settings, RowsSettings) else None
+    if file is not None and file.is_file():
         return compute_benchmark_digest(spec, _read_row_versions(spec, paths, file, file_identity(file)))
     return compute_benchmark_digest(spec, read_inputs(spec, paths).source_versions)
 
@@ -145,14 +145,6 @@ def _read_row_versions(spec: BenchmarkSpec, paths: DataPaths, file: Path, identi
     """The version of the rows, as long as the file that alone holds them is the one that it was: an audit asks half a
     dozen times, and has to read every row for it."""
     return read_inputs(spec, paths).source_versions
-
-
-def read_source_version(source: str, paths: DataPaths) -> str:
-    """The current version of a source's documents.
-
-    Raises DataError where they have not been fetched or cannot be read.
-    """
-    return read_documents_version(paths, source)
 
 
 def count_examples(examples: pa.Table) -> dict[str, Any]:
@@ -227,33 +219,19 @@ def compute_wanted_digest(
 
 
 def read_built_digest(name: str, paths: DataPaths) -> str | None:
-    """The digest of the benchmark as it is built; None where it is not, or its manifest cannot be read."""
-    if not _is_built(name, paths):
+    """The digest of the benchmark as it is built; None where its examples or its manifest are not there, or are not as
+    they were written."""
+    examples = paths.examples(name)
+    if not (examples.exists() and is_latest_file_whole(paths, "examples", name)):
         return None
     try:
-        return read_built(paths, name).digest
-    except (DataError, KeyError):
+        with open_parquet(examples) as file:
+            # Examples with the columns of another version are built again.
+            return read_built(paths, name).digest if file.schema_arrow.names == EXAMPLES.names else None
+    except (DataError, KeyError, pa.ArrowException, OSError):
         return None
 
 
 def is_on_hub(spec: BenchmarkSpec) -> bool:
     """Whether the benchmark's rows come from the hub or the package index: looking at them takes the network."""
     return isinstance(spec.settings, RowsSettings) and find_local_path(spec.settings)[0] is None
-
-
-def _is_built(name: str, paths: DataPaths) -> bool:
-    """Whether the benchmark's examples, with the columns of this release, and their manifest are there.
-
-    Examples that are not as they were written are not: they are built again.
-    """
-    examples = paths.examples(name)
-    if not (examples.exists() and paths.benchmark_manifest(name).exists()):
-        return False
-    if not is_latest_file_whole(paths, "examples", name):
-        return False
-    try:
-        with open_parquet(examples) as file:
-            return bool(file.schema_arrow.names == EXAMPLES.names)
-    except (pa.ArrowException, OSError):
-        # Reading a damaged file reports it.
-        return True

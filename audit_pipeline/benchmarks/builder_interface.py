@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from itertools import pairwise
 from typing import Any, Generic, TypeVar, get_args
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, FamilySettings
 from audit_pipeline.benchmarks.splits import Placed, split_groups
 from audit_pipeline.benchmarks.words import word_unit
+from audit_pipeline.errors import DataError
 from audit_pipeline.readers.rows import Skipped
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.paths import DataPaths
@@ -60,6 +62,24 @@ class Drawn:
     texts_left_out: Mapping[str, int]
     skipped: tuple[Skipped, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def drop_repeated_texts(
+    texts: Sequence[LabelledText], left_out_counts: Counter[str], on_both_sides: str, repeated: str
+) -> list[LabelledText]:
+    """The texts in their order, each once, without those that have two labels; the others are counted by reason."""
+    labels: dict[str, set[int | None]] = defaultdict(set)
+    for text in texts:
+        labels[text.text].add(text.label)
+    kept: dict[str, LabelledText] = {}
+    for text in texts:
+        if len(labels[text.text]) > 1:
+            left_out_counts[on_both_sides] += 1
+        elif text.text in kept:
+            left_out_counts[repeated] += 1
+        else:
+            kept[text.text] = text
+    return list(kept.values())
 
 
 def build_examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run_id: str) -> pa.Table:
@@ -146,6 +166,25 @@ def read_documents_of(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments
     versions = {source: compute_documents_version(table) for source, table in tables.items()}
     provenance = tuple(_build_provenance(source, table, versions[source]) for source, table in tables.items())
     return BuilderInputs(pa.concat_tables(tables.values()), versions, provenance)
+
+
+def sort_by_id(documents: pa.Table) -> list[dict[str, Any]]:
+    """The documents (schema DOCUMENTS) as rows in the order of their ids; raises DataError where one occurs twice."""
+    rows: list[dict[str, Any]] = sorted(documents.to_pylist(), key=lambda row: str(row["document_id"]))
+    for row, following in pairwise(rows):
+        if row["document_id"] == following["document_id"]:
+            raise DataError(f"the document id {row['document_id']} occurs twice; fetch its source again")
+    return rows
+
+
+def sort_nonzero_counts(counts: Counter[str]) -> dict[str, int]:
+    """What was left out, by reason, in the order of reasons."""
+    return {reason: count for reason, count in sorted(counts.items()) if count}
+
+
+def format_left_out(counts: Counter[str]) -> str:
+    """What was left out in words: ``2 undated; 1 the same as another``."""
+    return "; ".join(f"{count} {reason}" for reason, count in sort_nonzero_counts(counts).items())
 
 
 def _build_provenance(source: str, table: pa.Table, version: str) -> Provenance:

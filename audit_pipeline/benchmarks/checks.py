@@ -94,7 +94,7 @@ def check_dates_on_their_side(examples: pa.Table, member_before: date, nonmember
         offenders.append(row["example_id"])
     counts = {name: wrong[name] for name in ("undated", "members too late", "nonmembers too early")}
     what = f"members published before {member_before}, non-members from {nonmember_from} on"
-    return _build_blocking_check("dates_on_their_side", what, counts, offenders)
+    return _build_result("dates_on_their_side", what, counts, offenders)
 
 
 def check_no_text_on_both_sides(examples: pa.Table) -> CheckResult:
@@ -104,7 +104,7 @@ def check_no_text_on_both_sides(examples: pa.Table) -> CheckResult:
         labels[row["text"]].add(row["label"])
     offenders = _find_offender_ids(examples, lambda row: len(labels[row["text"]]) > 1)
     counts = {"texts on both sides": sum(len(of_text) > 1 for of_text in labels.values())}
-    return _build_blocking_check("no_text_on_both_sides", "no text is on both sides", counts, offenders)
+    return _build_result("no_text_on_both_sides", "no text is on both sides", counts, offenders)
 
 
 def check_no_text_twice(examples: pa.Table) -> CheckResult:
@@ -113,15 +113,13 @@ def check_no_text_twice(examples: pa.Table) -> CheckResult:
     ids = Counter(examples.column("example_id").to_pylist())
     offenders = _find_offender_ids(examples, lambda row: texts[row["text"]] > 1 or ids[row["example_id"]] > 1)
     counts = {"rows too many": examples.num_rows - min(len(texts), len(ids))}
-    return _build_blocking_check("no_text_twice", "every text and every example id occurs once", counts, offenders)
+    return _build_result("no_text_twice", "every text and every example id occurs once", counts, offenders)
 
 
 def check_exact_lengths(examples: pa.Table, words: int, split: Callable[[str], list[str]] = str.split) -> CheckResult:
     """Every text has exactly ``words`` words, and its row says so."""
     offenders = _find_offender_ids(examples, lambda row: not len(split(row["text"])) == row["words"] == words)
-    return _build_blocking_check(
-        "exact_lengths", f"every text has {words} words", {"other lengths": len(offenders)}, offenders
-    )
+    return _build_result("exact_lengths", f"every text has {words} words", {"other lengths": len(offenders)}, offenders)
 
 
 def check_balanced(examples: pa.Table, *, required: bool) -> CheckResult:
@@ -142,10 +140,8 @@ def check_balanced(examples: pa.Table, *, required: bool) -> CheckResult:
     }
     what = "as many members as non-members in every collection"
     if not required:
-        return CheckResult(
-            "balanced", True, True, f"{what} (not asked of this benchmark)", counts, _truncate_offenders(uneven)
-        )
-    return CheckResult("balanced", not uneven, True, what, counts, _truncate_offenders(uneven))
+        return _build_result("balanced", f"{what} (not asked of this benchmark)", counts, uneven, passed=True)
+    return _build_result("balanced", what, counts, uneven)
 
 
 def check_both_classes(examples: pa.Table) -> CheckResult:
@@ -158,9 +154,9 @@ def check_both_classes(examples: pa.Table) -> CheckResult:
         what = "nothing that is audited is labelled: " + (
             "compared with held-out texts" if held_out else "scores, but no metrics"
         )
-        return CheckResult("both_classes", True, True, what, {**counts, "held out": held_out})
+        return _build_result("both_classes", what, {**counts, "held out": held_out})
     passed = bool(labels[MEMBER] and labels[NON_MEMBER])
-    return CheckResult("both_classes", passed, True, "members and non-members in the evaluation split", counts)
+    return _build_result("both_classes", "members and non-members in the evaluation split", counts, passed=passed)
 
 
 def check_groups_not_divided(examples: pa.Table) -> CheckResult:
@@ -170,7 +166,7 @@ def check_groups_not_divided(examples: pa.Table) -> CheckResult:
         splits[row["group"]].add(row["split"])
     divided = sorted(group for group, of_group in splits.items() if len(of_group) > 1)
     counts = {"groups": len(splits), "divided groups": len(divided)}
-    return _build_blocking_check("groups_not_divided", "every group is in one split only", counts, divided)
+    return _build_result("groups_not_divided", "every group is in one split only", counts, divided)
 
 
 def check_near_duplicates(
@@ -203,20 +199,18 @@ def check_near_duplicates(
         "pairs of nonmembers of different groups": within[NON_MEMBER],
     }
     what = f"near-duplicates: Jaccard similarity of {SHINGLE_WORDS}-word shingles of at least {threshold}"
-    return CheckResult("near_duplicates", not between, False, what, counts, _truncate_offenders(closest))
+    return _build_result("near_duplicates", what, counts, closest)
 
 
-def _build_blocking_check(
-    name: str, description: str, counts: Mapping[str, int], offenders: Iterable[str]
+def _build_result(
+    name: str, what: str, counts: Mapping[str, int], offenders: Iterable[str] = (), passed: bool | None = None
 ) -> CheckResult:
-    offenders = list(offenders)
-    return CheckResult(name, not offenders, True, description, counts, _truncate_offenders(offenders))
+    """The result of the check ``name``; it has ``passed`` where nothing else is said and there are no offenders."""
+    found = tuple(offenders)
+    is_passed = not found if passed is None else passed
+    return CheckResult(name, is_passed, CHECKS[name].blocking, what, counts, found[:MAX_OFFENDERS])
 
 
 def _find_offender_ids(examples: pa.Table, is_wrong: Callable[[Mapping[str, Any]], bool]) -> list[str]:
     columns = ["example_id", "text", "label", "words"]
     return [row["example_id"] for row in examples.select(columns).to_pylist() if is_wrong(row)]
-
-
-def _truncate_offenders(offenders: Iterable[str]) -> tuple[str, ...]:
-    return tuple(offenders)[:MAX_OFFENDERS]

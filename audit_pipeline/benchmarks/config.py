@@ -117,7 +117,7 @@ def load_benchmarks(folder: Path | None = None, today: date | None = None) -> Be
     def day() -> date:
         return read_current_day(DataPaths.from_environment()) if today is None else today
 
-    families = _build_entry_file(day).load(folder)
+    families = replace(FILE, read=partial(_parse_family, day)).load(folder)
     if not families.names:
         raise BrokenFileError(Problem(families.path, None, "holds no family under 'benchmarks'"))
     benchmarks = Benchmarks(families.without(_find_name_collisions(families)))
@@ -151,22 +151,13 @@ def find_moved_cutoffs(
     old_benchmarks: Mapping[str, BenchmarkSpec], new_benchmarks: Mapping[str, BenchmarkSpec]
 ) -> Mapping[str, list[str]]:
     """What rolling the day did: the benchmarks in both whose cutoffs are other dates now, with the moves in words."""
-    moves = {
-        name: _format_moves(old_benchmarks[name], spec)
-        for name, spec in new_benchmarks.items()
-        if name in old_benchmarks
-    }
-    return {name: words for name, words in moves.items() if words}
-
-
-def _format_moves(old_spec: BenchmarkSpec, new_spec: BenchmarkSpec) -> list[str]:
-    keys = [key for key in new_spec.settings.cutoffs if key in old_spec.settings.cutoffs]
-    dates = {key: (getattr(old_spec.settings, key), getattr(new_spec.settings, key)) for key in keys}
-    return [f"{new_spec.name} {key} {old} -> {new}" for key, (old, new) in dates.items() if old != new]
-
-
-def _build_entry_file(day: Callable[[], date]) -> EntryFile[Family]:
-    return replace(FILE, read=partial(_parse_family, day))
+    moves: dict[str, list[str]] = {}
+    for name, spec in new_benchmarks.items():
+        for key in spec.settings.cutoffs if name in old_benchmarks else ():
+            old, new = getattr(old_benchmarks[name].settings, key, None), getattr(spec.settings, key)
+            if old is not None and old != new:
+                moves.setdefault(name, []).append(f"{name} {key} {old} -> {new}")
+    return moves
 
 
 def _find_name_collisions(families: Entries[Family]) -> dict[str, Sequence[Fault]]:

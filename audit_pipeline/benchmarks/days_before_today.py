@@ -6,7 +6,6 @@ folder counts as today until the weekly schedule, or a user, rolls it on.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -69,14 +68,10 @@ def read_rolled_day(paths: DataPaths) -> date | None:
     """
     path = paths.rolled_day
     try:
-        content = read_json(path)
-        return date.fromisoformat(content["day"])
+        return date.fromisoformat(read_json(path)["day"])
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except PermissionError:
-        # Of the folder, which has other owners.
-        raise
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"the rolled day cannot be read ({path}): {' '.join(str(error).split())}; "
             "remove the file and roll again: relative cutoffs count from today until then"

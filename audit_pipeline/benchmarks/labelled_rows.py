@@ -27,24 +27,6 @@ from audit_pipeline.tables import MEMBER, NON_MEMBER, Split, digest, text_sha256
 _LONGEST_NAME = 200
 
 
-def parse_label(value: object, meanings: Mapping[str, int] | None = None) -> int | None:
-    """The label that ``value`` means; null and an empty field are unknown. Raises UnusableRowError for any other.
-
-    Files spell 0 and 1 as numbers, as floats (a column with nulls) and as strings (.csv, where an empty field is null).
-    ``meanings``, where given, says which values mean which label.
-    """
-    plain = value.strip() if isinstance(value, str) else value
-    if plain is None or plain == "":
-        return None
-    if meanings and str(plain) in meanings:
-        return meanings[str(plain)]
-    if not meanings and plain in (MEMBER, str(MEMBER), NON_MEMBER, str(NON_MEMBER)):
-        return MEMBER if plain in (MEMBER, str(MEMBER)) else NON_MEMBER
-    # Cut: with shifted columns it may be a whole text.
-    spelt = repr(shorten_spelling(value)) if isinstance(value, str) else shorten_spelling(repr(value))
-    raise UnusableRowError(f"its label is {spelt}, not {', '.join(meanings or ('0', '1'))} or null")
-
-
 def parse_name(value: object) -> str | None:
     """The name (of a group, of a document); None where ``text_problem`` says why the value is none.
 
@@ -114,7 +96,7 @@ def build_rows_inputs(
     spec: BenchmarkSpec, rows: LabelledRows, provenance: Sequence[Provenance]
 ) -> BuilderInputs[LabelledRows]:
     """Rows as what a benchmark is built from: their version under the name of where they come from."""
-    settings = require_rows_settings(spec)
+    settings = spec.settings_of(RowsSettings)
     kind = settings.date_kind if isinstance(settings, GroupedRowsSettings) else None
     name = settings.hub or (settings.package.distribution if settings.package else spec.family)
     entries = tuple({**entry, "kind of date": kind or "not dated"} for entry in provenance)
@@ -128,7 +110,7 @@ def read_rows_inputs(spec: BenchmarkSpec, paths: DataPaths, reading: Reading) ->
     Raises DataError (SourceError) where they cannot be read, where a column is missing altogether, and where no row can
     be used.
     """
-    settings = require_rows_settings(spec)
+    settings = spec.settings_of(RowsSettings)
     found = read_origin(settings, next(iter(settings.parts), None), spec.words, paths.downloads)
     return build_rows_inputs(spec, build_labelled_rows(found.file, found.origin, spec, reading), (found.provenance,))
 
@@ -156,7 +138,7 @@ def refuse_single_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:
     if len(labels) == 1:
         ((label, count),) = labels.items()
         side = "members" if label == MEMBER else "non-members"
-        unlabelled = require_rows_settings(spec).may_be_unlabelled
+        unlabelled = spec.settings_of(RowsSettings).may_be_unlabelled
         raise DataError(
             f"{spec.name}: all {count} labelled rows of {rows.origin} are {side}, so no metric would be defined; "
             "add rows of the other side"
@@ -175,7 +157,7 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading
 
     Raises DataError where a column is missing altogether, and where no row can be used.
     """
-    settings = require_rows_settings(spec)
+    settings = spec.settings_of(RowsSettings)
     columns = column_names(file.rows)
     grouped = settings if isinstance(settings, GroupedRowsSettings) else None
     names = (settings.id_column, *((grouped.group_column, grouped.date_column) if grouped else ()))
@@ -208,22 +190,31 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading
 
 
 def parse_label_column(row: Row, column: str | None, meanings: Mapping[str, int]) -> int | None:
-    """The label in a row's column; without a column it is unknown. Raises UnusableRowError."""
+    """The label in a row's column; unknown without a column, or where it is null or empty. Raises UnusableRowError.
+
+    ``meanings`` says which values mean which label; without any, 0 and 1 do, as numbers, as floats (a column with
+    nulls) and as strings (.csv, where an empty field is null).
+    """
     if column is None:
         return None
     if column not in row.values:
         raise UnusableRowError(f"no column '{column}'")
-    return parse_label(row.values[column], meanings)
-
-
-def require_rows_settings(spec: BenchmarkSpec) -> RowsSettings:
-    """The settings of a benchmark that is made of rows; TypeError for any other."""
-    return spec.settings_of(RowsSettings)
+    value = row.values[column]
+    plain = value.strip() if isinstance(value, str) else value
+    if plain is None or plain == "":
+        return None
+    if meanings and str(plain) in meanings:
+        return meanings[str(plain)]
+    if not meanings and plain in (MEMBER, str(MEMBER), NON_MEMBER, str(NON_MEMBER)):
+        return MEMBER if plain in (MEMBER, str(MEMBER)) else NON_MEMBER
+    # Cut: with shifted columns it may be a whole text.
+    spelt = repr(shorten_spelling(value)) if isinstance(value, str) else shorten_spelling(repr(value))
+    raise UnusableRowError(f"its label is {spelt}, not {', '.join(meanings or ('0', '1'))} or null")
 
 
 def _has_value(row: Row, column: str, value: object) -> bool:
-    """Whether the row has the value in the column, also if its file spells it as text (.csv)."""
     cell = row.values.get(column)
+    # Or as text, which is how a .csv file spells it.
     return cell == value or str(cell) == str(value)
 
 
@@ -270,7 +261,7 @@ def _drop_repeated_texts(
 
 def _build_labelled_text(row: Row, spec: BenchmarkSpec, reading: Reading, unit: WordUnit) -> LabelledText:
     """Raises UnusableRowError."""
-    settings = require_rows_settings(spec)
+    settings = spec.settings_of(RowsSettings)
     text = reading.text(row)
     words = unit.split(text)
     if reading.lengths is not None and len(words) not in reading.lengths:

@@ -80,12 +80,6 @@ def find_local_path(settings: RowsSettings) -> tuple[Path | None, str]:
     return settings.path, "path in config/benchmarks.yaml"
 
 
-def find_local_file(settings: RowsSettings) -> Path | None:
-    """The one local file that holds the rows; None if they come from elsewhere, or out of a folder."""
-    place, _ = find_local_path(settings)
-    return place if place is not None and place.is_file() else None
-
-
 def concatenate_row_files(files: Sequence[RowFile]) -> RowFile:
     """The rows of several files as those of one, numbered through."""
     rows: list[Row] = []

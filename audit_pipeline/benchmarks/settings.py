@@ -201,16 +201,12 @@ class FamilySettings(StrictSettings):
         return None
 
     @model_validator(mode="after")
-    def _require_distinct_lengths(self) -> Self:
+    def _require_distinct_names(self) -> Self:
         if self.words is None:
             if not self.takes_any_length:
                 raise ValueError(f"words: {ANY} is not for this builder, which cuts its texts: list their lengths")
         elif len(set(self.words)) != len(self.words):
             raise ValueError("words: a length is named twice")
-        return self
-
-    @model_validator(mode="after")
-    def _require_distinct_detectors(self) -> Self:
         if self.combined is not None and len(set(self.combined)) != len(self.combined):
             raise ValueError("combined: a detector is named twice")
         return self
@@ -236,15 +232,6 @@ class DocumentsSettings(FamilySettings):
         if len(set(self.sources)) != len(self.sources):
             raise ValueError("sources: a source is named twice")
         return self
-
-
-def settings_to_dict(settings: FamilySettings) -> dict[str, Any]:
-    """The settings as JSON values, without those that came later and say nothing."""
-    entry = settings.model_dump(mode="json")
-    for name in settings.added:
-        if getattr(settings, name) == type(settings).model_fields[name].default:
-            del entry[name]
-    return entry
 
 
 FILE_NAME = "benchmarks.yaml"
@@ -332,6 +319,10 @@ class BenchmarkSpec:
         return bool(self.relative)
 
     def described(self) -> dict[str, Any]:
-        """The entry as JSON values, with the one length (null: any) in place of the family's list."""
-        entry = {"family": self.family, **settings_to_dict(self.settings), "words": self.words}
+        """The entry as JSON values, with the one length (null: any) in place of the family's list, and without fields
+        that came later and say nothing."""
+        entry = {"family": self.family, **self.settings.model_dump(mode="json"), "words": self.words}
+        for name in self.settings.added:
+            if getattr(self.settings, name) == type(self.settings).model_fields[name].default:
+                del entry[name]
         return {**entry, "relative": dict(self.relative)} if self.relative else entry

@@ -247,7 +247,7 @@ def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
 
 def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool) -> None:
     """Write the benchmarks of that name as a data set, and send it to the hub where one is named."""
-    from audit_pipeline.benchmarks.assessed_split import read_or_assess_quality
+    from audit_pipeline.benchmarks.assessed_split import read_or_assess_split
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.benchmarks.publish import export, require_licences, require_new_folder
     from audit_pipeline.benchmarks.push import push, require_hub_name_and_token
@@ -262,7 +262,7 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
     if hub is not None:
         require_hub_name_and_token(hub)
     run_id = str(uuid.uuid4())
-    qualities = {benchmark: read_or_assess_quality(benchmark, paths, run_id) for benchmark in built}
+    qualities = {benchmark: read_or_assess_split(benchmark, paths, run_id).quality for benchmark in built}
     print_step(f"writing {folder}, and reading it back")
     digests = export(qualities, folder, paths, hub=hub)
     rows = [{"benchmark": benchmark, "content_digest": digest} for benchmark, digest in digests.items()]

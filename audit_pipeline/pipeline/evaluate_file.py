@@ -109,7 +109,7 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     )
     if known is None and given.has_text:
         step = LineageStep.now(run_id, "split_quality", SPLIT_VERSION)
-        known = assess_split(read_built(paths, pair.benchmark), paths, step, assessed=assessed).split
+        known = assess_split(read_built(paths, pair.benchmark), paths, step, assessed=assessed)
     about = collect_pair_context(
         pair, manifest, given.examples, given.scores, config=paths.root, named_detector=options.headline
     )

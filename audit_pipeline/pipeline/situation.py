@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from audit_pipeline.benchmarks.build import read_built_digest, read_source_version
+from audit_pipeline.benchmarks.build import read_built_digest
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.errors import AuditError, DataError
@@ -36,6 +36,7 @@ from audit_pipeline.store.ledger import (
     read_ledger,
 )
 from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.store import read_documents_version
 from audit_pipeline.tables import Pair, digest
 
 T = TypeVar("T")
@@ -126,7 +127,7 @@ class Situation:
 
     def version_of_source(self, source: str) -> str:
         """The version of a source's documents; raises DataError where they are not there."""
-        return self._read_once(("source", source), lambda: read_source_version(source, self.paths))
+        return self._read_once(("source", source), lambda: read_documents_version(self.paths, source))
 
     def presence(self, stage: str, partition: str) -> dict[str, str | None]:
         """A product as an input whose version others cover: whether it is there at all."""

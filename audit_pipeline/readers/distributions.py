@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import requests
 from packaging.utils import (
@@ -31,7 +30,7 @@ from pypi_simple import (
 )
 
 from audit_pipeline.errors import SourceError
-from audit_pipeline.readers.archives import Archive, ArchiveLimits
+from audit_pipeline.readers.archives import Archive
 from audit_pipeline.readers.pip_settings import Index
 from audit_pipeline.readers.retry import (
     RetryPolicy,
@@ -178,43 +177,16 @@ def _fetch_distribution(client: PyPISimple, package: DistributionPackage, folder
     if PurePosixPath(package.filename).name != package.filename or "\\" in package.filename:
         raise _FetchError(f"the index names a file that leads elsewhere: {package.filename!r}")
     path = folder / package.filename
-
-    def download(temporary: Path) -> None:
-        client.download_package(
-            package, temporary, timeout=index.timeout, progress=lambda _: _DownloadLimit(ArchiveLimits().wanted)
-        )
-
     try:
         if not path.is_file() or file_sha256(path) != expected:
             with write_atomically(path) as temporary:
-                _call_with_retries(partial(download, temporary), index)
-                if file_sha256(temporary) != expected:
-                    raise _FetchError(f"{package.filename} is not the file that the index describes")
+                download = partial(client.download_package, package, temporary, timeout=index.timeout)
+                _call_with_retries(download, index)
         with write_atomically(_digest_path(path)) as temporary:
             temporary.write_text(f"{expected}  {path.name}\n", encoding="utf-8")
     except DigestMismatchError as error:
         raise _FetchError(f"{package.filename} is not the file that the index describes: wrong sha256") from error
     return path
-
-
-class _DownloadLimit:
-    """Stops a download that is larger than any distribution that is read here should be."""
-
-    def __init__(self, limit: int) -> None:
-        self._left = limit
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
-        return None
-
-    def update(self, increment: int, /) -> None:
-        self._left -= increment
-        if self._left < 0:
-            raise _FetchError("the file is larger than a distribution should be")
 
 
 def _call_with_retries(action: Callable[[], Result], index: Index) -> Result:

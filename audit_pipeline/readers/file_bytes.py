@@ -9,7 +9,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
@@ -23,18 +23,11 @@ STANDARD_INPUT = Path("-")
 COMPRESSIONS = (".gz", ".zst")
 MEBIBYTE = 1024 * 1024
 LINE_LIMIT = 64 * MEBIBYTE
-UNPACKED_LIMIT = 1024 * MEBIBYTE
 SAMPLE_BYTES = 256 * 1024
 """How much of a file is read to recognise how it is written."""
 
 _BUFFER = 64 * 1024
-_MAGIC = {
-    b"PAR1": "a Parquet file",
-    b"ARROW1": "an Arrow file",
-    b"\x1f\x8b": "a .gz file",
-    b"\x28\xb5\x2f\xfd": "a .zst file",
-    b"PK": "a .zip file",
-}
+_ZSTANDARD = b"\x28\xb5\x2f\xfd"
 
 
 @dataclass
@@ -55,7 +48,6 @@ class InputFile:
     """A file as the reader of its format gets it.
 
     ``name`` is what locations call it; ``kind`` its suffix, ``packed`` what follows that (.gz, .zst).
-    ``unpacked_limit``: the most bytes that it may unpack to; None: any number, for readers that keep nothing.
     ``string_lines``: the column of a value of JSON that is a string and no object; None: it is no row.
     ``spooled`` holds what came by standard input.
     """
@@ -64,7 +56,6 @@ class InputFile:
     name: str
     kind: str
     packed: str = ""
-    unpacked_limit: int | None = UNPACKED_LIMIT
     string_lines: str | None = None
     spooled: IO[bytes] | None = None
     meter: Meter = field(default_factory=Meter, compare=False)
@@ -84,20 +75,13 @@ def open_bytes(file: InputFile) -> Iterator[BinaryIO]:
         content = io.BufferedReader(_NonClosingReader(raw), _BUFFER)
         file.meter.size, file.meter.position = size, content.tell
         stack.callback(setattr, file.meter, "position", None)
-        if not file.packed:
-            yield cast(BinaryIO, content)
-            return
-        unpacked = stack.enter_context(_open_packed(file.packed, content))
-        most = f"{(file.unpacked_limit or 0) // MEBIBYTE} MiB"
-        too_large = UnreadableFileError(file.path, f"unpacks to more than is read ({most}); unpack it yourself")
-        bounded = BoundedReader(cast(IO[bytes], unpacked), file.unpacked_limit, too_large)
-        yield cast(BinaryIO, io.BufferedReader(bounded, _BUFFER))
-
-
-def _open_packed(suffix: str, content: io.BufferedReader[Any]) -> AbstractContextManager[Any]:
-    if suffix == ".gz":
-        return gzip.GzipFile(fileobj=content)
-    return cast(AbstractContextManager[Any], pa.CompressedInputStream(pa.PythonFile(content, "r"), "zstd"))
+        unpacked: Any = content
+        if file.packed == ".gz":
+            unpacked = stack.enter_context(gzip.GzipFile(fileobj=content))
+        elif file.packed == ".zst":
+            stream = stack.enter_context(pa.CompressedInputStream(pa.PythonFile(content, "r"), "zstd"))
+            unpacked = io.BufferedReader(_NonClosingReader(stream), _BUFFER)
+        yield cast(BinaryIO, unpacked)
 
 
 @contextmanager
@@ -162,12 +146,10 @@ def read_standard_input() -> InputFile:
     file = InputFile(Path("standard input"), "standard input", ".jsonl", spooled=spooled)
     spooled.seek(0)
     start = spooled.read(4096)
-    kind = next((words for magic, words in _MAGIC.items() if start.startswith(magic)), None)
-    if kind is not None or b"\0" in start:
-        refuse_utf16(file, start)
-        looks = kind or "no text"
+    refuse_utf16(file, start)
+    if b"\0" in start or start.startswith(_ZSTANDARD):
         raise UnreadableFileError(
-            file.path, f"is read as lines of JSON, and this is {looks}: give the name of a file instead of -"
+            file.path, "is read as lines of JSON, and this is no text: give the name of a file instead of -"
         )
     return file
 
@@ -187,24 +169,4 @@ class _NonClosingReader(io.RawIOBase):
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         piece = self._raw.read(len(buffer))
         buffer[: len(piece)] = piece
-        return len(piece)
-
-
-class BoundedReader(io.RawIOBase):
-    """Unpacked bytes, at most ``limit`` of them (None: any number): a few packed ones may hold more than there is
-    room for. Beyond it reading raises ``error``."""
-
-    def __init__(self, unpacked: IO[bytes], limit: int | None, error: Exception) -> None:
-        self._unpacked, self._limit, self._error = unpacked, limit, error
-        self._total = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        piece = self._unpacked.read(len(buffer))
-        buffer[: len(piece)] = piece
-        self._total += len(piece)
-        if self._limit is not None and self._total > self._limit:
-            raise self._error
         return len(piece)

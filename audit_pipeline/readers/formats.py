@@ -13,7 +13,6 @@ from audit_pipeline.readers import row_formats
 from audit_pipeline.readers.file_bytes import (
     COMPRESSIONS,
     STANDARD_INPUT,
-    UNPACKED_LIMIT,
     InputFile,
     read_standard_input,
 )
@@ -53,16 +52,13 @@ def has_row_format(path: Path) -> bool:
     return detect_saved_kind(path) is not None if path.is_dir() else suffix_of(path) is not None
 
 
-def open_rows(
-    path: Path, *, name: str | None = None, string_lines: str | None = None, unpacked_limit: int | None = UNPACKED_LIMIT
-) -> RowStream:
+def open_rows(path: Path, *, name: str | None = None, string_lines: str | None = None) -> RowStream:
     """The rows of the file at ``path``: of a format in SUFFIXES, a folder that `datasets` saved, or ``-``.
 
     ``name`` is the file in the rows' locations, which count lines from 1 in text files and spreadsheets (where the row
     begins) and rows from 1 in the others; positions count rows from 0, bad ones included, blank lines not.
     ``string_lines`` is the column of a line that is a JSON string and no object (MIMIR has such files); without it such
-    a line is skipped. ``unpacked_limit`` is the most bytes that a .gz or .zst may unpack to; None, for those who keep
-    no row: any number.
+    a line is skipped.
 
     Raises DataError where there is no such file, its format is not clear from its name, or its beginning cannot be
     read.
@@ -80,7 +76,7 @@ def open_rows(
         raise DataError(f"{path}: {'is not a file' if path.exists() else 'no such file'}")
     packed = next((compression for compression in COMPRESSIONS if suffix.endswith(compression)), "")
     kind = suffix.removesuffix(packed)
-    file = InputFile(path, name or path.name, kind, packed, unpacked_limit, string_lines)
+    file = InputFile(path, name or path.name, kind, packed, string_lines)
     return _FORMATS[kind].open(file)
 
 
@@ -90,14 +86,13 @@ def open_texts(
     extra_columns: Sequence[str] = (),
     *,
     name: str | None = None,
-    unpacked_limit: int | None = UNPACKED_LIMIT,
 ) -> TextStream:
     """The texts of a file, in order; ``extra_columns`` are further columns, taken if the file has them.
 
     Without ``text_column`` the column is ``text``, else ``input``, else the only column there is. In a .txt file the
     lines are the texts, whatever ``text_column`` says. Raises DataError as :func:`open_rows` does.
     """
-    rows = open_rows(path, name=name, unpacked_limit=unpacked_limit)
+    rows = open_rows(path, name=name)
     has_columns = not rows.file.kind or _FORMATS[rows.file.kind].has_columns
     return TextStream(rows, text_column if has_columns else TXT_COLUMN, extra_columns)
 

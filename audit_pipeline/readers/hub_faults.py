@@ -63,17 +63,15 @@ def classify_hub_error(error: BaseException, revision: str | None = None) -> Hub
     ):
         # The disk's: the client goes on with a download while it handles the fault that it met before.
         return None
-    if _is_offline(every):
+    # `datasets` does not always say that it is offline by choice: its error then has no cause.
+    is_unreached = _find_first_error(every, ConnectionError, LocalEntryNotFoundError) is not None
+    if _find_first_error(every, OfflineModeIsEnabled) is not None or (is_unreached and constants.is_offline_mode()):
         partly = " whole" if _find_first_error(every, IncompleteSnapshotError) is not None else ""
         return HubFault(f"is not{partly} in the local hub cache, and HF_HUB_OFFLINE is set: go online", passing=False)
-    refused = _find_first_error(every, HfHubHTTPError) or _find_first_error(every, httpx2.HTTPStatusError)
+    refused = _find_first_error(every, HfHubHTTPError, httpx2.HTTPStatusError)
     if refused is not None:
         return _fault_from_refusal(refused, revision)
-    lost = (
-        _find_first_error(every, httpx2.TransportError)
-        or _find_first_error(every, ConnectionError)
-        or _find_first_error(every, TimeoutError)
-    )
+    lost = _find_first_error(every, httpx2.TransportError, ConnectionError, TimeoutError)
     if lost is None:
         return None
     reason = to_one_line(lost)[:_LONGEST_REASON] or type(lost).__name__
@@ -125,12 +123,6 @@ def is_missing(error: HfHubHTTPError | httpx2.HTTPStatusError) -> bool:
     return isinstance(error, RepositoryNotFoundError) or error.response.status_code == _UNAUTHORISED
 
 
-def _is_offline(errors: list[BaseException]) -> bool:
-    # `datasets` does not always say that it is offline by choice: its error then has no cause.
-    unreached = any(isinstance(link, (ConnectionError, LocalEntryNotFoundError)) for link in errors)
-    return _find_first_error(errors, OfflineModeIsEnabled) is not None or (unreached and constants.is_offline_mode())
-
-
 def _fault_from_refusal(error: HfHubHTTPError | httpx2.HTTPStatusError, revision: str | None) -> HubFault:
     status = error.response.status_code
     if isinstance(error, GatedRepoError):
@@ -150,5 +142,5 @@ def _fault_from_refusal(error: HfHubHTTPError | httpx2.HTTPStatusError, revision
     return HubFault(f"cannot be fetched: {to_one_line(error)[:_LONGEST_REASON]}", False)
 
 
-def _find_first_error(errors: list[BaseException], kind: type[_Error]) -> _Error | None:
-    return next((error for error in errors if isinstance(error, kind)), None)
+def _find_first_error(errors: list[BaseException], *kinds: type[_Error]) -> _Error | None:
+    return next((error for error in errors if isinstance(error, kinds)), None)

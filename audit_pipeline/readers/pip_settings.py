@@ -7,10 +7,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-_PIP_SECTIONS = ("global", "install", "download", ":env:")
+_PIP_SECTIONS = ("global", "install", "download")
 
 
 @dataclass(frozen=True)
@@ -28,29 +27,22 @@ class Index:
     pause: float = 1.0
 
 
-def read_configured_index(environment: Mapping[str, str] | None = None) -> Index:
+def read_configured_index() -> Index:
     """The index, certificates and proxy that pip is configured with, else the library's own default.
 
-    Extra indexes and folders of links are ignored.
+    PIP_INDEX_URL, PIP_CERT and PIP_PROXY go before pip's files. Extra indexes and folders of links are ignored.
     """
-    environment = os.environ if environment is None else environment
-    return index_from(parse_pip_settings(_run_pip_config_list()), environment)
-
-
-def index_from(settings: Mapping[str, str], environment: Mapping[str, str]) -> Index:
-    """The index named by pip's settings and by PIP_INDEX_URL, PIP_CERT and PIP_PROXY, which go first."""
-    return Index(
-        endpoint=environment.get("PIP_INDEX_URL") or settings.get("index-url") or None,
-        certificates=environment.get("PIP_CERT") or settings.get("cert") or None,
-        proxy=environment.get("PIP_PROXY") or settings.get("proxy") or None,
-    )
+    settings = parse_pip_settings(_run_pip_config_list())
+    names = {"index-url": "PIP_INDEX_URL", "cert": "PIP_CERT", "proxy": "PIP_PROXY"}
+    endpoint, certificates, proxy = (os.environ.get(names[key]) or settings.get(key) or None for key in names)
+    return Index(endpoint, certificates, proxy)
 
 
 def parse_pip_settings(listing: str) -> dict[str, str]:
     """The settings in the output of ``pip config list`` that hold for downloads, in pip's order of precedence."""
     found: dict[str, dict[str, str]] = {section: {} for section in _PIP_SECTIONS}
     for line in listing.splitlines():
-        match = re.fullmatch(r"(:env:|[\w-]+)\.([\w-]+)=('.*'|\".*\")", line.strip())
+        match = re.fullmatch(r"([\w-]+)\.([\w-]+)=('.*'|\".*\")", line.strip())
         if match and match.group(1) in found:
             found[match.group(1)][match.group(2)] = str(ast.literal_eval(match.group(3))).strip()
     return {key: value for section in _PIP_SECTIONS for key, value in found[section].items()}

@@ -83,8 +83,10 @@ class UnreadableFileError(DataError):
         self.reason = reason
 
 
-def text_row(row: Row, column: str) -> TextRow | Skipped:
+def text_row(row: Row | Skipped, column: str) -> TextRow | Skipped:
     """The row with the text in ``column``, or why there is none."""
+    if isinstance(row, Skipped):
+        return row
     try:
         return TextRow(row.location, row.index, text_of(row.values, column), row.values)
     except UnusableRowError as error:
@@ -149,6 +151,17 @@ def text_of(values: Mapping[str, object], column: str) -> str:
     if problem is not None or not isinstance(value, str):
         raise UnusableRowError(f"column '{column}' {problem}")
     return value
+
+
+def name_of(values: Mapping[str, object], column: str) -> str | None:
+    """The name in ``column`` (a title, a group), a string or a whole number; None where it is null, blank or not there.
+
+    Raises UnusableRowError for anything else.
+    """
+    value = values.get(column)
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else text_of(values, column)
 
 
 def day_of(values: Mapping[str, object], column: str) -> date | None:

@@ -1,9 +1,9 @@
 """Answers of servers as they may be kept: no longer than they can be, and without the keys that they were asked with.
 
 All of our clients use it: model servers, chat, hub, package index, timestamps, webhooks and crawls.
-A client of httpx or httpx2 calls :func:`read_redacted_response` or :func:`guard_response_async` before the body is
-read, as in its hook for responses; a session of requests has a :class:`GuardedAdapter`. gzip and deflate are taken,
-which zlib unpacks in bounded steps, and nothing else is asked for.
+A client of httpx or httpx2 calls :func:`read_redacted_response`, or its asynchronous twin, before the body is read, as
+in its hook for responses; a session of requests has a :class:`GuardedAdapter`. gzip and deflate are taken, which zlib
+unpacks in bounded steps, and nothing else is asked for.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import math
-import re
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -36,8 +34,6 @@ _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 # Shorter ones are placeholders ("EMPTY", "no-key"), which are in texts by chance.
 _SHORTEST_KEY = 8
 _OF_THE_BODY = ("Content-Encoding", "Content-Length", "Transfer-Encoding")
-# An ASCII character that JSON need not escape, after an even number of backslashes.
-_ESCAPED = re.compile(rb"(?<!\\)((?:\\\\)*)\\(?:u00([2-7][0-9a-fA-F])|(/))")
 
 
 class OversizedAnswerError(AuditError):
@@ -100,40 +96,12 @@ def list_secrets(url: str, headers: Mapping[str, Any]) -> list[str]:
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """``text`` with *** in the place of each key, in whatever way it is written: as it is, in an address, in base64."""
-    lowered = text.lower()
+    """``text`` with *** in the place of each key, as it is written plainly, in an address, or in JSON."""
     for key in secrets:
-        for form in _list_forms(key):
-            if form.lower() in lowered:
-                text = re.sub(re.escape(form), "***", text, flags=re.IGNORECASE)
+        in_json = json.dumps(key)[1:-1]
+        for form in (key, quote(key, safe=""), quote_plus(key), in_json, in_json.replace("/", "\\/")):
+            text = text.replace(form, "***")
     return text
-
-
-def redact_json(body: bytes, secrets: Iterable[str]) -> bytes:
-    """As :func:`redact`, of JSON, which may spell each character of a key by its number; unchanged without a key."""
-    plain = _ESCAPED.sub(_unescape, body) if b"\\u00" in body or b"\\/" in body else body
-    text = plain.decode("latin-1")
-    found = redact(text, secrets)
-    return body if found == text else found.encode("latin-1")
-
-
-def _unescape(match: re.Match[bytes]) -> bytes:
-    letter = b"/" if match[2] is None else bytes([int(match[2], 16)])
-    return match[1] + (b"\\" + letter if letter in b'"\\' else letter)
-
-
-def _list_forms(key: str) -> list[str]:
-    """The ways in which a key may be written, longest first."""
-    if len(key) < _SHORTEST_KEY:
-        return [key]
-    content = key.encode()
-    forms = {key, quote(key), quote(key, safe=""), quote_plus(key), json.dumps(key)[1:-1], content.hex()}
-    for before in range(3):
-        # Encoded together with others, as in "user:key": the characters that the key alone decides.
-        coded = base64.b64encode(bytes(before) + content).decode()
-        own = coded[math.ceil(before * 8 / 6) : (before + len(content)) * 8 // 6]
-        forms |= {own, own.replace("+", "-").replace("/", "_")}
-    return sorted(forms, key=len, reverse=True)
 
 
 def read_redacted_response(response: Any, limit: int) -> None:
@@ -148,7 +116,7 @@ def read_redacted_response(response: Any, limit: int) -> None:
     _put_clean_body(response, unpacker.finish())
 
 
-async def guard_response_async(response: Any, limit: int) -> None:
+async def read_redacted_response_async(response: Any, limit: int) -> None:
     """As :func:`read_redacted_response`, for asynchronous clients."""
     unpacker = Unpacker(response.headers.get("Content-Encoding", ""), limit)
     async for chunk in response.stream:
@@ -158,22 +126,19 @@ async def guard_response_async(response: Any, limit: int) -> None:
 
 
 def _put_clean_body(response: Any, body: bytes) -> None:
-    secrets = list_secrets(str(response.request.url), response.request.headers)
-    _redact_headers(response, secrets)
-    put_body(response, redact_json(body, secrets))
-
-
-def put_body(response: Any, body: bytes) -> None:
-    """Put ``body`` in the place of the response's own, which is read."""
+    clean = _redact_answer(response.headers, body, str(response.request.url), response.request.headers)
     # Each library takes a stream of its own alone.
-    response.stream = type(response)(response.status_code, content=body).stream
+    response.stream = type(response)(response.status_code, content=clean).stream
 
 
-def _redact_headers(response: Any, secrets: Iterable[str]) -> None:
-    for name, value in list(response.headers.items()):
-        response.headers[name] = redact(value, secrets)
+def _redact_answer(headers: Any, body: bytes, url: str, sent: Mapping[str, Any]) -> bytes:
+    """The body without the keys that the request was ``sent`` with, which go out of ``headers`` too."""
+    secrets = list_secrets(url, sent)
+    for name, value in list(headers.items()):
+        headers[name] = redact(value, secrets)
     for name in _OF_THE_BODY:
-        response.headers.pop(name, None)
+        headers.pop(name, None)
+    return redact(body.decode("latin-1"), secrets).encode("latin-1")
 
 
 class GuardedAdapter(HTTPAdapter):
@@ -203,11 +168,9 @@ class GuardedAdapter(HTTPAdapter):
             raise requests.exceptions.ReadTimeout(error) from error
         finally:
             response.close()
-        secrets = list_secrets(request.url or "", request.headers)
-        _redact_headers(response, secrets)
-        body = io.BytesIO(redact_json(unpacker.finish(), secrets))
+        body = _redact_answer(response.headers, unpacker.finish(), request.url or "", request.headers)
         # requests-cache takes no other stream.
         response.raw = urllib3.HTTPResponse(
-            body, status=response.status_code, preload_content=False, request_url=request.url
+            io.BytesIO(body), status=response.status_code, preload_content=False, request_url=request.url
         )
         return response

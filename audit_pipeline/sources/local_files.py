@@ -26,6 +26,7 @@ from audit_pipeline.readers.rows import (
     choose_column,
     column_names,
     day_of,
+    name_of,
     text_of,
     text_problem,
 )
@@ -35,6 +36,7 @@ from audit_pipeline.sources.base import (
     Collection,
     Document,
     Harvest,
+    HarvestItem,
     LeftOut,
     MissingPart,
     Source,
@@ -139,31 +141,24 @@ def _iterate_name_prefixes(roots: Sequence[Path]) -> Iterator[tuple[Path, str]]:
         yield root, "" if above == common else f"{above.relative_to(common).as_posix()}/"
 
 
-def _harvest_root(collection: str, root: Path, prefix: str, settings: LocalFilesSettings) -> Harvest:
+def _harvest_root(collection: str, root: Path, prefix: str, settings: LocalFilesSettings) -> Iterator[HarvestItem]:
     if not root.exists():
         # Without a name it may have been any of the collection's documents.
-        part = MissingPart(prefix or collection, f"{root}: no such file or folder", collection)
-        return Harvest((), (part,))
-    documents: list[Document] = []
-    missing: list[MissingPart] = []
-    left_out: list[LeftOut] = []
+        yield MissingPart(prefix or collection, f"{root}: no such file or folder", collection)
+        return
     for inner, path, refusal in _iterate_files(root):
         name = f"{prefix}{inner}"
         problem = refusal or _kind_problem(path)
         if problem is not None:
-            left_out.append(LeftOut(name, problem))
+            yield LeftOut(name, problem)
             continue
         read = _read_whole_document if is_whole_file(path) else _read_row_documents
         try:
-            found, unusable = read(name, path, collection, settings)
+            yield from read(name, path, collection, settings)
         except NoTextError as error:
-            left_out.append(LeftOut(name, str(error)))
+            yield LeftOut(name, str(error))
         except DataError as error:
-            missing.append(MissingPart(name, str(error), collection, name))
-        else:
-            documents += found
-            left_out += unusable
-    return Harvest(tuple(documents), tuple(missing), tuple(left_out))
+            yield MissingPart(name, str(error), collection, name)
 
 
 def _iterate_files(root: Path) -> list[tuple[str, Path, str | None]]:
@@ -186,48 +181,43 @@ def _kind_problem(path: Path) -> str | None:
     return None if known else f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
 
 
-def _read_whole_document(
-    name: str, path: Path, collection: str, settings: LocalFilesSettings
-) -> tuple[list[Document], list[LeftOut]]:
+def _read_whole_document(name: str, path: Path, collection: str, settings: LocalFilesSettings) -> Iterator[HarvestItem]:
     whole = read_whole(path)
     problem = text_problem(whole.text)
     if problem is not None:
-        return [], [LeftOut(name, f"its text {problem}")]
-    parts = [LeftOut(f"{name}!{part}", reason) for part, reason in whole.problems]
+        yield LeftOut(name, f"its text {problem}")
+        return
     document = _document(settings, collection, name, path, whole.title or Path(name).stem, whole.text)
-    return [replace(document, places=whole.places)], parts
+    yield replace(document, places=whole.places)
+    yield from (LeftOut(f"{name}!{part}", reason) for part, reason in whole.problems)
 
 
-def _read_row_documents(
-    name: str, path: Path, collection: str, settings: LocalFilesSettings
-) -> tuple[list[Document], list[LeftOut]]:
+def _read_row_documents(name: str, path: Path, collection: str, settings: LocalFilesSettings) -> Iterator[HarvestItem]:
     file = read_rows(path)
     columns = column_names(file.rows)
     text_column = choose_column(path, columns, settings.text_column)
     for column in (settings.title_column, settings.date_column, settings.group_column):
         if column is not None and column not in columns:
             raise DataError(f"{path}: no column '{column}'; the columns are: {', '.join(columns)}")
-    documents: list[Document] = []
-    left_out = [LeftOut(f"{name}#{row.index}", f"{row.location}: {row.reason}") for row in file.skipped]
+    yield from (LeftOut(f"{name}#{row.index}", f"{row.location}: {row.reason}") for row in file.skipped)
     for row in file.rows:
         row_name = f"{name}#{row.index}"
         try:
-            documents.append(_row_document(row_name, path, collection, row, text_column, settings))
+            yield _row_document(row_name, path, collection, row, text_column, settings)
         except UnusableRowError as unusable:
-            left_out.append(LeftOut(row_name, f"{row.location}: {unusable}"))
-    return documents, left_out
+            yield LeftOut(row_name, f"{row.location}: {unusable}")
 
 
 def _row_document(
     name: str, path: Path, collection: str, row: Row, text_column: str, settings: LocalFilesSettings
 ) -> Document:
     text = text_of(row.values, text_column)
-    title = _parse_label(row.values, settings.title_column) or f"{path.stem} {row.index + 1}"
-    group = _parse_label(row.values, settings.group_column)
+    title = name_of(row.values, settings.title_column) if settings.title_column else None
+    group = name_of(row.values, settings.group_column) if settings.group_column else None
     if settings.group_column is not None and group is None:
         raise UnusableRowError(f"column '{settings.group_column}' names no group")
     published = None if settings.date_column is None else day_of(row.values, settings.date_column)
-    return _document(settings, collection, name, path, title, text, published, group)
+    return _document(settings, collection, name, path, title or f"{path.stem} {row.index + 1}", text, published, group)
 
 
 def _document(
@@ -257,19 +247,6 @@ def _document(
         url=settings.url or path.resolve().as_uri(),
         group=group,
     )
-
-
-def _parse_label(values: Mapping[str, object], column: str | None) -> str | None:
-    """A title or group: a string or a whole number; None where the row has none."""
-    value = values.get(column) if column is not None else None
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    problem = text_problem(value)
-    if problem is not None or not isinstance(value, str):
-        raise UnusableRowError(f"column '{column}' {problem}")
-    return value
 
 
 SOURCE = Source(

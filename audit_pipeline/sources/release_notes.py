@@ -96,16 +96,16 @@ def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Iterator[HarvestIt
 
 def harvest_archive(project: Project, archive: Archive) -> Iterator[HarvestItem]:
     """Yield the release notes in one source distribution; raises SourceError where it cannot be read."""
-    members = read_members(
+    files, refused = read_members(
         archive.path, lambda name: name.startswith(project.documentation) and name.endswith(project.suffix)
     )
-    yield from (MissingPart(f"{project.collection}/{name}", reason) for name, reason in members.refused)
+    yield from (MissingPart(f"{project.collection}/{name}", reason) for name, reason in refused)
     if archive.fault:
         yield MissingPart(project.collection, archive.fault)
     pages: dict[str, str] = {}
-    for name in sorted(members.files):
+    for name in sorted(files):
         try:
-            pages[name] = members.files[name].decode("utf-8-sig").replace("\r\n", "\n")
+            pages[name] = files[name].decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
             yield MissingPart(f"{project.collection}/{name}", f"invalid UTF-8 at byte {error.start}")
     # Here and not above: definitions load without a parser.

@@ -10,7 +10,7 @@ from handed_on import built_of, example, write
 from huggingface_hub import DatasetCard
 from made_workspace import Workspace, made_documents, make_workspace, temporal
 
-from audit_pipeline.benchmarks.assessed_split import read_or_assess_quality
+from audit_pipeline.benchmarks.assessed_split import read_or_assess_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.publish import export
 
@@ -56,7 +56,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 def test_the_card_says_how_it_was_built(built: Workspace, tmp_path: Path) -> None:
     """By a benchmark that was drawn from documents, whose split nobody has assessed before."""
     benchmark = read_built(built.paths, "made_12")
-    quality = read_or_assess_quality(benchmark, built.paths, "run")
+    quality = read_or_assess_split(benchmark, built.paths, "run").quality
     export({benchmark: quality}, tmp_path / "out", built.paths, hub=None)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     for said in (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from audit_pipeline.benchmarks.labelled_rows import parse_label
-from audit_pipeline.readers.rows import UnusableRowError
+from audit_pipeline.benchmarks.labelled_rows import parse_label_column
+from audit_pipeline.readers.rows import Row, UnusableRowError
 
 LONG = f"its label is '{'word ' * 6}…', not "
 
@@ -24,5 +24,5 @@ def test_a_label_that_is_a_whole_text_is_not_quoted_whole(
 ) -> None:
     """With shifted columns it is the text, which may be in copyright; reasons are in manifests."""
     with pytest.raises(UnusableRowError) as error:
-        parse_label(value, meanings)
+        parse_label_column(Row("a:1", 0, {"label": value}), "label", meanings or {})
     assert str(error.value) == reason

@@ -15,7 +15,7 @@ from made_files import save_dataset
 
 from audit_pipeline.benchmarks.build import is_on_hub
 from audit_pipeline.benchmarks.config import BenchmarkSpec
-from audit_pipeline.benchmarks.labelled_rows import require_rows_settings
+from audit_pipeline.benchmarks.row_settings import RowsSettings
 from audit_pipeline.benchmarks.rows_origin import OriginRows, read_origin
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.readers.archives import Archive
@@ -25,7 +25,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def read(spec: BenchmarkSpec, downloads: Path = Path("/nowhere")) -> OriginRows:
-    settings = require_rows_settings(spec)
+    settings = spec.settings_of(RowsSettings)
     return read_origin(settings, next(iter(settings.parts), None), spec.words, downloads)
 
 

@@ -170,7 +170,7 @@ def test_only_documents_of_the_language_are_taken() -> None:
         ([], "no member text is left;"),
         (
             [document("old", OLD, text="a b c d e f g h i j"), document("new", NEW, text="a b c d e f g h i j")],
-            r"no member text is left \(texts left out: 2 on both sides\)",
+            r"no member text is left \(left out: 2 on both sides\)",
         ),
         ([document("same", OLD), document("same", NEW)], "made:project:same occurs twice"),
     ],

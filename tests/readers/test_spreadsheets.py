@@ -11,7 +11,6 @@ from made_spreadsheets import write_sheet_xml, write_sheets
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import open_rows, open_texts, read_rows
-from audit_pipeline.readers.row_formats import spreadsheet
 
 both = pytest.mark.parametrize("suffix", [".xlsx", ".ods"])
 
@@ -93,30 +92,9 @@ def test_an_ods_file_with_a_password_is_named(tmp_path: Path) -> None:
         read_rows(path)
 
 
-def test_a_small_file_that_asks_for_all_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library makes room for all cells from the first to the last; and for what a few bytes unpack to."""
-    monkeypatch.setattr(spreadsheet, "_GIBIBYTES", 1)
-    corners = '<row r="1"><c r="A1"><v>1</v></c></row><row r="1048576"><c r="XFD1048576"><v>1</v></c></row>'
-    write_sheet_xml(tmp_path / "corners.xlsx", corners)
-    ods = write_sheets(tmp_path / "t.ods", {"Sheet": [["text"], ["a"]]})
-    with zipfile.ZipFile(ods) as archive:
-        content = archive.read("content.xml").decode()
-    repeated = content.replace("<table:table-row>", '<table:table-row table:number-rows-repeated="1048576">').replace(
-        "<table:table-cell ", '<table:table-cell table:number-columns-repeated="16384" '
-    )
-    with zipfile.ZipFile(ods, "w") as archive:
-        archive.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
-        archive.writestr("META-INF/manifest.xml", "<manifest/>")
-        archive.writestr("content.xml", repeated)
-    with pytest.raises(DataError, match=r"corners\.xlsx: cannot be read within 1 GiB of memory.*: save it as \.csv"):
-        read_rows(tmp_path / "corners.xlsx")
-    with pytest.raises(DataError, match=r"t\.ods: is not a readable spreadsheet \(Cell limit exceeded"):
-        read_rows(ods)
-
-
-def test_a_hundred_thousand_rows(tmp_path: Path) -> None:
-    rows = "".join(f'<row><c t="inlineStr"><is><t>text {n}</t></is></c><c><v>{n}</v></c></row>' for n in range(100_000))
+def test_twenty_thousand_rows(tmp_path: Path) -> None:
+    rows = "".join(f'<row><c t="inlineStr"><is><t>text {n}</t></is></c><c><v>{n}</v></c></row>' for n in range(20_000))
     write_sheet_xml(tmp_path / "t.xlsx", f'<row><c t="str"><v>text</v></c><c t="str"><v>n</v></c></row>{rows}')
     texts = list(open_texts(tmp_path / "t.xlsx", extra_columns=["n"]))
-    assert [row.values["n"] for row in texts] == list(range(100_000))
-    assert texts[-1].location == "t.xlsx:100001"
+    assert [row.values["n"] for row in texts] == list(range(20_000))
+    assert texts[-1].location == "t.xlsx:20001"

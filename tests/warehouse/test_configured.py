@@ -145,13 +145,13 @@ def test_a_manifest_that_cannot_be_read_leaves_it_open(made: Workspace) -> None:
 
 def test_a_source_is_read_once_for_all_its_benchmarks(made: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    version_of_source = situation.read_source_version
+    version_of_source = situation.read_documents_version
 
-    def counted(source: str, paths: Any) -> str:
+    def counted(paths: Any, source: str) -> str:
         asked.append(source)
-        return version_of_source(source, paths)
+        return version_of_source(paths, source)
 
-    monkeypatch.setattr(situation, "read_source_version", counted)
+    monkeypatch.setattr(situation, "read_documents_version", counted)
     made.build("other")
     assert set(up_to_date(made).values()) == {True}
     assert asked == [SOURCE]

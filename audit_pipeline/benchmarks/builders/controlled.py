@@ -24,8 +24,6 @@ from audit_pipeline.store.control_files import read_control, read_control_texts
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
-VERSION = 1
-
 _AUDITED_ROLES = ("member", "held_out")
 
 
@@ -90,4 +88,4 @@ def draw_controlled(texts: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
     return Drawn(build_examples_table(audited, spec, run_id), {}, dict(sorted(others.items())))
 
 
-BUILDER = Builder(VERSION, ControlledSettings, read_controlled_texts, draw_controlled)
+BUILDER = Builder(1, ControlledSettings, read_controlled_texts, draw_controlled)

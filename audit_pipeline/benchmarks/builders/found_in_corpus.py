@@ -27,8 +27,6 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read, require_intact_partition
 from audit_pipeline.tables import CORPUS_OVERLAP, MEMBER, NON_MEMBER, OverlapVerdict
 
-VERSION = 1
-
 
 class FoundInCorpusSettings(FamilySettings):
     """Texts of a benchmark that are in a corpus, word for word, against those of which it holds nothing.
@@ -226,4 +224,4 @@ def _command_of(settings: FoundInCorpusSettings) -> str:
     return f"corpus-audit overlap --benchmark {settings.pool} --corpus {settings.corpus}"
 
 
-BUILDER = Builder(VERSION, FoundInCorpusSettings, read_searched_pool, draw_found_in_corpus, read_versions)
+BUILDER = Builder(1, FoundInCorpusSettings, read_searched_pool, draw_found_in_corpus, read_versions)

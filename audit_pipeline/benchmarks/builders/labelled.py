@@ -25,8 +25,6 @@ from audit_pipeline.readers.rows import Row, UnusableRowError, text_of, unicode_
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Split
 
-VERSION = 1
-
 _SPLITS: Mapping[str, Split] = {split: split for split in get_args(Split)}
 
 
@@ -113,4 +111,4 @@ def draw_labelled(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn
     return replace(drawn, notes={MATCHED: {}}) if spec.settings_of(LabelledSettings).matched else drawn
 
 
-BUILDER = Builder(VERSION, LabelledSettings, read_labelled_rows, draw_labelled)
+BUILDER = Builder(1, LabelledSettings, read_labelled_rows, draw_labelled)

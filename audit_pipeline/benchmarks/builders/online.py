@@ -17,6 +17,8 @@ from audit_pipeline.benchmarks.builder_interface import (
     Provenance,
     ReadDocuments,
     build_examples_table,
+    drop_repeated_texts,
+    sort_nonzero_counts,
 )
 from audit_pipeline.benchmarks.labelled_rows import (
     LabelledRows,
@@ -35,8 +37,6 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.readers.rows import Skipped, text_of
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import MEMBER, NON_MEMBER, digest
-
-VERSION = 1
 
 _LABELS = (NON_MEMBER, MEMBER)
 
@@ -131,9 +131,12 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
         reasons["over inputs"] += 2 * (len(inputs) - settings.inputs) if len(inputs) > settings.inputs else 0
         inputs = inputs[: settings.inputs]
     chunks = [chunk for joined in inputs for chunk in split_into_chunks(joined, spec.length, unit)]
-    texts = _drop_duplicates(chunks, spec.length, unit, reasons)
-    counted = {reason: count for reason, count in sorted(reasons.items()) if count}
-    return Drawn(build_examples_table(texts, spec, run_id), {}, counted, rows.skipped)
+    distinct = drop_repeated_texts(
+        chunks, reasons, "chunks that are on both sides", "chunks that are the same as another"
+    )
+    texts = [chunk for chunk in distinct if len(unit.split(chunk.text)) == spec.length]
+    reasons["another number of words when taken by itself"] += len(distinct) - len(texts)
+    return Drawn(build_examples_table(texts, spec, run_id), {}, sort_nonzero_counts(reasons), rows.skipped)
 
 
 def split_into_chunks(joined_text: JoinedText, words: int, unit: WordUnit) -> list[LabelledText]:
@@ -227,25 +230,4 @@ def _iterate_word_spans(part: str, start: int, unit: WordUnit) -> Iterator[tuple
         place += len(word)
 
 
-def _drop_duplicates(
-    chunks: Sequence[LabelledText], words: int, unit: WordUnit, left_out_counts: Counter[str]
-) -> list[LabelledText]:
-    labels: dict[str, set[int | None]] = defaultdict(set)
-    for chunk in chunks:
-        labels[chunk.text].add(chunk.label)
-    seen: set[str] = set()
-    kept: list[LabelledText] = []
-    for chunk in chunks:
-        if len(labels[chunk.text]) > 1:
-            left_out_counts["chunks that are on both sides"] += 1
-        elif chunk.text in seen:
-            left_out_counts["chunks that are the same as another"] += 1
-        elif len(unit.split(chunk.text)) != words:
-            left_out_counts["another number of words when taken by itself"] += 1
-        else:
-            seen.add(chunk.text)
-            kept.append(chunk)
-    return kept
-
-
-BUILDER = Builder(VERSION, OnlineSettings, read_online_rows, draw_online)
+BUILDER = Builder(1, OnlineSettings, read_online_rows, draw_online)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date
-from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
@@ -16,7 +15,10 @@ from audit_pipeline.benchmarks.builder_interface import (
     Drawn,
     LabelledText,
     build_examples_table,
+    format_left_out,
     read_documents_of,
+    sort_by_id,
+    sort_nonzero_counts,
 )
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DocumentsSettings, LabelSource
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
@@ -24,8 +26,6 @@ from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validation import StrictSettings, Text
 from audit_pipeline.errors import DataError
 from audit_pipeline.tables import MEMBER, NON_MEMBER, Split, digest
-
-VERSION = 1
 
 
 class KnownTexts(StrictSettings):
@@ -137,7 +137,7 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
     texts_left_out: Counter[str] = Counter()
     seen: set[str] = set()
     texts: list[LabelledText] = []
-    rows = _sort_by_id(documents)
+    rows = sort_by_id(documents)
     knows = settings.evaluates == "known"
     held_out, members = _find_known_groups(rows, settings.held_out), _find_known_groups(rows, settings.members)
     if both := sorted(held_out & members):
@@ -165,18 +165,12 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
     if knows and all(text.label != MEMBER for text in texts):
         raise DataError(f"{spec.name}: no document is a known member; correct members, or evaluate what is unknown")
     if not knows and all(text.label is not None for text in texts):
-        reasons = "; ".join(
-            f"{count} {reason}" for reason, count in sorted((documents_left_out + texts_left_out).items())
-        )
+        reasons = format_left_out(documents_left_out + texts_left_out) or "there is no document"
         raise DataError(
-            f"{spec.name}: no text is left to audit ({reasons or 'there is no document'}); "
-            "shorten the windows, set short: keep, or add documents"
+            f"{spec.name}: no text is left to audit ({reasons}); shorten the windows, set short: keep, or add documents"
         )
-    return Drawn(
-        build_examples_table(texts, spec, run_id),
-        dict(sorted(documents_left_out.items())),
-        dict(sorted(texts_left_out.items())),
-    )
+    left_out = sort_nonzero_counts(documents_left_out), sort_nonzero_counts(texts_left_out)
+    return Drawn(build_examples_table(texts, spec, run_id), *left_out)
 
 
 def _find_exclusion_reason(document: Mapping[str, Any], label: int | None, settings: ShelfSettings) -> str | None:
@@ -209,14 +203,6 @@ def _is_known_document(document: Mapping[str, Any], criteria: KnownTexts) -> boo
     )
 
 
-def _sort_by_id(documents: pa.Table) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = sorted(documents.to_pylist(), key=lambda row: str(row["document_id"]))
-    for row, following in pairwise(rows):
-        if row["document_id"] == following["document_id"]:
-            raise DataError(f"the document id {row['document_id']} occurs twice; fetch its source again")
-    return rows
-
-
 def _cut_windows(
     document: Mapping[str, Any],
     spec: BenchmarkSpec,
@@ -239,4 +225,4 @@ def _cut_windows(
     return [unit.join(words[place * length : (place + 1) * length]) for place in places]
 
 
-BUILDER = Builder(VERSION, ShelfSettings, read_documents_of, draw_shelf)
+BUILDER = Builder(1, ShelfSettings, read_documents_of, draw_shelf)

@@ -23,8 +23,6 @@ from audit_pipeline.readers.rows import RowFile, text_of
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
-VERSION = 1
-
 
 class SidesSettings(GroupedRowsSettings):
     """Members from one file or split, non-members from another."""
@@ -79,4 +77,4 @@ def _add_side_to_locations(side: str, origin_rows: OriginRows) -> RowFile:
     )
 
 
-BUILDER = Builder(VERSION, SidesSettings, read_side_rows, draw_rows)
+BUILDER = Builder(1, SidesSettings, read_side_rows, draw_rows)

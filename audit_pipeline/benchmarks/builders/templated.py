@@ -26,8 +26,6 @@ from audit_pipeline.readers.rows import Row, UnusableRowError, text_problem
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import digest
 
-VERSION = 1
-
 
 def _require_not_null(value: object) -> object:
     if value is None:
@@ -145,4 +143,4 @@ def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Draw
     return draw_rows(rows, spec, run_id)
 
 
-BUILDER = Builder(VERSION, TemplatedSettings, read_templated_rows, draw_templated)
+BUILDER = Builder(1, TemplatedSettings, read_templated_rows, draw_templated)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
-from itertools import pairwise
+from operator import itemgetter
 from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
@@ -23,7 +22,11 @@ from audit_pipeline.benchmarks.builder_interface import (
     Drawn,
     LabelledText,
     build_examples_table,
+    drop_repeated_texts,
+    format_left_out,
     read_documents_of,
+    sort_by_id,
+    sort_nonzero_counts,
 )
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DocumentsSettings, FamilySettings, LabelSource
 from audit_pipeline.benchmarks.splits import even_quotas
@@ -54,8 +57,6 @@ def draw_windows(n_words: int, length: int, count: int, seed: int) -> list[int]:
     order = sorted((draw.random(), start) for start in starts)
     return [start for _, start in order]
 
-
-VERSION = 1
 
 _SIDES = {MEMBER: "member", NON_MEMBER: "non-member"}
 
@@ -110,14 +111,6 @@ class TemporalSettings(DocumentsSettings):
         return self
 
 
-@dataclass(frozen=True)
-class _Window:
-    """A window of a document; ``rank`` is its place among those of its document that are left, from 0."""
-
-    rank: int
-    content: LabelledText
-
-
 def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
     """The examples of ``spec`` out of ``documents`` (schema DOCUMENTS, any order; several sources as one table).
 
@@ -136,7 +129,7 @@ def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str)
     unit = word_unit(settings.unit)
 
     windows: list[LabelledText] = []
-    for document in _sort_by_id(documents):
+    for document in sort_by_id(documents):
         label, reason = _label_document(document, settings)
         if reason is None:
             words = unit.split(document["text"])
@@ -147,9 +140,15 @@ def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str)
             continue
         windows += _draw_document_windows(document, label, words, spec, settings, unit, texts_left_out)
 
-    kept = _drop_duplicates(windows, texts_left_out)
-    _refuse_empty_side(kept, spec, documents_left_out, texts_left_out)
-    chosen = _select_windows(_rank_windows(kept), spec, settings, texts_left_out)
+    kept = drop_repeated_texts(windows, texts_left_out, "on both sides", "the same as another on its side")
+    labels = {window.label for window in kept}
+    if missing := [side for label, side in _SIDES.items() if label not in labels]:
+        reasons = format_left_out(documents_left_out + texts_left_out)
+        raise DataError(
+            f"{spec.name}: no {missing[0]} text is left{f' (left out: {reasons})' if reasons else ''}; "
+            "move the cutoff, shorten the windows or add documents"
+        )
+    chosen = _select_windows(kept, spec, settings, texts_left_out)
     if not chosen:
         raise DataError(
             f"{spec.name}: no collection has texts on both sides, so nothing is left once they are balanced; "
@@ -162,8 +161,8 @@ def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str)
         texts_left_out["not matched"] += pool - len(chosen)
     return Drawn(
         build_examples_table(chosen, spec, run_id),
-        _sort_nonzero_counts(documents_left_out),
-        _sort_nonzero_counts(texts_left_out),
+        sort_nonzero_counts(documents_left_out),
+        sort_nonzero_counts(texts_left_out),
         notes=notes,
     )
 
@@ -210,14 +209,6 @@ def _match_pool(
     }
 
 
-def _sort_by_id(documents: pa.Table) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = sorted(documents.to_pylist(), key=lambda row: str(row["document_id"]))
-    for row, following in pairwise(rows):
-        if row["document_id"] == following["document_id"]:
-            raise DataError(f"the document id {row['document_id']} occurs twice; fetch its source again")
-    return rows
-
-
 def _label_document(document: Mapping[str, Any], settings: TemporalSettings) -> tuple[int, str | None]:
     """The document's label and None; or any label and the reason why it is on neither side."""
     published: date | None = document["published"]
@@ -255,43 +246,18 @@ def _draw_document_windows(
     return windows
 
 
-def _drop_duplicates(windows: Sequence[LabelledText], left_out_counts: Counter[str]) -> list[LabelledText]:
-    sides: dict[str, set[int | None]] = defaultdict(set)
-    for window in windows:
-        sides[window.text].add(window.label)
-    seen: set[str] = set()
-    kept: list[LabelledText] = []
-    for window in windows:
-        if len(sides[window.text]) > 1:
-            left_out_counts["on both sides"] += 1
-        elif window.text in seen:
-            left_out_counts["the same as another on its side"] += 1
-        else:
-            seen.add(window.text)
-            kept.append(window)
-    return kept
-
-
-def _rank_windows(windows: Sequence[LabelledText]) -> list[_Window]:
-    ranks: Counter[str] = Counter()
-    ranked: list[_Window] = []
-    for window in windows:
-        ranked.append(_Window(ranks[window.document_id], window))
-        ranks[window.document_id] += 1
-    return ranked
-
-
 def _select_windows(
-    windows: Sequence[_Window], spec: BenchmarkSpec, settings: TemporalSettings, left_out_counts: Counter[str]
+    windows: Sequence[LabelledText], spec: BenchmarkSpec, settings: TemporalSettings, left_out_counts: Counter[str]
 ) -> list[LabelledText]:
     """The windows that stay: members first, by collection, documents taking turns in seeded order."""
-
-    def turn(window: _Window) -> tuple[int, str]:
-        return window.rank, digest(settings.seed, spec.family, "turn", window.content.document_id)
-
-    heaps: dict[tuple[int | None, str], list[_Window]] = defaultdict(list)
-    for window in sorted(windows, key=turn):
-        heaps[window.content.label, window.content.collection].append(window)
+    ranks: Counter[str] = Counter()
+    turns: list[tuple[int, str]] = []
+    for window in windows:
+        turns.append((ranks[window.document_id], digest(settings.seed, spec.family, "turn", window.document_id)))
+        ranks[window.document_id] += 1
+    heaps: dict[tuple[int | None, str], list[LabelledText]] = defaultdict(list)
+    for _, window in sorted(zip(turns, windows, strict=True), key=itemgetter(0)):
+        heaps[window.label, window.collection].append(window)
     collections = sorted({collection for _, collection in heaps})
     sizes = {side: {name: len(heaps[side, name]) for name in collections} for side in _SIDES}
     if settings.balance == "collection":
@@ -305,33 +271,8 @@ def _select_windows(
         quotas = even_quotas(sizes[side], available if settings.per_side is None else settings.per_side)
         left_out_counts["over per_side"] += available - sum(quotas.values())
         for name in collections:
-            chosen += [window.content for window in heaps[side, name][: quotas[name]]]
+            chosen += heaps[side, name][: quotas[name]]
     return chosen
 
 
-def _refuse_empty_side(
-    windows: Sequence[LabelledText],
-    spec: BenchmarkSpec,
-    documents_left_out: Counter[str],
-    texts_left_out: Counter[str],
-) -> None:
-    labels = {window.label for window in windows}
-    left_out = {"documents": _sort_nonzero_counts(documents_left_out), "texts": _sort_nonzero_counts(texts_left_out)}
-    reasons = "; ".join(
-        f"{what} left out: " + ", ".join(f"{count} {reason}" for reason, count in counts.items())
-        for what, counts in left_out.items()
-        if counts
-    )
-    for label, side in _SIDES.items():
-        if label not in labels:
-            raise DataError(
-                f"{spec.name}: no {side} text is left{f' ({reasons})' if reasons else ''}; "
-                "move the cutoff, shorten the windows or add documents"
-            )
-
-
-def _sort_nonzero_counts(counts: Counter[str]) -> dict[str, int]:
-    return {reason: count for reason, count in sorted(counts.items()) if count}
-
-
-BUILDER = Builder(VERSION, TemporalSettings, read_documents_of, draw_temporal_windows)
+BUILDER = Builder(1, TemporalSettings, read_documents_of, draw_temporal_windows)

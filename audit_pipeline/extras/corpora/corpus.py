@@ -75,7 +75,7 @@ class FileStream:
             name, path = self._names[self._file], self._files[self._file]
             try:
                 # Nothing is kept of what a .gz unpacks to: it may be any amount.
-                texts = open_texts(path, self._column, name=name, unpacked_limit=None)
+                texts = open_texts(path, self._column, name=name)
                 for item in texts.entries():
                     row += 1
                     if row > begin:
@@ -262,7 +262,7 @@ class HubStream:
             return None
         index = self._row - 1
         found = Row(location, index, row) if parquet else json_row(row["text"].encode(), location, index)
-        return found if isinstance(found, Skipped) else text_row(found, self._column)
+        return text_row(found, self._column)
 
     def state(self) -> State:
         inner = self._begin if self._rows is None else self._rows.state_dict()

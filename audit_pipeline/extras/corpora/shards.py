@@ -90,7 +90,7 @@ class Shard:
             return _read_whole_text(self.path, self.name, suffix.removeprefix(".txt"))
         also = (*_IDENTITIES, _URL)
         # Nothing is kept of what a file unpacks to: it may be any amount.
-        return open_texts(self.path, self.text_column, also, name=self.name, unpacked_limit=None).entries()
+        return open_texts(self.path, self.text_column, also, name=self.name).entries()
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def _to_cell(value: object) -> str:
 
 
 def _read_whole_text(path: Path, name: str, packed: str) -> Iterator[TextRow | Skipped]:
-    with open_bytes(InputFile(path, name, ".txt", packed=packed, unpacked_limit=None)) as binary:
+    with open_bytes(InputFile(path, name, ".txt", packed=packed)) as binary:
         number, kept = 0, b""
         while piece := binary.read(LINE_LIMIT - len(kept)):
             content = kept + piece

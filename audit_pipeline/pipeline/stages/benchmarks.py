@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
-from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, SplitReport, assess_split, read_split_inputs
+from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, KnownSplit, assess_split, read_split_inputs
 from audit_pipeline.benchmarks.build import BenchmarkReport, build, compute_wanted_digest
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.checks import CHECKS, CheckResult
@@ -63,9 +63,9 @@ def _summarise_build(report: BenchmarkReport) -> Shown:
     )
 
 
-def _summarise_split(report: SplitReport, paths: DataPaths) -> Shown:
+def _summarise_split(split: KnownSplit, paths: DataPaths) -> Shown:
     """The verdict and the AUROC of every control, which the UI plots; the report has the rest."""
-    verdict, found = report.split.assessed.verdict, report.quality.to_pylist()
+    verdict, found = split.assessed.verdict, split.quality.to_pylist()
     of_measure = {(row["measure"], row["part"], row["side"]): row["value"] for row in found}
     numbers = {f"blind AUROC, {row['part']}": row["value"] for row in found if row["measure"] == MEASURE}
     numbers |= {name: of_measure.get(key) for name, key in _PLOTTED.items()}

@@ -2,73 +2,65 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import tempfile
+import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import IO
 
-from audit_pipeline.readers import spreadsheet_cells
+from python_calamine import CalamineWorkbook, PasswordError, SheetTypeEnum
+
+from audit_pipeline.errors import to_one_line
 from audit_pipeline.readers.file_bytes import InputFile
 from audit_pipeline.readers.rows import Row, UnreadableFileError, clean_header
 from audit_pipeline.readers.stream import Entries, RowFormat, RowStream
-
-_GIBIBYTES = 4
-"""The most memory that a spreadsheet may take."""
 
 
 def open_spreadsheet(file: InputFile) -> RowStream:
     """Open a spreadsheet; raises UnreadableFileError where it cannot be read, has several sheets, or no header."""
 
     def read(columns: object) -> Entries:
-        with _open_records(file) as records:
-            header = _read_header(file, records)
-            for index, (number, cells) in enumerate(records):
-                values = {name: cell for name, cell in zip(header, cells, strict=True) if name}
-                yield Row(f"{file.name}:{number}", index, values)
+        records = _iterate_records(file)
+        header = clean_header(file.path, next(records)[1])
+        for index, (number, cells) in enumerate(records):
+            values = {name: cell for name, cell in zip(header, cells, strict=True) if name}
+            yield Row(f"{file.name}:{number}", index, values)
 
-    with _open_records(file) as records:
-        return RowStream(file, read, columns=tuple(filter(None, _read_header(file, records))))
-
-
-def _read_header(file: InputFile, records: Iterator[tuple[int, list[object]]]) -> list[str]:
-    for _, cells in records:
-        return clean_header(file.path, cells)
-    raise UnreadableFileError(file.path, "the file holds no rows")
+    _, names = next(_iterate_records(file), (0, []))
+    if not names:
+        raise UnreadableFileError(file.path, "the file holds no rows")
+    return RowStream(file, read, columns=tuple(filter(None, clean_header(file.path, names))))
 
 
-@contextmanager
-def _open_records(file: InputFile) -> Iterator[Iterator[tuple[int, list[object]]]]:
+def _iterate_records(file: InputFile) -> Iterator[tuple[int, list[object]]]:
     """The rows that are not blank, with their numbers in the sheet."""
-    script, memory = spreadsheet_cells.__file__, str(_GIBIBYTES * 1024**3)
-    with tempfile.TemporaryFile() as errors:
-        command = [sys.executable, "-I", script, str(file.path.absolute()), memory]
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors) as process:
-            try:
-                yield _iterate_records(file, process, errors)
-            finally:
-                process.kill()
-                file.meter.position = None
-
-
-def _iterate_records(
-    file: InputFile, process: subprocess.Popen[bytes], errors: IO[bytes]
-) -> Iterator[tuple[int, list[object]]]:
-    assert process.stdout is not None
+    try:
+        with CalamineWorkbook.from_path(file.path) as workbook:
+            names = [sheet.name for sheet in workbook.sheets_metadata if sheet.typ is SheetTypeEnum.WorkSheet]
+            sheets = [sheet for sheet in map(workbook.get_sheet_by_name, names) if sheet.height]
+    except PasswordError as error:
+        raise UnreadableFileError(file.path, "is locked with a password: save it without a password") from error
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of the library is an error of no narrower class
+        reason = to_one_line(error) or type(error).__name__
+        raise UnreadableFileError(file.path, f"is not a readable spreadsheet ({reason})") from error
+    if len(sheets) > 1:
+        named = ", ".join(sheet.name for sheet in sheets)
+        raise UnreadableFileError(
+            file.path, f"holds the sheets {named}: save the sheet to be read as a file of its own"
+        )
     number = 0
-    file.meter.size, file.meter.position = json.loads(process.stdout.readline() or "0"), lambda: number
-    for line in process.stdout:
+    file.meter.size, file.meter.position = sum(sheet.total_height for sheet in sheets), lambda: number
+    for cells in itertools.chain.from_iterable(sheet.iter_rows() for sheet in sheets):
         number += 1
-        cells = json.loads(line)
         if any(cell != "" for cell in cells):
-            yield number, cells
-    if process.wait() < 0 or process.returncode == spreadsheet_cells.NO_MEMORY:
-        raise UnreadableFileError(file.path, f"cannot be read within {_GIBIBYTES} GiB of memory: save it as .csv")
-    if process.returncode:
-        errors.seek(0)
-        raise UnreadableFileError(file.path, errors.read().decode(errors="replace").strip().splitlines()[-1])
+            yield number, [_to_json_value(cell) for cell in cells]
+    file.meter.position = None
+
+
+def _to_json_value(cell: object) -> object:
+    """A spreadsheet has no whole numbers: 1.0 is a 1. Dates are written as ISO 8601 has them."""
+    if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
+        return int(cell)
+    return cell if isinstance(cell, str | int | float) else str(cell)
 
 
 FORMAT = RowFormat((".xlsx", ".ods"), open_spreadsheet)

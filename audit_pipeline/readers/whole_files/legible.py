@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise, product
-from math import inf, sqrt
+from math import inf
 
 LEAST_CHARACTERS = 150
 """Letters of a shorter text are not judged."""
@@ -31,9 +31,7 @@ _MOST_NO_CHARACTERS, _MOST_NAMES, _MOST_MISREAD, _MOST_MARKED, _MOST_MIXED = 0.1
 _LEAST_UTF8 = 0.8
 _LEAST_PAIRS, _LEAST_LETTERS, _LEAST_DISTINCT, _LEAST_USES, _LEAST_FOLLOWING = 80, 0.7, 14, 5, 0.7
 # Mean log-probabilities of pairs: hardly any text of a language is below the first, most are above the second.
-_UNLIKELY, _LIKELY, _LEAST_GAIN, _LEAST_ALTERNATION = -6.7, -6.0, 1.0, 0.75
-# The more the fewer pairs there are.
-_SCORE_MARGIN, _ALTERNATION_MARGIN = 6.0, 0.9
+_UNLIKELY, _LIKELY, _LEAST_GAIN = -6.7, -6.0, 1.0
 _SHIFTS = [shift for size in range(1, 97) if size != ord("a") - ord("A") for shift in (size, -size)]
 _SAMPLED_PIECES, _PIECE = 20, 2_500
 
@@ -109,28 +107,15 @@ def _script_of(letter: str) -> str:
 
 def _has_unlikely_letters(text: str) -> bool:
     """Whether pairs of Latin letters are rarer than in any language, but would be usual if each character was some
-    places further on in Unicode (as those of a font without a map are), or alternate as if other letters were vowels.
-
-    Alternation spares what is written without vowels, and lists of abbreviations.
-    """
-    pairs = _count_pairs(text)
-    if (score := _score_pairs(pairs)) is not None and score > _UNLIKELY:
+    places further on in Unicode, as those of a font without a map are."""
+    score = _score_pairs(_count_pairs(text))
+    if score is not None and score > _UNLIKELY:
         return False
     counted = Counter("".join(text.split()))
     if score is None and sum(map(counted.__getitem__, _LETTERS)) > _LEAST_LETTERS * counted.total():
         return False
-    if score is not None and _is_enciphered(pairs, score):
-        return True
     likely = _LIKELY if score is None else max(score + _LEAST_GAIN, _UNLIKELY + _LEAST_GAIN / 5)
     return _is_in_order_of_use(counted) or any(_score_shifted(text, counted, shift) > likely for shift in _SHIFTS)
-
-
-def _is_enciphered(pairs: Counter[str], score: float) -> bool:
-    margin = 1 / sqrt(pairs.total())
-    return (
-        score < _UNLIKELY - _SCORE_MARGIN * margin
-        and _compute_alternation(pairs) > _LEAST_ALTERNATION + _ALTERNATION_MARGIN * margin
-    )
 
 
 def _is_in_order_of_use(counted: Counter[str]) -> bool:
@@ -167,20 +152,6 @@ def _score_pairs(pairs: Counter[str]) -> float | None:
     """The mean log-probability of the pairs; None where they are few."""
     total = pairs.total()
     return sum(n * _log_p()[pair] for pair, n in pairs.items()) / total if total >= _LEAST_PAIRS else None
-
-
-def _compute_alternation(pairs: Counter[str]) -> float:
-    """How many pairs are a vowel and a consonant, if vowels are what Sukhotin's algorithm takes for them (1962)."""
-    both = Counter({pair: n + pairs[pair[::-1]] for pair, n in pairs.items() if pair[0] != pair[1]})
-    both.update({pair[::-1]: n for pair, n in both.items() if pair[::-1] not in both})
-    weights = {first: sum(both[first + second] for second in _ALPHABET) for first in _ALPHABET}
-    vowels = set()
-    while weights and weights[vowel := max(weights, key=weights.__getitem__)] > 0:
-        vowels.add(vowel)
-        del weights[vowel]
-        weights = {letter: weight - 2 * both[vowel + letter] for letter, weight in weights.items()}
-    alternating = sum(n for pair, n in both.items() if (pair[0] in vowels) != (pair[1] in vowels))
-    return alternating / max(both.total(), 1)
 
 
 @cache

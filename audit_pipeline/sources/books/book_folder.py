@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import read_rows
-from audit_pipeline.readers.rows import text_problem, unicode_problem
+from audit_pipeline.readers.rows import UnusableRowError, name_of, unicode_problem
 from audit_pipeline.readers.whole_files.book_matter import epub_text, remove_book_matter
 from audit_pipeline.readers.whole_files.document import WholeDocument
 from audit_pipeline.readers.whole_files.epub import EpubError, read_epub
@@ -118,7 +118,7 @@ def read_metadata(path: Path, key_column: str) -> list[BookEntry | LeftOut]:
             first = entries.setdefault(entry.key, entry)
             if first is not entry:
                 raise UnusableDocumentError(f"described before, at {first.location}, which holds")
-        except UnusableDocumentError as unusable:
+        except (UnusableDocumentError, UnusableRowError) as unusable:
             key = row.values.get(key_column)
             part = f"{row.location} ({key})" if isinstance(key, str | int) and str(key).strip() else row.location
             left_out.append(LeftOut(part, str(unusable)))
@@ -126,8 +126,8 @@ def read_metadata(path: Path, key_column: str) -> list[BookEntry | LeftOut]:
 
 
 def _parse_entry(location: str, values: Mapping[str, object], key_column: str) -> BookEntry:
-    key = _parse_label(values, key_column)
-    if key is None:
+    key = (name_of(values, key_column) or "").strip()
+    if not key:
         raise UnusableDocumentError(f"column '{key_column}' is empty")
     published = values.get("published")
     if published is None or (isinstance(published, str) and not published.strip()):
@@ -135,23 +135,12 @@ def _parse_entry(location: str, values: Mapping[str, object], key_column: str) -
     dating = dating_of(published)
     if dating is None:
         raise UnusableDocumentError(f"'published' is not a date, a year and month, or a year: {published!r}")
-    labels = {column: _parse_label(values, column) for column in COLUMNS if column != "published"}
+    found = {column: name_of(values, column) for column in COLUMNS if column != "published"}
+    labels = {column: name.strip() if name is not None else None for column, name in found.items()}
     language = labels["language"]
     if language is not None and not _LANGUAGE.fullmatch(language):
         raise UnusableDocumentError(f"'language' is not an ISO 639 code such as en: {language!r}")
     return BookEntry(location=location, key=key, dating=dating, **labels)
-
-
-def _parse_label(values: Mapping[str, object], column: str) -> str | None:
-    value = values.get(column)
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    problem = text_problem(value)
-    if problem is not None or not isinstance(value, str):
-        raise UnusableDocumentError(f"column '{column}' {problem}")
-    return value.strip()
 
 
 def harvest_folder(folder: Path, collection: str, language: str, licence: str) -> Iterator[HarvestItem]:

@@ -12,7 +12,6 @@ import html
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import Field
@@ -21,7 +20,6 @@ from audit_pipeline.sources.base import SourceSection
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
-NESTED = "markup within markup"
 _MOST_ROUNDS = 8
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
@@ -93,11 +91,6 @@ class _KeptCharacters(dict[int, int | None]):
 _KEPT = _KeptCharacters()
 
 
-def normalise_line_ends(text: str) -> str:
-    """Return every kind of line end (CR, CRLF, form feed, U+0085, U+2028, U+2029) as a line feed."""
-    return _LINE_END.sub("\n", text)
-
-
 def remove_markup(text: str) -> str:
     """Without the remains of HTML: entities become their characters, tags of blocks line ends, others nothing.
 
@@ -107,27 +100,12 @@ def remove_markup(text: str) -> str:
     return _INLINE_TAG.sub("", _BLOCK_TAG.sub("\n", _COMMENT.sub("", text)))
 
 
-def remove_control_characters(text: str) -> str:
-    """Without control, zero-width, direction and private-use characters, lone surrogates and U+FFFD."""
-    return text.translate(_KEPT)
-
-
 def normalise_spaces(text: str) -> str:
     """Any run of white space within a line as one space, none at its ends nor between Chinese characters; no blank
     lines.
     """
     lines = (_SPACE_IN_CHINESE.sub("", line).strip() for line in _SPACES.sub(" ", text).split("\n"))
     return "\n".join(line for line in lines if line)
-
-
-def remove_paragraph_numbers(text: str) -> str:
-    """Without the numbers that patent offices put before paragraphs, as in [0001]; elsewhere in a line they stay."""
-    return _PARAGRAPH_NUMBER.sub("", text)
-
-
-def remove_page_headers(text: str) -> str:
-    """Without lines that hold a publication number or a page number alone: heads and feet of printed pages."""
-    return _PAGE_FURNITURE.sub("", text)
 
 
 def remove_repeated_lines(text: str, minimum_length: int | None) -> str:
@@ -145,30 +123,22 @@ def remove_repeated_lines(text: str, minimum_length: int | None) -> str:
     return "\n".join(kept)
 
 
-_STEPS: tuple[Callable[[str], str], ...] = (
-    normalise_line_ends,
-    remove_markup,
-    remove_control_characters,
-    normalise_spaces,
-    remove_paragraph_numbers,
-    remove_page_headers,
-)
-
-
 def clean(text: str, rules: CleaningRules) -> str:
     """``text`` after every step, over again until none of them changes anything; so cleaning twice is cleaning once.
 
+    Line ends become line feeds. Markup goes; so do control, zero-width, direction and private-use characters, lone
+    surrogates and U+FFFD, numbers before paragraphs ([0001]), and lines with a publication or page number alone.
     Traditional characters, full-width forms, digits and Latin words stay as they are. Raises NestedMarkupError where
     that takes more than 8 rounds.
     """
     for _ in range(_MOST_ROUNDS):
         before = text
-        for step in _STEPS:
-            text = step(text)
+        text = remove_markup(_LINE_END.sub("\n", text)).translate(_KEPT)
+        text = _PAGE_FURNITURE.sub("", _PARAGRAPH_NUMBER.sub("", normalise_spaces(text)))
         text = remove_repeated_lines(text, rules.repeated_line_from)
         if text == before:
             return text
-    raise NestedMarkupError(f"{NESTED}: more than {_MOST_ROUNDS} layers")
+    raise NestedMarkupError(f"markup within markup: more than {_MOST_ROUNDS} layers")
 
 
 def find_broken_rule(text: str, rules: CleaningRules, body: str | None = None) -> str | None:

@@ -7,7 +7,7 @@ Publications of one family, or of one application, form one group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.patents.cleaning import NestedMarkupError, clean, find_broken_rule
 from audit_pipeline.sources.patents.exports import read_exported_patents
-from audit_pipeline.sources.patents.page import RawPage, parse_page
+from audit_pipeline.sources.patents.page import parse_page
 from audit_pipeline.sources.patents.record import Patent, group_patents
 from audit_pipeline.sources.patents.saved_pages import read_saved_pages
 from audit_pipeline.sources.patents.source import LICENCE, NAME, PatentsSettings
@@ -67,21 +67,17 @@ def clean_patent_text(patent: Patent, settings: PatentsSettings) -> str:
 
 
 def _read_inputs(settings: PatentsSettings, today: date) -> Iterator[Found]:
-    if settings.pages is not None:
-        yield from _parse_pages(read_saved_pages(settings.pages), today)
-    if settings.export is not None:
-        yield from read_exported_patents(settings.export, settings.countries, settings.parts, today)
-
-
-def _parse_pages(pages: Iterable[RawPage | LeftOut | MissingPart], today: date) -> Iterator[Found]:
-    for page in pages:
-        if not isinstance(page, RawPage):
+    for page in () if settings.pages is None else read_saved_pages(settings.pages):
+        if not isinstance(page, tuple):
             yield page
             continue
+        name, content = page
         try:
-            yield parse_page(page, today)
+            yield parse_page(content, today)
         except UnusableDocumentError as problem:
-            yield LeftOut(page.name, str(problem))
+            yield LeftOut(name, str(problem))
+    if settings.export is not None:
+        yield from read_exported_patents(settings.export, settings.countries, settings.parts, today)
 
 
 def _document(patent: Patent, text: str, group: str) -> Document:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import date
 
 from lxml import etree, html
@@ -40,21 +39,13 @@ _CELLS = frozenset(("td", "th"))
 _NO_TEXT = frozenset(("script", "style", "template", "noscript", "head", "img", "para-num"))
 
 
-@dataclass(frozen=True)
-class RawPage:
-    """A page as it was found: ``name`` says where."""
-
-    name: str
-    content: bytes
-
-
-def parse_page(page: RawPage, today: date) -> Patent:
-    """Return the patent on ``page``; ``today`` is the day after which no date can lie.
+def parse_page(content: bytes, today: date) -> Patent:
+    """Return the patent on the page; ``today`` is the day after which no date can lie.
 
     Raises UnusableDocumentError where the page cannot be decoded, is none of a patent, or has no usable dates.
     """
     try:
-        text = decode_page(page.content)
+        text = decode_page(content)
     except DataError as error:
         raise UnusableDocumentError(str(error)) from error
     tree = _parse_html(text)

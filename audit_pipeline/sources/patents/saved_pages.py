@@ -11,15 +11,14 @@ from pathlib import Path
 from audit_pipeline.readers.file_bytes import MEBIBYTE
 from audit_pipeline.sources.base import LeftOut, MissingPart
 from audit_pipeline.sources.folders import walk_files
-from audit_pipeline.sources.patents.page import RawPage
 
 SUFFIXES = (".html", ".htm")
 LARGEST_PAGE = 20 * MEBIBYTE
 
 
-def read_saved_pages(root: Path, byte_limit: int = LARGEST_PAGE) -> Iterator[RawPage | LeftOut | MissingPart]:
-    """Yield every page of at most ``byte_limit`` bytes in the file or folder ``root``, and every file that holds none,
-    with the reason.
+def read_saved_pages(root: Path, byte_limit: int = LARGEST_PAGE) -> Iterator[tuple[str, bytes] | LeftOut | MissingPart]:
+    """Yield name and content of every page of at most ``byte_limit`` bytes in the file or folder ``root``, and every
+    file that holds none, with the reason.
 
     Missing, without a collection, are files that cannot be read: the caller knows whose documents they may hold.
     """
@@ -37,4 +36,4 @@ def read_saved_pages(root: Path, byte_limit: int = LARGEST_PAGE) -> Iterator[Raw
             yield MissingPart(name, f"{path}: cannot be read ({error.strerror or error})")
         else:
             too_large = LeftOut(name, f"larger than {byte_limit} bytes")
-            yield too_large if len(content) > byte_limit else RawPage(name, content)
+            yield too_large if len(content) > byte_limit else (name, content)

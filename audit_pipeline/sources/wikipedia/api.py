@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,8 +20,9 @@ from audit_pipeline.sources.wikipedia.source import LICENCE, WikipediaSettings
 _MAXLAG = "5"
 _PASSING_CODES = frozenset(("maxlag", "ratelimited", "readonly", "timeouterror", "cirrussearch-too-busy-error"))
 _ARTICLES, _CATEGORIES = 0, 14
-PART = "API"
+_PART = "API"
 """What the pages that are not fetched, and those that are left out, are parts of."""
+_EXAMPLES = 3
 
 DATE_KIND = "first revision"
 _TAIL_SECTIONS = frozenset(
@@ -46,18 +46,11 @@ _TAIL_SECTIONS = frozenset(
 _Ask = Callable[[Mapping[str, str]], dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class LeftOutPage:
-    """A page that makes no document, and why."""
+def iterate_api_pages(settings: WikipediaSettings, client: PoliteClient, address: str) -> Iterator[HarvestItem]:
+    """Yield the pages in ``settings.categories`` and their subcategories; ``address`` is that of api.php.
 
-    reason: str
-    title: str
-
-
-def iterate_api_pages(
-    settings: WikipediaSettings, client: PoliteClient, address: str
-) -> Iterator[HarvestItem | LeftOutPage]:
-    """Yield the pages in ``settings.categories`` and their subcategories; ``address`` is that of api.php."""
+    Of the pages that are left out it yields how many there are, by reason and with the titles of a few.
+    """
 
     def ask(query: Mapping[str, str]) -> dict[str, Any]:
         params = {"action": "query", "format": "json", "formatversion": "2", "maxlag": _MAXLAG, **query}
@@ -66,24 +59,28 @@ def iterate_api_pages(
         return answer
 
     unwanted = re.compile(settings.left_out_title, re.IGNORECASE) if settings.left_out_title else None
+    left_out: dict[str, list[str]] = {}
     titles: dict[int, str] = {}
     for item in _walk_categories(settings, ask):
         if not isinstance(item, tuple):
             yield item
         elif unwanted is not None and unwanted.search(item[1]):
-            yield LeftOutPage("a timeline or list by its title", item[1])
+            left_out.setdefault("a timeline or list by its title", []).append(item[1])
         else:
             titles[item[0]] = item[1]
     for page_id in list(titles)[: settings.most_pages]:
         try:
             yield _fetch_document(settings, ask, page_id, titles[page_id])
         except UnusableDocumentError as unusable:
-            yield LeftOutPage(str(unusable), titles[page_id])
+            left_out.setdefault(str(unusable), []).append(titles[page_id])
         except FetchError as error:
-            yield MissingPart(f"{PART}: {titles[page_id]}", str(error), settings.collection, str(page_id))
+            yield MissingPart(f"{_PART}: {titles[page_id]}", str(error), settings.collection, str(page_id))
     if len(titles) > settings.most_pages:
         more = len(titles) - settings.most_pages
-        yield LeftOut(f"{PART}: {more}", f"not fetched: most_pages is {settings.most_pages}")
+        yield LeftOut(f"{_PART}: {more}", f"not fetched: most_pages is {settings.most_pages}")
+    for reason, found in left_out.items():
+        examples = ", ".join(found[:_EXAMPLES])
+        yield LeftOut(f"{_PART}: {len(found)} ({examples}{', …' if len(found) > _EXAMPLES else ''})", reason)
 
 
 def _walk_categories(settings: WikipediaSettings, ask: _Ask) -> Iterator[tuple[int, str] | MissingPart | LeftOut]:

@@ -98,12 +98,6 @@ def reencoded(written: str, read: str) -> Callable[[str], str]:
     return lambda text: text.encode(written, "ignore").decode(read, "replace")
 
 
-def enciphered(text: str) -> str:
-    letters = string.ascii_lowercase
-    key = str.maketrans(letters, "qmxzjwkvbtfhpcyngsdlrueoia")
-    return unicodedata.normalize("NFD", text.lower()).translate(key)
-
-
 NO_WORDS, NO_SCRIPT = "words of no language", "control, private-use or replacement characters"
 JUNK: dict[str, tuple[tuple[str, ...], Callable[[str], str], str]] = {
     "shifted by 29": (LATIN, shifted(-29), NO_WORDS),
@@ -111,7 +105,6 @@ JUNK: dict[str, tuple[tuple[str, ...], Callable[[str], str], str]] = {
     "shifted by 1": (LATIN, shifted(1), NO_WORDS),
     "shifted with blanks": (LATIN, lambda text: "".join(chr((ord(c) - 29) % 256) for c in text), NO_SCRIPT),
     "numbered": (LATIN, numbered, NO_WORDS),
-    "enciphered": (("es", "it", "de", "fi"), enciphered, NO_WORDS),
     "glyph names": (LATIN, lambda text: "".join(f"/g{ord(c)}" for c in text), "names or numbers of glyphs"),
     "cids": (LATIN, lambda text: "".join(f"(cid:{ord(c)})" for c in text), "names or numbers of glyphs"),
     "private use": (tuple(SENTENCES), lambda text: "".join(chr(0xF000 + ord(c) % 256) for c in text), NO_SCRIPT),

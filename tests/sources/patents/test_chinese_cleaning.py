@@ -12,12 +12,8 @@ from audit_pipeline.sources.patents.cleaning import (
     chinese_share,
     clean,
     find_broken_rule,
-    normalise_line_ends,
     normalise_spaces,
-    remove_control_characters,
     remove_markup,
-    remove_page_headers,
-    remove_paragraph_numbers,
     remove_repeated_lines,
     repeated_share,
 )
@@ -35,10 +31,7 @@ TEXTS = st.lists(PIECES | st.text(max_size=3), max_size=25).map("".join)
 
 
 def test_line_ends_of_every_kind() -> None:
-    assert (
-        normalise_line_ends("一\r\n二\r三\x0b四\x0c五\x85六\u2028七\u2029八\n九")
-        == "一\n二\n三\n四\n五\n六\n七\n八\n九"
-    )
+    assert clean("一\r\n二\r三\x0b四\x0c五\x85六\u2028七\u2029八\n九", RULES) == "一\n二\n三\n四\n五\n六\n七\n八\n九"
 
 
 def test_markup_that_is_left_comes_off_and_comparisons_stay() -> None:
@@ -52,9 +45,9 @@ def test_markup_that_is_left_comes_off_and_comparisons_stay() -> None:
 
 
 def test_control_and_invisible_characters() -> None:
-    assert remove_control_characters("灯\u200b笼\ufeff，\x00毛\x7f刷\ue123\ufffd\u202e\ud800。\n") == "灯笼，毛刷。\n"
+    assert clean("灯\u200b笼\ufeff，\x00毛\x7f刷\ue123\ufffd\u202e\ud800。\n", RULES) == "灯笼，毛刷。"
     # Traditional, rare and combining characters are text.
-    assert remove_control_characters("燈籠𠮷龘か\u3099") == "燈籠𠮷龘か\u3099"
+    assert clean("燈籠𠮷龘か\u3099", RULES) == "燈籠𠮷龘か\u3099"
 
 
 def test_spaces() -> None:
@@ -64,7 +57,7 @@ def test_spaces() -> None:
 
 
 def test_paragraph_numbers_only_before_a_paragraph() -> None:
-    assert remove_paragraph_numbers("[0001] 一种灯\n［0002］二\n【00003】三\n见[0004]段\n[12] 四") == (
+    assert clean("[0001] 一种灯\n［0002］二\n【00003】三\n见[0004]段\n[12] 四", RULES) == (
         "一种灯\n二\n三\n见[0004]段\n[12] 四"
     )
     assert clean("[0001] [0002]一种", RULES) == "一种"
@@ -74,7 +67,7 @@ def test_page_furniture_only_on_lines_of_its_own() -> None:
     text = (
         "CN 112345678 A\n一种灯\n说明书 1/5 页\n权 利 要 求 书 1 / 2 页\n3/7页\n对比文件CN112345678A公开了\n比例为3/7\n"
     )
-    assert remove_page_headers(text) == "一种灯\n对比文件CN112345678A公开了\n比例为3/7\n"
+    assert clean(text, RULES) == "一种灯\n对比文件CN112345678A公开了\n比例为3/7"
 
 
 def test_repeated_lines_are_kept_once() -> None:

@@ -8,7 +8,7 @@ import pytest
 from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page
 
 from audit_pipeline.sources.base import UnusableDocumentError
-from audit_pipeline.sources.patents.page import RawPage, parse_page
+from audit_pipeline.sources.patents.page import parse_page
 from audit_pipeline.sources.patents.record import Patent
 
 TODAY = date(2024, 12, 31)
@@ -16,7 +16,7 @@ TODAY = date(2024, 12, 31)
 
 def parsed(source: str | bytes) -> Patent:
     content = source.encode() if isinstance(source, str) else source
-    return parse_page(RawPage("page.html", content), TODAY)
+    return parse_page(content, TODAY)
 
 
 def reason(source: str) -> str:

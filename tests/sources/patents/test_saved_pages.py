@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from audit_pipeline.sources.base import LeftOut, MissingPart
-from audit_pipeline.sources.patents.page import RawPage
 from audit_pipeline.sources.patents.saved_pages import read_saved_pages
 
 
-def found(root: Path, largest: int = 1_000_000) -> tuple[list[RawPage], dict[str, str], dict[str, str]]:
+def found(root: Path, largest: int = 1_000_000) -> tuple[list[tuple[str, bytes]], dict[str, str], dict[str, str]]:
     items = list(read_saved_pages(root, largest))
     return (
-        [item for item in items if isinstance(item, RawPage)],
+        [item for item in items if isinstance(item, tuple)],
         {item.part: item.reason for item in items if isinstance(item, LeftOut)},
         {item.part: item.reason for item in items if isinstance(item, MissingPart)},
     )
@@ -32,7 +31,7 @@ def test_a_folder(tmp_path: Path) -> None:
     (folder / "away").symlink_to(outside)
     (folder / "dangling.html").symlink_to(folder / "nowhere.html")
     pages, left_out, missing = found(folder)
-    assert {raw.name: raw.content for raw in pages} == {"a.html": b"page a", "deep/b.HTM": b"page b"}
+    assert dict(pages) == {"a.html": b"page a", "deep/b.HTM": b"page b"}
     assert left_out.keys() == {"large.html", "note.txt", "away.html", "away"}
     assert missing.keys() == {"dangling.html"}
     assert left_out["large.html"] == "larger than 1000000 bytes"
@@ -42,5 +41,5 @@ def test_a_folder(tmp_path: Path) -> None:
 
 def test_one_file_and_no_file(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_bytes(b"x")
-    assert [raw.content for raw in found(tmp_path / "a.html")[0]] == [b"x"]
+    assert found(tmp_path / "a.html")[0] == [("a.html", b"x")]
     assert "no such file or folder" in found(tmp_path / "b.html")[2]["b.html"]
