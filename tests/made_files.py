@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from made_spreadsheets import write_sheets
 from pyarrow import feather
 
-from audit_pipeline.readers.formats import suffix_of
+from audit_pipeline.readers.formats import find_suffix
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
@@ -34,7 +34,7 @@ def delimited(rows: Sequence[Mapping[str, object]], delimiter: str = ",", quote:
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
     """``rows`` in the format that the name of ``path`` says; a .txt file takes the texts alone."""
-    suffix = suffix_of(path) or ""
+    suffix = find_suffix(path) or ""
     kind = suffix.removesuffix(".gz").removesuffix(".zst")
     if kind in (".parquet", ".arrow", ".feather"):
         table = pa.Table.from_pylist([dict(row) for row in rows])

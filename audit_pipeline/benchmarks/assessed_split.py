@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
-from audit_pipeline.benchmarks.words import word_unit
+from audit_pipeline.benchmarks.words import get_word_unit
 from audit_pipeline.splits.assessment import AssessedSplit, assessed_split_from_tables, compute_assessed_split
 from audit_pipeline.splits.evaluation_texts import select_evaluation_texts
 from audit_pipeline.splits.quality import MOST_PER_SIDE, measure_split_quality
@@ -55,7 +55,7 @@ def assess_split(
             examples, benchmark.design, benchmark.language, matched=benchmark.matched is not None
         )
     quality = measure_split_quality(
-        select_evaluation_texts(examples, word_unit(benchmark.spec["unit"]).split),
+        select_evaluation_texts(examples, get_word_unit(benchmark.spec["unit"]).split),
         assessed,
         benchmark.language,
         near_duplicate_threshold=benchmark.spec["near_duplicate_threshold"],

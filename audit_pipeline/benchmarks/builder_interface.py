@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, FamilySettings
 from audit_pipeline.benchmarks.splits import Placed, split_groups
-from audit_pipeline.benchmarks.words import word_unit
+from audit_pipeline.benchmarks.words import get_word_unit
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.rows import Skipped
 from audit_pipeline.store.files import table_from_rows
@@ -89,7 +89,7 @@ def build_examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run
     """
     texts = list(texts)
     settings = spec.settings
-    split_words = word_unit(settings.unit).split
+    split_words = get_word_unit(settings.unit).split
     splits = split_groups(
         (Placed(text.group, text.collection, text.label) for text in texts if text.split is None),
         fraction=settings.calibration_fraction,

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
-from audit_pipeline.benchmarks.words import word_unit
+from audit_pipeline.benchmarks.words import get_word_unit
 from audit_pipeline.splits.shared_text import SHINGLE_WORDS, find_near_pairs
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
@@ -63,7 +63,7 @@ def run_checks(examples: pa.Table, spec: BenchmarkSpec) -> list[CheckResult]:
     results = []
     if settings.cutoff_dates is not None:
         results.append(check_dates_on_their_side(examples, *settings.cutoff_dates))
-    split = word_unit(settings.unit).split
+    split = get_word_unit(settings.unit).split
     return [
         *results,
         check_no_text_on_both_sides(examples),

@@ -19,7 +19,7 @@ from typing import Any
 
 from audit_pipeline.benchmarks import builders
 from audit_pipeline.benchmarks.builder_interface import Builder
-from audit_pipeline.benchmarks.days_before_today import RelativeDay, parse_cutoff, read_current_day
+from audit_pipeline.benchmarks.days_before_today import parse_cutoff, read_current_day
 from audit_pipeline.benchmarks.settings import FILE_NAME, BenchmarkSpec, FamilySettings, build_benchmark_name
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.hints import did_you_mean, find_nearest_names
@@ -172,7 +172,7 @@ def _find_name_collisions(families: Entries[Family]) -> dict[str, Sequence[Fault
 
 def _find_missing_pools(benchmarks: Benchmarks) -> dict[str, Sequence[Fault]]:
     """What is wrong with families that are made of a benchmark that there is not, or of themselves."""
-    pools = {name: family.settings.made_of_benchmark for name, family in benchmarks.families.items()}
+    pools = {name: getattr(family.settings, "pool", None) for name, family in benchmarks.families.items()}
     faults: dict[str, Sequence[Fault]] = {}
     for name, pool in pools.items():
         others = [spec.name for spec in benchmarks.values() if spec.family != name]
@@ -224,14 +224,12 @@ def _parse_cutoffs(
         if key not in fields:
             continue
         try:
-            cutoff = parse_cutoff(fields[key])
-            dates[key] = cutoff.on(day()) if isinstance(cutoff, RelativeDay) else cutoff
+            dates[key], words = parse_cutoff(fields[key], day)
         except ValueError as error:
             faults.append(Fault((key,), f"{key}: {error}"))
             dates[key] = placeholder
         else:
-            if isinstance(cutoff, RelativeDay):
-                relative[key] = cutoff.words
+            relative |= {key: words} if words is not None else {}
     return dates, relative, faults
 
 

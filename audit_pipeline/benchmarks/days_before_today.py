@@ -7,7 +7,8 @@ folder counts as today until the weekly schedule, or a user, rolls it on.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime
 
 from dateutil.relativedelta import relativedelta
@@ -21,43 +22,28 @@ ACCEPTED = "a date (2025-01-31), or words: today, 90 days before today, 1 week b
 _WORDS = re.compile(r"(?:(?P<amount>[0-9]{1,5}) (?P<unit>day|week|month|year)s? before )?today")
 
 
-@dataclass(frozen=True)
-class RelativeDay:
-    """A day relative to today. ``words`` are those that were given, in small letters and single blanks."""
+def parse_cutoff(value: object, today: Callable[[], date]) -> tuple[date, str | None]:
+    """The day that a cutoff in benchmarks.yaml means; and, where it is relative to ``today``, its words, in small
+    letters and single blanks.
 
-    words: str
-    before: relativedelta
-
-    def on(self, today: date) -> date:
-        """The day counted from ``today``; raises ValueError if no calendar has it.
-
-        A month or year back from a day that the month does not have is the month's last: 6 months before 31 August
-        is 28 or 29 February.
-        """
-        try:
-            found: date = today - self.before
-        except (ValueError, OverflowError) as error:
-            raise ValueError(f"{self.words}: there is no such day ({error})") from error
-        return found
-
-
-def parse_cutoff(value: object) -> date | RelativeDay:
-    """What replaces a cutoff in benchmarks.yaml; raises ValueError, with the accepted forms, for anything else."""
+    A month or year back from a day that the month does not have is the month's last: 6 months before 31 August is 28 or
+    29 February. Raises ValueError, with the accepted forms, for anything else, and where no calendar has the day.
+    """
     if isinstance(value, datetime):
         if value.timetz() == datetime.min.timetz():
-            return value.date()
+            return value.date(), None
     elif isinstance(value, date):
-        return value
+        return value, None
     elif isinstance(value, str):
         words = " ".join(value.lower().split())
-        match = _WORDS.fullmatch(words)
-        if match is not None:
-            amount, unit = int(match["amount"] or 0), match["unit"] or "day"
-            return RelativeDay(words, relativedelta(**{f"{unit}s": amount}))
-        try:
-            return date.fromisoformat(words)
-        except ValueError:
-            pass
+        if (match := _WORDS.fullmatch(words)) is not None:
+            before = relativedelta(**{f"{match['unit'] or 'day'}s": int(match["amount"] or 0)})
+            try:
+                return today() - before, words
+            except (ValueError, OverflowError) as error:
+                raise ValueError(f"{words}: there is no such day ({error})") from error
+        with suppress(ValueError):
+            return date.fromisoformat(words), None
     raise ValueError(f"must be {ACCEPTED}; not {value!r}")
 
 

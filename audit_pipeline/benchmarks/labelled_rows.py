@@ -16,10 +16,18 @@ from audit_pipeline.benchmarks.builder_interface import (
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSettings
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
-from audit_pipeline.benchmarks.words import WordUnit, word_unit
+from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.labels import shorten_spelling
-from audit_pipeline.readers.rows import Row, RowFile, Skipped, UnusableRowError, column_names, day_of, text_problem
+from audit_pipeline.readers.rows import (
+    Row,
+    RowFile,
+    Skipped,
+    UnusableRowError,
+    column_names,
+    explain_unusable_text,
+    read_day,
+)
 from audit_pipeline.splits.shared_text import find_texts_on_both_sides
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import MEMBER, NON_MEMBER, Split, digest, text_sha256
@@ -28,13 +36,13 @@ _LONGEST_NAME = 200
 
 
 def parse_name(value: object) -> str | None:
-    """The name (of a group, of a document); None where ``text_problem`` says why the value is none.
+    """The name (of a group, of a document); None where ``explain_unusable_text`` says why the value is none.
 
     A whole text that serves as a name, such as the passage of several questions, is named by its sha256 (16 digits).
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    if not isinstance(value, str) or text_problem(value) is not None:
+    if not isinstance(value, str) or explain_unusable_text(value) is not None:
         return None
     name = value.strip()
     return text_sha256(name)[:16] if len(name) > _LONGEST_NAME else name
@@ -165,7 +173,7 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading
         if column is not None and column not in columns:
             raise DataError(f"{origin}: no column '{column}'; the columns are: {', '.join(columns) or 'none'}")
     selected = [row for row in file.rows if all(_has_value(row, column, value) for column, value in settings.where)]
-    unit = word_unit(settings.unit)
+    unit = get_word_unit(settings.unit)
     found: list[tuple[Row, LabelledText]] = []
     unusable: list[Skipped] = []
     for row in selected:
@@ -278,7 +286,7 @@ def _build_labelled_text(row: Row, spec: BenchmarkSpec, reading: Reading, unit: 
         if settings.group_column is not None:
             group = _parse_name_column(row, settings.group_column)
         if settings.date_column is not None:
-            published = day_of(row.values, settings.date_column)
+            published = read_day(row.values, settings.date_column)
     place = _NOWHERE if reading.place is None else reading.place(row)
     return LabelledText(
         document_id=f"{spec.family}:{document}",
@@ -296,5 +304,5 @@ def _build_labelled_text(row: Row, spec: BenchmarkSpec, reading: Reading, unit: 
 def _parse_name_column(row: Row, column: str) -> str:
     name = parse_name(row.values.get(column))
     if name is None:
-        raise UnusableRowError(f"column '{column}' {text_problem(row.values.get(column))}")
+        raise UnusableRowError(f"column '{column}' {explain_unusable_text(row.values.get(column))}")
     return name

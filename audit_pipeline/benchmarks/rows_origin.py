@@ -19,7 +19,7 @@ from audit_pipeline.benchmarks.builder_interface import Provenance
 from audit_pipeline.benchmarks.row_settings import SUBSET_PLACE, WORDS_PLACE, DataSetPart, PackageFile, RowsSettings
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.readers.archives import read_wheel_member
-from audit_pipeline.readers.formats import ROW_SUFFIXES, digest_of, read_rows
+from audit_pipeline.readers.formats import ROW_SUFFIXES, compute_file_digest, read_rows
 from audit_pipeline.readers.pip_settings import read_configured_index
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind
 from audit_pipeline.readers.rows import Row, RowFile, Skipped
@@ -179,7 +179,7 @@ def _read_hub_file_rows(hub: str, files: Sequence[str], settings: RowsSettings) 
         "hub": hub,
         "revision": revision,
         "commit": commit,
-        "files": dict(zip(files, map(digest_of, paths), strict=True)),
+        "files": dict(zip(files, map(compute_file_digest, paths), strict=True)),
     }
     return replace(_read_file_rows(paths, f"{hub}, {', '.join(files)}"), provenance=provenance)
 
@@ -202,7 +202,7 @@ def _read_package_rows(package: PackageFile, downloads: Path) -> OriginRows:
     provenance = {
         "package": package.distribution,
         "version": wheel.version,
-        "wheel": {wheel.path.name: digest_of(wheel.path)},
+        "wheel": {wheel.path.name: compute_file_digest(wheel.path)},
         "files": {package.file: hashlib.sha256(content).hexdigest()},
         "fault": wheel.fault,
     }
@@ -235,7 +235,7 @@ def _read_local_rows(place: Path, part: DataSetPart | None, subset: str | None, 
 
 def _read_file_rows(paths: Sequence[Path], origin: str) -> OriginRows:
     file = concatenate_row_files([read_rows(path, STRING_COLUMN) for path in paths])
-    return OriginRows(file, origin, {"files": {str(path): digest_of(path) for path in paths}})
+    return OriginRows(file, origin, {"files": {str(path): compute_file_digest(path) for path in paths}})
 
 
 def _hub_faults_as_errors(hub: str, revision: str | None, advice: str) -> AbstractContextManager[None]:

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, ValidationError,
 
 from audit_pipeline.benchmarks.words import UnitName
 from audit_pipeline.config.entries import EntryReference
-from audit_pipeline.config.validation import Language, Seed, StrictSettings, Text
+from audit_pipeline.config.validation import Distinct, Language, Seed, StrictSettings, Text
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.defaults import CHARS, COARSE_TO_FINE, PREFIX, SUFFIX, WindowLengths
 
@@ -132,7 +132,7 @@ class FamilySettings(StrictSettings):
     title: Text | None = Field(default=None, description="its name for people, in reports; None: the entry's own")
     description: Text = Field(description="what the benchmark is, for people; changing it rebuilds nothing")
     words: Annotated[
-        Annotated[tuple[Length, ...], Field(min_length=1)] | None,
+        Annotated[tuple[Length, ...], Field(min_length=1), Distinct] | None,
         BeforeValidator(_parse_words),
     ] = Field(
         description="lengths of a text in words, one benchmark each; or any: one benchmark of texts as long as they are"
@@ -166,7 +166,7 @@ class FamilySettings(StrictSettings):
     dc_pdd_a: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="upper bound of DC-PDD; None: 0.01 (10 for BookMIA: Zhang et al. 2024)"
     )
-    combined: Annotated[tuple[Text, ...], Field(min_length=2)] | None = Field(
+    combined: Annotated[tuple[Text, ...], Field(min_length=2), Distinct] | None = Field(
         default=None, description="the detectors whose ranks are averaged; None: the default list of `combined`"
     )
 
@@ -190,25 +190,10 @@ class FamilySettings(StrictSettings):
         """Whether every collection has as many members as non-members."""
         return False
 
-    @property
-    def made_of_control(self) -> str | None:
-        """The control whose texts it is made of, or None."""
-        return None
-
-    @property
-    def made_of_benchmark(self) -> str | None:
-        """The other benchmark whose texts it is made of, or None."""
-        return None
-
     @model_validator(mode="after")
-    def _require_distinct_names(self) -> Self:
-        if self.words is None:
-            if not self.takes_any_length:
-                raise ValueError(f"words: {ANY} is not for this builder, which cuts its texts: list their lengths")
-        elif len(set(self.words)) != len(self.words):
-            raise ValueError("words: a length is named twice")
-        if self.combined is not None and len(set(self.combined)) != len(self.combined):
-            raise ValueError("combined: a detector is named twice")
+    def _require_lengths(self) -> Self:
+        if self.words is None and not self.takes_any_length:
+            raise ValueError(f"words: {ANY} is not for this builder, which cuts its texts: list their lengths")
         return self
 
 
@@ -217,7 +202,7 @@ class DocumentsSettings(FamilySettings):
 
     leads: ClassVar[tuple[EntryReference, ...]] = (EntryReference(("sources",), "source"),)
 
-    sources: Annotated[tuple[Text, ...], Field(min_length=1)] = Field(
+    sources: Annotated[tuple[Text, ...], Field(min_length=1), Distinct] = Field(
         description="sources (config/sources.yaml) whose documents the texts are taken from"
     )
     windows_per_document: Count = Field(description="at most so many texts are taken from one document")
@@ -226,12 +211,6 @@ class DocumentsSettings(FamilySettings):
     @property
     def read_sources(self) -> tuple[str, ...]:
         return self.sources
-
-    @model_validator(mode="after")
-    def _each_source_once(self) -> Self:
-        if len(set(self.sources)) != len(self.sources):
-            raise ValueError("sources: a source is named twice")
-        return self
 
 
 FILE_NAME = "benchmarks.yaml"
@@ -311,7 +290,7 @@ class BenchmarkSpec:
     @property
     def control(self) -> str | None:
         """The control whose texts it is made of; its labels say something of that control's models alone."""
-        return self.settings.made_of_control
+        return getattr(self.settings, "control", None)
 
     @property
     def is_relative(self) -> bool:

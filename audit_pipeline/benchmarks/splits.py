@@ -10,7 +10,7 @@ from functools import cache
 from audit_pipeline.tables import Split, digest
 
 
-def even_quotas(sizes: Mapping[str, int], total: int) -> dict[str, int]:
+def compute_even_quotas(sizes: Mapping[str, int], total: int) -> dict[str, int]:
     """Up to ``total`` texts, one per collection in turn, by name; one that is used up is passed over.
 
     So collections have equally many (to one), but for small ones, which have all they hold.
@@ -25,7 +25,7 @@ def even_quotas(sizes: Mapping[str, int], total: int) -> dict[str, int]:
     return quotas
 
 
-def proportional_quotas(sizes: Mapping[str, int], fraction: float) -> dict[str, int]:
+def compute_proportional_quotas(sizes: Mapping[str, int], fraction: float) -> dict[str, int]:
     """``fraction`` of each collection in whole texts, by the method of the largest remainder.
 
     Together they are ``fraction`` of all, rounded half up; remainders that are equal go by name.
@@ -71,7 +71,7 @@ def split_groups(texts: Iterable[Placed], *, fraction: float, seed: int, family:
     splits: dict[str, Split] = dict.fromkeys(sizes, "evaluation")
     for by_collection in strata.values():
         totals = {name: sum(sizes[group] for group in groups) for name, groups in by_collection.items()}
-        quotas = proportional_quotas(totals, fraction)
+        quotas = compute_proportional_quotas(totals, fraction)
         for name, groups in by_collection.items():
             order = sorted(groups, key=lambda group: digest(seed, family, "split", group))
             for group in _fill_quota(order, sizes, quotas[name]):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-from audit_pipeline.errors import ConfigError
 
 UnitName = Literal["whitespace", "jieba"]
 
@@ -26,14 +23,12 @@ class WordUnit:
     join: Callable[[Sequence[str]], str]
 
 
-def word_unit(name: UnitName) -> WordUnit:
+def get_word_unit(name: UnitName) -> WordUnit:
     """The unit called ``name``.
 
     `whitespace`: runs of characters between white space, joined by single spaces as in WikiMIA: where a line was
     broken in the document says nothing about membership and must not be there to learn from.
     `jieba`: Chinese words as jieba segments them, joined without spaces, but for one between two Latin words.
-
-    Raises ConfigError where the unit needs a package that is not installed.
     """
     if name == "whitespace":
         return WordUnit(name, str.split, " ".join)
@@ -41,17 +36,11 @@ def word_unit(name: UnitName) -> WordUnit:
 
 
 def _load_jieba_splitter() -> Callable[[str], list[str]]:
-    try:
-        jieba = importlib.import_module("jieba")
-    except ModuleNotFoundError as error:
-        raise ConfigError("unit: jieba needs the package jieba, which is not installed: pip install jieba") from error
+    import jieba  # noqa: PLC0415 - it takes a second
+
     # It prints on standard error how long its dictionary took to load.
     jieba.setLogLevel(logging.WARNING)
-
-    def split(text: str) -> list[str]:
-        return [word for word in jieba.lcut(text) if word.strip()]
-
-    return split
+    return lambda text: [word for word in jieba.lcut(text) if word.strip()]
 
 
 def _join_chinese(words: Sequence[str]) -> str:

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from audit_pipeline.config.hints import did_you_mean, find_nearest_names
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Keys
 
 S = TypeVar("S")
 M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T", bound=tuple[Any, ...] | None)
 
 _NOTHING = object()
 
@@ -29,6 +30,16 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
 # What every library's generator of random numbers takes.
 Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
+
+
+def _require_distinct(values: T) -> T:
+    if values is not None and len(set(values)) != len(values):
+        raise ValueError("a value is named twice")
+    return values
+
+
+Distinct = AfterValidator(_require_distinct)
+"""Of a field that is a tuple, or None: no value may be in it twice."""
 
 
 def validate_as(kind: type[S], value: object) -> S:

@@ -23,7 +23,7 @@ from filelock import FileLock
 
 from audit_pipeline.benchmarks import config as benchmarks
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.benchmarks.words import UnitName, word_unit
+from audit_pipeline.benchmarks.words import UnitName, get_word_unit
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.workspace import create_workspace, read_default_header
 from audit_pipeline.errors import ConfigError, DataError
@@ -219,7 +219,7 @@ def inspect_own_files(own_files: OwnFiles) -> Inventory:
     _require_apart(documents)
     languages = Counter(document.language for document in documents)
     unit: UnitName = "jieba" if languages.most_common(1)[0][0] == "zh" else "whitespace"
-    split = word_unit(unit).split
+    split = get_word_unit(unit).split
     lengths = {(document.collection, document.name): len(split(document.text)) for document in documents}
     # Half of the documents are to have a whole window at least.
     long = sum(length >= _WORDS for length in lengths.values())

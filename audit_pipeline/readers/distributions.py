@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeVar
 
 import requests
@@ -132,11 +132,13 @@ def _choose_newest(
 
 def _find_newest_cached(kind: _Kind, project: str, folder: Path, required: str | None) -> Archive | None:
     """The newest distribution in the cache, or that of ``required``, if the file is still what was downloaded."""
-    found = [
-        (version, path)
-        for path in folder.glob(f"*{kind.suffix}")
-        if (version := kind.find_version(path.name, project, required)) is not None and _is_intact(path)
-    ]
+    found = []
+    for note in folder.glob(f"*{kind.suffix}.sha256"):
+        path = note.with_suffix("")
+        version = kind.find_version(path.name, project, required)
+        is_known = version is not None and path.is_file()
+        if is_known and note.read_text(encoding="utf-8").split()[:1] == [file_sha256(path)]:
+            found.append((version, path))
     version, path = max(found, default=(None, None))
     return None if path is None else Archive(str(version), path)
 
@@ -174,15 +176,13 @@ def _fetch_distribution(client: PyPISimple, package: DistributionPackage, folder
     expected = package.digests.get("sha256", "").lower()
     if not expected:
         raise _FetchError(f"the index gives no sha256 for {package.filename}")
-    if PurePosixPath(package.filename).name != package.filename or "\\" in package.filename:
-        raise _FetchError(f"the index names a file that leads elsewhere: {package.filename!r}")
     path = folder / package.filename
     try:
         if not path.is_file() or file_sha256(path) != expected:
             with write_atomically(path) as temporary:
                 download = partial(client.download_package, package, temporary, timeout=index.timeout)
                 _call_with_retries(download, index)
-        with write_atomically(_digest_path(path)) as temporary:
+        with write_atomically(path.with_name(f"{path.name}.sha256")) as temporary:
             temporary.write_text(f"{expected}  {path.name}\n", encoding="utf-8")
     except DigestMismatchError as error:
         raise _FetchError(f"{package.filename} is not the file that the index describes: wrong sha256") from error
@@ -195,12 +195,3 @@ def _call_with_retries(action: Callable[[], Result], index: Index) -> Result:
         return build_retryer(RetryPolicy(index.attempts, index.pause), is_transient_fault)(action)
     except requests.RequestException as error:
         raise _FetchError(f"no usable answer from the package index ({format_request_error(error)})") from error
-
-
-def _is_intact(path: Path) -> bool:
-    note = _digest_path(path)
-    return note.is_file() and note.read_text(encoding="utf-8").split()[:1] == [file_sha256(path)]
-
-
-def _digest_path(path: Path) -> Path:
-    return path.with_name(f"{path.name}.sha256")

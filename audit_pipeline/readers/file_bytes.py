@@ -97,7 +97,7 @@ def faults_as_errors(file: InputFile) -> Iterator[None]:
         raise UnreadableFileError(file.path, f"cannot be read ({error.strerror or to_one_line(error)})") from error
 
 
-def lines_of(file: InputFile, binary: BinaryIO) -> Iterator[tuple[int, bytes]]:
+def iterate_lines(file: InputFile, binary: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Non-blank lines with their 1-based numbers, without line ends and byte-order mark; only \\n ends a line.
 
     Raises UnreadableFileError for a line of more than 64 MiB, and where the file is in UTF-16.

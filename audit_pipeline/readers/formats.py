@@ -41,7 +41,7 @@ ROW_SUFFIXES = tuple(suffix for suffix, row_format in _FORMATS.items() if row_fo
 """The formats whose rows have columns."""
 
 
-def suffix_of(path: Path) -> str | None:
+def find_suffix(path: Path) -> str | None:
     """The suffix of a name that says its format, ``.gz`` or ``.zst`` included; None where it says none."""
     name = path.name.lower()
     return next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), None)
@@ -49,7 +49,7 @@ def suffix_of(path: Path) -> str | None:
 
 def has_row_format(path: Path) -> bool:
     """Whether ``path`` is a file, or a folder, of a format that is read here."""
-    return detect_saved_kind(path) is not None if path.is_dir() else suffix_of(path) is not None
+    return detect_saved_kind(path) is not None if path.is_dir() else find_suffix(path) is not None
 
 
 def open_rows(path: Path, *, name: str | None = None, string_lines: str | None = None) -> RowStream:
@@ -69,7 +69,7 @@ def open_rows(path: Path, *, name: str | None = None, string_lines: str | None =
         if detect_saved_kind(path) is None:
             raise DataError(f"{path}: is not a file, nor a data set that was saved by save_to_disk; name a file")
         return open_saved_dataset(InputFile(path, name or path.name, ""))
-    suffix = suffix_of(path)
+    suffix = find_suffix(path)
     if suffix is None:
         raise DataError(f"{path}: unknown format; use a name that ends in one of {', '.join(SUFFIXES)}")
     if not path.is_file():
@@ -122,12 +122,12 @@ def read_rows(path: Path, string_lines: str | None = None) -> RowFile:
     return RowFile(rows, skipped)
 
 
-def digest_of(path: Path) -> str:
+def compute_file_digest(path: Path) -> str:
     """The sha256 of a file's bytes, or of the names and bytes of the files in a folder that `datasets` saved.
 
     Raises OSError.
     """
     if not path.is_dir():
         return file_sha256(path)
-    inside = [f"{file.name} {digest_of(file)}\n" for file in sorted(path.iterdir()) if file.is_file()]
+    inside = [f"{file.name} {compute_file_digest(file)}\n" for file in sorted(path.iterdir()) if file.is_file()]
     return hashlib.sha256("".join(inside).encode()).hexdigest()

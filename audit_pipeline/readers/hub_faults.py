@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import httpx2
-from huggingface_hub import constants, get_session
+from huggingface_hub import constants
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -25,12 +25,6 @@ from huggingface_hub.errors import (
 
 from audit_pipeline.errors import AuditError, DataError, TransientError, to_one_line
 from audit_pipeline.readers.retry import causes, is_transient_status, parse_retry_after
-from audit_pipeline.readers.server_answers import (
-    MOST_JSON,
-    DamagedAnswerError,
-    OversizedAnswerError,
-    read_redacted_response,
-)
 
 _UNAUTHORISED, _FORBIDDEN = 401, 403
 _LONGEST_REASON = 300
@@ -86,11 +80,8 @@ def hub_faults_as_errors(
 
     The message begins with ``name`` and ends with the ``remedy``: what to do.
     """
-    guard_hub_answers()
     try:
         yield
-    except (OversizedAnswerError, DamagedAnswerError) as error:
-        raise lasting_error(f"{name} cannot be fetched: {error}, {remedy}") from error
     except (KeyError, TypeError, RecursionError, json.JSONDecodeError) as error:
         raise lasting_error(
             f"{name} cannot be fetched: unexpected answer: check that HF_ENDPOINT is the hub's address, {remedy}"
@@ -100,27 +91,6 @@ def hub_faults_as_errors(
             f"cannot be fetched: {to_one_line(error)[:_LONGEST_REASON]}", False
         )
         raise (transient_error if fault.passing else lasting_error)(f"{name} {fault.why}, {remedy}") from error
-
-
-def guard_hub_answers() -> None:
-    """Bound what the hub answers to the client of this process, but for files, and keep the token out of it."""
-    hooks = get_session().event_hooks["response"]
-    if _guard_answer not in hooks:
-        hooks.append(_guard_answer)
-
-
-def _guard_answer(response: httpx2.Response) -> None:
-    # Files come from /resolve, from /api/resolve-cache (small ones), or from another address (large ones): they go to
-    # disk as they come.
-    url = response.request.url
-    is_file = "/resolve" in url.path or not str(url).startswith(f"{constants.ENDPOINT}/api/")
-    if response.request.method != "HEAD" and not (is_file and response.is_success):
-        read_redacted_response(response, MOST_JSON)
-
-
-def is_missing(error: HfHubHTTPError | httpx2.HTTPStatusError) -> bool:
-    """Whether the repository does not exist, or the hub hides it from users without the right token."""
-    return isinstance(error, RepositoryNotFoundError) or error.response.status_code == _UNAUTHORISED
 
 
 def _fault_from_refusal(error: HfHubHTTPError | httpx2.HTTPStatusError, revision: str | None) -> HubFault:
@@ -133,7 +103,8 @@ def _fault_from_refusal(error: HfHubHTTPError | httpx2.HTTPStatusError, revision
         return HubFault(f"has no revision {revision}: correct it", False)
     if isinstance(error, RemoteEntryNotFoundError):
         return HubFault("has no such file: correct its name", False)
-    if is_missing(error):
+    # Without the right token the hub hides what is private.
+    if isinstance(error, RepositoryNotFoundError) or status == _UNAUTHORISED:
         return HubFault("is not on the hub, or is private: check the name, or set HF_TOKEN", False)
     if is_transient_status(status):
         pause = parse_retry_after(error.response.headers.get("Retry-After"))

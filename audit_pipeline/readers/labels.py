@@ -24,7 +24,7 @@ class SpellingError(ValueError):
     """A label of no known spelling."""
 
 
-def label_of(value: object) -> int | None:
+def parse_label(value: object) -> int | None:
     """1, 0, or None where the label is unknown; raises SpellingError if it cannot be understood."""
     spelling = format_label(value).lower()
     if spelling not in SPELLINGS:
@@ -49,7 +49,7 @@ class LabelReader:
     def read(self, value: object) -> int | None:
         """1, 0, or None where the label is unknown or not understood."""
         try:
-            label = label_of(value)
+            label = parse_label(value)
         except SpellingError:
             self.note(value)
             return None

@@ -83,12 +83,12 @@ class UnreadableFileError(DataError):
         self.reason = reason
 
 
-def text_row(row: Row | Skipped, column: str) -> TextRow | Skipped:
+def read_text_row(row: Row | Skipped, column: str) -> TextRow | Skipped:
     """The row with the text in ``column``, or why there is none."""
     if isinstance(row, Skipped):
         return row
     try:
-        return TextRow(row.location, row.index, text_of(row.values, column), row.values)
+        return TextRow(row.location, row.index, read_text(row.values, column), row.values)
     except UnusableRowError as error:
         return Skipped(row.location, row.index, str(error))
 
@@ -142,18 +142,18 @@ def clean_header(path: Path, cells: Iterable[object]) -> list[str]:
     return names
 
 
-def text_of(values: Mapping[str, object], column: str) -> str:
+def read_text(values: Mapping[str, object], column: str) -> str:
     """The text in ``column``; raises UnusableRowError where there is none."""
     if column not in values:
         raise UnusableRowError(f"no column '{column}'")
     value = values[column]
-    problem = text_problem(value)
+    problem = explain_unusable_text(value)
     if problem is not None or not isinstance(value, str):
         raise UnusableRowError(f"column '{column}' {problem}")
     return value
 
 
-def name_of(values: Mapping[str, object], column: str) -> str | None:
+def read_name(values: Mapping[str, object], column: str) -> str | None:
     """The name in ``column`` (a title, a group), a string or a whole number; None where it is null, blank or not there.
 
     Raises UnusableRowError for anything else.
@@ -161,10 +161,10 @@ def name_of(values: Mapping[str, object], column: str) -> str | None:
     value = values.get(column)
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else text_of(values, column)
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else read_text(values, column)
 
 
-def day_of(values: Mapping[str, object], column: str) -> date | None:
+def read_day(values: Mapping[str, object], column: str) -> date | None:
     """The day in ``column``, of a date, a time or an ISO date; None where it is null or blank, or there is no column.
 
     Raises UnusableRowError for anything else.
@@ -180,7 +180,7 @@ def day_of(values: Mapping[str, object], column: str) -> date | None:
         raise UnusableRowError(f"column '{column}' is not an ISO date: {value!r}") from None
 
 
-def text_problem(value: object) -> str | None:
+def explain_unusable_text(value: object) -> str | None:
     """Why ``value`` is not a text (null, not a string, blank, not valid Unicode, hardly any characters); None where it
     is one. Whether letters form words is not asked: rows are texts that the user gives."""
     if value is None:
@@ -192,10 +192,10 @@ def text_problem(value: object) -> str | None:
     strange = count_no_characters(value)
     if strange >= _LEAST_NO_CHARACTERS and strange > _MOST_NO_CHARACTERS * len(value):
         return "is for the most part control, private-use or replacement characters"
-    return unicode_problem(value)
+    return explain_invalid_unicode(value)
 
 
-def unicode_problem(value: str) -> str | None:
+def explain_invalid_unicode(value: str) -> str | None:
     """Why ``value`` cannot be written as UTF-8 (a lone surrogate); None where it can."""
     try:
         if not value.isascii():

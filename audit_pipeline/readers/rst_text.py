@@ -55,7 +55,7 @@ def rst_to_text(markup: str, titles: Mapping[str, str] | None = None) -> str:
     """Return the prose of ``markup``: paragraphs and headings parted by blank lines, code kept line by line.
 
     Roles, links, literals and emphasis become the words they show; rulers, comments, targets, bullets and directive
-    markers go; the text of a note, a warning or a change stays. ``titles`` (see :func:`section_titles`) gives
+    markers go; the text of a note, a warning or a change stays. ``titles`` (see :func:`find_section_titles`) gives
     the words that a cross-reference without words of its own shows.
     """
     for name in set(_DIRECTIVE.findall(markup)):
@@ -74,7 +74,7 @@ def rst_to_text(markup: str, titles: Mapping[str, str] | None = None) -> str:
     return "\n\n".join(block for block in _iterate_blocks(tree) if block.strip())
 
 
-def section_titles(markup: str) -> dict[str, str]:
+def find_section_titles(markup: str) -> dict[str, str]:
     """Return label -> title, as markup, of every section that has a label above it; "" is the page's own title."""
     titles: dict[str, str] = {}
     for section in _SECTION.finditer(markup):

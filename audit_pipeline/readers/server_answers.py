@@ -1,9 +1,9 @@
 """Answers of servers as they may be kept: no longer than they can be, and without the keys that they were asked with.
 
-All of our clients use it: model servers, chat, hub, package index, timestamps, webhooks and crawls.
-A client of httpx or httpx2 calls :func:`read_redacted_response`, or its asynchronous twin, before the body is read, as
-in its hook for responses; a session of requests has a :class:`GuardedAdapter`. gzip and deflate are taken, which zlib
-unpacks in bounded steps, and nothing else is asked for.
+Our clients use it, for model servers, chat, package index, timestamps, webhooks and crawls; the hub's own do not.
+A client of httpx or httpx2 calls :func:`read_redacted_response` before the body is read, as in its hook for responses;
+a session of requests has a :class:`GuardedAdapter`. gzip and deflate are taken, which zlib unpacks in bounded steps,
+and nothing else is asked for.
 """
 
 from __future__ import annotations
@@ -104,29 +104,16 @@ def redact(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
-def read_redacted_response(response: Any, limit: int) -> None:
+async def read_redacted_response(response: Any, limit: int) -> None:
     """Read a response (of httpx or httpx2, not read yet) whole, and put what may be kept of it in its place.
 
     Raises OversizedAnswerError and DamagedAnswerError.
     """
     unpacker = Unpacker(response.headers.get("Content-Encoding", ""), limit)
-    for chunk in response.stream:
-        unpacker.feed(chunk)
-    response.stream.close()
-    _put_clean_body(response, unpacker.finish())
-
-
-async def read_redacted_response_async(response: Any, limit: int) -> None:
-    """As :func:`read_redacted_response`, for asynchronous clients."""
-    unpacker = Unpacker(response.headers.get("Content-Encoding", ""), limit)
     async for chunk in response.stream:
         unpacker.feed(chunk)
     await response.stream.aclose()
-    _put_clean_body(response, unpacker.finish())
-
-
-def _put_clean_body(response: Any, body: bytes) -> None:
-    clean = _redact_answer(response.headers, body, str(response.request.url), response.request.headers)
+    clean = _redact_answer(response.headers, unpacker.finish(), str(response.request.url), response.request.headers)
     # Each library takes a stream of its own alone.
     response.stream = type(response)(response.status_code, content=clean).stream
 

@@ -18,7 +18,7 @@ from audit_pipeline.readers.rows import (
     choose_column,
     column_names,
     find_column,
-    text_row,
+    read_text_row,
 )
 
 Entries: TypeAlias = Iterator[Row | Skipped]
@@ -152,14 +152,14 @@ class TextStream:
         if columns is not None:
             column = choose_column(path, columns, column)
             wanted = [name for name in dict.fromkeys((column, *self._extra_columns)) if name in columns]
-            yield from (text_row(entry, column) for entry in self.rows.entries(wanted))
+            yield from (read_text_row(entry, column) for entry in self.rows.entries(wanted))
             return
         entries = self.rows.entries()
         first = list(itertools.islice(entries, _SEARCHED))
         goes_on = len(first) == _SEARCHED
         names = column_names(first)
         if all(isinstance(entry, Skipped) for entry in first):
-            yield from (text_row(entry, "") for entry in first)
+            yield from (read_text_row(entry, "") for entry in first)
             if goes_on:
                 raise UnreadableFileError(path, f"none of its first {_SEARCHED:,} rows can be read")
             return
@@ -168,6 +168,6 @@ class TextStream:
         found = column in names
         for entry in itertools.chain(first, entries):
             found = found or (isinstance(entry, Row) and column in entry.values)
-            yield text_row(entry, column)
+            yield read_text_row(entry, column)
         if not found:
             choose_column(path, names, column)

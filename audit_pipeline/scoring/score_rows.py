@@ -32,14 +32,14 @@ import pyarrow.compute as pc
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import open_rows
-from audit_pipeline.readers.labels import NOT_UNDERSTOOD, LabelReader, format_label, label_of
+from audit_pipeline.readers.labels import NOT_UNDERSTOOD, LabelReader, format_label, parse_label
 from audit_pipeline.readers.rows import (
     Row,
     Skipped,
     SkippedRows,
     build_unusable_file_error,
     column_names,
-    unicode_problem,
+    explain_invalid_unicode,
 )
 from audit_pipeline.splits import blind_controls
 from audit_pipeline.store.duckdb_connections import open_in_memory
@@ -175,7 +175,7 @@ def read_given_rows(file: Path) -> GivenRows:
             )
         settings = _parse_distinct_cells(cells, ["detector", "parameters"], _parse_setting, _SETTING)
         connection.register("settings", settings)
-        connection.register("labels", _parse_distinct_cells(cells, ["label"], label_of, pa.int8()))
+        connection.register("labels", _parse_distinct_cells(cells, ["label"], parse_label, pa.int8()))
         connection.register("days", _parse_distinct_cells(cells, ["published"], _parse_day, pa.date32()))
         connection.execute(_ROWS, {"ids": ids, "has_groups": has_groups, "no_number": _NO_NUMBER})
         connection.execute(_USABLE)
@@ -227,7 +227,7 @@ def _read_cells(file: Path) -> tuple[pa.Table, set[str], list[Skipped]]:
 
 def _find_invalid_cell(row: Row) -> Skipped | None:
     used = ((name, row.values.get(name)) for name in (*_STRINGS, "parameters"))
-    problems = ((name, unicode_problem(cell)) for name, cell in used if isinstance(cell, str))
+    problems = ((name, explain_invalid_unicode(cell)) for name, cell in used if isinstance(cell, str))
     first = next(((name, problem) for name, problem in problems if problem is not None), None)
     return first and Skipped(row.location, row.index, f"column '{first[0]}' {first[1]}")
 

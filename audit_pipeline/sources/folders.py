@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from audit_pipeline.readers.rows import unicode_problem
+from audit_pipeline.readers.rows import explain_invalid_unicode
 
 
 def walk_files(
@@ -34,7 +34,7 @@ def walk_files(
             name = path.relative_to(root).as_posix()
             if path.is_symlink() and not path.resolve().is_relative_to(inside):
                 yield name, path, "a link out of the folder"
-            elif unicode_problem(name) is not None:
+            elif explain_invalid_unicode(name) is not None:
                 yield name.encode("utf-8", "backslashreplace").decode(), path, "a name that is not UTF-8"
             else:
                 yield name, path, None

@@ -18,17 +18,17 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.readers.formats import ROW_SUFFIXES, read_rows, suffix_of
+from audit_pipeline.readers.formats import ROW_SUFFIXES, find_suffix, read_rows
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind
 from audit_pipeline.readers.rows import (
     Row,
     UnusableRowError,
     choose_column,
     column_names,
-    day_of,
-    name_of,
-    text_of,
-    text_problem,
+    explain_unusable_text,
+    read_day,
+    read_name,
+    read_text,
 )
 from audit_pipeline.readers.whole_files.document import WHOLE_FILES, NoTextError, is_whole_file, read_whole
 from audit_pipeline.sources.base import (
@@ -177,13 +177,13 @@ def _iterate_files(root: Path) -> list[tuple[str, Path, str | None]]:
 def _kind_problem(path: Path) -> str | None:
     if path.suffix.lower() in _KINDLE:
         return "a book for a Kindle cannot be read: convert it to EPUB"
-    known = is_whole_file(path) or suffix_of(path) in ROW_SUFFIXES or path.is_dir()
+    known = is_whole_file(path) or find_suffix(path) in ROW_SUFFIXES or path.is_dir()
     return None if known else f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
 
 
 def _read_whole_document(name: str, path: Path, collection: str, settings: LocalFilesSettings) -> Iterator[HarvestItem]:
     whole = read_whole(path)
-    problem = text_problem(whole.text)
+    problem = explain_unusable_text(whole.text)
     if problem is not None:
         yield LeftOut(name, f"its text {problem}")
         return
@@ -211,12 +211,12 @@ def _read_row_documents(name: str, path: Path, collection: str, settings: LocalF
 def _row_document(
     name: str, path: Path, collection: str, row: Row, text_column: str, settings: LocalFilesSettings
 ) -> Document:
-    text = text_of(row.values, text_column)
-    title = name_of(row.values, settings.title_column) if settings.title_column else None
-    group = name_of(row.values, settings.group_column) if settings.group_column else None
+    text = read_text(row.values, text_column)
+    title = read_name(row.values, settings.title_column) if settings.title_column else None
+    group = read_name(row.values, settings.group_column) if settings.group_column else None
     if settings.group_column is not None and group is None:
         raise UnusableRowError(f"column '{settings.group_column}' names no group")
-    published = None if settings.date_column is None else day_of(row.values, settings.date_column)
+    published = None if settings.date_column is None else read_day(row.values, settings.date_column)
     return _document(settings, collection, name, path, title or f"{path.stem} {row.index + 1}", text, published, group)
 
 

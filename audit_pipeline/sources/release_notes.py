@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
+from audit_pipeline.config.validation import Distinct
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.archives import Archive, read_members
 from audit_pipeline.readers.pip_settings import read_configured_index
@@ -30,16 +31,9 @@ ProjectName = Literal["django", "pytest", "sqlalchemy"]
 class ReleaseNotesSettings(SourceSection):
     """The projects whose release notes are taken."""
 
-    projects: tuple[ProjectName, ...] = Field(
+    projects: Annotated[tuple[ProjectName, ...], Distinct] = Field(
         default=("django", "pytest", "sqlalchemy"), description="the projects whose release notes are taken"
     )
-
-    @field_validator("projects")
-    @classmethod
-    def _require_unique(cls, projects: tuple[ProjectName, ...]) -> tuple[ProjectName, ...]:
-        if not projects or len(set(projects)) != len(projects):
-            raise ValueError("name at least one project, and none twice")
-        return projects
 
 
 @dataclass(frozen=True)
@@ -96,10 +90,9 @@ def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Iterator[HarvestIt
 
 def harvest_archive(project: Project, archive: Archive) -> Iterator[HarvestItem]:
     """Yield the release notes in one source distribution; raises SourceError where it cannot be read."""
-    files, refused = read_members(
+    files = read_members(
         archive.path, lambda name: name.startswith(project.documentation) and name.endswith(project.suffix)
     )
-    yield from (MissingPart(f"{project.collection}/{name}", reason) for name, reason in refused)
     if archive.fault:
         yield MissingPart(project.collection, archive.fault)
     pages: dict[str, str] = {}
@@ -119,32 +112,28 @@ def harvest_archive(project: Project, archive: Archive) -> Iterator[HarvestItem]
             if problem:
                 yield LeftOut(f"{project.title} {release.version}", problem)
             else:
-                yield _document(project, release, text)
-
-
-def _document(project: Project, release: Release, text: str) -> Document:
-    return Document(
-        collection=project.collection,
-        name=release.version,
-        title=f"{project.title} {release.version}",
-        text=text,
-        published=release.published,
-        date_kind="release",
-        language="en",
-        licence=project.licence,
-        url=project.page.format(page=release.page),
-        # Releases of one day are one security fix in several versions, and share their paragraphs.
-        group=f"{NAME}:{project.collection}:{release.published}",
-    )
+                yield Document(
+                    collection=project.collection,
+                    name=release.version,
+                    title=f"{project.title} {release.version}",
+                    text=text,
+                    published=release.published,
+                    date_kind="release",
+                    language="en",
+                    licence=project.licence,
+                    url=project.page.format(page=release.page),
+                    # Releases of one day are one security fix in several versions, and share their paragraphs.
+                    group=f"{NAME}:{project.collection}:{release.published}",
+                )
 
 
 def _collect_titles(pages: Mapping[str, str], project: Project) -> dict[str, str]:
     """Return what references between the project's pages show: label -> section title, /page -> page title."""
-    from audit_pipeline.readers.rst_text import section_titles  # noqa: PLC0415
+    from audit_pipeline.readers.rst_text import find_section_titles  # noqa: PLC0415
 
     titles: dict[str, str] = {}
     for name, markup in pages.items():
-        found = section_titles(markup)
+        found = find_section_titles(markup)
         page_title = found.pop("", None)
         titles.update(found)
         if page_title:

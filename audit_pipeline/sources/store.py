@@ -97,7 +97,10 @@ def store_harvest(
     missing = (*harvest.missing, *unreadable)
     left_out = (*harvest.left_out, *duplicates)
     if not table.num_rows:
-        raise SourceError(_format_nothing_kept(source, missing, left_out))
+        reasons = [f"{item.part}: {item.reason}" for item in (*missing, *left_out)]
+        more = f" (and {len(reasons) - 3} more)" if len(reasons) > 3 else ""
+        reason = "; ".join(reasons[:3]) or "no document was found"
+        raise SourceError(f"the source {source} yielded nothing; {reason}{more}")
     report = SourceReport(
         source=source,
         documents=table.num_rows,
@@ -189,10 +192,3 @@ def _select_kept_rows(source: str, fresh: pa.Table, earlier: pa.Table, missing: 
 
 def _count_by_collection(table: pa.Table) -> dict[str, int]:
     return dict(sorted(Counter(table.column("collection").to_pylist()).items()))
-
-
-def _format_nothing_kept(source: str, missing: tuple[MissingPart, ...], left_out: tuple[LeftOut, ...]) -> str:
-    entries: list[MissingPart | LeftOut] = [*missing, *left_out]
-    reasons = [f"{item.part}: {item.reason}" for item in entries]
-    more = f" (and {len(reasons) - 3} more)" if len(reasons) > 3 else ""
-    return f"the source {source} yielded nothing; {'; '.join(reasons[:3]) or 'no document was found'}{more}"

@@ -166,7 +166,7 @@ def test_a_search_for_an_earlier_build_of_the_pool_is_not_taken(paths: DataPaths
 
 def test_one_side_alone_is_an_error_that_counts_the_others(paths: DataPaths) -> None:
     write_search(paths, POOL, CORPUS, lambda row: {"templates": 1} if "copied" in row["text"] else {})
-    with pytest.raises(DataError, match=r"0 members and 8 non-members remain \(left out: with phrases .*: 1\)"):
+    with pytest.raises(DataError, match=r"0 members and 8 non-members remain \(left out: 1 with phrases .*\)"):
         build(found_spec(), paths, "run")
 
 

@@ -132,23 +132,6 @@ def test_bad_rows_are_named_and_counted(tmp_path: Path) -> None:
     assert drawn.texts_left_out["the same text occurs elsewhere with another label"] == 2
 
 
-@pytest.mark.parametrize(
-    ("value", "label"), [(1, 1), (0, 0), (True, 1), (0.0, 0), ("1", 1), (" 0 ", 0), ("", None), (None, None)]
-)
-def test_labels_as_files_spell_them(tmp_path: Path, value: object, label: int | None) -> None:
-    write_jsonl(tmp_path, [{"input": words_of("a", 4), "label": value}])
-    (text,) = read_labelled(labelled_spec(4, path=tmp_path)).texts
-    assert text.label == label
-
-
-@pytest.mark.parametrize("value", [-1, 2, 0.5, "yes", "01", [1], float("nan")])
-def test_what_is_no_label_is_skipped(tmp_path: Path, value: object) -> None:
-    write_jsonl(tmp_path, [*GOOD, {"input": words_of("z", 4), "label": value}])
-    rows = read_labelled(labelled_spec(4, path=tmp_path))
-    assert len(rows.texts) == 3
-    assert "not 0, 1 or null" in rows.skipped[0].reason
-
-
 def test_one_class_is_refused_and_no_labels_are_not(tmp_path: Path) -> None:
     write_jsonl(tmp_path, [{"input": words_of(name, 4), "label": 1} for name in "abc"])
     spec = labelled_spec(4, path=tmp_path)
@@ -180,16 +163,6 @@ def test_no_usable_row_and_no_file_are_errors(tmp_path: Path) -> None:
         read_labelled(spec)
     (tmp_path / "Rows_length4.jsonl").write_text("", encoding="utf-8")
     with pytest.raises(DataError, match="no rows"):
-        read_labelled(spec)
-
-
-def test_the_environment_variable_goes_before_path_and_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_jsonl(tmp_path, GOOD)
-    spec = labelled_spec(4, path=None, hub="someone/rows", path_variable="MADE_ROWS")
-    monkeypatch.setenv("MADE_ROWS", str(tmp_path))
-    assert len(read_labelled(spec).texts) == 3
-    monkeypatch.setenv("MADE_ROWS", str(tmp_path / "gone"))
-    with pytest.raises(DataError, match="is not a folder; the environment variable MADE_ROWS must name"):
         read_labelled(spec)
 
 

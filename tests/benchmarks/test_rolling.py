@@ -18,7 +18,6 @@ from audit_pipeline.benchmarks.build import compute_benchmark_digest
 from audit_pipeline.benchmarks.builders.temporal import TemporalSettings
 from audit_pipeline.benchmarks.config import find_moved_cutoffs, load_benchmarks, resolve_benchmarks
 from audit_pipeline.benchmarks.days_before_today import (
-    RelativeDay,
     ensure_reference_day,
     parse_cutoff,
     read_current_day,
@@ -68,8 +67,7 @@ def cutoffs(spec: BenchmarkSpec) -> tuple[date, date]:
 
 
 def meant(words: str, today: date = TODAY) -> date:
-    cutoff = parse_cutoff(words)
-    return cutoff.on(today) if isinstance(cutoff, RelativeDay) else cutoff
+    return parse_cutoff(words, lambda: today)[0]
 
 
 @pytest.mark.parametrize(
@@ -94,10 +92,9 @@ def test_words_mean_a_day(words: str, today: date, day: date) -> None:
 
 
 def test_dates_stay_as_they_are() -> None:
-    assert parse_cutoff(date(2022, 1, 1)) == date(2022, 1, 1)
-    midnight = parse_cutoff(datetime(2022, 1, 1))
-    assert midnight == date(2022, 1, 1)
-    assert not isinstance(midnight, datetime)
+    for cutoff in (date(2022, 1, 1), datetime(2022, 1, 1)):
+        day, words = parse_cutoff(cutoff, lambda: TODAY)
+        assert (day, type(day), words) == (date(2022, 1, 1), date, None)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +108,7 @@ def test_dates_stay_as_they_are() -> None:
 )
 def test_anything_else_is_refused_with_the_accepted_forms(tmp_path: Path, given: object) -> None:
     with pytest.raises(ValueError, match="today, 90 days before today, 1 week before today"):
-        parse_cutoff(given)
+        parse_cutoff(given, lambda: TODAY)
     write(tmp_path, fine={}, notes={"nonmember_from": given})
     benchmarks = load_benchmarks(tmp_path, TODAY)
     assert list(benchmarks) == ["fine_32"]

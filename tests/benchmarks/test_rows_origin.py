@@ -108,6 +108,9 @@ def test_the_environment_variable_goes_before_hub_and_files(tmp_path: Path, monk
     monkeypatch.setenv("MADE_ROWS", str(tmp_path))
     assert values(read(hub_spec())) == ROWS
     assert not is_on_hub(hub_spec())
+    monkeypatch.setenv("MADE_ROWS", str(tmp_path / "gone"))
+    with pytest.raises(DataError, match="is not a folder; the environment variable MADE_ROWS must name"):
+        read(hub_spec())
 
 
 def made_wheel(folder: Path) -> Path:

@@ -10,7 +10,6 @@ import pytest
 from made_documents import sides_spec, words_of, write_jsonl
 
 from audit_pipeline.benchmarks.build import build
-from audit_pipeline.benchmarks.checks import run_checks
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.errors import DataError
 from audit_pipeline.store.paths import DataPaths
@@ -112,16 +111,3 @@ def test_the_order_of_rows_is_irrelevant(tmp_path: Path, seed: int) -> None:
         rows = build(spec, DataPaths(tmp_path / "data"), "run").examples.to_pylist()
         found.append({(row["example_id"], row["label"], row["split"], row["group"]) for row in rows})
     assert found[0] == found[1]
-
-
-def test_checks_of_two_sides_pass(tmp_path: Path) -> None:
-    spec = mimir(lay_out(tmp_path, [*MEMBERS], [*NONMEMBERS]))
-    report = build(spec, DataPaths(tmp_path / "data"), "run")
-    assert {check.name for check in run_checks(report.examples, spec)} == {
-        "no_text_on_both_sides",
-        "no_text_twice",
-        "balanced",
-        "both_classes",
-        "groups_not_divided",
-        "near_duplicates",
-    }

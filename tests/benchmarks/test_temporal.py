@@ -73,13 +73,6 @@ def test_labels_dates_and_reasons() -> None:
     }
 
 
-def test_a_window_is_reflowed_with_single_spaces() -> None:
-    text = "one  two\nthree\n\n   four\tfive"
-    documents = documents_table([document("old", OLD, text=text), document("new", NEW, 5)])
-    drawn = draw_temporal_windows(documents, temporal_spec(words=5, windows_per_document=1), "run")
-    assert "one two three four five" in drawn.examples.column("text").to_pylist()
-
-
 def test_duplicates_stay_once_within_a_side_and_nowhere_on_both() -> None:
     documents = documents_table(
         [
@@ -284,15 +277,6 @@ def test_windows_depend_on_seed_and_family_but_not_on_other_settings() -> None:
     assert windows() != windows(seed=6)
     assert windows() != windows(family="other")
     assert windows() == windows(), "the same twice"
-
-
-def test_windows_of_a_document_never_overlap_in_the_examples() -> None:
-    rows = documents_table([document("old", OLD, 95), document("new", NEW, 95)])
-    drawn = draw_temporal_windows(rows, temporal_spec(windows_per_document=9), "run")
-    for windows in windows_by_document(drawn.examples).values():
-        words = [word for window in windows for word in window.split()]
-        assert len(windows) == 9
-        assert len(words) == len(set(words)) == 90
 
 
 def topics(a_side: int = 12) -> pa.Table:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.benchmarks.builders.temporal import draw_windows
-from audit_pipeline.benchmarks.splits import Placed, even_quotas, proportional_quotas, split_groups
-from audit_pipeline.benchmarks.words import word_unit
+from audit_pipeline.benchmarks.splits import Placed, compute_even_quotas, compute_proportional_quotas, split_groups
+from audit_pipeline.benchmarks.words import get_word_unit
 
 
 @given(
@@ -41,29 +40,28 @@ def test_a_text_of_exactly_the_windows_leaves_no_choice() -> None:
 
 
 def test_whitespace_words_are_joined_by_single_spaces() -> None:
-    unit = word_unit("whitespace")
+    unit = get_word_unit("whitespace")
     assert unit.split(" one\n  two\tthree four ") == ["one", "two", "three", "four"]
     assert unit.join(["one", "two"]) == "one two"
 
 
 def test_jieba_words_are_joined_as_chinese_is_written() -> None:
-    pytest.importorskip("jieba", reason="jieba is not installed")
-    unit = word_unit("jieba")
+    unit = get_word_unit("jieba")
     words = unit.split("我们使用 Hello World 测试\n软件")
     assert all(word.strip() for word in words)
     assert unit.join(words) == "我们使用Hello World测试软件"
 
 
 def test_even_quotas_by_hand() -> None:
-    assert even_quotas({"b": 9, "a": 2, "c": 9}, 12) == {"a": 2, "b": 5, "c": 5}
-    assert even_quotas({"b": 9, "a": 9}, 5) == {"a": 3, "b": 2}
-    assert even_quotas({"a": 2, "b": 1}, 100) == {"a": 2, "b": 1}
-    assert even_quotas({}, 5) == {}
+    assert compute_even_quotas({"b": 9, "a": 2, "c": 9}, 12) == {"a": 2, "b": 5, "c": 5}
+    assert compute_even_quotas({"b": 9, "a": 9}, 5) == {"a": 3, "b": 2}
+    assert compute_even_quotas({"a": 2, "b": 1}, 100) == {"a": 2, "b": 1}
+    assert compute_even_quotas({}, 5) == {}
 
 
 @given(sizes=st.dictionaries(st.text("abcdef", min_size=1, max_size=2), st.integers(0, 30)), total=st.integers(0, 200))
 def test_even_quotas_are_full_and_even(sizes: dict[str, int], total: int) -> None:
-    quotas = even_quotas(sizes, total)
+    quotas = compute_even_quotas(sizes, total)
     assert sum(quotas.values()) == min(total, sum(sizes.values()))
     assert all(0 <= quotas[name] <= sizes[name] for name in sizes)
     most = max(quotas.values(), default=0)
@@ -72,8 +70,8 @@ def test_even_quotas_are_full_and_even(sizes: dict[str, int], total: int) -> Non
 
 def test_proportional_quotas_by_hand() -> None:
     # 20% of 3, 3, 4 is .6, .6, .8: two texts in all, to the largest remainder, then by name.
-    assert proportional_quotas({"b": 3, "a": 3, "c": 4}, 0.2) == {"a": 1, "b": 0, "c": 1}
-    assert proportional_quotas({"a": 10, "b": 5}, 0.2) == {"a": 2, "b": 1}
+    assert compute_proportional_quotas({"b": 3, "a": 3, "c": 4}, 0.2) == {"a": 1, "b": 0, "c": 1}
+    assert compute_proportional_quotas({"a": 10, "b": 5}, 0.2) == {"a": 2, "b": 1}
 
 
 @given(
@@ -81,7 +79,7 @@ def test_proportional_quotas_by_hand() -> None:
     fraction=st.floats(0, 1, exclude_max=True),
 )
 def test_proportional_quotas_are_within_one_of_their_share(sizes: dict[str, int], fraction: float) -> None:
-    quotas = proportional_quotas(sizes, fraction)
+    quotas = compute_proportional_quotas(sizes, fraction)
     assert all(0 <= quotas[name] <= size and abs(quotas[name] - fraction * size) < 1 for name, size in sizes.items())
     assert abs(sum(quotas.values()) - fraction * sum(sizes.values())) <= 0.5 + 1e-9
 

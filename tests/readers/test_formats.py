@@ -17,7 +17,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.readers.file_bytes import STANDARD_INPUT
 from audit_pipeline.readers.formats import (
     SUFFIXES,
-    digest_of,
+    compute_file_digest,
     has_row_format,
     open_rows,
     open_texts,
@@ -67,9 +67,9 @@ def test_a_folder_that_datasets_saved(tmp_path: Path) -> None:
     assert [dict(row.values) for row in found.rows] == ROWS
     assert [row.location for row in found.rows] == ["saved:1", "saved:2", "saved:3"]
     assert open_rows(saved).count == 3
-    before = digest_of(saved)
+    before = compute_file_digest(saved)
     save_dataset(saved, ROWS[:2])
-    assert digest_of(saved) != before
+    assert compute_file_digest(saved) != before
 
 
 def test_a_folder_that_is_no_data_set_or_several_or_a_broken_one(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.readers.rst_text import rst_to_text, section_titles
+from audit_pipeline.readers.rst_text import find_section_titles, rst_to_text
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ Small
 
 
 def test_section_titles() -> None:
-    assert section_titles(PAGE) == {
+    assert find_section_titles(PAGE) == {
         "": "Demo changes",
         "page": "Demo changes",
         "first": "Mended ``tools``",

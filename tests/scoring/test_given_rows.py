@@ -19,7 +19,7 @@ from made_files import write_rows
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import read_rows
-from audit_pipeline.readers.labels import LabelReader, SpellingError, label_of
+from audit_pipeline.readers.labels import LabelReader, SpellingError, parse_label
 from audit_pipeline.scoring import score_rows as given_rows
 from audit_pipeline.scoring.given_scores import read_given
 from audit_pipeline.tables import Pair
@@ -97,7 +97,7 @@ def row_by_row(file: Path) -> Given:
         )
     for row, identity in zip(found.rows, ids, strict=True):
         try:
-            text = text_of(row.values, identity, columns)
+            text = read_text(row.values, identity, columns)
             score = score_of(row.values.get("score"))
             setting = setting_of(row.values)
         except ValueError as error:
@@ -128,10 +128,10 @@ def plain(value: object) -> str:
     return "" if value is None or (isinstance(value, float) and math.isnan(value)) else str(value).strip()
 
 
-def text_of(values: Any, identity: str, columns: set[str]) -> Given:
+def read_text(values: Any, identity: str, columns: set[str]) -> Given:
     if not identity:
         raise ValueError("the row has no example_id")
-    label, split, group = label_of(values.get("label")), plain(values.get("split")), plain(values.get("group"))
+    label, split, group = parse_label(values.get("label")), plain(values.get("split")), plain(values.get("group"))
     if split not in ("", "calibration", "evaluation"):
         raise ValueError("split is neither calibration nor evaluation")
     if "group" in columns and not group:
@@ -142,7 +142,7 @@ def text_of(values: Any, identity: str, columns: set[str]) -> Given:
         "group": group or identity,
         "collection": plain(values.get("collection")) or "given",
         "split": split or None,
-        "published": day_of(values.get("published")),
+        "published": read_day(values.get("published")),
         "text": text,
         "words": len(text.split()),
         "same": " ".join(text.casefold().split()) or plain(values.get("sha256")),
@@ -158,7 +158,7 @@ def on_both_sides(texts: list[Given]) -> set[str]:
     return {text["id"] for text in texts if text["label"] is not None and sides.get(text["same"]) == {0, 1}}
 
 
-def day_of(value: object) -> date | None:
+def read_day(value: object) -> date | None:
     if isinstance(value, datetime):
         return value.date()
     try:

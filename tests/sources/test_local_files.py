@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from made_files import save_dataset, write_rows
 
@@ -113,21 +111,6 @@ def test_columns_dates_and_groups(tmp_path: Path) -> None:
     assert "lone surrogate" in found["rows.jsonl#7"]
     assert found["rows.jsonl#8"] == "rows.jsonl:9: no column 'body'"
     assert len(found) == 6
-
-
-def test_parquet_dates_and_csv_without_dates(tmp_path: Path) -> None:
-    stamps = [datetime(2020, 1, 2, 3, tzinfo=UTC), None]
-    pq.write_table(pa.table({"text": ["a", "b"], "day": stamps}), tmp_path / "a.parquet")
-    pq.write_table(pa.table({"text": ["c"], "day": [date(2019, 9, 8)]}), tmp_path / "b.parquet")
-    (tmp_path / "c.csv").write_text("text,day\nd,2018-07-06\ne,\n")
-    harvest = harvest_local_files(settings(tmp_path, date_column="day"))
-    assert [(document.text, document.published) for document in harvest.documents] == [
-        ("a", date(2020, 1, 2)),
-        ("b", None),
-        ("c", date(2019, 9, 8)),
-        ("d", date(2018, 7, 6)),
-        ("e", None),
-    ]
 
 
 def test_every_format_of_rows_and_a_data_set_that_was_saved(tmp_path: Path) -> None:

@@ -109,14 +109,6 @@ def test_missing_parts_keep_what_they_had_and_the_others_are_replaced(paths: Dat
     assert manifest["missing"][0] == {"part": "b", "reason": "the network is down"}
 
 
-def test_a_whole_missing_collection_is_kept_and_the_version_stays(paths: DataPaths) -> None:
-    before = first_harvest(paths)
-    harvest = Harvest((document("c", "1"), document("a", "1"), document("a", "2")), (MissingPart("b", "gone", "b"),))
-    report = store_harvest("demo", harvest, paths, step_of("run-2"), DAY_2)
-    assert report.data_version == before.data_version
-    assert dict(report.kept) == {"b": 2}
-
-
 def test_nothing_arrived_and_nothing_was_there(paths: DataPaths) -> None:
     missing = tuple(MissingPart(name, "no network", name) for name in "abcde")
     with pytest.raises(SourceError, match=r"demo yielded nothing; a: no network; b: no network; .* \(and 2 more\)"):

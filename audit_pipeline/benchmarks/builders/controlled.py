@@ -40,10 +40,6 @@ class ControlledSettings(FamilySettings):
     calibration_fraction: Annotated[float, Field(ge=0, lt=1)] = 0
     design: Literal["randomised"] = "randomised"
 
-    @property
-    def made_of_control(self) -> str:
-        return self.control
-
     @model_validator(mode="after")
     def _require_single_length(self) -> Self:
         if len(self.words or ()) != 1:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 import pyarrow as pa
 from pydantic import Field, model_validator
@@ -17,6 +16,8 @@ from audit_pipeline.benchmarks.builder_interface import (
     LabelledText,
     ReadDocuments,
     build_examples_table,
+    format_left_out,
+    sort_nonzero_counts,
 )
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, FamilySettings, LabelSource
@@ -57,8 +58,18 @@ class FoundInCorpusSettings(FamilySettings):
     )
 
     @property
-    def made_of_benchmark(self) -> str:
-        return self.pool
+    def partition(self) -> str:
+        """Of CORPUS_OVERLAP: what the corpus holds of the pool."""
+        return f"{self.pool}|{self.corpus}"
+
+    @property
+    def label(self) -> str:
+        return f"what {self.corpus} holds of {self.pool}"
+
+    @property
+    def command(self) -> str:
+        """What searches the corpus for the pool's texts."""
+        return f"corpus-audit overlap --benchmark {self.pool} --corpus {self.corpus}"
 
     @model_validator(mode="after")
     def _require_single_length(self) -> Self:
@@ -67,12 +78,8 @@ class FoundInCorpusSettings(FamilySettings):
         return self
 
 
-@dataclass(frozen=True)
-class SearchedPool:
-    """The texts of a benchmark (schema EXAMPLES), and the row of CORPUS_OVERLAP of each by its example id."""
-
-    examples: pa.Table
-    findings: Mapping[str, Mapping[str, Any]]
+SearchedPool: TypeAlias = tuple[pa.Table, Mapping[str, Mapping[str, Any]]]
+"""The texts of a benchmark (schema EXAMPLES), and the row of CORPUS_OVERLAP of each by its example id."""
 
 
 def read_searched_pool(
@@ -87,16 +94,16 @@ def read_searched_pool(
     versions = read_versions(spec, paths)
     pool = read_built(paths, settings.pool)
     _require_same_words(spec, pool)
-    rows = read(paths, CORPUS_OVERLAP, _partition_of(settings), label=_label_of(settings)).to_pylist()
+    rows = read(paths, CORPUS_OVERLAP, settings.partition, label=settings.label).to_pylist()
     findings = {row["example_id"]: row for row in rows}
     if not rows or findings.keys() != set(pool.examples.column("example_id").to_pylist()):
         raise DataError(
             f"{settings.pool} has been built anew since {settings.corpus} was searched for its texts; "
-            f"search again: {_command_of(settings)}"
+            f"search again: {settings.command}"
         )
     _require_complete(settings, rows[0])
     return BuilderInputs(
-        SearchedPool(pool.examples, findings),
+        (pool.examples, findings),
         versions,
         tuple(pool.manifest["provenance"]),
         origin=f"the texts of {settings.pool}, searched for in the corpus {settings.corpus}",
@@ -109,13 +116,13 @@ def read_versions(spec: BenchmarkSpec, paths: DataPaths) -> Mapping[str, str]:
     Raises DataError where the pool is not built or was not searched for.
     """
     settings = spec.settings_of(FoundInCorpusSettings)
-    pool, partition = read_built(paths, settings.pool), _partition_of(settings)
+    pool, partition = read_built(paths, settings.pool), settings.partition
     run = find_writing_run(paths, CORPUS_OVERLAP, partition)
     if run is None:
-        require_intact_partition(paths, CORPUS_OVERLAP, partition, label=_label_of(settings))
+        require_intact_partition(paths, CORPUS_OVERLAP, partition, label=settings.label)
         raise DataError(
             f"the corpus {settings.corpus} has not been searched for the texts of {settings.pool}; "
-            f"run: {_command_of(settings)}"
+            f"run: {settings.command}"
         )
     return {f"examples/{settings.pool}": pool.digest, f"{CORPUS_OVERLAP.name}/{partition}": run.data_version}
 
@@ -126,10 +133,11 @@ def draw_found_in_corpus(pool: SearchedPool, spec: BenchmarkSpec, run_id: str) -
     Raises DataError where either side is empty.
     """
     settings = spec.settings_of(FoundInCorpusSettings)
+    examples, findings = pool
     left_out: Counter[str] = Counter()
     texts = []
-    for row in pool.examples.to_pylist():
-        label, reason = label_text(pool.findings[row["example_id"]], settings)
+    for row in examples.to_pylist():
+        label, reason = label_text(findings[row["example_id"]], settings)
         if reason is None:
             texts.append(LabelledText(**{name: row[name] for name in _KEPT}, label=label))
         else:
@@ -138,15 +146,14 @@ def draw_found_in_corpus(pool: SearchedPool, spec: BenchmarkSpec, run_id: str) -
         texts = list(_keep_shared_strata(texts, left_out))
     sides = Counter(text.label for text in texts)
     if not (sides[MEMBER] and sides[NON_MEMBER]):
-        counts = ", ".join(f"{reason}: {count}" for reason, count in sorted(left_out.items()))
+        reasons = format_left_out(left_out)
         raise DataError(
-            f"{spec.name}: {sides[MEMBER]} members and {sides[NON_MEMBER]} non-members remain"
-            f"{f' (left out: {counts})' if counts else ''}; both sides are needed: take a larger pool or a lower share"
+            f"{spec.name}: {sides[MEMBER]} members and {sides[NON_MEMBER]} non-members remain "
+            f"(left out: {reasons or 'none'}); both sides are needed: take a larger pool or a lower share"
         )
-    examples = build_examples_table(texts, spec, run_id)
-    searched = next(iter(pool.findings.values()))
+    searched = next(iter(findings.values()))
     notes = {"searched": {name: searched[name] for name in ("corpus", "n", "shards")}}
-    return Drawn(examples, {}, dict(sorted(left_out.items())), notes=notes)
+    return Drawn(build_examples_table(texts, spec, run_id), {}, sort_nonzero_counts(left_out), notes=notes)
 
 
 _KEPT = ("document_id", "group", "collection", "text", "published", "language", "context")
@@ -208,20 +215,8 @@ def _require_complete(settings: FoundInCorpusSettings, finding: Mapping[str, Any
     )
     raise DataError(
         f"the corpus {settings.corpus} was not read completely ({unread}), so 'not found' does not say 'not there', "
-        f"and no text is known to be a non-member; search all of it: {_command_of(settings)}"
+        f"and no text is known to be a non-member; search all of it: {settings.command}"
     )
-
-
-def _partition_of(settings: FoundInCorpusSettings) -> str:
-    return f"{settings.pool}|{settings.corpus}"
-
-
-def _label_of(settings: FoundInCorpusSettings) -> str:
-    return f"what {settings.corpus} holds of {settings.pool}"
-
-
-def _command_of(settings: FoundInCorpusSettings) -> str:
-    return f"corpus-audit overlap --benchmark {settings.pool} --corpus {settings.corpus}"
 
 
 BUILDER = Builder(1, FoundInCorpusSettings, read_searched_pool, draw_found_in_corpus, read_versions)

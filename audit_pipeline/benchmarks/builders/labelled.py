@@ -21,7 +21,7 @@ from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelCol
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides, FamilySettings
 from audit_pipeline.config.validation import Text
 from audit_pipeline.readers.labels import shorten_spelling
-from audit_pipeline.readers.rows import Row, UnusableRowError, text_of, unicode_problem
+from audit_pipeline.readers.rows import Row, UnusableRowError, explain_invalid_unicode, read_text
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Split
 
@@ -76,7 +76,7 @@ def read_labelled_rows(
     settings = spec.settings_of(LabelledSettings)
     meanings = dict(settings.label_values)
     reading = Reading(
-        text=lambda row: text_of(row.values, settings.text_column),
+        text=lambda row: read_text(row.values, settings.text_column),
         label=lambda row: parse_label_column(row, settings.label_column, meanings),
         place=(lambda row: read_row_assignment(row, settings)) if any(settings.place_columns) else None,
         columns=(settings.text_column, settings.label_column, *settings.place_columns),
@@ -95,7 +95,7 @@ def read_row_assignment(row: Row, settings: LabelledSettings) -> Place:
         value = None if column is None else row.values.get(column)
         if value is not None and not isinstance(value, str):
             raise UnusableRowError(f"column '{column}' is not a string but {type(value).__name__}")
-        if value is not None and (problem := unicode_problem(value)) is not None:
+        if value is not None and (problem := explain_invalid_unicode(value)) is not None:
             raise UnusableRowError(f"column '{column}' {problem}")
         values.append(value)
     context, split, collection, language = values

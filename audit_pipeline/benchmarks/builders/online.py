@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -28,13 +28,13 @@ from audit_pipeline.benchmarks.labelled_rows import (
     parse_label_column,
     refuse_single_class,
 )
-from audit_pipeline.benchmarks.row_settings import WORDS_PLACE, DataSetPart, LabelColumnSettings
+from audit_pipeline.benchmarks.row_settings import WORDS_PLACE, LabelColumnSettings
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DesignOfSides, Length
-from audit_pipeline.benchmarks.words import WordUnit, word_unit
-from audit_pipeline.config.validation import Text
+from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
+from audit_pipeline.config.validation import Distinct, Text
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.rows import Skipped, text_of
+from audit_pipeline.readers.rows import read_text
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import MEMBER, NON_MEMBER, digest
 
@@ -48,7 +48,7 @@ class OnlineSettings(LabelColumnSettings):
 
     builder: Literal["online"]
     split: Text | None = Field(default=None, description="{words} is replaced by each of lengths, not for the chunk's")
-    lengths: Annotated[tuple[Length, ...], Field(min_length=1)] = Field(
+    lengths: Annotated[tuple[Length, ...], Field(min_length=1), Distinct] = Field(
         description="of the texts that inputs are made of, in words"
     )
     text_column: Text = Field(default="input", description="the column that holds the text")
@@ -62,8 +62,6 @@ class OnlineSettings(LabelColumnSettings):
 
     @model_validator(mode="after")
     def _require_divisible_lengths(self) -> Self:
-        if len(set(self.lengths)) != len(self.lengths):
-            raise ValueError("lengths: a length is named twice")
         for words in self.words or ():
             for length in self.lengths:
                 if length % words:
@@ -94,17 +92,26 @@ def read_online_rows(
     meanings = dict(settings.label_values)
     every: list[LabelledRows] = []
     provenance: list[Provenance] = []
-    for part, lengths in _list_parts_with_lengths(settings):
+    part, sizes = next(iter(settings.parts), None), sorted(settings.lengths)
+    is_per_length = part is not None and any(WORDS_PLACE in name for name in part.names)
+    for lengths in [[size] for size in sizes] if is_per_length else [sizes]:
         found = read_origin(settings, part, lengths[0], paths.downloads)
         reading = Reading(
-            text=lambda row: text_of(row.values, settings.text_column),
+            text=lambda row: read_text(row.values, settings.text_column),
             label=lambda row: parse_label_column(row, settings.label_column, meanings),
             columns=(settings.text_column, settings.label_column),
             lengths=lengths,
         )
         every.append(build_labelled_rows(found.file, found.origin, spec, reading))
         provenance.append(found.provenance)
-    return build_rows_inputs(spec, _merge_labelled_rows(every), provenance)
+    rows = LabelledRows(
+        tuple(text for rows in every for text in rows.texts),
+        tuple(row for rows in every for row in rows.skipped),
+        "; ".join(rows.origin for rows in every),
+        digest([rows.version for rows in every]),
+        dict(sum((Counter(rows.left_out) for rows in every), Counter[str]())),
+    )
+    return build_rows_inputs(spec, rows, provenance)
 
 
 def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
@@ -119,7 +126,7 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
     """
     settings = spec.settings_of(OnlineSettings)
     refuse_single_class(rows, spec)
-    unit = word_unit(settings.unit)
+    unit = get_word_unit(settings.unit)
     reasons: Counter[str] = Counter(row.reason for row in rows.skipped) + Counter(rows.left_out)
     sides = _choose_text_per_document(rows.texts, spec, reasons)
     for label, side in zip(_LABELS, ("non-member", "member"), strict=True):
@@ -161,27 +168,6 @@ def split_into_chunks(joined_text: JoinedText, words: int, unit: WordUnit) -> li
                 )
             )
     return chunks
-
-
-def _list_parts_with_lengths(settings: OnlineSettings) -> list[tuple[DataSetPart | None, Sequence[int]]]:
-    """What is read, with the lengths that it is read at."""
-    part = next(iter(settings.parts), None)
-    lengths = sorted(settings.lengths)
-    if part is not None and any(WORDS_PLACE in name for name in part.names):
-        return [(part, [length]) for length in lengths]
-    return [(part, lengths)]
-
-
-def _merge_labelled_rows(parts: Sequence[LabelledRows]) -> LabelledRows:
-    skipped: list[Skipped] = [row for rows in parts for row in rows.skipped]
-    left_out: Counter[str] = sum((Counter(rows.left_out) for rows in parts), Counter())
-    return LabelledRows(
-        tuple(text for rows in parts for text in rows.texts),
-        tuple(skipped),
-        "; ".join(rows.origin for rows in parts),
-        digest([rows.version for rows in parts]),
-        dict(left_out),
-    )
 
 
 def _choose_text_per_document(

@@ -21,7 +21,7 @@ from audit_pipeline.benchmarks.builder_interface import (
     sort_nonzero_counts,
 )
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DocumentsSettings, LabelSource
-from audit_pipeline.benchmarks.words import WordUnit, word_unit
+from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
 from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validation import StrictSettings, Text
 from audit_pipeline.errors import DataError
@@ -132,7 +132,7 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
     held_out is set, if a group is both held out and a member, or if a document id occurs twice.
     """
     settings = spec.settings_of(ShelfSettings)
-    unit = word_unit(settings.unit)
+    unit = get_word_unit(settings.unit)
     documents_left_out: Counter[str] = Counter()
     texts_left_out: Counter[str] = Counter()
     seen: set[str] = set()

@@ -16,10 +16,10 @@ from audit_pipeline.benchmarks.labelled_rows import (
     draw_rows,
 )
 from audit_pipeline.benchmarks.row_settings import DataSetPart, GroupedRowsSettings
-from audit_pipeline.benchmarks.rows_origin import OriginRows, concatenate_row_files, read_origin
+from audit_pipeline.benchmarks.rows_origin import concatenate_row_files, read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides
 from audit_pipeline.config.validation import Text
-from audit_pipeline.readers.rows import RowFile, text_of
+from audit_pipeline.readers.rows import RowFile, read_text
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
@@ -56,25 +56,23 @@ def read_side_rows(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDo
         "members": read_origin(settings, settings.members, spec.words, paths.downloads),
         "nonmembers": read_origin(settings, settings.nonmembers, spec.words, paths.downloads),
     }
-    members, nonmembers = (_add_side_to_locations(name, found) for name, found in sides.items())
-    first_nonmember = len(members.rows) + len(members.skipped)
+    files = [_name_side(name, found.file) for name, found in sides.items()]
+    first_nonmember = len(files[0].rows) + len(files[0].skipped)
     reading = Reading(
-        text=lambda row: text_of(row.values, settings.text_column),
+        text=lambda row: read_text(row.values, settings.text_column),
         label=lambda row: NON_MEMBER if row.index >= first_nonmember else MEMBER,
         columns=(settings.text_column,),
         lengths=(spec.length,) if spec.is_exact else None,
     )
     origin = "; ".join(f"{name}: {found.origin}" for name, found in sides.items())
-    rows = build_labelled_rows(concatenate_row_files([members, nonmembers]), origin, spec, reading)
+    rows = build_labelled_rows(concatenate_row_files(files), origin, spec, reading)
     return build_rows_inputs(spec, rows, [{"side": name, **found.provenance} for name, found in sides.items()])
 
 
-def _add_side_to_locations(side: str, origin_rows: OriginRows) -> RowFile:
+def _name_side(side: str, file: RowFile) -> RowFile:
     """The rows with their side in their locations: the two files often have one name."""
-    return RowFile(
-        tuple(replace(row, location=f"{side} {row.location}") for row in origin_rows.file.rows),
-        tuple(replace(row, location=f"{side} {row.location}") for row in origin_rows.file.skipped),
-    )
+    rows = tuple(replace(row, location=f"{side} {row.location}") for row in file.rows)
+    return RowFile(rows, tuple(replace(row, location=f"{side} {row.location}") for row in file.skipped))
 
 
 BUILDER = Builder(1, SidesSettings, read_side_rows, draw_rows)

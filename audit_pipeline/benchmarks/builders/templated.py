@@ -22,7 +22,7 @@ from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelCol
 from audit_pipeline.benchmarks.settings import ANY, MEANINGS, BenchmarkSpec, Count, Design
 from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import to_one_line
-from audit_pipeline.readers.rows import Row, UnusableRowError, text_problem
+from audit_pipeline.readers.rows import Row, UnusableRowError, explain_unusable_text
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import digest
 
@@ -113,7 +113,7 @@ def read_templated_rows(
 
     def text(row: Row) -> str:
         filled = template.fill(row.values)
-        if (problem := text_problem(filled)) is not None:
+        if (problem := explain_unusable_text(filled)) is not None:
             raise UnusableRowError(f"its text {problem}")
         return filled
 

@@ -29,8 +29,8 @@ from audit_pipeline.benchmarks.builder_interface import (
     sort_nonzero_counts,
 )
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DocumentsSettings, FamilySettings, LabelSource
-from audit_pipeline.benchmarks.splits import even_quotas
-from audit_pipeline.benchmarks.words import WordUnit, word_unit
+from audit_pipeline.benchmarks.splits import compute_even_quotas
+from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
 from audit_pipeline.config.validation import StrictSettings
 from audit_pipeline.errors import DataError
 from audit_pipeline.tables import MEMBER, NON_MEMBER, digest
@@ -126,7 +126,7 @@ def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str)
     settings = spec.settings_of(TemporalSettings)
     documents_left_out: Counter[str] = Counter()
     texts_left_out: Counter[str] = Counter()
-    unit = word_unit(settings.unit)
+    unit = get_word_unit(settings.unit)
 
     windows: list[LabelledText] = []
     for document in sort_by_id(documents):
@@ -186,26 +186,22 @@ def _match_pool(
         )
     except DataError as error:
         raise DataError(f"{spec.name}: {error}") from error
-    measured = {
-        "before": matched.before,
-        "at_random": matched.at_random,
-        "after": matched.after,
-        "after_by_all": matched.after_by_all,
+    measured = {name: getattr(matched, name) for name in ("before", "at_random", "after", "after_by_all")}
+    achieved = {
+        name: {
+            "blind_auroc": control.value,
+            "ci_low": control.interval.low,
+            "ci_high": control.interval.high,
+            "n": control.n,
+            "method": control.method,
+        }
+        for name, control in measured.items()
     }
     return [pool[index] for index in matched.indices], {
         "per_side": per_side,
         "texts_to_choose_from": len(pool),
         "pairs_beyond_caliper": matched.beyond_caliper,
-        "achieved": {
-            name: {
-                "blind_auroc": control.value,
-                "ci_low": control.interval.low,
-                "ci_high": control.interval.high,
-                "n": control.n,
-                "method": control.method,
-            }
-            for name, control in measured.items()
-        },
+        "achieved": achieved,
     }
 
 
@@ -268,7 +264,7 @@ def _select_windows(
     chosen: list[LabelledText] = []
     for side in _SIDES:
         available = sum(sizes[side].values())
-        quotas = even_quotas(sizes[side], available if settings.per_side is None else settings.per_side)
+        quotas = compute_even_quotas(sizes[side], available if settings.per_side is None else settings.per_side)
         left_out_counts["over per_side"] += available - sum(quotas.values())
         for name in collections:
             chosen += heaps[side, name][: quotas[name]]

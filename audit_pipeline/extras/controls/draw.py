@@ -16,7 +16,7 @@ from itertools import cycle, islice
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.words import word_unit
+from audit_pipeline.benchmarks.words import get_word_unit
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.controls.config import ControlEntry
 from audit_pipeline.tables import digest
@@ -78,7 +78,7 @@ def draw_texts(documents: pa.Table, entry: ControlEntry) -> list[DrawnText]:
 
 
 def _cut_into_windows(documents: pa.Table, entry: ControlEntry) -> list[DrawnText]:
-    unit = word_unit(entry.unit)
+    unit = get_word_unit(entry.unit)
     windows: list[DrawnText] = []
     for document in sorted(documents.to_pylist(), key=lambda row: row["document_id"]):
         words = unit.split(document["text"])

@@ -19,10 +19,10 @@ import httpx2
 from huggingface_hub import HfApi
 
 from audit_pipeline.errors import DataError, to_one_line
-from audit_pipeline.readers.formats import SUFFIXES, digest_of, has_row_format, open_texts
+from audit_pipeline.readers.formats import SUFFIXES, compute_file_digest, has_row_format, open_texts
 from audit_pipeline.readers.hub_faults import HubDataUnreachableError, classify_hub_error, hub_faults_as_errors
-from audit_pipeline.readers.row_formats.json_lines import json_row
-from audit_pipeline.readers.rows import Row, Skipped, TextRow, UnreadableFileError, text_row
+from audit_pipeline.readers.row_formats.json_lines import parse_json_row
+from audit_pipeline.readers.rows import Row, Skipped, TextRow, UnreadableFileError, read_text_row
 from audit_pipeline.sources.base import Document
 from audit_pipeline.sources.config import require_source
 from audit_pipeline.store.files import read_json
@@ -119,7 +119,7 @@ def corpus_from_files(path: Path, column: str | None) -> Corpus:
     names = [str(file.relative_to(path)) if path.is_dir() else file.name for file in files]
     try:
         identities = {file: file_identity(file) for file in files}
-        version = digest([[name, digest_of(file)] for name, file in zip(names, files, strict=True)])
+        version = digest([[name, compute_file_digest(file)] for name, file in zip(names, files, strict=True)])
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
     return Corpus(version[:16], lambda state: FileStream(identities, names, column, state))
@@ -261,8 +261,8 @@ class HubStream:
         if not parquet and not row["text"].strip():
             return None
         index = self._row - 1
-        found = Row(location, index, row) if parquet else json_row(row["text"].encode(), location, index)
-        return text_row(found, self._column)
+        found = Row(location, index, row) if parquet else parse_json_row(row["text"].encode(), location, index)
+        return read_text_row(found, self._column)
 
     def state(self) -> State:
         inner = self._begin if self._rows is None else self._rows.state_dict()

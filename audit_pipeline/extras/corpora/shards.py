@@ -24,7 +24,7 @@ from audit_pipeline.extras.corpora.corpus import (
 )
 from audit_pipeline.extras.corpora.matching import CorpusDocument
 from audit_pipeline.readers.file_bytes import LINE_LIMIT, InputFile, open_bytes
-from audit_pipeline.readers.formats import digest_of, open_texts, suffix_of
+from audit_pipeline.readers.formats import compute_file_digest, find_suffix, open_texts
 from audit_pipeline.readers.rows import EMPTY, Skipped, TextRow
 from audit_pipeline.store.paths import DataPaths, to_path_segment
 from audit_pipeline.tables import digest
@@ -67,7 +67,7 @@ class Shard:
     def digest(self) -> str | None:
         """Return the sha256 of its bytes; of what is not a file here None: its stamp says what it is."""
         try:
-            return None if self.path is None else digest_of(self.path)
+            return None if self.path is None else compute_file_digest(self.path)
         except OSError:
             return None
 
@@ -85,7 +85,7 @@ class Shard:
         if self.source is not None:
             return iter(corpus_from_source(self.source, DataPaths.from_environment()).open(None))
         assert self.path is not None
-        suffix = suffix_of(self.path) or ""
+        suffix = find_suffix(self.path) or ""
         if suffix.startswith(".txt"):
             return _read_whole_text(self.path, self.name, suffix.removeprefix(".txt"))
         also = (*_IDENTITIES, _URL)

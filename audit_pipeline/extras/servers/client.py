@@ -43,7 +43,7 @@ from audit_pipeline.readers.retry import (
     is_transient_status,
     parse_retry_after,
 )
-from audit_pipeline.readers.server_answers import DamagedAnswerError, OversizedAnswerError, read_redacted_response_async
+from audit_pipeline.readers.server_answers import DamagedAnswerError, OversizedAnswerError, read_redacted_response
 
 PATIENCE = RetryPolicy(attempts=8, first=0.5, longest=60.0, jitter=1.0)
 """About two minutes in all: what a server needs to be started again."""
@@ -312,7 +312,7 @@ class _Session(Generic[K, T]):
         asked_at, begun = datetime.now(UTC), time.monotonic()
         response = await self._http.send(sent, stream=True)
         try:
-            await read_redacted_response_async(response, request.most_bytes)
+            await read_redacted_response(response, request.most_bytes)
             content = await response.aread()
         finally:
             await response.aclose()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import read_rows
-from audit_pipeline.readers.rows import Row, find_column, text_problem
+from audit_pipeline.readers.rows import Row, explain_unusable_text, find_column
 from audit_pipeline.store.files import read_json, write_atomically
 from audit_pipeline.store.integrity import add_json_digest, format_json
 
@@ -109,7 +109,7 @@ def _parse_item(row: Row) -> tuple[Item, str | None]:
     rest = {column: value for column, value in row.values.items() if column not in taken}
     label = "" if name is None else str(name).strip()
     item = Item(label, label if group is None else str(group), tuple(map(str, versions)), rest)
-    faults = [reason for text in versions if (reason := text_problem(text)) is not None]
+    faults = [reason for text in versions if (reason := explain_unusable_text(text)) is not None]
     if not label:
         return item, f"has no name in a column {', '.join(ITEM_COLUMNS)}"
     if faults:

@@ -140,15 +140,10 @@ def _select_valid_columns(batch: pa.RecordBatch, columns: Sequence[str] | None) 
     """
     if columns is not None:
         batch = batch.select([name for name in columns if name in batch.schema.names])
-    binary = [_to_binary(column) for column in batch.columns]
-    pa.RecordBatch.from_arrays(binary, names=batch.schema.names).validate(full=True)
+    binary = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+    viewed = [column.view(binary[column.type]) if column.type in binary else column for column in batch.columns]
+    pa.RecordBatch.from_arrays(viewed, names=batch.schema.names).validate(full=True)
     return batch
-
-
-def _to_binary(column: pa.Array) -> pa.Array:
-    if pa.types.is_string(column.type):
-        return column.view(pa.binary())
-    return column.view(pa.large_binary()) if pa.types.is_large_string(column.type) else column
 
 
 FORMAT = RowFormat((".arrow", ".feather"), open_arrow_rows)

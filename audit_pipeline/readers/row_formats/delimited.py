@@ -28,7 +28,7 @@ from audit_pipeline.readers.file_bytes import (
     refuse_utf16,
     require_length,
 )
-from audit_pipeline.readers.rows import Row, Skipped, UnreadableFileError, clean_header, unicode_problem
+from audit_pipeline.readers.rows import Row, Skipped, UnreadableFileError, clean_header, explain_invalid_unicode
 from audit_pipeline.readers.stream import Entries, RowFormat, RowStream
 
 USUAL = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
@@ -195,7 +195,7 @@ def _read_header(file: InputFile, records: Iterator[_Record]) -> list[str]:
         raise UnreadableFileError(file.path, "the file holds no rows")
     if header.problem is not None:
         raise UnreadableFileError(file.path, f"its header cannot be read: {header.problem}")
-    if any(map(unicode_problem, header.fields)):
+    if any(map(explain_invalid_unicode, header.fields)):
         raise UnreadableFileError(file.path, "its header is not valid UTF-8; save the file as UTF-8")
     return clean_header(file.path, header.fields)
 
@@ -207,7 +207,7 @@ def _build_row(file: InputFile, index: int, header: Sequence[str], record: _Reco
         return Skipped(location, index, f"broken CSV: {record.problem}{lines}")
     if len(record.fields) != len(header):
         return Skipped(location, index, f"has {len(record.fields)} fields where the header has {len(header)}")
-    if any(map(unicode_problem, record.fields)):
+    if any(map(explain_invalid_unicode, record.fields)):
         return Skipped(location, index, "invalid UTF-8")
     return Row(location, index, {name: field for name, field in zip(header, record.fields, strict=True) if name})
 

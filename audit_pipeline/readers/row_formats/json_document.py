@@ -12,8 +12,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from audit_pipeline.readers.file_bytes import LINE_LIMIT, MEBIBYTE, InputFile, decode_text, lines_of, open_bytes
-from audit_pipeline.readers.row_formats.json_lines import JsonDecoder, open_json_lines, row_of
+from audit_pipeline.readers.file_bytes import LINE_LIMIT, MEBIBYTE, InputFile, decode_text, iterate_lines, open_bytes
+from audit_pipeline.readers.row_formats.json_lines import JsonDecoder, build_json_row, open_json_lines
 from audit_pipeline.readers.rows import Row, UnreadableFileError
 from audit_pipeline.readers.stream import Entries, RowFormat, RowStream
 
@@ -34,11 +34,15 @@ def open_json_document(file: InputFile) -> RowStream:
         # On one line as a rule, which may be longer than a line may be.
         return RowStream(file, lambda columns: _read_array(file))
     with open_bytes(file) as binary:
-        lines = lines_of(file, binary)
+        lines = iterate_lines(file, binary)
         first = next(lines, (0, b""))[1]
         single = next(lines, None) is None
     decoder = JsonDecoder()
-    whole = _load_whole_json(file, decoder) if single or not isinstance(_parse_json(first, decoder), dict) else None
+    whole = None
+    if single or not isinstance(_parse_json(first, decoder), dict):
+        with open_bytes(file) as binary:
+            content = binary.read(_WHOLE_LIMIT + 1)
+        whole = _parse_json(content.removeprefix(codecs.BOM_UTF8), decoder) if len(content) <= _WHOLE_LIMIT else None
     if not isinstance(whole, dict) or (single and _columns_from_object(whole) is None):
         return open_json_lines(file)
     if decoder.repeated is not None:
@@ -61,12 +65,6 @@ def _parse_json(text: bytes, decoder: JsonDecoder) -> object:
         return None
 
 
-def _load_whole_json(file: InputFile, decoder: JsonDecoder) -> object:
-    with open_bytes(file) as binary:
-        content = binary.read(_WHOLE_LIMIT + 1)
-    return _parse_json(content.removeprefix(codecs.BOM_UTF8), decoder) if len(content) <= _WHOLE_LIMIT else None
-
-
 def _columns_from_object(content: Mapping[str, object]) -> Sequence[Sequence[object]] | None:
     """The columns of an object that holds them as lists of one length, or by the same rows' names; else None."""
     lists = [value for value in content.values() if isinstance(value, list)]
@@ -82,7 +80,7 @@ def _read_array(file: InputFile) -> Entries:
     decoder = JsonDecoder()
     with open_bytes(file) as binary, decode_text(binary) as text:
         for index, value in enumerate(_iterate_array(file, text, decoder)):
-            yield row_of(value, decoder, f"{file.name}:{index + 1}", index, file.string_lines)
+            yield build_json_row(value, decoder, f"{file.name}:{index + 1}", index, file.string_lines)
 
 
 def _iterate_array(file: InputFile, text: io.TextIOWrapper, decoder: JsonDecoder) -> Iterator[object]:

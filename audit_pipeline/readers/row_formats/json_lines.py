@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from audit_pipeline.readers.file_bytes import InputFile, lines_of, open_bytes
+from audit_pipeline.readers.file_bytes import InputFile, iterate_lines, open_bytes
 from audit_pipeline.readers.rows import Row, Skipped
 from audit_pipeline.readers.stream import Entries, RowFormat, RowStream
 
@@ -20,8 +20,8 @@ def open_json_lines(file: InputFile) -> RowStream:
 
     def read(columns: object) -> Entries:
         with open_bytes(file) as binary:
-            for index, (number, line) in enumerate(lines_of(file, binary)):
-                yield json_row(line, f"{file.name}:{number}", index, file.string_lines)
+            for index, (number, line) in enumerate(iterate_lines(file, binary)):
+                yield parse_json_row(line, f"{file.name}:{number}", index, file.string_lines)
 
     return RowStream(file, read)
 
@@ -55,7 +55,7 @@ class JsonDecoder(json.JSONDecoder):
 _DECODER = JsonDecoder()
 
 
-def json_row(line: bytes, location: str, index: int, string_lines: str | None = None) -> Row | Skipped:
+def parse_json_row(line: bytes, location: str, index: int, string_lines: str | None = None) -> Row | Skipped:
     """One line of JSON as a row; skipped where it is not an object in UTF-8.
 
     ``string_lines`` is the column of a line that is a JSON string and no object (MIMIR has such files).
@@ -68,10 +68,10 @@ def json_row(line: bytes, location: str, index: int, string_lines: str | None = 
         return Skipped(location, index, f"broken JSON: {error.msg} at character {error.pos + 1}")
     except (ValueError, RecursionError) as error:
         return Skipped(location, index, f"JSON that cannot be read: {error}")
-    return row_of(value, _DECODER, location, index, string_lines)
+    return build_json_row(value, _DECODER, location, index, string_lines)
 
 
-def row_of(
+def build_json_row(
     value: object, decoder: JsonDecoder, location: str, index: int, string_lines: str | None = None
 ) -> Row | Skipped:
     """A value of JSON that ``decoder`` has read as a row; skipped where it is no object, or names a key twice."""

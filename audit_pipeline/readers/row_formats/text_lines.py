@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit_pipeline.readers.file_bytes import InputFile, lines_of, open_bytes
+from audit_pipeline.readers.file_bytes import InputFile, iterate_lines, open_bytes
 from audit_pipeline.readers.rows import TXT_COLUMN, Row, Skipped
 from audit_pipeline.readers.stream import Entries, RowFormat, RowStream
 
@@ -12,7 +12,7 @@ def open_text_lines(file: InputFile) -> RowStream:
 
     def read(columns: object) -> Entries:
         with open_bytes(file) as binary:
-            for index, (number, line) in enumerate(lines_of(file, binary)):
+            for index, (number, line) in enumerate(iterate_lines(file, binary)):
                 location = f"{file.name}:{number}"
                 try:
                     yield Row(location, index, {TXT_COLUMN: line.decode()})

@@ -19,8 +19,8 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.readers.whole_files.document import NoTextError, WholeDocument
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub, EpubError, read_epub
 from audit_pipeline.readers.whole_files.legible import explain_illegible
-from audit_pipeline.readers.whole_files.places import Places, chapter_label
-from audit_pipeline.readers.whole_files.prose import SECTION_GAP, Prose, prose
+from audit_pipeline.readers.whole_files.places import Places, format_chapter_label
+from audit_pipeline.readers.whole_files.prose import SECTION_GAP, Prose, extract_prose
 
 Line: TypeAlias = tuple[int, str]
 """A line of a text, with its number in it."""
@@ -121,10 +121,10 @@ def read_book(path: Path) -> WholeDocument:
         book = read_epub(path)
     except EpubError as error:
         raise DataError(f"{path}: {error}") from error
-    whole = epub_text(book)
+    whole = extract_book_text(book)
     if not whole.text:
         # What looks like nothing but matter may be a short text with a notice in it.
-        chapters = [(chapter, prose(chapter.markup)) for chapter in book.chapters]
+        chapters = [(chapter, extract_prose(chapter.markup)) for chapter in book.chapters]
         text, places = join_chapters(chapters, lambda lines: range(len(lines)))
         whole = replace(whole, text=text, places=places)
     if not whole.text.strip():
@@ -132,13 +132,13 @@ def read_book(path: Path) -> WholeDocument:
     return whole
 
 
-def epub_text(book: Epub) -> WholeDocument:
+def extract_book_text(book: Epub) -> WholeDocument:
     """The running text of a book: its chapters without those, and without elements, that are matter.
 
     Chapters are parted by three empty lines, paragraphs by one. Empty where nothing but matter is left. ``problems``
     are the chapters without text, by the reason, with their share of the reading order.
     """
-    read = [(chapter, prose(chapter.markup, MATTER_TYPES)) for chapter in book.chapters]
+    read = [(chapter, extract_prose(chapter.markup, MATTER_TYPES)) for chapter in book.chapters]
     lost, pages = list(book.problems), []
     for chapter, page in read:
         reason = explain_illegible(page.text)
@@ -187,7 +187,7 @@ def join_chapters(
         if line.strip() and number != last:
             last = number
             chapter, page = chapters[number]
-            places.append((offset, chapter_label(len(places) + 1, page.heading, chapter.path, page.text)))
+            places.append((offset, format_chapter_label(len(places) + 1, page.heading, chapter.path, page.text)))
         offset += len(line) + 1
     return _join(kept), tuple(places)
 
@@ -236,7 +236,7 @@ def find_gutenberg_body(lines: Sequence[Line]) -> Sequence[Line]:
     return _trim_empty_lines(lines[start + 1 : end])
 
 
-def gutenberg_head(text: str) -> str:
+def find_gutenberg_head(text: str) -> str:
     """The text before the first mark of the beginning; empty without one."""
     lines = list(enumerate(text.split("\n")))
     return next((_join(_trim_empty_lines(lines[:first])) for first, _ in _find_starts(lines)), "")
@@ -314,10 +314,6 @@ class _Page:
     def heading(self) -> str:
         return self.lines[0] if self.lines else ""
 
-    def has(self, share: float, is_such: Callable[[str], object], least: int = 1) -> bool:
-        """Whether at least ``least`` lines, and such a share of them, are such."""
-        return len(self.lines) >= least and sum(map(bool, map(is_such, self.lines))) >= share * len(self.lines)
-
     @property
     def is_blank(self) -> bool:
         return not any(character.isalnum() for character in self.text)
@@ -338,17 +334,15 @@ class _Page:
         )
 
     @property
-    def below_heading(self) -> _Page:
-        return _Page([(number, line) for number, line in enumerate(self.lines[1:])])
-
-    @property
     def is_contents(self) -> bool:
-        return bool(_CONTENTS.match(self.heading)) and (len(self.lines) == 1 or self.below_heading.is_listing)
+        below = _Page(list(enumerate(self.lines[1:])))
+        return bool(_CONTENTS.match(self.heading)) and (len(self.lines) == 1 or below.is_listing)
 
     @property
     def is_listing(self) -> bool:
         """Whether the lines are entries: short, and numbered in front or at the end, or without a sentence's end."""
-        return self.has(0.8, _is_entry, least=2) and self.has(0.5, _is_numbered)
+        entries, numbered = sum(map(_is_entry, self.lines)), sum(map(_is_numbered, self.lines))
+        return len(self.lines) >= 2 and entries >= 0.8 * len(self.lines) and numbered >= 0.5 * len(self.lines)
 
     @property
     def is_title_page(self) -> bool:

@@ -18,7 +18,6 @@ from audit_pipeline.readers.whole_files.places import Places
 
 MEBIBYTE = 1024 * 1024
 MOST_FILE_BYTES = 256 * MEBIBYTE
-MOST_TEXT_BYTES = 64 * MEBIBYTE
 
 _LONGEST_TITLE = 300
 # What programs write without a title, and names of files.
@@ -44,7 +43,7 @@ class WholeDocument:
     places: Places = ()
 
 
-def usable_title(raw_title: str | None) -> str | None:
+def clean_title(raw_title: str | None) -> str | None:
     """``raw_title`` with single blanks; None where it is empty, the name of a file, or a program's own default."""
     title = " ".join((raw_title or "").split())
     if not title or len(title) > _LONGEST_TITLE or not title.isprintable() or _NO_TITLE.fullmatch(title):
@@ -99,4 +98,4 @@ def read_whole(path: Path) -> WholeDocument:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
     if (reason := explain_illegible(whole.text)) is not None:
         raise NoTextError(f"{path}: no text can be extracted ({reason}): use another copy")
-    return replace(whole, title=usable_title(whole.title))
+    return replace(whole, title=clean_title(whole.title))

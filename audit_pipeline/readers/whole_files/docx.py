@@ -19,7 +19,7 @@ from defusedxml.ElementTree import fromstring
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.readers.whole_files.document import MEBIBYTE, NoTextError, WholeDocument
 from audit_pipeline.readers.whole_files.places import NO_LINES
-from audit_pipeline.readers.whole_files.prose import prose
+from audit_pipeline.readers.whole_files.prose import extract_prose
 
 # A file that Word has locked is no zip file but one of these, with the zip file encrypted in it.
 _LOCKED = bytes.fromhex("D0CF11E0A1B11AE1")
@@ -50,7 +50,7 @@ def read_docx(path: Path) -> WholeDocument:
     except (AttributeError, IndexError, TypeError) as error:
         # mammoth meets a file without the parts that each Word file has in this way.
         raise DataError(f"{path}: not a Word file as Word writes them ({to_one_line(error)})") from error
-    return WholeDocument(prose(converted.value).text, _title(content), places=NO_LINES)
+    return WholeDocument(extract_prose(converted.value).text, _title(content), places=NO_LINES)
 
 
 def _title(content: bytes) -> str | None:

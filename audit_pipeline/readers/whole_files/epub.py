@@ -112,7 +112,13 @@ def _read_package(members: _Members) -> Epub:
     if _CONTAINER not in members:
         raise EpubError(f"no {_CONTAINER}: not an EPUB")
     _refuse_protected(members)
-    package_path = _package_path(_read_xml(members, _CONTAINER))
+    rootfile = next(_find_elements(_read_xml(members, _CONTAINER), "rootfile"), None)
+    if rootfile is None:
+        raise EpubError(f"{_CONTAINER}: names no package file")
+    try:
+        package_path = _resolve_reference("", rootfile.get("full-path", ""))
+    except _MemberError as error:
+        raise EpubError(f"{_CONTAINER}: its package file is {error}") from error
     package, folder = _read_xml(members, package_path), posixpath.dirname(package_path)
     items: dict[str, Element] = {}
     for item in _find_elements(package, "item"):
@@ -171,15 +177,6 @@ def _read_xml(members: _Members, name: str) -> Element:
     except (ParseError, ValueError, LookupError) as error:
         raise EpubError(f"{name}: broken XML ({error})") from error
     return root
-
-
-def _package_path(container: Element) -> str:
-    for rootfile in _find_elements(container, "rootfile"):
-        try:
-            return _resolve_reference("", rootfile.get("full-path", ""))
-        except _MemberError as error:
-            raise EpubError(f"{_CONTAINER}: its package file is {error}") from error
-    raise EpubError(f"{_CONTAINER}: names no package file")
 
 
 def _read_guide(package: Element, folder: str) -> Mapping[str, set[str]]:

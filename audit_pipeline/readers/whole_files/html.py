@@ -6,25 +6,18 @@ from pathlib import Path
 
 from bs4 import BeautifulSoup
 
-from audit_pipeline.errors import DataError
 from audit_pipeline.readers.whole_files.document import WholeDocument
 from audit_pipeline.readers.whole_files.places import NO_LINES
-from audit_pipeline.readers.whole_files.prose import prose_of
-
-_MOST_TAGS = 1_000_000
+from audit_pipeline.readers.whole_files.prose import extract_element_prose
 
 
 def read_html(path: Path) -> WholeDocument:
     """The page's running text: that of its one <main> element if any, else of its body.
 
-    The encoding is the one that the page declares, else the one that its bytes look like. Raises DataError for a page
-    of more tags than any page has.
+    The encoding is the one that the page declares, else the one that its bytes look like.
     """
-    content = path.read_bytes()
-    if content.count(b"<") > _MOST_TAGS:
-        raise DataError(f"{path}: more than {_MOST_TAGS:,} tags: this is not a page that people read")
-    soup = BeautifulSoup(content, "html.parser")
+    soup = BeautifulSoup(path.read_bytes(), "html.parser")
     main = soup.find_all("main")
     title = " ".join(soup.title.get_text(" ").split()) if soup.title is not None else ""
-    text = prose_of(main[0] if len(main) == 1 else soup.body or soup).text
+    text = extract_element_prose(main[0] if len(main) == 1 else soup.body or soup).text
     return WholeDocument(text, title or None, places=NO_LINES)

@@ -19,11 +19,11 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.whole_files.document import MOST_TEXT_BYTES, NoTextError, WholeDocument
+from audit_pipeline.readers.whole_files.document import NoTextError, WholeDocument
 from audit_pipeline.readers.whole_files.legible import explain_illegible
-from audit_pipeline.readers.whole_files.places import Places, page_label
+from audit_pipeline.readers.whole_files.places import Places, format_page_label
 
-_MOST_PAGES = 20_000
+_NO_TEXT = "no text on them, only pictures (a scan?) or nothing"
 _LEAST_PAGES, _SHARE_OF_PAGES = 4, 0.4
 """A line at the head or foot of so many pages, and of such a share of them, is a running head."""
 _SHORT, _NOT_FULL = 0.75, 0.9
@@ -42,27 +42,23 @@ def read_pdf(path: Path) -> WholeDocument:
     """The running text of a PDF, paragraphs parted by an empty line.
 
     Pages without text, and those of fonts that do not say which letters they draw, are problems. Raises NoTextError
-    where a password locks it or no page is left, and DataError where it is damaged or has more pages, or more text,
-    than any book.
+    where a password locks it or no page is left, and DataError where it is damaged.
     """
     with _ONE_AT_A_TIME, _open_document(path) as document:
         title = _title(document)
         pages = [_split_lines(text) for text in _read_pages(path, document)]
-    reasons = [_explain_no_text(page) for page in pages]
+    reasons = [
+        explain_illegible("\n".join(line.removesuffix(_HYPHEN) for line in page)) if page else _NO_TEXT
+        for page in pages
+    ]
     lost = Counter(reason for reason in reasons if reason is not None)
     problems = tuple((f"{count:,} of {len(pages):,} pages", reason) for reason, count in lost.items())
     if lost.total() == len(pages):
-        why = "; ".join(f"{part}: {reason}" for part, reason in problems)
+        why = "; ".join(f"{part}: {reason}" for part, reason in problems) or "no pages"
         raise NoTextError(f"{path}: no text can be extracted ({why}): run text recognition first")
     pages = [page if reason is None else [] for page, reason in zip(pages, reasons, strict=True)]
     joined, places = join_paragraphs(remove_running_heads(pages))
     return WholeDocument(joined, title, problems, places)
-
-
-def _explain_no_text(page: Sequence[str]) -> str | None:
-    if not page:
-        return "no text on them, only pictures (a scan?) or nothing"
-    return explain_illegible("\n".join(line.removesuffix(_HYPHEN) for line in page))
 
 
 def _open_document(path: Path) -> pdfium.PdfDocument:
@@ -86,9 +82,6 @@ def _title(document: pdfium.PdfDocument) -> str | None:
 
 
 def _read_pages(path: Path, document: pdfium.PdfDocument) -> Iterator[str]:
-    if not 0 < len(document) <= _MOST_PAGES:
-        raise DataError(f"{path}: {len(document):,} pages; from 1 to {_MOST_PAGES:,} are read")
-    size = 0
     for number in range(len(document)):
         try:
             page = document[number]
@@ -96,9 +89,6 @@ def _read_pages(path: Path, document: pdfium.PdfDocument) -> Iterator[str]:
         except pdfium.PdfiumError as error:
             raise DataError(f"{path}: page {number + 1} is damaged ({error})") from error
         page.close()
-        size += len(text)
-        if size > MOST_TEXT_BYTES:
-            raise DataError(f"{path}: more than {MOST_TEXT_BYTES:,} characters of text")
         yield text
 
 
@@ -147,21 +137,16 @@ def join_paragraphs(pages: Sequence[Sequence[str]]) -> tuple[str, Places]:
     places: list[tuple[int, str]] = []
     gap, size = "", 0
     for number, page in enumerate(pages, 1):
-        width = _usual_width(page)
+        # Of a full line: that at nine tenths of all, by length.
+        width = sorted(map(len, page))[len(page) * 9 // 10] if page else 0
         if page:
-            places.append((size + len(gap), page_label(number)))
+            places.append((size + len(gap), format_page_label(number)))
         for line in page:
             text = line.removesuffix(_HYPHEN)
             pieces += gap, text
             size += len(gap) + len(text)
             gap = "" if text != line else "\n\n" if _ends_paragraph(line, width) else " "
     return "".join(pieces), tuple(places)
-
-
-def _usual_width(page: Sequence[str]) -> float:
-    """The length that a full line of the page has: that of the line at nine tenths of all, by length."""
-    lengths = sorted(map(len, page))
-    return lengths[(len(lengths) * 9) // 10] if lengths else 0.0
 
 
 def _ends_paragraph(line: str, width: float) -> bool:

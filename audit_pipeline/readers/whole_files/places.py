@@ -19,12 +19,12 @@ _LONGEST_HEADING = 80
 _EMPTY_LINES = re.compile(r"\n\s*\n")
 
 
-def page_label(number: int) -> str:
+def format_page_label(number: int) -> str:
     """What a page is called; ``number`` counts the file's pages from 1, whatever is printed on them."""
     return f"{_PAGE}{number}"
 
 
-def chapter_label(number: int, heading: str, path: str, text: str) -> str:
+def format_chapter_label(number: int, heading: str, path: str, text: str) -> str:
     """What a chapter is called: ``number`` with its heading; with its ``path`` in the book where the heading is empty
     or long, or none of the words of ``text``."""
     is_findable = 0 < len(heading) <= _LONGEST_HEADING and heading in " ".join(text.split())

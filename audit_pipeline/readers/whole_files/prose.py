@@ -35,7 +35,7 @@ class Prose:
     heading: str
 
 
-def prose(markup: str, unwanted_types: Collection[str] = ()) -> Prose:
+def extract_prose(markup: str, unwanted_types: Collection[str] = ()) -> Prose:
     """The running text of an XHTML document, without elements of the ``unwanted_types``.
 
     White space is collapsed, zero-width characters go, a line break stays one. Broken markup is read as a browser
@@ -45,12 +45,14 @@ def prose(markup: str, unwanted_types: Collection[str] = ()) -> Prose:
     from bs4 import BeautifulSoup  # noqa: PLC0415
 
     soup = BeautifulSoup(markup, "html.parser")
-    return prose_of(soup.body or soup, unwanted_types)
+    return extract_element_prose(soup.body or soup, unwanted_types)
 
 
-def prose_of(body: Tag, unwanted_types: Collection[str] = ()) -> Prose:
+def extract_element_prose(body: Tag, unwanted_types: Collection[str] = ()) -> Prose:
     """The same of a part of a document that was parsed."""
-    return Prose(_text(body, frozenset(unwanted_types)), _top_types(body), _heading(body))
+    heading = body.find(["h1", "h2", "h3", "h4"])
+    words = heading.get_text(" ").translate(_INVISIBLE).split() if heading is not None else ()
+    return Prose(_text(body, frozenset(unwanted_types)), _top_types(body), " ".join(words))
 
 
 def find_element_types(element: Tag) -> frozenset[str]:
@@ -114,8 +116,3 @@ def _top_types(body: Tag) -> frozenset[str]:
             return found
         only = children[0]
         found |= find_element_types(only)
-
-
-def _heading(body: Tag) -> str:
-    heading = body.find(["h1", "h2", "h3", "h4"])
-    return " ".join(heading.get_text(" ").translate(_INVISIBLE).split()) if heading is not None else ""

@@ -13,18 +13,18 @@ import codecs
 import re
 from calendar import monthrange
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from pathlib import Path, PurePosixPath
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import read_rows
-from audit_pipeline.readers.rows import UnusableRowError, name_of, unicode_problem
-from audit_pipeline.readers.whole_files.book_matter import epub_text, remove_book_matter
+from audit_pipeline.readers.rows import UnusableRowError, explain_invalid_unicode, read_name
+from audit_pipeline.readers.whole_files.book_matter import extract_book_text, remove_book_matter
 from audit_pipeline.readers.whole_files.document import WholeDocument
 from audit_pipeline.readers.whole_files.epub import EpubError, read_epub
 from audit_pipeline.readers.whole_files.legible import explain_illegible
-from audit_pipeline.readers.whole_files.places import NO_LINES, Places
+from audit_pipeline.readers.whole_files.places import NO_LINES
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.folders import walk_files
 
@@ -65,7 +65,7 @@ class BookEntry:
     encoding: str | None = None
 
 
-def dating_of(value: object) -> Dating | None:
+def parse_dating(value: object) -> Dating | None:
     """Return the dating that an ISO date, a year and month (1851-10) or a year (1851) means; else None."""
     if isinstance(value, date):
         return Dating(value.date() if isinstance(value, datetime) else value)
@@ -90,7 +90,7 @@ def dating_from_years(years: Collection[int]) -> Dating | None:
     return Dating(date(max(years), 12, 31), date(min(years), 1, 1))
 
 
-def years_in(prose: str) -> list[int]:
+def find_years(prose: str) -> list[int]:
     """Return the years 1000 to 2099 in ``prose``, in its order; a range such as 1851-53 gives its last year too."""
     years: list[int] = []
     for match in _YEAR_IN_PROSE.finditer(prose):
@@ -126,16 +126,16 @@ def read_metadata(path: Path, key_column: str) -> list[BookEntry | LeftOut]:
 
 
 def _parse_entry(location: str, values: Mapping[str, object], key_column: str) -> BookEntry:
-    key = (name_of(values, key_column) or "").strip()
+    key = (read_name(values, key_column) or "").strip()
     if not key:
         raise UnusableDocumentError(f"column '{key_column}' is empty")
     published = values.get("published")
     if published is None or (isinstance(published, str) and not published.strip()):
         raise UnusableDocumentError("no date of first publication; fill in 'published'")
-    dating = dating_of(published)
+    dating = parse_dating(published)
     if dating is None:
         raise UnusableDocumentError(f"'published' is not a date, a year and month, or a year: {published!r}")
-    found = {column: name_of(values, column) for column in COLUMNS if column != "published"}
+    found = {column: read_name(values, column) for column in COLUMNS if column != "published"}
     labels = {column: name.strip() if name is not None else None for column, name in found.items()}
     language = labels["language"]
     if language is not None and not _LANGUAGE.fullmatch(language):
@@ -184,48 +184,33 @@ def _read_book(
         yield LeftOut(name, str(unusable))
     else:
         yield from (LeftOut(f"{name}!{part}", reason) for part, reason in whole.problems)
-        yield book_document(
-            entry,
+        document = Document(
             collection=collection,
             name=name,
             title=whole.title or PurePosixPath(name).stem,
-            author=None,
             text=whole.text,
             places=whole.places,
+            published=None,
             language=language,
             licence=licence,
             url=path.resolve().as_uri(),
         )
+        yield apply_entry(entry, document)
 
 
-def book_document(
-    entry: BookEntry,
-    *,
-    collection: str,
-    name: str,
-    title: str,
-    author: str | None,
-    text: str,
-    places: Places,
-    language: str,
-    licence: str,
-    url: str,
-) -> Document:
-    """Return a book as a document; what its ``entry`` says goes before the other arguments.
+def apply_entry(entry: BookEntry, document: Document, author: str | None = None) -> Document:
+    """Return the book with what its ``entry`` says, which goes before what ``document`` and ``author`` say.
 
     Dates and group are the entry's; without a group it is one of its own.
     """
-    title, author = entry.title or title, entry.author or author
-    return Document(
-        collection=collection,
-        name=name,
+    title, author = entry.title or document.title, entry.author or author
+    return replace(
+        document,
         title=f"{title}, by {author}" if author else title,
-        text=text,
-        places=places,
         published=entry.dating.published,
-        language=entry.language or language,
-        licence=entry.licence or licence,
-        url=entry.url or url,
+        language=entry.language or document.language,
+        licence=entry.licence or document.licence,
+        url=entry.url or document.url,
         group=f"books:{entry.group}" if entry.group else None,
         date_kind=DATE_KIND,
         earliest=entry.dating.earliest,
@@ -236,7 +221,7 @@ def require_book_text(text: str) -> str:
     """``text``; raises UnusableDocumentError where nothing is left of a book, or what is left is no text."""
     if not text.strip():
         raise UnusableDocumentError("no text is left once front and back matter are gone")
-    problem = unicode_problem(text) or explain_illegible(text)
+    problem = explain_invalid_unicode(text) or explain_illegible(text)
     if problem is not None:
         raise UnusableDocumentError(problem)
     return text
@@ -296,7 +281,7 @@ def _read_book_file(path: Path, entry: BookEntry) -> WholeDocument:
     """Return the book without front and back matter."""
     if path.suffix.lower() == ".epub":
         try:
-            whole = epub_text(read_epub(path))
+            whole = extract_book_text(read_epub(path))
         except EpubError as error:
             raise UnusableDocumentError(str(error)) from error
         require_book_text(whole.text)

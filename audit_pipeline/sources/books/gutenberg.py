@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from audit_pipeline.errors import SourceError
-from audit_pipeline.readers.whole_files.book_matter import gutenberg_head, remove_book_matter
+from audit_pipeline.readers.whole_files.book_matter import find_gutenberg_head, remove_book_matter
 from audit_pipeline.readers.whole_files.places import NO_LINES
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.books.book_folder import (
     BookEntry,
     Dating,
-    book_document,
+    apply_entry,
     clean_book_text,
     dating_from_years,
+    find_years,
     require_book_text,
-    years_in,
 )
 from audit_pipeline.sources.books.source import GutenbergSettings
 from audit_pipeline.sources.web.polite_client import FetchedPage, FetchError, PoliteClient
@@ -77,7 +77,7 @@ def harvest_gutenberg(
         name = str(book.number)
         part = f"{collection} {name} ({book.title})"
         try:
-            page = _fetch_first_page(client, _list_mirror_addresses(book.number, settings.mirror or ""))
+            page = _fetch_text(client, book.number, (settings.mirror or "").rstrip("/"))
             yield _document(book, page, entries.get(name), collection)
         except FetchError as error:
             yield MissingPart(part, str(error), collection, name)
@@ -85,16 +85,17 @@ def harvest_gutenberg(
             yield LeftOut(part, str(unusable))
 
 
-def _fetch_first_page(client: PoliteClient, addresses: Sequence[str]) -> FetchedPage:
-    """Return the first page there is; other addresses are not tried where the library gives no answer."""
-    *others, last = addresses
-    for address in others:
+def _fetch_text(client: PoliteClient, number: int, mirror: str) -> FetchedPage:
+    """Return a book's text from where a mirror may keep it: the cache, then the folders of the old layout (1342 in
+    1/3/4); other addresses are not tried where the library gives no answer."""
+    folder = f"{mirror}/{'/'.join(str(number)[:-1]) or '0'}/{number}/{number}"
+    for address in (f"{mirror}/cache/epub/{number}/pg{number}.txt", f"{folder}-0.txt"):
         try:
             return client.get(address)
         except FetchError as error:
             if error.status not in _ABSENT:
                 raise
-    return client.get(last)
+    return client.get(f"{folder}.txt")
 
 
 def read_catalogue(text: str) -> Iterator[CatalogueBook | LeftOut]:
@@ -119,7 +120,8 @@ def _catalogue_book(row: Mapping[str, str]) -> CatalogueBook:
         number=int(row["Text#"]),
         kind=row["Type"].strip(),
         title=" ".join(row["Title"].split()) or f"Project Gutenberg {row['Text#'].strip()}",
-        author=_remove_life_years(next(iter(_split_field(row["Authors"])), None)),
+        # ``Austen, Jane, 1775-1817`` without the years of life and the role.
+        author=_LIFE.sub("", next(iter(_split_field(row["Authors"])), "")).strip(" ,") or None,
         languages=_split_field(row["Language"]),
         subjects=_split_field(row["Subjects"]),
         bookshelves=_split_field(row["Bookshelves"]),
@@ -128,11 +130,6 @@ def _catalogue_book(row: Mapping[str, str]) -> CatalogueBook:
 
 def _split_field(field: str) -> tuple[str, ...]:
     return tuple(part for part in (" ".join(piece.split()) for piece in field.split(";")) if part)
-
-
-def _remove_life_years(name: str | None) -> str | None:
-    """``Austen, Jane, 1775-1817`` without the years of life and the role."""
-    return (_LIFE.sub("", name).strip(" ,") or None) if name else None
 
 
 def choose_books(
@@ -180,21 +177,14 @@ def _has_selected_name(names: Iterable[str], selected: Sequence[str]) -> bool:
     return not selected or any(part.lower() in name.lower() for name in names for part in selected)
 
 
-def _list_mirror_addresses(number: int, mirror: str) -> list[str]:
-    """Return where a mirror may keep a book's text: the cache, then the folders of the old layout, 1342 in 1/3/4."""
-    folders = "/".join(str(number)[:-1]) or "0"
-    places = (f"cache/epub/{number}/pg{number}.txt", *(f"{folders}/{number}/{number}{end}.txt" for end in ("-0", "")))
-    return [f"{mirror.rstrip('/')}/{place}" for place in places]
-
-
 def dating_from_gutenberg_text(text: str) -> Dating | None:
     """Return when the work came out, as the head of a text says in its line ``Original publication:``; None without
     one.
 
     The line names place, publisher and year. Of several years (a reprint) the first and the last bound the dating.
     """
-    line = _ORIGINAL.search(gutenberg_head(text))
-    return dating_from_years(years_in(line[1])) if line else None
+    line = _ORIGINAL.search(find_gutenberg_head(text))
+    return dating_from_years(find_years(line[1])) if line else None
 
 
 def _document(book: CatalogueBook, page: FetchedPage, entry: BookEntry | None, collection: str) -> Document:
@@ -205,16 +195,16 @@ def _document(book: CatalogueBook, page: FetchedPage, entry: BookEntry | None, c
             "its text does not say when the work was first published; give the year in the file books.dates"
         )
     name = str(book.number)
-    copyrighted = "copyrighted project gutenberg" in gutenberg_head(text).lower()
-    return book_document(
-        entry or BookEntry(location="", key=name, dating=dating),
+    copyrighted = "copyrighted project gutenberg" in find_gutenberg_head(text).lower()
+    document = Document(
         collection=collection,
         name=name,
         title=book.title,
-        author=book.author,
         text=require_book_text(remove_book_matter(text)),
         places=NO_LINES,
+        published=None,
         language=next(iter(book.languages), "und"),
         licence=COPYRIGHTED if copyrighted else LICENCE,
         url=_PAGE.format(id=book.number),
     )
+    return apply_entry(entry or BookEntry(location="", key=name, dating=dating), document, book.author)

@@ -11,16 +11,16 @@ from datetime import date, datetime
 from pathlib import Path
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.formats import ROW_SUFFIXES, read_rows, suffix_of
-from audit_pipeline.readers.rows import Row, column_names, unicode_problem
+from audit_pipeline.readers.formats import ROW_SUFFIXES, find_suffix, read_rows
+from audit_pipeline.readers.rows import Row, column_names, explain_invalid_unicode
 from audit_pipeline.sources.base import LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.patents.record import (
     PARTS,
     Part,
     Patent,
-    application_key,
-    family_key,
-    page_address,
+    build_application_key,
+    build_family_key,
+    build_page_address,
     parse_day,
     parse_publication_number,
     require_consistent_dates,
@@ -43,7 +43,7 @@ def read_exported_patents(root: Path, countries: Sequence[str], parts: Sequence[
         return
     paths = [root] if root.is_file() else sorted(path for path in root.iterdir() if not path.name.startswith("."))
     for path in paths:
-        if suffix_of(path) not in ROW_SUFFIXES or not path.is_file():
+        if find_suffix(path) not in ROW_SUFFIXES or not path.is_file():
             yield LeftOut(path.name, f"not one of {', '.join(ROW_SUFFIXES)}")
         else:
             try:
@@ -54,7 +54,11 @@ def read_exported_patents(root: Path, countries: Sequence[str], parts: Sequence[
 
 def _read_patents(path: Path, countries: Sequence[str], parts: Sequence[Part], today: date) -> Iterator[Found]:
     file = read_rows(path)
-    _require_columns(path, column_names(file.rows), parts)
+    columns = column_names(file.rows)
+    if absent := [name for name in (*_NEEDED, *parts) if name not in columns]:
+        raise DataError(
+            f"{path}: no column {', '.join(absent)}; export them too (docs/benchmarks/patentmia.md has the query)"
+        )
     for skipped in file.skipped:
         yield LeftOut(skipped.location, f"unreadable row: {skipped.reason}")
     elsewhere: Counter[str] = Counter()
@@ -64,7 +68,7 @@ def _read_patents(path: Path, countries: Sequence[str], parts: Sequence[Part], t
             elsewhere[number[:2]] += 1
             continue
         try:
-            yield row_patent(row, parts, today)
+            yield build_patent(row, parts, today)
         except UnusableDocumentError as problem:
             yield LeftOut(f"{number} in {row.location}" if number else row.location, str(problem))
     if elsewhere:
@@ -72,16 +76,7 @@ def _read_patents(path: Path, countries: Sequence[str], parts: Sequence[Part], t
         yield LeftOut(path.name, f"rows of other countries than {', '.join(countries)}: {elsewhere.total()} ({named})")
 
 
-def _require_columns(path: Path, columns: Sequence[str], parts: Sequence[Part]) -> None:
-    absent = [name for name in _NEEDED if name not in columns]
-    absent += [part for part in parts if part not in columns]
-    if absent:
-        raise DataError(
-            f"{path}: no column {', '.join(absent)}; export them too (docs/benchmarks/patentmia.md has the query)"
-        )
-
-
-def row_patent(row: Row, parts: Sequence[Part], today: date) -> Patent:
+def build_patent(row: Row, parts: Sequence[Part], today: date) -> Patent:
     """Return the patent in one row; raises UnusableDocumentError where a field cannot be read, or dates do not hold."""
     values = row.values
     number = parse_publication_number(str(values.get("publication_number") or ""))
@@ -89,7 +84,10 @@ def row_patent(row: Row, parts: Sequence[Part], today: date) -> Patent:
         raise UnusableDocumentError(f"no publication number: {str(values.get('publication_number'))[:40]!r}")
     publication, filing, stated_priority = (_parse_days(values, column) for column in _DAY_COLUMNS)
     published, priority = require_consistent_dates(publication, filing, stated_priority, today)
-    keys = (family_key(_to_text(values.get("family_id"))), application_key(_to_text(values.get("application_number"))))
+    keys = (
+        build_family_key(_to_text(values.get("family_id"))),
+        build_application_key(_to_text(values.get("application_number"))),
+    )
     return Patent(
         number=number,
         title=" ".join(_read_text(values, "title").split()),
@@ -97,7 +95,7 @@ def row_patent(row: Row, parts: Sequence[Part], today: date) -> Patent:
         published=published,
         priority=priority,
         keys=tuple(key for key in keys if key is not None),
-        url=page_address(number),
+        url=build_page_address(number),
     )
 
 
@@ -119,7 +117,7 @@ def _read_text(values: Mapping[str, object], name: str) -> str:
         return ""
     if not isinstance(text, str):
         raise UnusableDocumentError(f"unreadable field: {name} is not text but {type(text).__name__}")
-    problem = unicode_problem(text)
+    problem = explain_invalid_unicode(text)
     if problem is not None:
         raise UnusableDocumentError(f"unreadable field: {name} {problem}")
     return text

@@ -19,9 +19,9 @@ from audit_pipeline.sources.patents.record import (
     SITE,
     Part,
     Patent,
-    application_key,
-    family_key,
-    page_address,
+    build_application_key,
+    build_family_key,
+    build_page_address,
     parse_day,
     parse_publication_number,
     require_consistent_dates,
@@ -54,7 +54,10 @@ def parse_page(content: bytes, today: date) -> Patent:
         raise UnusableDocumentError(NOT_A_PATENT)
     published, priority = require_consistent_dates(*_stated_dates(tree, number), today)
     parts: dict[Part, str] = {part: _find_section_text(tree, part) for part in PARTS}
-    return Patent(number, _title(tree), parts, published, priority, _list_invention_keys(tree), _url(tree, number))
+    links = [str(link.get("href") or "") for link in tree.iterfind(".//link[@rel='canonical']")]
+    # A page can name any address as its own; only one of the site and of this patent is passed on.
+    url = next((link for link in links if link.startswith(f"{SITE}/patent/{number}")), build_page_address(number))
+    return Patent(number, _title(tree), parts, published, priority, _list_invention_keys(tree), url)
 
 
 def _parse_html(text: str) -> etree._Element:
@@ -161,14 +164,8 @@ def _list_invention_keys(tree: etree._Element) -> tuple[str, ...]:
         for event in _find_fields(tree, "events")
         if _first_text(event, "type") == "priority" and (match := _PRIORITY_TO.search(_first_text(event, "title")))
     ]
-    keys = (family_key(family), *map(application_key, applications))
+    keys = (build_family_key(family), *map(build_application_key, applications))
     return tuple(dict.fromkeys(key for key in keys if key is not None))
-
-
-def _url(tree: etree._Element, number: str) -> str:
-    links = [str(link.get("href") or "") for link in tree.iterfind(".//link[@rel='canonical']")]
-    # A page can name any address as its own; only one of the site and of this patent is passed on.
-    return next((link for link in links if link.startswith(f"{SITE}/patent/{number}")), page_address(number))
 
 
 def _find_section_text(tree: etree._Element, name: str) -> str:

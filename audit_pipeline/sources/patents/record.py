@@ -47,7 +47,7 @@ def parse_publication_number(text: str) -> str | None:
     return number if _PUBLICATION.fullmatch(number) else None
 
 
-def page_address(number: str) -> str:
+def build_page_address(number: str) -> str:
     """Return the address of a publication's page in Chinese."""
     return f"{SITE}/patent/{number}/zh"
 
@@ -90,13 +90,13 @@ def _require_single_date(days: Sequence[date], kind: str) -> date:
     return different[0]
 
 
-def family_key(family: str) -> str | None:
+def build_family_key(family: str) -> str | None:
     """Return the key of a family by its id; None for the ids that mean 'no family' (empty, 0, -1)."""
     family = family.strip()
     return f"family:{family}" if family.isdigit() and int(family) > 0 else None
 
 
-def application_key(text: str) -> str | None:
+def build_application_key(text: str) -> str | None:
     """Return the key of an application, the same for CN201710402626.6A, CN-201710402626-A and CN201710402626."""
     number = _APPLICATION_END.sub("", _SEPARATORS.sub("", text).upper())
     return f"application:{number}" if re.fullmatch(r"(?:PCT/)?[A-Z]{2,3}\d[0-9/]{3,18}", number) else None

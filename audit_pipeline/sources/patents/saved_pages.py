@@ -1,6 +1,6 @@
 """Saved pages of patents, out of folders of .html files.
 
-Files are untrusted: a page is read up to a limit, and links out of the folder are not followed.
+Links out of the folder are not followed.
 """
 
 from __future__ import annotations
@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from audit_pipeline.readers.file_bytes import MEBIBYTE
 from audit_pipeline.sources.base import LeftOut, MissingPart
 from audit_pipeline.sources.folders import walk_files
 
 SUFFIXES = (".html", ".htm")
-LARGEST_PAGE = 20 * MEBIBYTE
 
 
-def read_saved_pages(root: Path, byte_limit: int = LARGEST_PAGE) -> Iterator[tuple[str, bytes] | LeftOut | MissingPart]:
-    """Yield name and content of every page of at most ``byte_limit`` bytes in the file or folder ``root``, and every
-    file that holds none, with the reason.
+def read_saved_pages(root: Path) -> Iterator[tuple[str, bytes] | LeftOut | MissingPart]:
+    """Yield name and content of every page in the file or folder ``root``, and every file that holds none, with the
+    reason.
 
     Missing, without a collection, are files that cannot be read: the caller knows whose documents they may hold.
     """
@@ -30,10 +28,6 @@ def read_saved_pages(root: Path, byte_limit: int = LARGEST_PAGE) -> Iterator[tup
             yield LeftOut(name, refusal or f"not one of {', '.join(SUFFIXES)}")
             continue
         try:
-            with path.open("rb") as file:
-                content = file.read(byte_limit + 1)
+            yield name, path.read_bytes()
         except OSError as error:
             yield MissingPart(name, f"{path}: cannot be read ({error.strerror or error})")
-        else:
-            too_large = LeftOut(name, f"larger than {byte_limit} bytes")
-            yield too_large if len(content) > byte_limit else (name, content)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
+from audit_pipeline.config.validation import Distinct
 from audit_pipeline.sources.base import FILE_NAME, Source, SourceSection, import_and_harvest
 from audit_pipeline.sources.patents.cleaning import CleaningRules
 from audit_pipeline.sources.patents.record import PARTS, Part
@@ -25,21 +26,13 @@ class PatentsSettings(SourceSection):
 
     pages: Path | None = Field(default=None, description="saved pages: a folder of .html files, or one of them")
     export: Path | None = Field(default=None, description="export of patents-public-data: a file or a folder of them")
-    countries: Annotated[tuple[Country, ...], Field(min_length=1)] = Field(
+    countries: Annotated[tuple[Country, ...], Field(min_length=1), Distinct] = Field(
         default=("CN",), description="only patents of these countries"
     )
-    parts: Annotated[tuple[Part, ...], Field(min_length=1)] = Field(
+    parts: Annotated[tuple[Part, ...], Field(min_length=1), Distinct] = Field(
         default=PARTS, description="the parts of a patent that make its text"
     )
     cleaning: CleaningRules = Field(default=CleaningRules(), description="which lines and texts are left out")
-
-    @model_validator(mode="after")
-    def _require_unique(self) -> Self:
-        for key in ("countries", "parts"):
-            values = getattr(self, key)
-            if len(set(values)) != len(values):
-                raise ValueError(f"{key}: one of them is named twice")
-        return self
 
     @property
     def to_be_set(self) -> str | None:

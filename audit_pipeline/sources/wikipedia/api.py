@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from audit_pipeline.readers.rows import text_problem
+from audit_pipeline.readers.rows import explain_unusable_text
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.web.polite_client import FetchedPage, FetchError, PoliteClient
 from audit_pipeline.sources.wikipedia.source import LICENCE, WikipediaSettings
@@ -131,7 +131,7 @@ def _fetch_document(settings: WikipediaSettings, ask: _Ask, page_id: int, title:
     if page.get("redirect"):
         raise UnusableDocumentError("a redirect")
     text = remove_tail_sections(page["extract"])
-    problem = text_problem(text)
+    problem = explain_unusable_text(text)
     if problem is not None:
         raise UnusableDocumentError(f"its text {problem}")
     created = datetime.fromisoformat(page["revisions"][0]["timestamp"]).astimezone(UTC).date()

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.readers.whole_files.book_matter import (
-    epub_text,
+    extract_book_text,
     find_gutenberg_body,
-    gutenberg_head,
+    find_gutenberg_head,
     is_matter,
     remove_book_matter,
 )
 from audit_pipeline.readers.whole_files.document import WholeDocument
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub
-from audit_pipeline.readers.whole_files.prose import prose
+from audit_pipeline.readers.whole_files.prose import extract_prose
 
 
 def gutenberg_body(text: str) -> str:
@@ -85,8 +85,8 @@ def test_of_several_books_the_first() -> None:
 
 
 def test_the_head_is_what_stands_before_the_first_mark() -> None:
-    assert gutenberg_head(f"{HEAD}\n{STARTS[3]}\n{RUNNING}") == HEAD.rstrip("\n")
-    assert gutenberg_head(RUNNING) == ""
+    assert find_gutenberg_head(f"{HEAD}\n{STARTS[3]}\n{RUNNING}") == HEAD.rstrip("\n")
+    assert find_gutenberg_head(RUNNING) == ""
 
 
 CONTENTS = "CONTENTS\n\nCHAPTER I. The Hill ........ 1\nCHAPTER II. The Town ....... 23\nThe Last Chapter         41"
@@ -200,7 +200,7 @@ def test_a_book_as_standard_ebooks_lays_it_out() -> None:
     def section(kind: str, words: str) -> str:
         return f'<section id="{kind}" epub:type="{kind}"><h2 epub:type="title">{kind}</h2><p>{words}</p></section>'
 
-    got = epub_text(
+    got = extract_book_text(
         book(
             chapter("text/titlepage.xhtml", section("titlepage", "The Lamp"), "frontmatter"),
             chapter("text/imprint.xhtml", section("imprint", "Standard Ebooks and volunteers"), "frontmatter"),
@@ -237,20 +237,23 @@ def test_a_book_without_types_is_told_by_names_headings_and_the_guide(
     path: str, body: str, roles: tuple[str, ...]
 ) -> None:
     matter = chapter(path, body, roles=frozenset(roles))
-    assert is_matter(matter, prose(matter.markup))
-    assert epub_text(book(matter, chapter("a.xhtml", CHAPTER_1), chapter("b.xhtml", CHAPTER_2), matter)).text == WANTED
+    assert is_matter(matter, extract_prose(matter.markup))
+    assert (
+        extract_book_text(book(matter, chapter("a.xhtml", CHAPTER_1), chapter("b.xhtml", CHAPTER_2), matter)).text
+        == WANTED
+    )
 
 
 def test_a_file_that_is_most_of_the_book_is_the_book() -> None:
     whole = chapter("index.xhtml", f"<h1>Contents</h1><p>{RUNNING}</p>{CHAPTER_2}")
-    assert CHAPTER_2.split("<p>")[1][:40] in epub_text(book(whole, chapter("a.xhtml", "<p>Short.</p>"))).text
+    assert CHAPTER_2.split("<p>")[1][:40] in extract_book_text(book(whole, chapter("a.xhtml", "<p>Short.</p>"))).text
     assert not is_matter(*_page("notes-from-the-hill.xhtml", "<h1>Notes from the Hill</h1><p>x</p>"))
-    assert epub_text(book(chapter("cover.xhtml", "<img src='c.png'/>"))) == WholeDocument("", "The Lamp")
+    assert extract_book_text(book(chapter("cover.xhtml", "<img src='c.png'/>"))) == WholeDocument("", "The Lamp")
 
 
 def _page(path: str, body: str):  # type: ignore[no-untyped-def]
     found = chapter(path, body)
-    return found, prose(found.markup)
+    return found, extract_prose(found.markup)
 
 
 @max_examples(60)
@@ -258,5 +261,5 @@ def _page(path: str, body: str):  # type: ignore[no-untyped-def]
 def test_an_epub_gives_no_word_that_was_not_in_it(words: list[str]) -> None:
     markup = "".join(f"<p>{word.replace('&', '&amp;').replace('<', '&lt;')}</p>" for word in words)
     invisible = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
-    got = epub_text(book(chapter("a.xhtml", markup)))
+    got = extract_book_text(book(chapter("a.xhtml", markup)))
     assert set(got.text.split()) <= {word.translate(invisible) for word in words}

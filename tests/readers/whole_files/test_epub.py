@@ -10,7 +10,7 @@ from made_epubs import epub as book
 
 from audit_pipeline.readers.whole_files import epub as module
 from audit_pipeline.readers.whole_files.epub import Epub, EpubError, read_epub
-from audit_pipeline.readers.whole_files.prose import prose
+from audit_pipeline.readers.whole_files.prose import extract_prose
 
 
 def read(content: bytes) -> Epub:
@@ -18,7 +18,7 @@ def read(content: bytes) -> Epub:
 
 
 def texts(epub: Epub) -> list[str]:
-    return [prose(chapter.markup).text for chapter in epub.chapters]
+    return [extract_prose(chapter.markup).text for chapter in epub.chapters]
 
 
 def test_chapters_come_in_the_order_of_the_spine_not_of_the_files() -> None:
@@ -194,7 +194,7 @@ def test_prose_has_paragraphs_and_nothing_that_is_not_read() -> None:
       <table><tr><td>a</td><td>b</td></tr><tr><td>c</td></tr></table>
       <aside epub:type="footnote">1. A note.</aside><p>Un<b>closed
     """
-    got = prose(page(body, "bodymatter z3998:fiction"), {"noteref", "footnote"})
+    got = extract_prose(page(body, "bodymatter z3998:fiction"), {"noteref", "footnote"})
     assert got.text.split("\n\n") == [
         "I",
         "It was late; the lamps were lit.\nThey waited.",
@@ -207,12 +207,12 @@ def test_prose_has_paragraphs_and_nothing_that_is_not_read() -> None:
     ]
     assert got.heading == "I"
     assert {"bodymatter", "z3998:fiction"} <= got.types
-    assert "1. A note." in prose(page(body)).text
+    assert "1. A note." in extract_prose(page(body)).text
 
 
 def test_types_are_those_of_everything_that_holds_the_whole_page() -> None:
     inner = (
         '<section epub:type="Chapter"><div class="Wide" role="doc-dedication"><p>To you</p><p>all</p></div></section>'
     )
-    assert prose(page(inner, "frontmatter")).types == {"frontmatter", "chapter", "dedication", ".wide"}
-    assert prose(page(f"{inner}<p>x</p>", "frontmatter")).types == {"frontmatter"}
+    assert extract_prose(page(inner, "frontmatter")).types == {"frontmatter", "chapter", "dedication", ".wide"}
+    assert extract_prose(page(f"{inner}<p>x</p>", "frontmatter")).types == {"frontmatter"}

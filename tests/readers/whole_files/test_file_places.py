@@ -13,12 +13,12 @@ from made_epubs import epub, page
 from made_whole_files import docx, paragraph, pdf
 from profiles import max_examples
 
-from audit_pipeline.readers.whole_files.book_matter import epub_text
+from audit_pipeline.readers.whole_files.book_matter import extract_book_text
 from audit_pipeline.readers.whole_files.document import WholeDocument, read_whole
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub
 from audit_pipeline.readers.whole_files.pdf import join_paragraphs
 from audit_pipeline.readers.whole_files.places import NO_LINES, Places, describe_place
-from audit_pipeline.readers.whole_files.prose import prose
+from audit_pipeline.readers.whole_files.prose import extract_prose
 
 FULL = "The lamps were lit before the carriage came down the long hill to"
 RUNNING = " ".join([f"{FULL} the town."] * 10)
@@ -149,9 +149,9 @@ def test_from_its_place_on_a_chapter_has_its_lines(bodies: list[list[str | None]
         )
         for number, parts in enumerate(bodies)
     ]
-    whole = epub_text(Epub(None, tuple(chapters), ()))
+    whole = extract_book_text(Epub(None, tuple(chapters), ()))
     text, places = whole.text, whole.places
-    by_path = {chapter.path: iter(prose(chapter.markup).text.split("\n")) for chapter in chapters}
+    by_path = {chapter.path: iter(extract_prose(chapter.markup).text.split("\n")) for chapter in chapters}
     found = split_at(text, places)
     assert "".join(words for _, words in found) == text
     for count, (label, words) in enumerate(found, 1):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from audit_pipeline.sources.base import LeftOut
-from audit_pipeline.sources.books.book_folder import BookEntry, Dating, dating_of, read_metadata, years_in
+from audit_pipeline.sources.books.book_folder import BookEntry, Dating, find_years, parse_dating, read_metadata
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from audit_pipeline.sources.books.book_folder import BookEntry, Dating, dating_o
     ],
 )
 def test_dating(written: object, dating: Dating | None) -> None:
-    assert dating_of(written) == dating
+    assert parse_dating(written) == dating
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_dating(written: object, dating: Dating | None) -> None:
     ],
 )
 def test_years_in_prose(prose: str, years: list[int]) -> None:
-    assert years_in(prose) == years
+    assert find_years(prose) == years
 
 
 def test_rows_of_a_metadata_file(tmp_path: Path) -> None:

@@ -115,10 +115,3 @@ def test_files_that_cannot_be_used_name_what_to_do(tmp_path: Path) -> None:
     assert "no column priority_date, claims; export them too" in missing["b.csv"]
     assert len(found(tmp_path / "b.csv", ("abstract",))[2]) == 1
     assert "no such file or folder" in found(tmp_path / "nowhere")[2]["nowhere"]
-
-
-def test_parts_that_are_not_wanted_need_no_column(tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "a.csv", [{key: value for key, value in flat().items() if key != "claims"}])
-    patents, _, missing = found(path, ("abstract", "description"))
-    assert missing == {}
-    assert patents[0].parts.keys() == {"abstract", "description"}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from audit_pipeline.sources.base import UnusableDocumentError
 from audit_pipeline.sources.patents.record import (
     Patent,
-    application_key,
-    family_key,
+    build_application_key,
+    build_family_key,
     group_patents,
     parse_day,
     parse_publication_number,
@@ -42,14 +42,14 @@ def test_publication_numbers(text: str, number: str | None) -> None:
 
 def test_one_application_is_one_key_however_it_is_written() -> None:
     for text in ("CN201710402626.6A", "CN-201710402626-A", "CN201710402626", "cn:201710402626.6A", "CN201710402626.XA"):
-        assert application_key(text) == "application:CN201710402626"
+        assert build_application_key(text) == "application:CN201710402626"
     for text in ("", "CN", "see below", "12345678"):
-        assert application_key(text) is None
+        assert build_application_key(text) is None
 
 
 def test_families() -> None:
-    assert family_key(" 74512345 ") == "family:74512345"
-    assert [family_key(text) for text in ("", "-1", "0", "none")] == [None] * 4
+    assert build_family_key(" 74512345 ") == "family:74512345"
+    assert [build_family_key(text) for text in ("", "-1", "0", "none")] == [None] * 4
 
 
 def test_days() -> None:

@@ -8,8 +8,8 @@ from audit_pipeline.sources.base import LeftOut, MissingPart
 from audit_pipeline.sources.patents.saved_pages import read_saved_pages
 
 
-def found(root: Path, largest: int = 1_000_000) -> tuple[list[tuple[str, bytes]], dict[str, str], dict[str, str]]:
-    items = list(read_saved_pages(root, largest))
+def found(root: Path) -> tuple[list[tuple[str, bytes]], dict[str, str], dict[str, str]]:
+    items = list(read_saved_pages(root))
     return (
         [item for item in items if isinstance(item, tuple)],
         {item.part: item.reason for item in items if isinstance(item, LeftOut)},
@@ -24,7 +24,6 @@ def test_a_folder(tmp_path: Path) -> None:
     (outside / "x.html").write_text("must not be read")
     (folder / "a.html").write_bytes(b"page a")
     (folder / "deep" / "b.HTM").write_bytes(b"page b")
-    (folder / "large.html").write_bytes(bytes(1_000_001))
     (folder / "note.txt").write_text("x")
     (folder / ".hidden.html").write_text("x")
     (folder / "away.html").symlink_to(outside / "x.html")
@@ -32,9 +31,8 @@ def test_a_folder(tmp_path: Path) -> None:
     (folder / "dangling.html").symlink_to(folder / "nowhere.html")
     pages, left_out, missing = found(folder)
     assert dict(pages) == {"a.html": b"page a", "deep/b.HTM": b"page b"}
-    assert left_out.keys() == {"large.html", "note.txt", "away.html", "away"}
+    assert left_out.keys() == {"note.txt", "away.html", "away"}
     assert missing.keys() == {"dangling.html"}
-    assert left_out["large.html"] == "larger than 1000000 bytes"
     assert left_out["away.html"] == "a link out of the folder"
     assert "cannot be read" in missing["dangling.html"]
 
