@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from audit_pipeline.benchmarks.builder_interface import (
     BuilderInputs,
@@ -30,7 +31,7 @@ from audit_pipeline.readers.rows import (
 )
 from audit_pipeline.splits.shared_text import find_texts_on_both_sides
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.tables import MEMBER, NON_MEMBER, Split, digest, text_sha256
+from audit_pipeline.tables import MEMBER, NON_MEMBER, digest, text_sha256
 
 _LONGEST_NAME = 200
 
@@ -70,30 +71,18 @@ class LabelledRows:
 
 
 @dataclass(frozen=True)
-class Place:
-    """What a row itself says of where its text belongs; None: the benchmark's entry says it for all rows."""
-
-    context: str | None = None
-    split: Split | None = None
-    collection: str | None = None
-    language: str | None = None
-
-
-_NOWHERE = Place()
-
-
-@dataclass(frozen=True)
 class Reading:
     """How a builder reads a row: its text, its label, and what else must be true. All raise UnusableRowError.
 
-    ``place`` None: no row says where it belongs. ``columns`` are those that some row must have. ``lengths`` are the
-    accepted numbers of words, None: any. ``beginning`` is the number of words that say which document a row without an
-    id is of; None: all of them.
+    ``place`` is what a row itself says of where its text belongs, by fields of LabelledText (context, split,
+    collection, language); the benchmark's entry says for all rows what it does not say. None: no row says anything.
+    ``columns`` are those that some row must have. ``lengths`` are the accepted numbers of words, None: any.
+    ``beginning`` is the number of words that say which document a row without an id is of; None: all of them.
     """
 
     text: Callable[[Row], str]
     label: Callable[[Row], int | None]
-    place: Callable[[Row], Place] | None = None
+    place: Callable[[Row], Mapping[str, Any]] | None = None
     columns: tuple[str | None, ...] = ()
     lengths: Sequence[int] | None = None
     most_words: int | None = None
@@ -287,17 +276,16 @@ def _build_labelled_text(row: Row, spec: BenchmarkSpec, reading: Reading, unit: 
             group = _parse_name_column(row, settings.group_column)
         if settings.date_column is not None:
             published = read_day(row.values, settings.date_column)
-    place = _NOWHERE if reading.place is None else reading.place(row)
+    place = {"collection": spec.family, "language": settings.language}
+    if reading.place is not None:
+        place |= reading.place(row)
     return LabelledText(
         document_id=f"{spec.family}:{document}",
         group=f"{spec.family}:{group}",
-        collection=spec.family if place.collection is None else place.collection,
         text=text,
         label=label,
         published=published,
-        language=settings.language if place.language is None else place.language,
-        context=place.context,
-        split=place.split,
+        **place,
     )
 
 

@@ -77,7 +77,8 @@ def require_licences(benchmarks: Sequence[BuiltBenchmark], *, with_text: bool) -
                 f"{built.name} cannot be handed on: its labels say what the models of the control {built.control} were "
                 "trained on, and nothing of any other model"
             )
-    if (unclear := _list_unclear_licences(benchmarks)) and not with_text:
+    unclear = [licence for licence in _list_licences(benchmarks) if not allows_redistribution(licence)]
+    if unclear and not with_text:
         raise DataError(
             f"the texts of {benchmarks[0].manifest['family']} are not plainly free to hand on (licence: "
             f"{'; '.join(unclear)}), so nothing was written; if you may hand them on, say so with --with-text"
@@ -230,10 +231,6 @@ def _list_licences(benchmarks: Sequence[BuiltBenchmark]) -> list[str]:
     return list(dict.fromkeys(licence for origin in origins for licence in origin["licences"]))
 
 
-def _list_unclear_licences(benchmarks: Sequence[BuiltBenchmark]) -> list[str]:
-    return [licence for licence in _list_licences(benchmarks) if not allows_redistribution(licence)]
-
-
 def _build_card(
     benchmarks: Mapping[BuiltBenchmark, pa.Table],
     files: Mapping[BuiltBenchmark, Mapping[str, str]],
@@ -276,7 +273,7 @@ def _build_card(
         benchmarks=[_describe_benchmark(benchmark, quality) for benchmark, quality in benchmarks.items()],
         digests=digests,
         origins=list(origins.values()),
-        unclear=_list_unclear_licences(built),
+        unclear=[licence for licence in licences if not allows_redistribution(licence)],
         place=place,
         is_folder=place == FOLDER,
         entry=yaml.safe_dump(dict(entries), sort_keys=False, allow_unicode=True, width=100),

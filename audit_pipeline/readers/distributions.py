@@ -39,13 +39,6 @@ from audit_pipeline.readers.retry import (
     format_request_error,
     is_transient_fault,
 )
-from audit_pipeline.readers.server_answers import (
-    ACCEPTED,
-    MOST_JSON,
-    DamagedAnswerError,
-    GuardedAdapter,
-    OversizedAnswerError,
-)
 from audit_pipeline.store.files import write_atomically
 from audit_pipeline.store.integrity import file_sha256
 
@@ -149,9 +142,6 @@ class _FetchError(Exception):
 
 def _client(index: Index) -> PyPISimple:
     session = requests.Session()
-    for scheme in ("https://", "http://"):
-        session.mount(scheme, GuardedAdapter(MOST_JSON))
-    session.headers["Accept-Encoding"] = ACCEPTED
     if index.certificates:
         if not Path(index.certificates).exists():
             raise _FetchError(f"the certificates that pip is configured with are missing: {index.certificates}")
@@ -166,8 +156,6 @@ def _fetch_project_page(client: PyPISimple, project: str, index: Index) -> Proje
         return _call_with_retries(lambda: client.get_project_page(project, timeout=index.timeout), index)
     except NoSuchProjectError:
         raise SourceError(f"{project}: the package index has no such project") from None
-    except (OversizedAnswerError, DamagedAnswerError) as error:
-        raise _FetchError(f"no usable answer from the package index ({error})") from error
     except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValidationError) as error:
         raise _FetchError(f"the index's answer is not a package list ({format_public_error(error)})") from error
 

@@ -1,6 +1,6 @@
 """Answers of servers as they may be kept: no longer than they can be, and without the keys that they were asked with.
 
-Our clients use it, for model servers, chat, package index, timestamps, webhooks and crawls; the hub's own do not.
+Our clients use it, for model servers, chat, timestamps, webhooks and crawls; those of hub and package index do not.
 A client of httpx or httpx2 calls :func:`read_redacted_response` before the body is read, as in its hook for responses;
 a session of requests has a :class:`GuardedAdapter`. gzip and deflate are taken, which zlib unpacks in bounded steps,
 and nothing else is asked for.

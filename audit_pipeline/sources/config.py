@@ -31,7 +31,9 @@ from audit_pipeline.tables import digest
 @cache
 def all_sources() -> Mapping[str, Source[Any]]:
     """Return every source by name; a new module needs no entry here. Raises ConfigError if two of ours share a name."""
-    modules = (importlib.import_module(name) for name in _iterate_module_names())
+    names = {f"{sources.__name__}.{module.name}": module.ispkg for module in pkgutil.iter_modules(sources.__path__)}
+    found = (f"{name}.source" if is_package else name for name, is_package in names.items())
+    modules = (importlib.import_module(name) for name in found if find_spec(name))
     ours: dict[str, Source[Any]] = collect_by_name(
         modules, label="sources", is_wanted=lambda value: isinstance(value, Source), name_of=lambda source: source.name
     )
@@ -63,15 +65,6 @@ def _adopt(source: Source[Any], origin: str) -> Source[Any]:
         raise TypeError("settings is no class of SourceSection")
     source.settings()
     return replace(source, fetch=fetch)
-
-
-def _iterate_module_names() -> Iterator[str]:
-    for module in pkgutil.iter_modules(sources.__path__):
-        name = f"{sources.__name__}.{module.name}"
-        if not module.ispkg:
-            yield name
-        elif find_spec(f"{name}.source"):
-            yield f"{name}.source"
 
 
 def require_source(name: str) -> Source[Any]:

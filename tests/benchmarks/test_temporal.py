@@ -134,14 +134,6 @@ def test_per_side_is_spread_over_collections_and_uses_up_small_ones() -> None:
     assert drawn.texts_left_out == {"over per_side": 2 * (43 - 14)}
 
 
-def test_without_balance_each_side_is_cut_by_itself() -> None:
-    documents = documents_table(
-        [document(f"old{number}n", OLD, 10) for number in range(9)] + [document("new", NEW, 20, collection="other")]
-    )
-    drawn = draw_temporal_windows(documents, temporal_spec(balance="none", per_side=4), "run")
-    assert Counter(drawn.examples.column("label").to_pylist()) == {1: 4, 0: 2}
-
-
 def test_only_documents_of_the_language_are_taken() -> None:
     documents = documents_table(
         [document("old", OLD), document("new", NEW), document("alt", OLD, language="de"), document("mid", BETWEEN)]

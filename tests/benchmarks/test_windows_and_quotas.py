@@ -34,11 +34,6 @@ def test_every_placement_and_every_order_is_equally_likely() -> None:
     assert all(393 <= times <= 607 for times in drawn.values())
 
 
-def test_a_text_of_exactly_the_windows_leaves_no_choice() -> None:
-    assert sorted(draw_windows(12, 4, 9, seed=3)) == [0, 4, 8]
-    assert draw_windows(3, 4, 9, seed=3) == []
-
-
 def test_whitespace_words_are_joined_by_single_spaces() -> None:
     unit = get_word_unit("whitespace")
     assert unit.split(" one\n  two\tthree four ") == ["one", "two", "three", "four"]

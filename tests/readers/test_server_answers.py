@@ -7,7 +7,6 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -16,15 +15,13 @@ from bad_server import Answer, BadServer, truncated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.errors import DataError, SourceError, UnansweredError
+from audit_pipeline.errors import DataError, UnansweredError
 from audit_pipeline.extras.corpora.corpus import list_hub_files
 from audit_pipeline.extras.evidence_packs.timestamps import AuthorityError, request_timestamp
 from audit_pipeline.extras.servers.client import OversizedError, ServerRequest
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.budget import Budget
 from audit_pipeline.models.config import Endpoint
-from audit_pipeline.readers import distributions
-from audit_pipeline.readers.pip_settings import Index
 from audit_pipeline.readers.retry import RetryPolicy
 from audit_pipeline.readers.server_answers import (
     DamagedAnswerError,
@@ -153,13 +150,6 @@ def test_the_hub(server: BadServer, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(DataError, match=f"the data set a/b .*{line}") as error:
             list_hub_files("a/b", ["*"], None)
         assert "\n" not in str(error.value)
-
-
-def test_the_package_index(server: BadServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributions, "MOST_JSON", 1 << 20)
-    server.serve("/demo/", packed(BOMB))
-    with pytest.raises(SourceError, match="its answer is longer than the 1,048,576 bytes"):
-        distributions.fetch_archive("demo", Index(endpoint=server.url, attempts=2, pause=0), tmp_path)
 
 
 def test_timestamp_authorities(server: BadServer) -> None:

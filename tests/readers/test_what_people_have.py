@@ -12,7 +12,6 @@ from audit_pipeline.readers.formats import open_rows, open_texts, read_rows
 
 Rows = list[dict[str, object]]
 TWO: Rows = [{"text": "a, b; c", "label": "1"}, {"text": "d", "label": "0"}]
-TWICE = "the key '{}' is given twice in one object: keep one of them"
 
 DELIMITED: dict[str, tuple[str, Rows, dict[int, str]]] = {
     "Excel's first line": ('sep=;\r\ntext;label\r\n"a, b; c";1\r\nd;0\r\n', TWO, {}),
@@ -86,28 +85,3 @@ def test_capitals_of_the_usual_columns_do_not_matter(tmp_path: Path) -> None:
             texts.find_column("side", required=True)
     both = open_rows(written(tmp_path, "both.csv", "label,Label\na,1\n"))
     assert both.columns == ("label", "Label")
-
-
-NESTED = '{"text": "c", "more": {"x": [{"k": 1, "k": 2}]}}'
-
-
-@pytest.mark.parametrize("name", ["t.jsonl", "t.json"])
-def test_a_key_that_stands_twice_is_named(tmp_path: Path, name: str) -> None:
-    lines = ['{"text": "a", "label": 1, "label": 0}', '{"text": "b"}', NESTED, "[1]", '{"text": "d", "Text": "e"}']
-    content = "\n".join(lines) if name == "t.jsonl" else f"[{', '.join(lines)}]"
-    file = read_rows(written(tmp_path, name, content))
-    assert [dict(row.values) for row in file.rows] == [{"text": "b"}, {"text": "d", "Text": "e"}]
-    assert {row.location: row.reason for row in file.skipped} == {
-        f"{name}:1": TWICE.format("label"),
-        f"{name}:3": TWICE.format("k"),
-        f"{name}:4": "not a JSON object but list",
-    }
-
-
-@pytest.mark.parametrize(
-    "content",
-    ['{"text": "a", "text": "b"}', '{"text": ["a"], "text": ["b"]}', '{\n"text": ["a", "b"],\n"text": ["c", "d"]\n}'],
-)
-def test_of_a_file_that_is_one_object_nothing_is_taken(tmp_path: Path, content: str) -> None:
-    with pytest.raises(DataError, match=TWICE.format("text")):
-        read_rows(written(tmp_path, "t.json", content))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from audit_pipeline.benchmarks.builder_interface import MATCHED, Builder, BuilderInputs, Drawn, ReadDocuments
 from audit_pipeline.benchmarks.labelled_rows import (
     LabelledRows,
-    Place,
     Reading,
     draw_rows,
     parse_label_column,
@@ -25,7 +23,7 @@ from audit_pipeline.readers.rows import Row, UnusableRowError, explain_invalid_u
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Split
 
-_SPLITS: Mapping[str, Split] = {split: split for split in get_args(Split)}
+_SPLITS = get_args(Split)
 
 
 class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
@@ -85,8 +83,8 @@ def read_labelled_rows(
     return read_rows_inputs(spec, paths, reading)
 
 
-def read_row_assignment(row: Row, settings: LabelledSettings) -> Place:
-    """What a row's columns say of where it belongs; raises UnusableRowError.
+def read_row_assignment(row: Row, settings: LabelledSettings) -> dict[str, Any]:
+    """What a row's columns say of where it belongs, by fields of LabelledText; raises UnusableRowError.
 
     A null says nothing: what the entry says of all rows then holds.
     """
@@ -102,7 +100,8 @@ def read_row_assignment(row: Row, settings: LabelledSettings) -> Place:
     if split is not None and split not in _SPLITS:
         spelt = shorten_spelling(split)
         raise UnusableRowError(f"column '{settings.split_column}' is {spelt!r}, not {' or '.join(_SPLITS)}")
-    return Place(context or None, _SPLITS.get(split or ""), collection, language)
+    fields = {"context": context or None, "split": split, "collection": collection, "language": language}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def draw_labelled(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:

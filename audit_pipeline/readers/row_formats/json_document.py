@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from audit_pipeline.readers.file_bytes import LINE_LIMIT, MEBIBYTE, InputFile, decode_text, iterate_lines, open_bytes
-from audit_pipeline.readers.row_formats.json_lines import JsonDecoder, build_json_row, open_json_lines
+from audit_pipeline.readers.row_formats.json_lines import build_json_row, open_json_lines
 from audit_pipeline.readers.rows import Row, UnreadableFileError
 from audit_pipeline.readers.stream import Entries, RowFormat, RowStream
 
@@ -32,22 +32,24 @@ def open_json_document(file: InputFile) -> RowStream:
         start = binary.read(_PIECE).removeprefix(codecs.BOM_UTF8).lstrip()
     if start.startswith(b"["):
         # On one line as a rule, which may be longer than a line may be.
-        return RowStream(file, lambda columns: _read_array(file))
+        def read(columns: object) -> Entries:
+            with open_bytes(file) as binary, decode_text(binary) as text:
+                for index, value in enumerate(_iterate_array(file, text)):
+                    yield build_json_row(value, f"{file.name}:{index + 1}", index, file.string_lines)
+
+        return RowStream(file, read)
     with open_bytes(file) as binary:
         lines = iterate_lines(file, binary)
         first = next(lines, (0, b""))[1]
         single = next(lines, None) is None
-    decoder = JsonDecoder()
     whole = None
-    if single or not isinstance(_parse_json(first, decoder), dict):
+    if single or not isinstance(_parse_json(first), dict):
         with open_bytes(file) as binary:
             content = binary.read(_WHOLE_LIMIT + 1)
-        whole = _parse_json(content.removeprefix(codecs.BOM_UTF8), decoder) if len(content) <= _WHOLE_LIMIT else None
-    if not isinstance(whole, dict) or (single and _columns_from_object(whole) is None):
+        whole = _parse_json(content.removeprefix(codecs.BOM_UTF8)) if len(content) <= _WHOLE_LIMIT else None
+    columns = _columns_from_object(whole) if isinstance(whole, dict) else None
+    if not isinstance(whole, dict) or (single and columns is None):
         return open_json_lines(file)
-    if decoder.repeated is not None:
-        raise UnreadableFileError(file.path, decoder.explain_repeated())
-    columns = _columns_from_object(whole)
     # An object that holds no columns is one row.
     rows = [whole] if columns is None else [dict(zip(whole, row, strict=True)) for row in zip(*columns, strict=True)]
     return RowStream(
@@ -57,10 +59,10 @@ def open_json_document(file: InputFile) -> RowStream:
     )
 
 
-def _parse_json(text: bytes, decoder: JsonDecoder) -> object:
+def _parse_json(text: bytes) -> object:
     """What ``text`` is in JSON; None where it is none."""
     try:
-        return decoder.decode(text.decode())
+        return json.loads(text.decode())
     except (ValueError, RecursionError):
         return None
 
@@ -76,18 +78,12 @@ def _columns_from_object(content: Mapping[str, object]) -> Sequence[Sequence[obj
     return None
 
 
-def _read_array(file: InputFile) -> Entries:
-    decoder = JsonDecoder()
-    with open_bytes(file) as binary, decode_text(binary) as text:
-        for index, value in enumerate(_iterate_array(file, text, decoder)):
-            yield build_json_row(value, decoder, f"{file.name}:{index + 1}", index, file.string_lines)
-
-
-def _iterate_array(file: InputFile, text: io.TextIOWrapper, decoder: JsonDecoder) -> Iterator[object]:
+def _iterate_array(file: InputFile, text: io.TextIOWrapper) -> Iterator[object]:
     """The values of an array in order; only what has not been taken yet is in memory.
 
     Raises UnreadableFileError where the array is broken.
     """
+    decoder = json.JSONDecoder()
     held, taken, released, has_ended = "", 0, 0, False
 
     def read_more(size: int) -> None:

@@ -202,10 +202,7 @@ def _resolve_reference(folder: str, reference: str) -> str:
     path = unquote(parts.path).replace("\\", "/")
     if not path:
         raise _MemberError("not named")
-    joined = posixpath.normpath(posixpath.join(folder, path))
-    if path.startswith("/") or joined == ".." or joined.startswith("../"):
-        raise _MemberError("outside the file")
-    return joined
+    return posixpath.normpath(posixpath.join(folder, path))
 
 
 def _decode_markup(content: bytes) -> str:

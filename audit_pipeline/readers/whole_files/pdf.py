@@ -13,6 +13,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pypdfium2 as pdfium
@@ -45,7 +46,10 @@ def read_pdf(path: Path) -> WholeDocument:
     where a password locks it or no page is left, and DataError where it is damaged.
     """
     with _ONE_AT_A_TIME, _open_document(path) as document:
-        title = _title(document)
+        # Not every title is text.
+        title: str | None = None
+        with suppress(UnicodeDecodeError):
+            title = document.get_metadata_value("Title")
         pages = [_split_lines(text) for text in _read_pages(path, document)]
     reasons = [
         explain_illegible("\n".join(line.removesuffix(_HYPHEN) for line in page)) if page else _NO_TEXT
@@ -70,15 +74,6 @@ def _open_document(path: Path) -> pdfium.PdfDocument:
         if error.err_code == pdfium_c.FPDF_ERR_SECURITY:
             raise NoTextError(f"{path}: copy-protected; use a copy that is not") from error
         raise DataError(f"{path}: damaged, or not a PDF ({error})") from error
-
-
-def _title(document: pdfium.PdfDocument) -> str | None:
-    """The title among the file's properties; None where it is no text."""
-    try:
-        title: str = document.get_metadata_value("Title")
-    except UnicodeDecodeError:
-        return None
-    return title
 
 
 def _read_pages(path: Path, document: pdfium.PdfDocument) -> Iterator[str]:

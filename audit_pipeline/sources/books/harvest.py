@@ -22,7 +22,7 @@ def harvest(settings: BooksSettings, downloads: Path) -> Iterator[HarvestItem]:
     if settings.folder is not None:
         yield from harvest_folder(settings.folder, settings.collection, settings.language, settings.licence)
     library = settings.gutenberg
-    if not library.is_wanted:
+    if library.mirror is None:
         return
     try:
         dated = [] if settings.dates is None else read_metadata(settings.dates, "id")

@@ -37,11 +37,6 @@ class GutenbergSettings(SourceSection):
     )
     collection: Collection = Field(default="gutenberg", description="a name for these books")
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether any book is to be fetched."""
-        return self.mirror is not None
-
 
 class BooksSettings(SourceSection):
     """A folder of books with its metadata files, and Project Gutenberg; each may be left out.
@@ -68,12 +63,12 @@ class BooksSettings(SourceSection):
     @property
     def to_be_set(self) -> str | None:
         """What has to be set before books can be read; None where they can be."""
-        if self.gutenberg.is_wanted and self.contact is None:
+        if self.gutenberg.mirror is not None and self.contact is None:
             return (
                 f"set books.contact in config/{FILE_NAME} to an address at which the library can reach you: "
                 "it is sent with every request"
             )
-        if self.folder is None and not self.gutenberg.is_wanted:
+        if self.folder is None and self.gutenberg.mirror is None:
             return (
                 f"set books.folder in config/{FILE_NAME} to a folder of .txt and .epub files with a books.csv, "
                 "or books.gutenberg.mirror and books.contact"

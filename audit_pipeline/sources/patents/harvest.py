@@ -14,15 +14,13 @@ from pathlib import Path
 
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.patents.cleaning import NestedMarkupError, clean, find_broken_rule
-from audit_pipeline.sources.patents.exports import read_exported_patents
+from audit_pipeline.sources.patents.exports import Found, read_exported_patents
 from audit_pipeline.sources.patents.page import parse_page
 from audit_pipeline.sources.patents.record import Patent, group_patents
 from audit_pipeline.sources.patents.saved_pages import read_saved_pages
 from audit_pipeline.sources.patents.source import LICENCE, NAME, PatentsSettings
 
 DATE_KIND = "publication of the patent (its priority date is kept as the earliest)"
-
-Found = Patent | LeftOut | MissingPart
 
 
 def harvest(settings: PatentsSettings, downloads: Path, today: date | None = None) -> Iterator[HarvestItem]:
