@@ -276,7 +276,7 @@ def _build_labelled_text(row: Row, spec: BenchmarkSpec, reading: Reading, unit: 
             group = _parse_name_column(row, settings.group_column)
         if settings.date_column is not None:
             published = read_day(row.values, settings.date_column)
-    place = {"collection": spec.family, "language": settings.language}
+    place: dict[str, Any] = {"collection": spec.family, "language": settings.language}
     if reading.place is not None:
         place |= reading.place(row)
     return LabelledText(

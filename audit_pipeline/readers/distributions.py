@@ -125,13 +125,12 @@ def _choose_newest(
 
 def _find_newest_cached(kind: _Kind, project: str, folder: Path, required: str | None) -> Archive | None:
     """The newest distribution in the cache, or that of ``required``, if the file is still what was downloaded."""
-    found = []
+    found: list[tuple[Version, Path]] = []
     for note in folder.glob(f"*{kind.suffix}.sha256"):
-        path = note.with_suffix("")
-        version = kind.find_version(path.name, project, required)
-        is_known = version is not None and path.is_file()
-        if is_known and note.read_text(encoding="utf-8").split()[:1] == [file_sha256(path)]:
-            found.append((version, path))
+        file = note.with_suffix("")
+        known = kind.find_version(file.name, project, required) if file.is_file() else None
+        if known is not None and note.read_text(encoding="utf-8").split()[:1] == [file_sha256(file)]:
+            found.append((known, file))
     version, path = max(found, default=(None, None))
     return None if path is None else Archive(str(version), path)
 

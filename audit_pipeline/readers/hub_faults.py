@@ -62,7 +62,7 @@ def classify_hub_error(error: BaseException, revision: str | None = None) -> Hub
     if _find_first_error(every, OfflineModeIsEnabled) is not None or (is_unreached and constants.is_offline_mode()):
         partly = " whole" if _find_first_error(every, IncompleteSnapshotError) is not None else ""
         return HubFault(f"is not{partly} in the local hub cache, and HF_HUB_OFFLINE is set: go online", passing=False)
-    refused = _find_first_error(every, HfHubHTTPError, httpx2.HTTPStatusError)
+    refused = _find_first_error(every, HfHubHTTPError) or _find_first_error(every, httpx2.HTTPStatusError)
     if refused is not None:
         return _fault_from_refusal(refused, revision)
     lost = _find_first_error(every, httpx2.TransportError, ConnectionError, TimeoutError)

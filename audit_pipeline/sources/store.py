@@ -97,7 +97,8 @@ def store_harvest(
     missing = (*harvest.missing, *unreadable)
     left_out = (*harvest.left_out, *duplicates)
     if not table.num_rows:
-        reasons = [f"{item.part}: {item.reason}" for item in (*missing, *left_out)]
+        unused: list[MissingPart | LeftOut] = [*missing, *left_out]
+        reasons = [f"{item.part}: {item.reason}" for item in unused]
         more = f" (and {len(reasons) - 3} more)" if len(reasons) > 3 else ""
         reason = "; ".join(reasons[:3]) or "no document was found"
         raise SourceError(f"the source {source} yielded nothing; {reason}{more}")

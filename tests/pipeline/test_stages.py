@@ -269,7 +269,7 @@ def test_a_split_is_assessed_with_lineage(workspace: Workspace) -> None:
         ("blind_scores", paths.rewritten_file("blind_scores", "benchmark", "made_8")),
     ):
         row = rows[table, "assessed"]
-        assert (row["partition"], row["data_version"]) == ("made_8", report.split.versions[f"{table}/made_8"])
+        assert (row["partition"], row["data_version"]) == ("made_8", report.versions[f"{table}/made_8"])
         assert json.loads(str(row["upstream_data_versions"])) == {"examples/made_8": manifest["digest"]}
         assert row["benchmark_digest"] == manifest["digest"]
         assert row["file_sha256"] == file_sha256(path)
@@ -383,6 +383,6 @@ def test_a_matched_benchmark_is_told_of_and_claims_no_mild_shift(workspace: Work
     assert known is not None
     assert known.assessed.matched
     built = read_built(paths, "made_8")
-    assert assess_split(built, paths, step("assessed")).split.assessed.matched
+    assert assess_split(built, paths, step("assessed")).assessed.matched
     assert built.matched is not None
     assert set(built.matched["achieved"]) == {"before", "at_random", "after", "after_by_all"}

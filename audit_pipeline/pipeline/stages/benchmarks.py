@@ -167,15 +167,15 @@ class AssessmentOptions(BaseModel):
 def _assess(run: StageRun) -> Made:
     built = read_built(run.paths, run.partition)
     built.require_passed_checks()
-    report = assess_split(built, run.paths, run.step(), most_per_side=run.options.most_per_side)
-    verdict, auroc = report.split.assessed.verdict, report.split.assessed.auroc
+    split = assess_split(built, run.paths, run.step(), most_per_side=run.options.most_per_side)
+    verdict, auroc = split.assessed.verdict, split.assessed.auroc
     finding = Finding(
         verdict != "separable without a model",
         auroc.method if auroc.value is None else VERDICT_IN_WORDS[verdict],
         Shown(values={"verdict": verdict, **({} if auroc.value is None else {"blind AUROC": auroc.value})}),
     )
-    version = report.split.versions[f"split_quality/{run.partition}"]
-    return Made(version, _summarise_split(report, run.paths), {"sides_alike": finding})
+    version = split.versions[f"split_quality/{run.partition}"]
+    return Made(version, _summarise_split(split, run.paths), {"sides_alike": finding})
 
 
 def _inputs_of_split(name: str, situation: Situation) -> Inputs:
