@@ -21,8 +21,8 @@ from audit_pipeline.statistics.contamination_rate import (
     select_assumption,
 )
 from audit_pipeline.statistics.direction import detect_score_direction
-from audit_pipeline.statistics.rates import Rate
-from audit_pipeline.statistics.sides import list_scored_settings
+from audit_pipeline.statistics.rates import Rate, describe_interval_method
+from audit_pipeline.statistics.sides import iterate_settings
 from audit_pipeline.statistics.thresholds import (
     ScoredTexts,
     Threshold,
@@ -37,8 +37,6 @@ from audit_pipeline.tables import (
     CONTAMINATION_RATES,
     DECISIONS,
     GROUP_TESTS,
-    MEMBER,
-    NON_MEMBER,
     SCORES,
     Pair,
 )
@@ -113,18 +111,15 @@ def compute_decision_tables(
     ConfigError for an alpha outside (0, 1).
     """
     read = _prepare_examples(examples, seed)
-    own = pc.and_(pc.equal(scores["model"], pair.model), pc.equal(scores["benchmark"], pair.benchmark))
     of_pair: Row = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
     decisions: list[Row] = []
     tested: list[tuple[_Setting, GroupTests]] = []
     rates: list[Row] = []
     checks: list[Row] = []
-    for setting in _iterate_settings(scores.filter(own), read):
+    for setting in _iterate_default_settings(scores, read, pair):
         named = of_pair | {"detector": setting.detector, "parameters": setting.parameters}
         chosen = choose_thresholds(setting.calibration, alphas)
-        decisions.extend(
-            named | {"is_default": True} | _build_decision_row(threshold, setting.evaluated) for threshold in chosen
-        )
+        decisions.extend(named | {"is_default": True} | _build_decision_row(threshold, setting) for threshold in chosen)
         if not len(setting.calibration.nonmembers):
             continue
         found = run_group_tests(setting.audited, setting.calibration)
@@ -149,8 +144,6 @@ def compute_decision_tables(
 def _prepare_examples(examples: pa.Table, seed: int) -> _Examples:
     table = read_examples(examples, ("example_id", "label", "split", "group", "collection")).combine_chunks()
     labels = np.asarray(pc.fill_null(table["label"], _UNKNOWN).to_numpy(), dtype=np.int8)
-    if not np.isin(labels, (MEMBER, NON_MEMBER, _UNKNOWN)).all():
-        raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
     calibration = np.asarray(pc.equal(table["split"], "calibration").to_numpy())
     group_names, groups = _encode_column(table["group"])
     collection_names, collections = _encode_column(table["collection"])
@@ -169,31 +162,23 @@ def _encode_column(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.i
     return names, np.asarray(codes.to_numpy(), dtype=np.intp)
 
 
-def _iterate_settings(scores: pa.Table, examples: _Examples) -> Iterator[_Setting]:
+def _iterate_default_settings(scores: pa.Table, examples: _Examples, pair: Pair) -> Iterator[_Setting]:
     """Yield each detector's default setting, sorted by detector."""
-    scores = cast_to_columns(scores, SCORES)
-    place = pc.index_in(scores["example_id"], value_set=examples.table["example_id"])
-    if place.null_count:
-        raise DataError(f"{place.null_count} scores are of examples that are not in the benchmark: score it again")
-    scores = scores.append_column("place", place)
-    for (detector, parameters), is_default in list_scored_settings(scores).items():
-        if not is_default:
+    example_ids = examples.table["example_id"]
+    for setting in iterate_settings(cast_to_columns(scores, SCORES), example_ids, example_ids, pair):
+        if not setting.is_default:
             continue
-        is_setting = pc.and_(pc.equal(scores["detector"], detector), pc.equal(scores["parameters"], parameters))
-        rows = scores.filter(is_setting)
-        if pc.count_distinct(rows["place"]).as_py() != rows.num_rows:
-            raise DataError(f"{detector} {parameters} scores an example twice: hand over the scores of one run")
-        rows = rows.filter(pc.equal(rows["status"], "ok")).sort_by("place")
-        values = np.asarray(rows["score"].to_numpy(), dtype=np.float64)
-        if not np.isfinite(values).all():
-            raise DataError(f"{detector} has a score with status ok that is not a finite number: score it again")
-        places = np.asarray(rows["place"].to_numpy(), dtype=np.intp)
-        texts = ScoredTexts(values, examples.labels[places], examples.groups[places], examples.keys[places])
+        places = setting.places
+        texts = ScoredTexts(setting.scores, examples.labels[places], examples.groups[places], examples.keys[places])
         calibration = examples.calibration[places]
         audited = examples.audited[places]
-        collections = examples.collections[places][audited]
         yield _Setting(
-            detector, parameters, texts.take(calibration), texts.take(~calibration), texts.take(audited), collections
+            setting.detector,
+            setting.parameters,
+            calibration=texts.take(calibration),
+            evaluated=texts.take(~calibration),
+            audited=texts.take(audited),
+            collections=examples.collections[places][audited],
         )
 
 
@@ -207,22 +192,26 @@ def _join_texts(first: ScoredTexts, second: ScoredTexts) -> ScoredTexts:
     return ScoredTexts(*(np.concatenate(pair) for pair in pairs))
 
 
-def _build_decision_row(threshold: Threshold, evaluated_texts: ScoredTexts) -> Row:
-    found = estimate_achieved_rates(threshold.threshold, evaluated_texts)
+def _build_decision_row(threshold: Threshold, setting: _Setting) -> Row:
+    nonmembers = setting.calibration.nonmembers
+    fpr, tpr = estimate_achieved_rates(threshold.threshold, setting.evaluated)
+    method = threshold.method
+    if threshold.threshold is not None:
+        method += f"; FPR: {describe_interval_method(fpr)}; TPR: {describe_interval_method(tpr)}"
     return {
         "rule": threshold.rule,
         "alpha": threshold.alpha,
         "threshold": threshold.threshold,
         "status": threshold.status,
         "reason": threshold.reason,
-        "n_calibration_groups": threshold.n_groups,
-        "n_calibration_nonmembers": threshold.n_nonmembers,
-        "n_calibration_members": threshold.n_members,
-        "n_nonmembers": found.fpr.n,
-        "n_members": found.tpr.n,
-        **_build_rate_columns("fpr", found.fpr),
-        **_build_rate_columns("tpr", found.tpr),
-        "method": threshold.method if threshold.threshold is None else f"{threshold.method}; {found.method}",
+        "n_calibration_groups": nonmembers.n_groups,
+        "n_calibration_nonmembers": len(nonmembers),
+        "n_calibration_members": len(setting.calibration.members),
+        "n_nonmembers": fpr.n,
+        "n_members": tpr.n,
+        **_build_rate_columns("fpr", fpr),
+        **_build_rate_columns("tpr", tpr),
+        "method": method,
     }
 
 
