@@ -112,7 +112,7 @@ def build_mention_rows(texts: EvaluationTexts) -> list[Row]:
     rows = []
     for side, places in texts.sides.items():
         n = len(places)
-        mentioned = [find_dates(text).years for text in texts.strings("text", places)]
+        mentioned = [find_dates(text)[0] for text in texts.strings("text", places)]
         latest = [max(years) for years in mentioned if years]
         read = "numbers of four digits from 1500 to 2099 in the text"
         rows += [
@@ -299,10 +299,8 @@ def measure_split_quality(
     of words reads all, and texts, groups, collections and dates are counted over all. The result depends on the texts
     and on ``seed``.
 
-    Raises ValueError for a threshold outside (0, 1] or no text a side.
+    Raises ValueError for a threshold outside (0, 1].
     """
-    if most_per_side < 1:
-        raise ValueError(f"at least one text of a side is read, not {most_per_side}")
     sample, sampled = texts.sample(most_per_side, seed)
     noted = f"; {sampled}" if sampled else ""
     places = sample.labelled

@@ -20,8 +20,8 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,8 +36,7 @@ _SEED = 20240101
 Shingles = frozenset[tuple[str, ...]]
 
 
-@dataclass(frozen=True)
-class NearPair:
+class NearPair(NamedTuple):
     """Two texts by their positions among those that were given, ``first`` < ``second``, and their similarity."""
 
     first: int
@@ -83,7 +82,7 @@ def find_near_pairs_of_words(texts: Sequence[Sequence[str]], threshold: float) -
             if similarity >= threshold:
                 pairs.append(NearPair(first, second, similarity))
         index.insert(second, sketch, check_duplication=False)
-    return sorted(pairs, key=lambda pair: (pair.first, pair.second))
+    return sorted(pairs)
 
 
 def shingles(words: Sequence[str], size: int = SHINGLE_WORDS) -> Shingles:

@@ -74,11 +74,12 @@ class _Examples:
 
 @dataclass(frozen=True, eq=False)
 class _Setting:
-    """One detector at its default setting: its calibration texts, the evaluated ones, of these the audited ones, and
-    the collections of the audited."""
+    """One detector at its default setting: all its texts, those that calibrate, those that are evaluated, of these the
+    audited ones, and the collections of the audited."""
 
     detector: str
     parameters: str
+    texts: ScoredTexts
     calibration: ScoredTexts
     evaluated: ScoredTexts
     audited: ScoredTexts
@@ -130,8 +131,7 @@ def compute_decision_tables(
         for threshold in at_rate_alpha:
             if threshold.alpha in (None, RATE_ALPHA):
                 rates.extend(claimed | row for row in _iterate_rate_rows(threshold, setting, read, pair.benchmark))
-        nonmembers = _join_texts(setting.calibration.nonmembers, setting.evaluated.nonmembers)
-        checks.extend(named | vars(check) for check in check_calibration(nonmembers, seed=seed))
+        checks.extend(named | vars(check) for check in check_calibration(setting.texts.nonmembers, seed=seed))
     claim: Row = of_pair | {"is_default": True, "claim_level": claim_level}
     return {
         DECISIONS.name: table_from_rows(decisions, DECISIONS),
@@ -175,21 +175,12 @@ def _iterate_default_settings(scores: pa.Table, examples: _Examples, pair: Pair)
         yield _Setting(
             setting.detector,
             setting.parameters,
+            texts,
             calibration=texts.take(calibration),
             evaluated=texts.take(~calibration),
             audited=texts.take(audited),
             collections=examples.collections[places][audited],
         )
-
-
-def _join_texts(first: ScoredTexts, second: ScoredTexts) -> ScoredTexts:
-    pairs = (
-        (first.scores, second.scores),
-        (first.labels, second.labels),
-        (first.groups, second.groups),
-        (first.keys, second.keys),
-    )
-    return ScoredTexts(*(np.concatenate(pair) for pair in pairs))
 
 
 def _build_decision_row(threshold: Threshold, setting: _Setting) -> Row:
@@ -226,7 +217,7 @@ def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], exa
         labels = setting.audited.labels[first]
         differ = np.bincount(place, weights=setting.audited.labels != labels[place]) > 0
         # Which way the scores run, by every text of which it is known whether it is a member.
-        known = _join_texts(setting.calibration, setting.evaluated)
+        known = setting.texts
         same: Row = {
             "detector": setting.detector,
             "parameters": setting.parameters,

@@ -13,7 +13,7 @@ from audit_pipeline.splits.assessment import AssessedSplit
 from audit_pipeline.statistics.dataset_inference import NAME, ComparedTexts, dataset_inference, feature_matrix
 from audit_pipeline.statistics.decision_tables import compute_decision_tables
 from audit_pipeline.statistics.evaluation import Evaluation, compare_detectors, evaluate
-from audit_pipeline.statistics.sides import IN_WORDS, relabel_against_held_out
+from audit_pipeline.statistics.sides import IN_WORDS, relabel_for_comparison
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import CORPUS_TESTS, EVALUATIONS, MEMBER, NON_MEMBER, RANKED_AMONG_ALL, Pair
 
@@ -33,13 +33,12 @@ def compute_findings(scores: pa.Table, examples: pa.Table, pair: Pair, split: As
     is labelled but something is held out, metrics are those of audited against held-out texts, and ``method`` says so.
     Raises DataError as :func:`evaluate` does.
     """
-    compared = relabel_against_held_out(examples)
-    own = (
-        scores if compared is None else scores.filter(pc.is_in(scores["example_id"], value_set=compared["example_id"]))
-    )
-    evaluation = evaluate(own, examples if compared is None else compared, split, pair, run_id)
+    compared = relabel_for_comparison(examples)
+    is_relabelled = compared is not examples
+    own = scores.filter(pc.is_in(scores["example_id"], value_set=compared["example_id"])) if is_relabelled else scores
+    evaluation = evaluate(own, compared, split, pair, run_id)
     evaluations = evaluation.table
-    if compared is not None:
+    if is_relabelled:
         methods = pa.array([f"{IN_WORDS}; {method}" for method in evaluations["method"].to_pylist()], pa.string())
         evaluations = evaluations.set_column(EVALUATIONS.names.index("method"), EVALUATIONS.field("method"), methods)
     return Findings(

@@ -147,13 +147,8 @@ def describe_interval_method(rate: Rate, things: str = "texts") -> str:
     )
 
 
-def is_resolvable(fpr: float, n: int) -> bool:
-    """Return whether n groups of non-members can resolve a rate of ``fpr``: 1/n <= fpr."""
-    return n * fpr >= 1 - _SLACK
-
-
 def count_groups_to_resolve(fpr: float) -> int:
-    """Return the fewest groups of non-members that can resolve a rate of ``fpr``."""
+    """Return the fewest groups of non-members that can resolve a rate of ``fpr``: the smallest n with 1/n <= fpr."""
     return math.ceil(1 / fpr - _SLACK)
 
 
@@ -166,7 +161,7 @@ def measure_share(metric: Metric, curve: RocPoints, sides: GroupedSides) -> Meas
     """
     nonmembers = sides.groups[sides.labels == NON_MEMBER]
     n = len(np.unique(nonmembers))
-    if metric.at_fpr is not None and not is_resolvable(metric.at_fpr, n):
+    if metric.at_fpr is not None and n < count_groups_to_resolve(metric.at_fpr):
         counted = f"{n} non-members" if n == len(nonmembers) else f"{n} groups of non-members ({len(nonmembers)} texts)"
         return Measurement(
             None, NO_INTERVAL, f"not resolvable with {counted}: the smallest FPR that can be measured is 1/{n}"

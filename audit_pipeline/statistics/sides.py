@@ -24,17 +24,11 @@ def is_against_held_out(method: str | None) -> bool:
 
 
 def relabel_for_comparison(examples: pa.Table) -> pa.Table:
-    """Return the examples (schema EXAMPLES), with their own labels or those of :func:`relabel_against_held_out`."""
-    compared = relabel_against_held_out(examples)
-    return examples if compared is None else compared
-
-
-def relabel_against_held_out(examples: pa.Table) -> pa.Table | None:
     """The examples (schema EXAMPLES) as audited against held-out: what is audited has label 1, what is held out 0.
 
     All of them are in the evaluation split then. The AUROC is how well the two are separated: .5 where the audited
-    texts were read no more than the held-out ones, but for chance. None where some text to evaluate is labelled, or
-    nothing is held out: there is nothing to rewrite.
+    texts were read no more than the held-out ones, but for chance. Where some text to evaluate is labelled, or nothing
+    is held out, the very ``examples``: there is nothing to rewrite.
     """
     evaluated = pc.equal(examples["split"], "evaluation")
     held_out = pc.fill_null(
@@ -42,7 +36,7 @@ def relabel_against_held_out(examples: pa.Table) -> pa.Table | None:
     )
     labelled = pc.any(pc.and_(evaluated, pc.is_valid(examples["label"]))).as_py()
     if labelled or not pc.any(held_out).as_py() or not pc.any(evaluated).as_py():
-        return None
+        return examples
     sides = [
         examples.filter(chosen)
         .set_column(EXAMPLES.names.index("label"), EXAMPLES.field("label"), pa.repeat(pa.scalar(label, pa.int8()), n))
@@ -136,7 +130,7 @@ class ScoredSetting:
 def iterate_settings(
     scores: pa.Table, known_ids: pa.ChunkedArray, wanted_ids: pa.Array | pa.ChunkedArray, pair: Pair
 ) -> Iterator[ScoredSetting]:
-    """Yield the scores of a ``pair`` (schema SCORES) by detector and parameters, sorted; those of others are left aside.
+    """Yield the scores of a ``pair`` (schema SCORES) by detector and parameters, sorted; others are left aside.
 
     ``known_ids`` are all examples of the benchmark; places are those among ``wanted_ids``. Raises DataError for a score
     of an unknown example, an example or setting that is scored twice, a status ``ok`` without a finite score, and a row
