@@ -48,7 +48,7 @@ from audit_pipeline.report.findings import (
     PairFindings,
     ShelfDocuments,
 )
-from audit_pipeline.report.number_format import things
+from audit_pipeline.report.number_format import count_things
 from audit_pipeline.report.sentences import P_LEVEL, Q_LEVEL, write, write_answer
 from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, count_documents_of_interest, detectable_auroc
 from audit_pipeline.statistics.conformal import count_held_out_needed
@@ -211,8 +211,8 @@ def _conclude_by_documents(findings: PairFindings, documents: ShelfDocuments) ->
     # By which known members score lower.
     excluded = [finding.detector for finding in findings.every if finding.direction == OPPOSITE]
     facts: dict[str, Any] = {
-        "those": things(documents.tested, "document", "documents"),
-        "against": things(documents.calibration_groups, "document that", "documents that"),
+        "those": count_things(documents.tested, "document", "documents"),
+        "against": count_things(documents.calibration_groups, "document that", "documents that"),
         "excluded": excluded,
     }
     if _is_direction_opposite(findings, documents):

@@ -26,7 +26,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from audit_pipeline.report.notes import RULE_IN_WORDS, STEP_IN_WORDS, TEST_IN_WORDS, describe_text_counts
-from audit_pipeline.report.number_format import FILTERS, things
+from audit_pipeline.report.number_format import FILTERS, count_things
 from audit_pipeline.report.page import ReportPage, brought_sections, sections
 from audit_pipeline.report.pictures import (
     SHADES,
@@ -167,7 +167,7 @@ def _build_globals() -> dict[str, object]:
         sign_shapes=SIGN_SHAPES,
         scale_of=Scale.of,
         heat=compute_heat_levels,
-        things=things,
+        things=count_things,
         cells=select_cells,
         needed=partial(count_held_out_needed, level=Q_LEVEL),
         strip_shapes=strip_shapes,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby, takewhile
 from typing import Any
 
-from audit_pipeline.report.number_format import day
+from audit_pipeline.report.number_format import format_day
 from audit_pipeline.report.sentences import write, write_list
 from audit_pipeline.statistics.claims import AS_STATED_IN_WORDS, CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.store.control_roles import EXPOSED, TWIN
@@ -113,7 +113,7 @@ def describe_error_rates(page: Row) -> list[dict[str, Any]]:
     def add_words(result: Row) -> Row:
         made = ""
         if result["finished_at"] is not None:
-            made = f"; ready on {day(result['finished_at'])}, code version {result['code_version']}"
+            made = f"; ready on {format_day(result['finished_at'])}, code version {result['code_version']}"
         tried, planned = describe_attempts(result["attempted"]), describe_plan(result["attempted"])
         return {**result, "made": made, "tried": tried, "planned": planned}
 

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from audit_pipeline.report.drawing import as_svg
 from audit_pipeline.report.findings import Sides
-from audit_pipeline.report.number_format import level, number
+from audit_pipeline.report.number_format import format_level, format_number
 from audit_pipeline.report.picture_data import SIDES
 from audit_pipeline.report.plots import Line, draw_lines, draw_low_fpr_roc, draw_roc_curves, draw_score_histogram
 from audit_pipeline.statistics.claims import REPRODUCED_FROM
@@ -88,8 +88,8 @@ def roc_pictures(finding: Row) -> Sequence[Markup]:
     if not curves:
         return ()
     title = f"ROC curves of {_format_pair_name(finding)}"
-    aurocs = ", ".join(f"{curve['detector']} {number(curve['auroc'])}" for curve in curves)
-    nothing = f" Below {level(smallest)} nothing can be resolved." if smallest else ""
+    aurocs = ", ".join(f"{curve['detector']} {format_number(curve['auroc'])}" for curve in curves)
+    nothing = f" Below {format_level(smallest)} nothing can be resolved." if smallest else ""
     return (
         _to_svg_markup(draw_roc_curves(curves, sides=sides), title, f"AUROC: {aurocs}."),
         _to_svg_markup(

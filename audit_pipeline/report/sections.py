@@ -23,13 +23,7 @@ import numpy as np
 
 from audit_pipeline import extras
 from audit_pipeline.report.choice import MAX_ANSWERS
-from audit_pipeline.report.document_answers import (
-    SearchCounts,
-    compare_words,
-    describe_asking,
-    describe_search,
-    log10_draws,
-)
+from audit_pipeline.report.document_answers import compare_words, describe_asking, describe_search, log10_draws
 from audit_pipeline.report.notes import (
     describe_attempts,
     describe_blind_control,
@@ -125,19 +119,14 @@ def _describe_test(row: Row) -> Row:
 
 
 def _describe_search(row: Row) -> Row:
-    counts = SearchCounts(
-        documents=row["documents"],
-        without_window=row["_without_window"],
-        reproduced=row["reproduced"],
-        stand_out=row["_stand_out"],
-        held_out=row["held_out"],
-        held_out_reproduced=row["held_out_reproduced"],
-        set_apart=row["set_apart"],
-        window=row["prefix_tokens"] + row["suffix_tokens"],
-        reason=row["reason"],
-        grid=bool(row["grid_settings"]),
-        asked=row["_asked"],
-    )
+    counts = {
+        **row,
+        "without_window": row["_without_window"],
+        "stand_out": row["_stand_out"],
+        "window": row["prefix_tokens"] + row["suffix_tokens"],
+        "grid": bool(row["grid_settings"]),
+        "asked": row["_asked"],
+    }
     return {**row, **describe_search(row["model_title"], row["benchmark_title"], counts), **_describe_attempted(row)}
 
 
@@ -373,21 +362,26 @@ def _lineage(rows: list[Row], results: Results) -> None:
 
 
 SECTION_FUNCTIONS: Mapping[str, Callable[[list[Row], Results], None]] = {
-    function.__name__.removeprefix("_"): function
-    for function in (
-        *(_first_screen, _answers, _corpus_tests, _extraction, _reproduced_documents, _passages, _asked),
-        *(
-            _strongest_answers,
-            _detectors,
-            _curves,
-            _error_rates,
-            _series,
-            _splits,
-            _coverage,
-            _changes,
-            _instrument,
-            _limits,
-        ),
-        *(_sheets, _benchmarks, _manifest, _lineage),
-    )
-} | {name: complete for module in extras.find_modules("section") for name, complete in module.COMPLETED_BY.items()}
+    "first_screen": _first_screen,
+    "answers": _answers,
+    "extraction": _extraction,
+    "reproduced_documents": _reproduced_documents,
+    "passages": _passages,
+    "asked": _asked,
+    "strongest_answers": _strongest_answers,
+    "corpus_tests": _corpus_tests,
+    "detectors": _detectors,
+    "curves": _curves,
+    "error_rates": _error_rates,
+    "series": _series,
+    "splits": _splits,
+    "coverage": _coverage,
+    "changes": _changes,
+    "instrument": _instrument,
+    "limits": _limits,
+    "sheets": _sheets,
+    "benchmarks": _benchmarks,
+    "manifest": _manifest,
+    "lineage": _lineage,
+    **{name: complete for module in extras.find_modules("section") for name, complete in module.COMPLETED_BY.items()},
+}

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import jinja2
 import yaml
 
-from audit_pipeline.report.number_format import FILTERS, capitalise_first, things
+from audit_pipeline.report.number_format import FILTERS, capitalise_first, count_things
 from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, BEST_OF_SEVERAL, FEW_TEXTS, REPRODUCED_FROM, TOO_SHORT
 
 Sign = Literal["found", "stands out", "nothing found", "no conclusion"]
@@ -113,7 +113,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters.update(FILTERS)
     environment.globals.update(
-        things=things,
+        things=count_things,
         best_of_several=BEST_OF_SEVERAL,
         few_texts=FEW_TEXTS,
         of_interest=AUROC_OF_INTEREST,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, false_discovery_control, hypergeom, norm, uniform
 
 from audit_pipeline.report.answer import benjamini_yekutieli_factor, build_answer, find_detectable_auroc, smallest_q
-from audit_pipeline.report.document_answers import SearchCounts, describe_asking, describe_search
+from audit_pipeline.report.document_answers import describe_asking, describe_search
 from audit_pipeline.report.findings import DetectorFindings, Estimate, PairFindings, ShelfDocuments, Sides
 from audit_pipeline.report.notes import (
     TEST_IN_WORDS,
@@ -81,11 +81,11 @@ def set_test(**changes: Any) -> Answer:
 
 def search(documents: int = 3, reproduced: int = 0, held_out: int = 0, found: int = 0, **changes: Any) -> Answer:
     """The answer of a search for passages."""
-    counts = SearchCounts(
-        documents=documents, without_window=0, reproduced=reproduced, stand_out=0, held_out=held_out,
-        held_out_reproduced=found, set_apart=0, window=100, reason=None, grid=False, asked=False,
-    )  # fmt: skip
-    return describe_search("M", "B", replace(counts, **changes))
+    counts = {
+        **{"documents": documents, "without_window": 0, "reproduced": reproduced, "stand_out": 0, "held_out": held_out},
+        **{"held_out_reproduced": found, "set_apart": 0, "window": 100, "reason": None, "grid": False, "asked": False},
+    }
+    return describe_search("M", "B", {**counts, **changes})
 
 
 COUNTS: Mapping[str, Any] = {
