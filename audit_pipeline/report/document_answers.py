@@ -28,10 +28,10 @@ from audit_pipeline.tables import AskClaim
 def describe_search(model: str, benchmark: str, counts: Mapping[str, Any]) -> dict[str, Any]:
     """The answer of a search for passages in sentences, and its claim; ``model`` and ``benchmark`` by their titles.
 
-    ``counts``: audited ``documents`` with a window and those ``without_window``; of the former those ``reproduced``, and
-    those that ``stand_out`` (q ≤ 0.05) by their strongest window; ``held_out`` documents, and ``held_out_reproduced``;
-    ``set_apart``: windows; ``window``: tokens of one; ``reason``: why documents have no window; ``grid`` and ``asked``:
-    whether a grid of lengths was tried, and whether the model was asked in words for the same documents.
+    ``counts``: audited ``documents`` with a window, those ``without_window``; of the former those ``reproduced`` and
+    those that ``stand_out`` (q ≤ 0.05) by their strongest window; ``held_out`` documents, ``held_out_reproduced``;
+    ``set_apart``: windows; ``window``: tokens of one; ``reason``: why documents have no window; ``grid``: whether a
+    grid of lengths was tried; ``asked``: whether the model was asked in words for the same documents.
     """
     those = count_things(counts["documents"], "document", "documents")
     facts = {**counts, "model": model, "benchmark": benchmark, "those": those}

@@ -26,7 +26,6 @@ from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.report.html import layout_digest, render, render_glossary
 from audit_pipeline.report.page import (
     ReportPage,
-    Site,
     count_left_out_rows,
     iterate_model_pages,
     plain,
@@ -66,7 +65,7 @@ class ReportSummary:
 
 def json_copy_path(page: Path) -> Path:
     """The JSON copy of a page."""
-    return page.with_suffix(".json") if page.suffix == ".html" else page.with_name(f"{page.name}.json")
+    return page.with_suffix(".json")
 
 
 def build_reports(warehouse: Path, folder: Path, *, include_text: bool = True) -> ReportSummary:
@@ -89,7 +88,18 @@ def build_reports(warehouse: Path, folder: Path, *, include_text: bool = True) -
     written += _write_page(path, across, names, now)
     _write_file(folder / GLOSSARY, render_glossary().encode())
     _remove_other_pages(folder, {*pages.values()})
-    return _summarise_reports(path, pages, site, across, written)
+    [first] = across.sections["first_screen"]
+    return ReportSummary(
+        path=path,
+        pages=pages,
+        models=first["models"],
+        benchmarks=first["benchmarks"],
+        pairs=first["pairs"],
+        findings=site.findings,
+        lineage_gaps=site.gaps,
+        written=written,
+        bytes=path.stat().st_size,
+    )
 
 
 @contextmanager
@@ -103,23 +113,6 @@ def _open_warehouse(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
                 "built by another"
                 " version; build it again: corpus-audit report"
             ) from error
-
-
-def _summarise_reports(
-    path: Path, pages: Mapping[str, Path], site: Site, across: ReportPage, written: int
-) -> ReportSummary:
-    [first] = across.sections["first_screen"]
-    return ReportSummary(
-        path=path,
-        pages=pages,
-        models=first["models"],
-        benchmarks=first["benchmarks"],
-        pairs=first["pairs"],
-        findings=site.findings,
-        lineage_gaps=site.gaps,
-        written=written,
-        bytes=path.stat().st_size,
-    )
 
 
 def page_as_json(page: ReportPage) -> dict[str, Any]:

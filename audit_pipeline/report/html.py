@@ -50,25 +50,20 @@ from audit_pipeline.tables import UNLEARNING_METRICS
 
 GLOSSARY = DEFAULTS / "docs" / "glossary.md"
 
-FIRST_COMMAND = "corpus-audit audit --model smollm2-135m --benchmark release_notes"
 TEMPLATE, GLOSSARY_TEMPLATE = "page.html.j2", "glossary.html.j2"
 HEAT_LEVELS = 5
 ROOM = 0.05
 """Of a scale's width, left free at both ends: a dot at the end is whole."""
-FIRST_TESTS = 3
-"""Tests of whole sets that are shown on the first screen."""
-MOST_UNITS = 120
-"""Documents that a picture shows one by one; of more it shows the share."""
-MOST_DRAWN = 8
-"""Answers in the picture of all of them; the table has the others."""
-MOST_COUNTED = 4
-"""Rows of documents in that picture."""
-MOST_LISTED = 5
-"""Models on benchmarks whose answers the first screen lists, a line each; the table has all of them."""
-MOST_DOCUMENTS = 20
-"""Documents of one audit in view; the others are folded."""
-FIRST_ANSWERS = 3
-"""Answers that are shown in full where there are several; the table has all of them."""
+LIMITS: Mapping[str, int] = {
+    "first_tests": 3,  # tests of whole sets on the first screen
+    "first_answers": 3,  # answers in full where there are several
+    "most_units": 120,  # documents that a picture shows one by one; of more it shows the share
+    "most_drawn": 8,  # answers in the picture of all of them
+    "most_counted": 4,  # rows of documents in that picture
+    "most_listed": 5,  # models on benchmarks whose answers the first screen lists, a line each
+    "most_documents": 20,  # documents of one audit in view; the others are folded
+}
+"""How much of something a page shows at most; the tables have all of it."""
 SIGN_SHAPES: Mapping[Sign, str] = {"found": "◆", "stands out": "▲", "nothing found": "○", "no conclusion": "?"}
 """Shapes that distinguish the kinds of answers without colour, next to the word."""
 
@@ -156,13 +151,7 @@ def _build_jinja_environment() -> jinja2.Environment:
         step=lambda name: STEP_IN_WORDS.get(name, spoken(name)),
         unlearning=lambda name: UNLEARNING_METRICS.get(name, spoken(name)),
     )
-    environment.globals.update(_build_globals())
-    return environment
-
-
-def _build_globals() -> dict[str, object]:
-    """The limits, pictures and scales of templates, by the names that they use."""
-    return dict[str, object](
+    environment.globals.update(
         side_names=SIDE_NAMES,
         sign_shapes=SIGN_SHAPES,
         scale_of=Scale.of,
@@ -179,15 +168,10 @@ def _build_globals() -> dict[str, object]:
         series_pictures=series_pictures,
         spread_pictures=spread_pictures,
         study_pictures=study_pictures,
-        most_units=MOST_UNITS,
-        most_drawn=MOST_DRAWN,
-        most_counted=MOST_COUNTED,
-        most_documents=MOST_DOCUMENTS,
-        most_listed=MOST_LISTED,
-        first_answers=FIRST_ANSWERS,
-        first_tests=FIRST_TESTS,
-        first_command=FIRST_COMMAND,
+        first_command="corpus-audit audit --model smollm2-135m --benchmark release_notes",
+        **LIMITS,
     )
+    return environment
 
 
 class Contents:

@@ -12,7 +12,13 @@ from typing import Any
 
 from audit_pipeline.report.number_format import format_day
 from audit_pipeline.report.sentences import write, write_list
-from audit_pipeline.statistics.claims import AS_STATED_IN_WORDS, CLAIM_IN_WORDS, VERDICT_IN_WORDS
+from audit_pipeline.statistics.claims import (
+    AS_STATED_IN_WORDS,
+    CLAIM_IN_WORDS,
+    VERDICT_IN_WORDS,
+    ClaimLevel,
+    SplitVerdict,
+)
 from audit_pipeline.store.control_roles import EXPOSED, TWIN
 
 Row = Mapping[str, Any]
@@ -37,22 +43,16 @@ STEP_IN_WORDS: Mapping[str, str] = {
 }
 
 
-def describe_claim_level(name: str, stated_by: str | None = None) -> str:
-    """What a claim level allows to say, in plain sentences; the level itself where an older run wrote another.
-
-    ``stated_by``: whose word the level rests on (statistics/claims.py).
-    """
-    if name == "sound test" and stated_by is not None:
+def describe_claim_level(level: ClaimLevel, stated_by: str | None = None) -> str:
+    """What a claim level allows to say, in plain sentences; ``stated_by``: whose word it rests on (claims.py)."""
+    if level == "sound test" and stated_by is not None:
         return AS_STATED_IN_WORDS.format(who=stated_by)
-    return {**CLAIM_IN_WORDS}.get(name, name)  # type: ignore[call-overload, no-any-return]
+    return CLAIM_IN_WORDS[level]
 
 
-def describe_verdict(verdict: str, stated_by: str | None = None) -> str:
-    """What a split verdict means, in plain sentences; the verdict itself where an older run wrote another.
-
-    ``stated_by``: whose word the verdict rests on, as of :func:`describe_claim_level`.
-    """
-    words = str({**VERDICT_IN_WORDS}.get(verdict, verdict))  # type: ignore[call-overload]
+def describe_verdict(verdict: SplitVerdict, stated_by: str | None = None) -> str:
+    """What a split verdict means, in plain sentences; ``stated_by``: whose word it rests on (claims.py)."""
+    words = VERDICT_IN_WORDS[verdict]
     return words if stated_by is None else f"As stated by {stated_by}: {words[:1].lower()}{words[1:]}"
 
 

@@ -87,10 +87,9 @@ SELECT generate_subscripts($models::VARCHAR[], 1) AS place, unnest($models::VARC
 """
 
 _PLACES = (
-    # Worst first; a status of another version before all.
-    f"status_place(status) AS coalesce(list_position({[*PAIR_STATES]}, status), 0)",
-    # A metric of another version comes last.
-    f"metric_place(metric) AS coalesce(list_position({[*UNLEARNING_METRICS]}, metric), {len(UNLEARNING_METRICS) + 1})",
+    # Worst first.
+    f"status_place(status) AS list_position({[*PAIR_STATES]}, status)",
+    f"metric_place(metric) AS list_position({[*UNLEARNING_METRICS]}, metric)",
     f"rule_place(rule, alpha) AS {choice.build_rule_place_sql()}",
 )
 """Macros that order rows by lists of Python."""

@@ -35,7 +35,7 @@ Setting = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class AskedPair:
+class PairFacts:
     """What is known of a pair apart from its findings.
 
     ``named``: the detector that was named to answer; None: one of the usual ones does. ``handed_over``: the scores are
@@ -57,7 +57,7 @@ class AskedPair:
     fewest_groups: int | None = None
 
 
-def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: AskedPair, run_id: str) -> Row:
+def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: PairFacts, run_id: str) -> Row:
     """The answer of a pair as a row of PAIR_ANSWERS; ``tables``: those that it is made from, of one run, by name.
 
     The first of these steps in which a detector answers decides which it is: evaluated, tested, scored.
@@ -97,7 +97,7 @@ def _collect_findings(
     evaluations: Sequence[Row],
     tests: Sequence[Row],
     setting: Setting | None,
-    pair_facts: AskedPair,
+    pair_facts: PairFacts,
     whole_set: str | None,
     quoted: Row | None,
 ) -> PairFindings:
@@ -151,7 +151,7 @@ def _setting_of(row: Row) -> Setting:
 
 
 def _choose_headline_setting(
-    detectors: Sequence[Row], tests: Sequence[Row], pair_facts: AskedPair
+    detectors: Sequence[Row], tests: Sequence[Row], pair_facts: PairFacts
 ) -> tuple[Setting | None, str | None]:
     """The setting that answers, and why it does; None where nobody named one of several."""
     steps = (

@@ -285,7 +285,7 @@ def _splits(rows: list[Row], results: Results) -> None:
 
 def _coverage(rows: list[Row], results: Results) -> None:
     for count in rows[0]["counts"]:
-        count["meaning"] = PAIR_STATES.get(count["status"])
+        count["meaning"] = PAIR_STATES[count["status"]]
 
 
 def _changes(rows: list[Row], results: Results) -> None:

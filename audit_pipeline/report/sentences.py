@@ -57,8 +57,8 @@ def kinds() -> Mapping[str, Kind]:
 
 
 def kind_of(outcome: str) -> Kind:
-    """The kind of that name; of a kind that another version wrote, one without sentences, shown last."""
-    return kinds().get(outcome) or Kind(outcome, "no conclusion", len(kinds()))
+    """The kind of that name."""
+    return kinds()[outcome]
 
 
 def write_answer(outcome: str, facts: Facts, *, question: str) -> dict[str, str]:

@@ -83,18 +83,17 @@ def has_found(result: Row) -> bool:
     )
 
 
-def find_place(result: Row) -> tuple[int, bool]:
-    """The place of an answer, a test or a search among the results of a model on a benchmark: that of its kind.
+def sort_by_display_place(results: Sequence[Row]) -> list[Row]:
+    """Sort answers from scores, tests of the whole set and what is given word for word by the places of their kinds.
 
     Evidence of a test, which allows for all detectors, comes before that of one detector.
     """
-    evidence = is_positive_set_test(result)
-    return kind_of("evidence_of_training" if evidence else result["outcome"]).place, not evidence
 
+    def place(result: Row) -> tuple[int, bool]:
+        evidence = is_positive_set_test(result)
+        return kind_of("evidence_of_training" if evidence else result["outcome"]).place, not evidence
 
-def sort_by_display_place(results: Sequence[Row]) -> list[Row]:
-    """Sort answers from scores, tests of the whole set and what is given word for word by their places."""
-    return sorted(results, key=find_place)
+    return sorted(results, key=place)
 
 
 @dataclass

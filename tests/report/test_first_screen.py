@@ -68,8 +68,8 @@ def test_books_stand_out(cases: Mapping[str, Written]) -> None:
     assert f"We asked whether {MODEL_TITLE} was trained on the 20 documents of “{SHELF_TITLE}”." in told
     assert "The answer: 4 of 20 documents score high: worth a closer look." in told
     assert "How sure Not sure. Of the documents with high scores, about 5% are expected to have them" in told
-    assert "chosen at random from the same shelf, would make it evidence or take it away" in told
-    assert "take it away. A search for passages that the model gives word for word" in told
+    assert "chosen at random from the same shelf, would confirm or refute it" in told
+    assert "refute it. A search for passages that the model gives word for word" in told
     assert squares(page.html) == [(4, 20)]
 
 

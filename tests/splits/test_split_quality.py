@@ -1,15 +1,11 @@
 import json
 from datetime import date
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from made_rows import example, examples_table
-from profiles import max_examples
 
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.splits import quality as module
@@ -152,11 +148,6 @@ def test_the_word_control_binds_and_the_worst_is_named():
     assert verdict_of(quality) == found["blind_auroc", "words", "both"]["verdict"] != "separable without a model"
 
 
-def test_randomised_labels_are_so_by_design():
-    texts, labels = made()
-    assert verdict_of(split_quality(table(texts, labels), "randomised", "en")) == "randomised by design"
-
-
 def test_every_measure_is_there():
     quality = split_quality(table(*made()), "temporal", "en")
     assert set(quality["measure"].to_pylist()) == MEASURES
@@ -206,22 +197,6 @@ def test_wrong_tables_are_refused():
         split_quality(small().drop_columns("group"), "temporal", "en")
     with pytest.raises(ConfigError, match="design"):
         split_quality(small(), "guessed", "en")
-
-
-@cache
-def examples_and_their_quality():
-    texts, labels = made()
-    texts[7] = texts[12]
-    texts[3] = f"{texts[3]} in May 2019"
-    examples = table(texts, labels, group=[f"g{index // 2}" for index in range(220)])
-    return examples, split_quality(examples, "temporal", "en")
-
-
-@max_examples(2)
-@given(order=st.permutations(range(220)))
-def test_order_of_rows_does_not_matter(order):
-    examples, expected = examples_and_their_quality()
-    assert split_quality(examples.take(pa.array(order)), "temporal", "en").equals(expected)
 
 
 def test_large_sides_are_sampled_and_counted_whole():

@@ -102,13 +102,6 @@ def test_from_the_fewest_flagged_texts_on_every_number_has_the_power(tpr, fpr, e
     assert n == 1 or not ahead[n - 2]
 
 
-def test_flagged_texts_in_simulated_audits():
-    n = flagged_sample_size(0.3, 0.05, 0.5, 0.05, 0.8)
-    flagged = GENERATOR.random((4000, n)) < 0.05 + 0.5 * 0.25
-    critical = next(count for count in range(n) if binom.sf(count - 1, n, 0.05) <= 0.05)
-    assert 0.78 <= (flagged.sum(axis=1) >= critical).mean() <= 0.9
-
-
 def test_a_threshold_that_tells_nothing_needs_no_number():
     assert flagged_sample_size(0.05, 0.05, 1.0, 0.05, 0.8) is None
     assert flagged_sample_size(0.02, 0.05, 1.0, 0.05, 0.8) is None

@@ -245,16 +245,6 @@ def test_a_difference_of_shares_is_newcombes():
     assert difference_interval(first, nothing) == difference_interval(nothing, first) == Interval(None, None)
 
 
-def test_groups_of_nonmembers_decide_what_can_be_told():
-    scores, labels, groups = case(50, 100, size=5)
-    assert share("tpr_at_5_fpr", scores, labels, groups).value is not None
-    missing = share("tpr_at_1_fpr", scores, labels, groups)
-    assert missing.value is None
-    assert missing.method == (
-        "not resolvable with 20 groups of non-members (100 texts): the smallest FPR that can be measured is 1/20"
-    )
-
-
 @given(st.integers(0, 500), st.randoms())
 @max_examples(30)
 def test_order_and_monotone_changes_do_not_matter(seed, random):
