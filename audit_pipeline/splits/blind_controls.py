@@ -253,7 +253,6 @@ def compute_other_controls(
     *,
     language: str,
     word_counts: Sequence[int],
-    seed: int = 0,
 ) -> dict[str, BlindControl]:
     """The controls apart from that of words of n labelled examples (labels 0 or 1), the same for every order of them.
 
@@ -261,7 +260,7 @@ def compute_other_controls(
     script without blanks between words the control of words has character n-grams already, so there is none of
     characters. Raises DataError for unequal lengths.
     """
-    folds = split_folds_by_group(example_ids, labels, groups, seed=seed)
+    folds = split_folds_by_group(example_ids, labels, groups)
     found = {}
     if not is_unspaced(language):
         first = MOST_CHARACTERS // max(1, len(texts))

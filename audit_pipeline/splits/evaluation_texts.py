@@ -127,14 +127,14 @@ class EvaluationTexts:
         there_are_none = " and no ".join(absent)
         return f"not defined: the evaluation split holds no {there_are_none}" if absent else None
 
-    def sample(self, max_per_side: int, seed: int) -> tuple[EvaluationTexts, str]:
-        """At most ``max_per_side`` texts of each side, drawn by ``seed``, and which, in words; "" where all are."""
+    def sample(self, max_per_side: int) -> tuple[EvaluationTexts, str]:
+        """At most ``max_per_side`` texts of each side, drawn by a hash, and which, in words; "" where all are."""
         ids = self.columns["example_id"]
         chosen: list[int] = []
         drawn = []
         for side, places in self.sides.items():
             if len(places) > max_per_side:
-                chosen += sorted(places, key=lambda place: digest(seed, "sample", ids[place]))[:max_per_side]
+                chosen += sorted(places, key=lambda place: digest(0, "sample", ids[place]))[:max_per_side]
                 drawn.append(f"{max_per_side} of {len(places)} {side}")
             else:
                 chosen += places
@@ -143,7 +143,7 @@ class EvaluationTexts:
         chosen.sort()
         columns = {name: [column[place] for place in chosen] for name, column in self.columns.items()}
         sample = EvaluationTexts(self.benchmark, columns, group_places_by_side(columns["label"]), self.split)
-        return sample, f"read on {' and '.join(drawn)}, drawn at random (seed {seed})"
+        return sample, f"read on {' and '.join(drawn)}, drawn at random (seed 0)"
 
 
 def select_evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]]) -> EvaluationTexts:

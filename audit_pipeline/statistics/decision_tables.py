@@ -43,7 +43,7 @@ from audit_pipeline.tables import (
 
 ALPHAS = (0.05, 0.01)
 RATE_ALPHA = 0.05
-"""The rates of units are those of the thresholds at this false-positive rate, and of the largest accuracy."""
+"""Of ALPHAS: the rates of units are those of the thresholds at this rate, and of the largest accuracy."""
 MIN_TEXTS_OF_A_GROUP = 2
 """A rate of one text is its decision: groups of one text are left out of the table of rates."""
 
@@ -93,8 +93,6 @@ def compute_decision_tables(
     run_id: str,
     *,
     claim_level: ClaimLevel,
-    seed: int = 0,
-    alphas: Sequence[float] = ALPHAS,
 ) -> dict[str, pa.Table]:
     """What the calibration split allows to decide about the evaluation split, for every detector's default setting.
 
@@ -108,10 +106,9 @@ def compute_decision_tables(
     non-members of both splits, where there are some to calibrate on.
 
     Raises DataError for an example that occurs twice, or is scored twice by one setting, a score of an unknown example,
-    a status ``ok`` without a finite score, a label other than 0, 1 and null, or a group that is in both splits;
-    ConfigError for an alpha outside (0, 1).
+    a status ``ok`` without a finite score, a label other than 0, 1 and null, or a group that is in both splits.
     """
-    read = _prepare_examples(examples, seed)
+    read = _prepare_examples(examples)
     of_pair: Row = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
     decisions: list[Row] = []
     tested: list[tuple[_Setting, GroupTests]] = []
@@ -119,7 +116,7 @@ def compute_decision_tables(
     checks: list[Row] = []
     for setting in _iterate_default_settings(scores, read, pair):
         named = of_pair | {"detector": setting.detector, "parameters": setting.parameters}
-        chosen = choose_thresholds(setting.calibration, alphas)
+        chosen = choose_thresholds(setting.calibration, ALPHAS)
         decisions.extend(named | {"is_default": True} | _build_decision_row(threshold, setting) for threshold in chosen)
         if not len(setting.calibration.nonmembers):
             continue
@@ -127,11 +124,10 @@ def compute_decision_tables(
         if found.reason is None:
             tested.append((setting, found))
         claimed = named | {"is_default": True, "claim_level": claim_level}
-        at_rate_alpha = chosen if RATE_ALPHA in alphas else choose_thresholds(setting.calibration, (RATE_ALPHA,))
-        for threshold in at_rate_alpha:
+        for threshold in chosen:
             if threshold.alpha in (None, RATE_ALPHA):
                 rates.extend(claimed | row for row in _iterate_rate_rows(threshold, setting, read, pair.benchmark))
-        checks.extend(named | vars(check) for check in check_calibration(setting.texts.nonmembers, seed=seed))
+        checks.extend(named | vars(check) for check in check_calibration(setting.texts.nonmembers))
     claim: Row = of_pair | {"is_default": True, "claim_level": claim_level}
     return {
         DECISIONS.name: table_from_rows(decisions, DECISIONS),
@@ -141,7 +137,7 @@ def compute_decision_tables(
     }
 
 
-def _prepare_examples(examples: pa.Table, seed: int) -> _Examples:
+def _prepare_examples(examples: pa.Table) -> _Examples:
     table = read_examples(examples, ("example_id", "label", "split", "group", "collection")).combine_chunks()
     labels = np.asarray(pc.fill_null(table["label"], _UNKNOWN).to_numpy(), dtype=np.int8)
     calibration = np.asarray(pc.equal(table["split"], "calibration").to_numpy())
@@ -152,7 +148,7 @@ def _prepare_examples(examples: pa.Table, seed: int) -> _Examples:
         raise DataError(
             f"group {group_names[both[0]]} is in the calibration and in the evaluation split: a group is never divided"
         )
-    keys = draw_keys(table["group"].to_pylist(), table["example_id"].to_pylist(), seed)
+    keys = draw_keys(table["group"].to_pylist(), table["example_id"].to_pylist(), seed=0)
     return _Examples(table, labels, calibration, groups, group_names, collections, collection_names, keys)
 
 
