@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from audit_pipeline.report.sentences import kind_of
+from audit_pipeline.report.sentences import find_kind
 from audit_pipeline.statistics.evaluate_options import PREFERRED
 
 MAX_ANSWERS = 300
@@ -30,7 +30,7 @@ def sort_by_importance(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]
         auroc, documents = answer["auroc"], answer["documents"]
         low = auroc["low"] if auroc and auroc["low"] is not None else -1.0
         found = documents["standing_out"] if documents else 0
-        place = kind_of(answer["outcome"]).place
+        place = find_kind(answer["outcome"]).place
         return not answer["is_current"], place, -found, -low, answer["model"], answer["benchmark"]
 
     return sorted(answers, key=importance)

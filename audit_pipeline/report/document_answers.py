@@ -12,16 +12,16 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from audit_pipeline.report.number_format import count_things
-from audit_pipeline.report.sentences import Q_LEVEL, write, write_answer
+from audit_pipeline.report.sentences import Q_LEVEL, write_answer, write_phrase
 from audit_pipeline.statistics.claims import (
     CALIBRATED_IN_WORDS,
     EXTRACTION_IN_WORDS,
     NOT_CALIBRATED_IN_WORDS,
     SET_APART_IN_WORDS,
-    extraction_claim,
+    find_extraction_claim,
 )
 from audit_pipeline.statistics.conformal import count_held_out_needed
-from audit_pipeline.statistics.draws import log_draws
+from audit_pipeline.statistics.draws import compute_log_draws
 from audit_pipeline.tables import AskClaim
 
 
@@ -35,7 +35,7 @@ def describe_search(model: str, benchmark: str, counts: Mapping[str, Any]) -> di
     """
     those = count_things(counts["documents"], "document", "documents")
     facts = {**counts, "model": model, "benchmark": benchmark, "those": those}
-    claim = extraction_claim(counts["reproduced"]) if counts["documents"] else None
+    claim = find_extraction_claim(counts["reproduced"]) if counts["documents"] else None
     return {
         **write_answer(_find_search_kind(counts), facts, question="question_of_search"),
         "claim": claim,
@@ -80,9 +80,9 @@ def describe_asking(model: str, benchmark: str, counts: Mapping[str, Any]) -> di
     return {
         **write_answer(_find_asking_kind(counts, claim), facts, question="question_of_asking"),
         "claim": claim,
-        "claim_in_words": None if claim is None else write("asked_claim", facts),
-        "calibration_in_words": None if claim in (None, "refused") else write("asked_calibration", facts),
-        "unanswered_in_words": write("unanswered", facts) or None,
+        "claim_in_words": None if claim is None else write_phrase("asked_claim", facts),
+        "calibration_in_words": None if claim in (None, "refused") else write_phrase("asked_calibration", facts),
+        "unanswered_in_words": write_phrase("unanswered", facts) or None,
     }
 
 
@@ -108,10 +108,10 @@ def _find_asking_kind(counts: Mapping[str, Any], claim: AskClaim | None) -> str:
     return "asked_without_result" if counts["unanswered"] > counts["documents"] else "asked_not_reproduced"
 
 
-def log10_draws(log_p: float | None) -> float | None:
+def compute_log10_draws(log_p: float | None) -> float | None:
     """The decimal logarithm of the draws that give a passage at least once with an even chance; None where there is
     no passage."""
-    return None if log_p is None else log_draws(log_p) / math.log(10)
+    return None if log_p is None else compute_log_draws(log_p) / math.log(10)
 
 
 def compare_words(original: str, given: str) -> tuple[list[dict[str, object]], list[dict[str, object]]]:

@@ -23,15 +23,15 @@ from typing import Any
 import duckdb
 
 from audit_pipeline.errors import DataError, to_one_line
-from audit_pipeline.report.html import layout_digest, render, render_glossary
+from audit_pipeline.report.html import compute_layout_digest, render_glossary, render_page
 from audit_pipeline.report.page import (
     ReportPage,
     count_left_out_rows,
     iterate_model_pages,
-    plain,
     prepare_connection,
     read_page_across_models,
     read_site,
+    to_json_row,
 )
 from audit_pipeline.store.bucket_folder import remove
 from audit_pipeline.store.files import write_atomically
@@ -122,10 +122,10 @@ def page_as_json(page: ReportPage) -> dict[str, Any]:
         "kind": page.kind,
         "title": page.title,
         "written_with": version("corpus-audit"),
-        "layout": layout_digest(),
+        "layout": compute_layout_digest(),
         "includes_text": page.includes_text,
     }
-    return plain({**head, **page.sections, "left_out": count_left_out_rows(page.sections)})
+    return to_json_row({**head, **page.sections, "left_out": count_left_out_rows(page.sections)})
 
 
 def _write_page(path: Path, page: ReportPage, names: Mapping[str, str], now: datetime) -> int:
@@ -134,8 +134,8 @@ def _write_page(path: Path, page: ReportPage, names: Mapping[str, str], now: dat
     data_version = digest(content)
     if path.exists() and _read_data_version(json_copy_path(path)) == data_version:
         return 0
-    _write_file(path, render(page, written_at=now, pages=names, data_version=data_version).encode())
-    copy = plain({"written_at": now, "whole_sha256": data_version, **content})
+    _write_file(path, render_page(page, written_at=now, pages=names, data_version=data_version).encode())
+    copy = to_json_row({"written_at": now, "whole_sha256": data_version, **content})
     # Last: a page without its copy is written again.
     _write_file(json_copy_path(path), json.dumps(copy, ensure_ascii=False).encode())
     return 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.report.answer import benjamini_yekutieli_factor, build_answer, smallest_q
+from audit_pipeline.report.answer import build_answer, compute_benjamini_yekutieli_factor, compute_smallest_q
 from audit_pipeline.report.choice import CHOSEN_RULES, classify_headline_choice
 from audit_pipeline.report.findings import (
     OPPOSITE,
@@ -229,7 +229,7 @@ def _summarise_documents(
             can_stand_out=len(own),
             direction=_find_direction([row for row in tests if _setting_of(row) == setting]),
             calibration_groups=calibration,
-            smallest_q=smallest_q(calibration, len(own)),
+            smallest_q=compute_smallest_q(calibration, len(own)),
             above_all=_count_above_all(own),
         )
     if not audited_tests:
@@ -246,8 +246,8 @@ def _summarise_documents(
         can_stand_out=len(able),
         direction=_find_common_direction(tests, settings),
         calibration_groups=calibration,
-        smallest_q=smallest_q(
-            calibration, len(groups), benjamini_yekutieli_factor(n_tests) * n_tests / max(1, len(able))
+        smallest_q=compute_smallest_q(
+            calibration, len(groups), compute_benjamini_yekutieli_factor(n_tests) * n_tests / max(1, len(able))
         ),
         above_all=max(_count_above_all([row for row in able if _setting_of(row) == of]) for of in settings),
     )

@@ -23,7 +23,7 @@ import numpy as np
 
 from audit_pipeline import extras
 from audit_pipeline.report.choice import MAX_ANSWERS
-from audit_pipeline.report.document_answers import compare_words, describe_asking, describe_search, log10_draws
+from audit_pipeline.report.document_answers import compare_words, compute_log10_draws, describe_asking, describe_search
 from audit_pipeline.report.notes import (
     describe_attempts,
     describe_blind_control,
@@ -35,8 +35,8 @@ from audit_pipeline.report.notes import (
     describe_verdict,
 )
 from audit_pipeline.report.number_format import cut
-from audit_pipeline.report.picture_data import build_study_panels, spread_of, thin_roc_curve
-from audit_pipeline.report.sentences import list_limits, suggest_others, write, write_list
+from audit_pipeline.report.picture_data import bin_scores, build_study_panels, thin_roc_curve
+from audit_pipeline.report.sentences import list_limits, suggest_others, write_list, write_phrase
 from audit_pipeline.report.summary import (
     describe_instrument,
     describe_set_test,
@@ -45,7 +45,7 @@ from audit_pipeline.report.summary import (
     write_page_summary,
 )
 from audit_pipeline.statistics.claims import warn_of_few_texts
-from audit_pipeline.statistics.draws import log_cost_of_draws
+from audit_pipeline.statistics.draws import compute_log_cost_of_draws
 from audit_pipeline.statistics.evaluate_options import build_evaluate_command, choose_headline_detector
 from audit_pipeline.statistics.roc import roc_points
 from audit_pipeline.tables import PAIR_STATES
@@ -219,13 +219,13 @@ def _extraction(rows: list[Row], results: Results) -> None:
 
 def _reproduced_documents(rows: list[Row], results: Results) -> None:
     for row in rows:
-        row["log10_draws"] = log10_draws(row["log_p"])
+        row["log10_draws"] = compute_log10_draws(row["log_p"])
 
 
 def _passages(rows: list[Row], results: Results) -> None:
     _reproduced_documents(rows, results)
     for row in rows:
-        cost = log_cost_of_draws(row["log_p"], row["_window"], row["_price"]) if row["_price"] else None
+        cost = compute_log_cost_of_draws(row["log_p"], row["_window"], row["_price"]) if row["_price"] else None
         row["log10_cost"] = None if cost is None else cost / math.log(10)
     _strongest_answers(rows, results)
 
@@ -240,7 +240,7 @@ def _asked(rows: list[Row], results: Results) -> None:
     words = ("claim_in_words", "calibration_in_words", "unanswered_in_words")
     _join(rows, results.chats, ("headline", "explanation", "claim", *words))
     for row in rows:
-        row["warning"] = write("versions", {"versions": len(row["versions"])}) or None
+        row["warning"] = write_phrase("versions", {"versions": len(row["versions"])}) or None
 
 
 def _detectors(rows: list[Row], results: Results) -> None:
@@ -258,7 +258,7 @@ def _curves(rows: list[Row], results: Results) -> None:
             points = roc_points(np.concatenate([members, others]), np.repeat([1, 0], [len(members), len(others)]))
             fpr, tpr = thin_roc_curve(points.fpr, points.tpr)
         row["fpr"], row["tpr"] = np.round(fpr, 6).tolist(), np.round(tpr, 6).tolist()
-        spread = spread_of(members, others)
+        spread = bin_scores(members, others)
         row["edges"] = [float(f"{edge:.9g}") for edge in spread["edges"]]
         for side in ("members", "nonmembers"):
             row[side] = np.round(spread[side], 5).tolist()
@@ -273,9 +273,9 @@ def _error_rates(rows: list[Row], results: Results) -> None:
 
 def _series(rows: list[Row], results: Results) -> None:
     for row in rows:
-        row["summary"] = write("series_summary", {"points": row["points"]})
+        row["summary"] = write_phrase("series_summary", {"points": row["points"]})
         for document in row["found"]:
-            document["words"] = write("along_series", document)
+            document["words"] = write_phrase("along_series", document)
 
 
 def _splits(rows: list[Row], results: Results) -> None:

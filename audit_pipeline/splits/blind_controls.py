@@ -114,9 +114,9 @@ def compute_blind_control(
         return count_terms(texts, CountVectorizer(**kinds).build_analyzer())
 
     def features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
-        from audit_pipeline.splits.term_counts import tf_idf  # noqa: PLC0415
+        from audit_pipeline.splits.term_counts import compute_tf_idf  # noqa: PLC0415
 
-        found = tf_idf(counted(), training, held_out, _MAX_FEATURES)
+        found = compute_tf_idf(counted(), training, held_out, _MAX_FEATURES)
         if found is None:
             return "the texts hold no words"
         nonlocal unknown

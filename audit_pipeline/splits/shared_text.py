@@ -69,10 +69,10 @@ def find_near_pairs_of_words(texts: Sequence[Sequence[str]], threshold: float) -
 
     @cache
     def shingles_at(place: int) -> Shingles:
-        return shingles(texts[place])
+        return list_shingles(texts[place])
 
     number, length = choose_bands(threshold)
-    values = (["\x1f".join(sequence).encode() for sequence in shingles(words)] for words in texts)
+    values = (["\x1f".join(sequence).encode() for sequence in list_shingles(words)] for words in texts)
     index = MinHashLSH(num_perm=number * length, params=(number, length))
     pairs = []
     for second, sketch in enumerate(MinHash.generator(values, num_perm=number * length, seed=_SEED)):
@@ -85,7 +85,7 @@ def find_near_pairs_of_words(texts: Sequence[Sequence[str]], threshold: float) -
     return sorted(pairs)
 
 
-def shingles(words: Sequence[str], size: int = SHINGLE_WORDS) -> Shingles:
+def list_shingles(words: Sequence[str], size: int = SHINGLE_WORDS) -> Shingles:
     """Return the set of ``size``-word sequences; all words together where there are fewer."""
     return frozenset(tuple(words[start : start + size]) for start in range(max(1, len(words) - size + 1)))
 

@@ -92,7 +92,7 @@ class Features:
     values: Floats
 
 
-def feature_matrix(example_ids: Sequence[str], names: Sequence[str], scores: Sequence[float | None]) -> Features:
+def build_feature_matrix(example_ids: Sequence[str], names: Sequence[str], scores: Sequence[float | None]) -> Features:
     """Return the matrix of a long table of scores: one entry per text and feature, None where there is no score.
 
     Texts and features are in alphabetical order. Raises DataError where a text has two entries of one feature.
@@ -120,7 +120,7 @@ class ComparedTexts:
     groups: Sequence[str]
 
 
-def dataset_inference(
+def run_dataset_inference(
     texts: ComparedTexts,
     *,
     design: str,

@@ -23,7 +23,7 @@ from scipy.stats import binom, mannwhitneyu, norm
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.rates import count_groups_to_resolve
-from audit_pipeline.statistics.roc import Floats, compute_metrics, roc_points, threshold_at
+from audit_pipeline.statistics.roc import Floats, compute_metrics, find_threshold_at, roc_points
 from audit_pipeline.statistics.thresholds import min_certified_groups
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
@@ -126,7 +126,7 @@ def compute_mann_whitney_power(auroc: float, n: int, n_held_out: int, level: flo
     return float(norm.sf(norm.isf(level) - (auroc - 0.5) / deviation))
 
 
-def mean_score_sample_size(auroc: float, level: float, power: float, n_held_out: int | None = None) -> int | None:
+def find_mean_score_sample_size(auroc: float, level: float, power: float, n_held_out: int | None = None) -> int | None:
     """Return the fewest audited texts that give a one-sided Mann-Whitney test that power, by Noether's formula.
 
     ``n_held_out`` texts to compare with; as many as audited where None. None where no number up to a million does:
@@ -146,7 +146,7 @@ def mean_score_sample_size(auroc: float, level: float, power: float, n_held_out:
     return fewest if fewest <= MOST_TEXTS else None
 
 
-def resampled_power(
+def simulate_power(
     members: npt.ArrayLike,
     nonmembers: npt.ArrayLike,
     n: int,
@@ -179,7 +179,7 @@ def resampled_power(
     return rejected / draws
 
 
-def flagged_power(n: npt.ArrayLike, tpr: float, fpr: float, effect: float, level: float) -> Floats:
+def compute_flagged_power(n: npt.ArrayLike, tpr: float, fpr: float, effect: float, level: float) -> Floats:
     """Return the power of a one-sided exact binomial test of how many of ``n`` texts are flagged, for each n: [len(n)].
 
     A clean text is flagged at the rate ``fpr``, taken as known, and a contaminated set's texts at
@@ -191,7 +191,7 @@ def flagged_power(n: npt.ArrayLike, tpr: float, fpr: float, effect: float, level
     return np.asarray(binom.sf(most, sizes, fpr + effect * (tpr - fpr)), dtype=np.float64)
 
 
-def flagged_sample_size(tpr: float, fpr: float, effect: float, level: float, power: float) -> int | None:
+def find_flagged_sample_size(tpr: float, fpr: float, effect: float, level: float, power: float) -> int | None:
     """The fewest texts from which on every number gives the test of flagged texts that power; None: none to a million.
 
     The power of a test of counts rises in a saw: one text more may lower it a little, so that the last number that
@@ -207,12 +207,12 @@ def flagged_sample_size(tpr: float, fpr: float, effect: float, level: float, pow
     if about > MOST_TEXTS:
         return None
     sizes = np.arange(1, int(2 * about + 10 / (contaminated - fpr)) + 100)
-    short = np.flatnonzero(flagged_power(sizes, tpr, fpr, effect, level) < power)
+    short = np.flatnonzero(compute_flagged_power(sizes, tpr, fpr, effect, level) < power)
     fewest = int(sizes[short[-1]]) + 1 if len(short) else 1
     return fewest if fewest <= MOST_TEXTS else None
 
 
-def binormal_tpr(auroc: float, fpr: float) -> float:
+def compute_binormal_tpr(auroc: float, fpr: float) -> float:
     """Return the TPR at a FPR of normal scores of equal spread with that AUROC: Phi(sqrt(2) Phi^-1(AUROC) - z)."""
     return float(norm.sf(norm.isf(fpr) - math.sqrt(2) * norm.ppf(auroc)))
 
@@ -233,9 +233,9 @@ def power_report_from_scores(
     labels = np.repeat([MEMBER, NON_MEMBER], [len(inside), len(outside)])
     tpr = None
     if len(outside) >= count_groups_to_resolve(goal.fpr):
-        tpr = float((inside >= threshold_at(roc_points(scores, labels), goal.fpr)).mean())
+        tpr = float((inside >= find_threshold_at(roc_points(scores, labels), goal.fpr)).mean())
     resampled = [
-        resampled_power(
+        simulate_power(
             inside, outside, n, goal.n_held_out or n, level=goal.fpr, effect=goal.effect, draws=draws, seed=place
         )
         for place, n in enumerate(goal.sizes)
@@ -253,7 +253,7 @@ def power_report_from_auroc(auroc: float, goal: PowerGoal) -> PowerReport:
     if not 0 < auroc < 1:
         raise DataError(f"an AUROC to plan for lies between 0 and 1, both left out: {auroc}")
     resampled: list[float | None] = [None] * len(goal.sizes)
-    return _build_report(auroc, binormal_tpr(auroc, goal.fpr), goal, resampled, "normal scores of equal spread")
+    return _build_report(auroc, compute_binormal_tpr(auroc, goal.fpr), goal, resampled, "normal scores of equal spread")
 
 
 def _build_report(
@@ -263,7 +263,7 @@ def _build_report(
     diluted = 0.5 + effect * (auroc - 0.5)
     flagged: list[float | None] = [None] * len(goal.sizes)
     if tpr is not None:
-        flagged = flagged_power(list(goal.sizes), tpr, fpr, effect, fpr).tolist()
+        flagged = compute_flagged_power(list(goal.sizes), tpr, fpr, effect, fpr).tolist()
     return PowerReport(
         goal=goal,
         auroc=auroc,
@@ -271,8 +271,8 @@ def _build_report(
         source=source,
         groups_to_resolve=count_groups_to_resolve(fpr),
         groups_to_certify=min_certified_groups(fpr),
-        n_mean_score=mean_score_sample_size(diluted, fpr, goal.power, n_held_out),
-        n_flagged=None if tpr is None else flagged_sample_size(tpr, fpr, effect, fpr, goal.power),
+        n_mean_score=find_mean_score_sample_size(diluted, fpr, goal.power, n_held_out),
+        n_flagged=None if tpr is None else find_flagged_sample_size(tpr, fpr, effect, fpr, goal.power),
         curve=tuple(
             PowerPoint(n, compute_mann_whitney_power(diluted, n, n_held_out or n, fpr), counted, drawn)
             for n, counted, drawn in zip(goal.sizes, flagged, resampled, strict=True)

@@ -173,13 +173,13 @@ def choose_order_statistic(rule: Rule, calibration: ScoredTexts, alpha: float) -
     return Threshold(rule, alpha, float(np.nextafter(statistic, np.inf)), None, method, statistic)
 
 
-def marginal_rank(n: int, alpha: float) -> int | None:
+def find_marginal_rank(n: int, alpha: float) -> int | None:
     """ceil((n + 1)(1 - alpha)), with alpha as it is written in decimal; None where it exceeds ``n``."""
     rank = math.ceil((n + 1) * (1 - _alpha_to_fraction(alpha)))
     return rank if rank <= n else None
 
 
-def certified_rank(n: int, alpha: float) -> int | None:
+def find_certified_rank(n: int, alpha: float) -> int | None:
     """Return the smallest k with P(Binomial(n, 1 - alpha) >= k) <= 0.05; None where there is none up to ``n``."""
     _alpha_to_fraction(alpha)
     if not n:
@@ -234,8 +234,8 @@ _SLACK = 1e-9
 """Relative: a rate that equals alpha does not exceed it, whatever the rounding of its sum."""
 
 _RANKS: Mapping[Rule, tuple[Callable[[int, float], int | None], Callable[[float], int]]] = {
-    "marginal": (marginal_rank, min_marginal_groups),
-    "certified": (certified_rank, min_certified_groups),
+    "marginal": (find_marginal_rank, min_marginal_groups),
+    "certified": (find_certified_rank, min_certified_groups),
 }
 """Of the rules that take an order statistic: which of n, and how many groups they need."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from audit_pipeline.pipeline.stages.evaluations import answer_missing
 from audit_pipeline.report.html import SIGN_SHAPES
-from audit_pipeline.report.sentences import SIGNS, kind_of
+from audit_pipeline.report.sentences import SIGNS, find_kind
 from audit_pipeline.store import store
 from audit_pipeline.store.ledger import read_latest_run
 from audit_pipeline.store.paths import DataPaths
@@ -105,7 +105,7 @@ def test_findings_without_an_answer_get_the_one_that_the_report_shows(
         assert stored[column] == shown[column]
     assert shown["what_would_change"].startswith(stored["what_would_change"]), "the report knows what else was done"
     assert MODEL_TITLE in stored["question"]
-    assert stored["sign"] == kind_of(stored["outcome"]).sign
+    assert stored["sign"] == find_kind(stored["outcome"]).sign
     before = read_latest_run(paths, PAIR_ANSWERS.name, pair.partition)
     answer_missing(paths, root.with_name("config"))
     assert read_latest_run(paths, PAIR_ANSWERS.name, pair.partition) == before, "what has an answer keeps it"

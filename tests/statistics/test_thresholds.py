@@ -7,13 +7,13 @@ from scipy.stats import beta, binom, binomtest
 
 from audit_pipeline.statistics.thresholds import (
     ScoredTexts,
-    certified_rank,
     choose_largest_accuracy,
     choose_order_statistic,
     choose_thresholds,
     draw_keys,
     estimate_achieved_rates,
-    marginal_rank,
+    find_certified_rank,
+    find_marginal_rank,
     min_certified_groups,
     min_marginal_groups,
 )
@@ -64,20 +64,20 @@ def test_both_rules_refuse_below_their_smallest_number_of_groups(alpha, marginal
 def test_ranks_against_their_definitions(n, alpha):
     hundredths = round(100 * alpha)
     wanted = -(-(n + 1) * (100 - hundredths) // 100)
-    assert marginal_rank(n, alpha) == (wanted if wanted <= n else None)
+    assert find_marginal_rank(n, alpha) == (wanted if wanted <= n else None)
     allowed = [k for k in range(1, n + 1) if binom.pmf(np.arange(k, n + 1), n, 1 - alpha).sum() <= 0.05]
-    assert certified_rank(n, alpha) == (allowed[0] if allowed else None)
+    assert find_certified_rank(n, alpha) == (allowed[0] if allowed else None)
     if allowed:
         # The share of the population at or below the k-th smallest is Beta(k, n - k + 1): P(FPR > alpha) <= 5%.
         assert beta.cdf(1 - alpha, allowed[0], n - allowed[0] + 1) <= 0.05 + 1e-12
-        assert allowed[0] >= (marginal_rank(n, alpha) or 0)
+        assert allowed[0] >= (find_marginal_rank(n, alpha) or 0)
 
 
 def test_a_calibration_of_nobody_is_refused():
     for found in choose_thresholds(texts([]), (0.05, 0.01)):
         assert found.status == "refused"
         assert found.reason.startswith("there are no ")
-    assert certified_rank(0, 0.05) is None
+    assert find_certified_rank(0, 0.05) is None
 
 
 @given(st.data())

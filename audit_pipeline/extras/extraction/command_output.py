@@ -26,7 +26,7 @@ from audit_pipeline.statistics.claims import (
     LIKELIEST_UNKNOWN_IN_WORDS,
     NOT_CALIBRATED_IN_WORDS,
     SET_APART_IN_WORDS,
-    extraction_claim,
+    find_extraction_claim,
 )
 
 if TYPE_CHECKING:
@@ -96,9 +96,9 @@ class GenerationOptions:
 
 def format_draws_needed(log_p: float | None) -> str:
     """Format how many draws from the whole distribution give the passage at least once with an even chance."""
-    from audit_pipeline.statistics.draws import log_draws
+    from audit_pipeline.statistics.draws import compute_log_draws
 
-    return DASH if log_p is None else format_draws(log_draws(log_p) / math.log(10))
+    return DASH if log_p is None else format_draws(compute_log_draws(log_p) / math.log(10))
 
 
 def _format_probability(log_p: float | None) -> str:
@@ -187,10 +187,10 @@ def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[
 
 def _compute_log_cost(options: ExtractionSettings, log_p: float) -> float | None:
     """Compute the log of what the draws for an even chance of a passage cost; None where no price is named."""
-    from audit_pipeline.statistics.draws import log_cost_of_draws
+    from audit_pipeline.statistics.draws import compute_log_cost_of_draws
 
     price = options.price_per_million
-    return log_cost_of_draws(log_p, options.lengths.window, price) if price else None
+    return compute_log_cost_of_draws(log_p, options.lengths.window, price) if price else None
 
 
 def select_strongest(extractions: Sequence[Extraction]) -> Sequence[Extraction]:
@@ -272,7 +272,7 @@ def show_claims(extractions: Sequence[Extraction]) -> None:
     apart = sum(result.found.set_apart for result in audited)
     if apart:
         say(f"{apart:,} window(s) are set apart. {SET_APART_IN_WORDS}", set_apart=apart)
-    claim = extraction_claim(sum(result.found.reproduced for result in audited))
+    claim = find_extraction_claim(sum(result.found.reproduced for result in audited))
     say(EXTRACTION_IN_WORDS[claim], claim_level=claim, claim=EXTRACTION_IN_WORDS[claim])
     if not all(result.windows.top_is_known for result in audited):
         say(LIKELIEST_UNKNOWN_IN_WORDS, drawn_from="whole distribution")
