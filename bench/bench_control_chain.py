@@ -32,7 +32,7 @@ from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import read_settings_digest, refresh
 from audit_pipeline.statistics.contamination_rate import compute_unit_rates, measure_instrument
 from audit_pipeline.statistics.sides import ScoreColumn
-from audit_pipeline.statistics.thresholds import ScoredTexts, certified_threshold, draw_keys, marginal_threshold
+from audit_pipeline.statistics.thresholds import ScoredTexts, choose_order_statistic, draw_keys
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
@@ -83,11 +83,11 @@ def false_positives(column: ScoreColumn) -> bool:
     generator = np.random.default_rng(1)
     passed = True
     for alpha in ALPHAS:
-        for name, rule in (("marginal", marginal_threshold), ("certified", certified_threshold)):
+        for name in ("marginal", "certified"):
             achieved = []
             for _ in range(DEALS):
                 order = generator.permutation(len(held_out))
-                threshold = rule(held_out.take(order[:CALIBRATION]), alpha).threshold
+                threshold = choose_order_statistic(name, held_out.take(order[:CALIBRATION]), alpha).threshold
                 if threshold is None:
                     break
                 achieved.append((held_out.scores[order[CALIBRATION:]] >= threshold).mean())
@@ -130,7 +130,7 @@ def mixtures(column: ScoreColumn) -> bool:
                     ]
                 )
             )
-            found = measure_instrument(marginal_threshold(calibration, 0.05), calibration)
+            found = measure_instrument(choose_order_statistic("marginal", calibration, 0.05), calibration)
             assert found is not None
             rates = compute_unit_rates(audited, np.zeros(len(audited), dtype=np.int64), found)
             if np.isnan(rates.corrected_low[0]):

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from audit_pipeline.statistics.dataset_inference import ComparedTexts, combine_p_values, dataset_inference
-from audit_pipeline.statistics.sharded_permutation import Rule, sharded_permutation_test
+from audit_pipeline.statistics.dataset_inference import ComparedTexts, combine_p_values, run_dataset_inference
+from audit_pipeline.statistics.sharded_permutation import Rule, run_sharded_permutation_test
 
 ALPHA = 0.05
 FEATURES = 20
@@ -77,7 +77,7 @@ def inference_p(
     """The p-values of ten splits of one data set."""
     values, held_out, groups = texts_of(generator, sides, windows, noise, effect)
     names = [f"f{one}" for one in range(FEATURES)]
-    done = dataset_inference(
+    done = run_dataset_inference(
         ComparedTexts(values, names, held_out, groups),
         design="exchangeable",
         claim_level="screening only",
@@ -125,7 +125,7 @@ def likelihoods(
 
 def p_values(drawn: Floats, rule: Rule) -> list[float]:
     """Of each data set [data sets, shards, 1 + permutations] the test's p-value by that rule."""
-    found = [sharded_permutation_test(one[:, 0], one[:, 1:], rule=rule).p_value for one in drawn]
+    found = [run_sharded_permutation_test(one[:, 0], one[:, 1:], rule=rule).p_value for one in drawn]
     return [p for p in found if p is not None]
 
 

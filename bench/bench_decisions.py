@@ -40,9 +40,8 @@ from audit_pipeline.statistics.rates import grouped_rate
 from audit_pipeline.statistics.thresholds import (
     ScoredTexts,
     Threshold,
-    certified_threshold,
-    largest_accuracy_threshold,
-    marginal_threshold,
+    choose_largest_accuracy,
+    choose_order_statistic,
 )
 
 SHIFT = float(norm.ppf(0.95) + norm.ppf(0.6))  # TPR .6 at FPR .05
@@ -68,7 +67,8 @@ def marginal_fpr(sets: int) -> Iterator[Verdict]:
         generator = np.random.default_rng(100 + number)
         rates = np.empty(sets)
         for index in range(sets):
-            found = marginal_threshold(texts(generator, np.zeros(n, int), np.full(n, size), 0.5), alpha)
+            calibration = texts(generator, np.zeros(n, int), np.full(n, size), 0.5)
+            found = choose_order_statistic("marginal", calibration, alpha)
             rates[index] = norm.sf(found.threshold)
         error = rates.std(ddof=1) / np.sqrt(sets)
         says = f"{n} groups of {size}, alpha {alpha:g}: mean FPR {rates.mean():.5f} (SE {error:.5f})"
@@ -80,7 +80,8 @@ def certified_fpr(sets: int) -> Iterator[Verdict]:
         generator = np.random.default_rng(200 + number)
         kept = np.empty(sets)
         for index in range(sets):
-            found = certified_threshold(texts(generator, np.zeros(n, int), np.full(n, size), 0.5), alpha)
+            calibration = texts(generator, np.zeros(n, int), np.full(n, size), 0.5)
+            found = choose_order_statistic("certified", calibration, alpha)
             kept[index] = norm.sf(found.threshold) <= alpha
         says = f"{n} groups of {size}, alpha {alpha:g}: FPR <= alpha in {kept.mean():.2%} of calibrations"
         yield says, kept.mean() >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / sets)
@@ -179,9 +180,9 @@ BOOKS: tuple[Design, ...] = (
 
 def corrected_rates(sets: int, designs: tuple[Design, ...], seed: int) -> Iterator[Verdict]:
     rules: dict[str, Callable[[ScoredTexts], Threshold]] = {
-        "largest accuracy": largest_accuracy_threshold,
-        "marginal 5%": lambda calibration: marginal_threshold(calibration, 0.05),
-        "certified 5%": lambda calibration: certified_threshold(calibration, 0.05),
+        "largest accuracy": choose_largest_accuracy,
+        "marginal 5%": lambda calibration: choose_order_statistic("marginal", calibration, 0.05),
+        "certified 5%": lambda calibration: choose_order_statistic("certified", calibration, 0.05),
     }
     shares = (0.0, 0.1, 0.5, 1.0)
     for number, (design, per_side, size, n_audited, audited_size, icc) in enumerate(designs):

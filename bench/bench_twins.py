@@ -30,7 +30,7 @@ from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.statistics.roc import Floats
-from audit_pipeline.statistics.twin_ranks import compare_twins, rank_shares
+from audit_pipeline.statistics.twin_ranks import compare_twins, compute_rank_shares
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
 
@@ -58,7 +58,7 @@ def measure_size(audits: int) -> None:
         generator = np.random.default_rng([SEED, items])
         p_values = []
         for _ in range(audits):
-            shares = [rank_shares(row) for row in draw_wild_scores(generator, items)]
+            shares = [compute_rank_shares(row) for row in draw_wild_scores(generator, items)]
             published = [int(generator.integers(len(row))) for row in shares]
             p_values.append(compare_twins([shares], published).p_value or 1.0)
         sizes = ", ".join(f"{np.mean(np.array(p_values) <= alpha):.2%} at {alpha:.0%}" for alpha in (0.01, 0.05, 0.1))
@@ -138,7 +138,7 @@ def measure_power(draws: int) -> None:
         chosen = generator.choice([place for place in range(number) if readings[place] == times], size, replace=False)
         kept = [np.append(0, 1 + generator.permutation(MOST_VERSIONS - 1)[: versions - 1]) for _ in chosen]
         shares = [
-            [rank_shares(scores[detector][place][own]) for place, own in zip(chosen, kept, strict=True)]
+            [compute_rank_shares(scores[detector][place][own]) for place, own in zip(chosen, kept, strict=True)]
             for detector in detectors
         ]
         result = compare_twins(shares, [0] * size, alpha=1.0)

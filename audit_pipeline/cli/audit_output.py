@@ -22,7 +22,7 @@ from audit_pipeline.pipeline.console import (
 )
 from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.pipeline.requests import AuditOutcome, audit_request, run_audit
-from audit_pipeline.report.number_format import estimate, interval, probability, signed
+from audit_pipeline.report.number_format import format_estimate, format_interval, format_probability, format_signed
 from audit_pipeline.store.paths import DataPaths
 
 _NAMED = 5
@@ -99,16 +99,16 @@ def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
 
 def _format_level_line(answer: Mapping[str, Any]) -> str:
     """The claim level, and what the blind control makes of the same texts."""
-    from audit_pipeline.report.number_format import percent
+    from audit_pipeline.report.number_format import format_percent
     from audit_pipeline.statistics.claims import format_claim_level
 
     level = format_claim_level(answer["claim_level"], answer["claim_stated_by"]) if answer["claim_level"] else None
     blind, rate = answer["blind"], answer["blind_tpr_at_5_fpr"]
     control = "not computed"
     if blind is not None and blind["value"] is not None:
-        control = f"AUROC {estimate(blind['value'], blind['low'], blind['high'])}"
+        control = f"AUROC {format_estimate(blind['value'], blind['low'], blind['high'])}"
     if rate is not None and rate["value"] is not None:
-        control += f", TPR at 5% FPR {percent(rate['value'])}"
+        control += f", TPR at 5% FPR {format_percent(rate['value'])}"
     return (
         f"{answer['benchmark']}: {level or 'not evaluated'}; split: {answer['split_verdict']}; "
         f"blind control, which never sees the model: {control}"
@@ -244,14 +244,14 @@ def _format_other(row: Row) -> str:
 
 
 def _format_difference(row: Row) -> str:
-    return f"{signed(row['difference'])} {interval((row['ci_low'], row['ci_high']), sign=True)}".rstrip()
+    return f"{format_signed(row['difference'])} {format_interval((row['ci_low'], row['ci_high']), sign=True)}".rstrip()
 
 
 _COMPARISONS: Columns = (
     ("detector", format_detector_setting),
     ("compared with", _format_other),
     ("difference in AUROC [95%]", _format_difference),
-    ("p", "p_value", probability),
+    ("p", "p_value", format_probability),
 )
 
 

@@ -32,7 +32,7 @@ from audit_pipeline.errors import (
     to_one_line,
 )
 from audit_pipeline.pipeline.console import end_step, escape_control_characters, print_message, say
-from audit_pipeline.report.number_format import things
+from audit_pipeline.report.number_format import count_things
 from audit_pipeline.store.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 
 _NO_ROOM_BYTES = 1 << 20
@@ -211,8 +211,8 @@ def _say_result_counts(paths: DataPaths) -> None:
         say(f"The results cannot be read: {to_one_line(error)}")
         say_commands(_MEND)
         return
-    models = things(found["models"], "model", "models")
-    benchmarks = things(found["benchmarks"], "benchmark", "benchmarks")
+    models = count_things(found["models"], "model", "models")
+    benchmarks = count_things(found["benchmarks"], "benchmark", "benchmarks")
     say(f"{models} audited on {benchmarks}, in {_format_path(paths.root)}")
     if paths.report.exists():
         say(f"Report: {_format_path(paths.report)}")

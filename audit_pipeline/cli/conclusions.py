@@ -19,7 +19,7 @@ from audit_pipeline.pipeline.console import (
     show_table,
 )
 from audit_pipeline.pipeline.options import FILE
-from audit_pipeline.report.number_format import DASH, format_thousands, interval, number
+from audit_pipeline.report.number_format import DASH, format_interval, format_number, format_thousands
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
@@ -36,8 +36,8 @@ def _format_metric(name: str) -> str:
 _EVALUATIONS: Columns = (
     ("detector", "detector"),
     ("metric", "metric", _format_metric),
-    ("value", "value", number),
-    ("95% interval", lambda row: interval((row["ci_low"], row["ci_high"])) or "none"),
+    ("value", "value", format_number),
+    ("95% interval", lambda row: format_interval((row["ci_low"], row["ci_high"])) or "none"),
 )
 
 

@@ -39,7 +39,7 @@ from audit_pipeline.pipeline.console import (
     to_json_value,
 )
 from audit_pipeline.pipeline.options import FILE
-from audit_pipeline.report.number_format import yes_or_no
+from audit_pipeline.report.number_format import format_yes_or_no
 from audit_pipeline.store.paths import DataPaths, is_writable, require_writable, texts_are_quoted
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ _DETECTORS_LONG: Columns = (
     ("paper", lambda row: row["paper"] + (f" ({row['package']})" if row["package"] else "")),
     ("needs", "needs", ", ".join),
     ("passes per text", "forward_tokens"),
-    ("own log-probabilities suffice", "own_logprobs_suffice", yes_or_no),
+    ("own log-probabilities suffice", "own_logprobs_suffice", format_yes_or_no),
     (
         "parameters",
         lambda row: ", ".join(f"{name} ({default})" for name, default in row["parameters"].items()) or "-",
@@ -83,7 +83,7 @@ _MODELS_LONG: Columns = (
 )
 _BENCHMARKS: Columns = (
     ("benchmark", "benchmark"),
-    ("built", "built", yes_or_no),
+    ("built", "built", format_yes_or_no),
     ("what it is", lambda row: row["title"] or row["description"]),
 )
 _BENCHMARKS_LONG: Columns = (
@@ -91,7 +91,7 @@ _BENCHMARKS_LONG: Columns = (
     ("words", "words", _or("any")),
     ("design", "design"),
     ("label source", "label_source"),
-    ("built", "built", yes_or_no),
+    ("built", "built", format_yes_or_no),
     ("members", "members", _or("-")),
     ("non-members", "nonmembers", _or("-")),
     ("description", "description"),

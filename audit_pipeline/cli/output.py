@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from audit_pipeline.models.budget import Limits
 from audit_pipeline.pipeline.console import Layout, Row, say
-from audit_pipeline.report.number_format import DASH, estimate, format_waiting_time
+from audit_pipeline.report.number_format import DASH, format_estimate, format_waiting_time
 from audit_pipeline.store.paths import DataPaths
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def format_side_counts(row: Row) -> str:
 
 def build_estimate_formatter(metric: str, format_spec: str = ".3f") -> Callable[[Row], str]:
     """Build a function that shows a metric of a row with its interval, in a ``format_spec`` of Python's."""
-    return lambda row: estimate(row[metric], row[f"{metric}_low"], row[f"{metric}_high"], format_spec)
+    return lambda row: format_estimate(row[metric], row[f"{metric}_low"], row[f"{metric}_high"], format_spec)
 
 
 def say_run_resources(model: TokenizedModel, options: RunOptions) -> None:

@@ -48,8 +48,8 @@ from audit_pipeline.report.findings import (
     PairFindings,
     ShelfDocuments,
 )
-from audit_pipeline.report.number_format import things
-from audit_pipeline.report.sentences import P_LEVEL, Q_LEVEL, write, write_answer
+from audit_pipeline.report.number_format import count_things
+from audit_pipeline.report.sentences import P_LEVEL, Q_LEVEL, write_answer, write_phrase
 from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, count_documents_of_interest, detectable_auroc
 from audit_pipeline.statistics.conformal import count_held_out_needed
 from audit_pipeline.statistics.roc import ALL_EQUAL
@@ -64,16 +64,16 @@ _FEW_GROUPS = range(2, 5)
 """So few groups of a side that an answer by an AUROC says that it rests on them."""
 
 
-def benjamini_yekutieli_factor(tests: int) -> float:
+def compute_benjamini_yekutieli_factor(tests: int) -> float:
     """By how much Benjamini and Yekutieli's q-values of so many tests exceed Benjamini and Hochberg's: sum of 1/i."""
     return sum(1 / place for place in range(1, tests + 1))
 
 
-def smallest_q(calibration_groups: int, tested_documents: int, factor: float = 1.0) -> float:
+def compute_smallest_q(calibration_groups: int, tested_documents: int, factor: float = 1.0) -> float:
     """The smallest q-value (Benjamini and Hochberg 1995) there can be: every p-value is 1 / (groups + 1).
 
-    ``factor``: :func:`benjamini_yekutieli_factor` of the tests for Benjamini and Yekutieli's; larger where not all of
-    them can stand out.
+    ``factor``: :func:`compute_benjamini_yekutieli_factor` of the tests for Benjamini and Yekutieli's; larger where not
+    all of them can stand out.
     """
     return min(1.0, factor / (calibration_groups + 1)) if tested_documents else 1.0
 
@@ -106,7 +106,7 @@ def build_answer(findings: PairFindings, model: str = "", benchmark: str = "") -
     }
     answer = write_answer(kind, facts, question="question_of_scores")
     if findings.documents is None and findings.fewest_groups in _FEW_GROUPS:
-        answer["explanation"] += f" {write('few_groups', facts)}"
+        answer["explanation"] += f" {write_phrase('few_groups', facts)}"
     if findings.documents is None and findings.warning is not None:
         answer["how_sure"] += f" There are few texts: {findings.warning}."
     return answer
@@ -211,8 +211,8 @@ def _conclude_by_documents(findings: PairFindings, documents: ShelfDocuments) ->
     # By which known members score lower.
     excluded = [finding.detector for finding in findings.every if finding.direction == OPPOSITE]
     facts: dict[str, Any] = {
-        "those": things(documents.tested, "document", "documents"),
-        "against": things(documents.calibration_groups, "document that", "documents that"),
+        "those": count_things(documents.tested, "document", "documents"),
+        "against": count_things(documents.calibration_groups, "document that", "documents that"),
         "excluded": excluded,
     }
     if _is_direction_opposite(findings, documents):
@@ -233,7 +233,7 @@ def _compute_detection_limits(documents: ShelfDocuments) -> dict[str, Any]:
     ``alone``: comparison documents that a single document needs; ``too_few``: there are so few that none can stand out,
     and ``fewest`` would be needed.
     """
-    factor = benjamini_yekutieli_factor(documents.tests) if documents.detectors > 1 else 1.0
+    factor = compute_benjamini_yekutieli_factor(documents.tests) if documents.detectors > 1 else 1.0
     groups = documents.calibration_groups
     as_high = math.floor(Q_LEVEL * (groups + 1) / (documents.tests * factor) + 1e-9) - 1
     by_each = max(1, documents.can_stand_out // documents.tested)

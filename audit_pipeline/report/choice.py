@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from audit_pipeline.report.sentences import kind_of
+from audit_pipeline.report.sentences import find_kind
 from audit_pipeline.statistics.evaluate_options import PREFERRED
 
 MAX_ANSWERS = 300
@@ -25,21 +25,15 @@ CHOSEN_RULES = (("marginal", 0.05), ("certified", 0.05), ("largest_accuracy", No
 
 def sort_by_importance(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The answers by what matters: of the present build first, by outcome, by the AUROC that there is at least."""
-    return sorted(answers, key=_importance_key)
 
+    def importance(answer: Mapping[str, Any]) -> tuple[object, ...]:
+        auroc, documents = answer["auroc"], answer["documents"]
+        low = auroc["low"] if auroc and auroc["low"] is not None else -1.0
+        found = documents["standing_out"] if documents else 0
+        place = find_kind(answer["outcome"]).place
+        return not answer["is_current"], place, -found, -low, answer["model"], answer["benchmark"]
 
-def _importance_key(answer: Mapping[str, Any]) -> tuple[bool, int, int, float, str, str]:
-    auroc, documents = answer["auroc"], answer["documents"]
-    low = auroc["low"] if auroc and auroc["low"] is not None else -1.0
-    found = documents["standing_out"] if documents else 0
-    return (
-        not answer["is_current"],
-        kind_of(answer["outcome"]).place,
-        -found,
-        -low,
-        answer["model"],
-        answer["benchmark"],
-    )
+    return sorted(answers, key=importance)
 
 
 def max_sections_per_model(models: int) -> int:

@@ -8,70 +8,53 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
-from audit_pipeline.report.number_format import things
-from audit_pipeline.report.sentences import Q_LEVEL, write, write_answer
+from audit_pipeline.report.number_format import count_things
+from audit_pipeline.report.sentences import Q_LEVEL, write_answer, write_phrase
 from audit_pipeline.statistics.claims import (
     CALIBRATED_IN_WORDS,
     EXTRACTION_IN_WORDS,
     NOT_CALIBRATED_IN_WORDS,
     SET_APART_IN_WORDS,
-    extraction_claim,
+    find_extraction_claim,
 )
 from audit_pipeline.statistics.conformal import count_held_out_needed
-from audit_pipeline.statistics.draws import log_draws
+from audit_pipeline.statistics.draws import compute_log_draws
 from audit_pipeline.tables import AskClaim
 
 
-@dataclass(frozen=True)
-class SearchCounts:
-    """What a search for passages came to: audited ``documents`` with a window and those ``without_window``; of the
-    former those with a passage that the model reproduces, and those that ``stand_out`` (q ≤ 0.05) by their strongest
-    window; the same of documents that are held out.
+def describe_search(model: str, benchmark: str, counts: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of a search for passages in sentences, and its claim; ``model`` and ``benchmark`` by their titles.
 
-    ``set_apart``: windows. ``window``: tokens of one. ``reason``: why documents have no window. ``grid`` and ``asked``:
-    whether a grid of lengths was tried, and whether the model was asked in words for the same documents.
+    ``counts``: audited ``documents`` with a window, those ``without_window``; of the former those ``reproduced`` and
+    those that ``stand_out`` (q ≤ 0.05) by their strongest window; ``held_out`` documents, ``held_out_reproduced``;
+    ``set_apart``: windows; ``window``: tokens of one; ``reason``: why documents have no window; ``grid``: whether a
+    grid of lengths was tried; ``asked``: whether the model was asked in words for the same documents.
     """
-
-    documents: int
-    without_window: int
-    reproduced: int
-    stand_out: int
-    held_out: int
-    held_out_reproduced: int
-    set_apart: int
-    window: int
-    reason: str | None
-    grid: bool
-    asked: bool
-
-
-def describe_search(model: str, benchmark: str, counts: SearchCounts) -> dict[str, Any]:
-    """The answer of a search in sentences, and its claim; ``model`` and ``benchmark`` by their titles."""
-    those = things(counts.documents, "document", "documents")
-    facts = {**vars(counts), "model": model, "benchmark": benchmark, "those": those}
-    claim = extraction_claim(counts.reproduced) if counts.documents else None
+    those = count_things(counts["documents"], "document", "documents")
+    facts = {**counts, "model": model, "benchmark": benchmark, "those": those}
+    claim = find_extraction_claim(counts["reproduced"]) if counts["documents"] else None
     return {
         **write_answer(_find_search_kind(counts), facts, question="question_of_search"),
         "claim": claim,
         "claim_in_words": None if claim is None else EXTRACTION_IN_WORDS[claim],
-        "set_apart_in_words": SET_APART_IN_WORDS if counts.set_apart else None,
-        "calibration_in_words": CALIBRATED_IN_WORDS if counts.held_out else NOT_CALIBRATED_IN_WORDS,
+        "set_apart_in_words": SET_APART_IN_WORDS if counts["set_apart"] else None,
+        "calibration_in_words": CALIBRATED_IN_WORDS if counts["held_out"] else NOT_CALIBRATED_IN_WORDS,
     }
 
 
-def _find_search_kind(counts: SearchCounts) -> str:
+def _find_search_kind(counts: Mapping[str, Any]) -> str:
     """Nothing was found only where most documents were searched and none stands out."""
-    if not counts.documents:
+    if not counts["documents"]:
         return "passages_too_short"
-    if counts.reproduced:
+    if counts["reproduced"]:
         return "passages_reproduced"
-    if counts.stand_out:
+    if counts["stand_out"]:
         return "passages_stand_out"
-    return "passages_hardly_searched" if counts.without_window > counts.documents else "passages_not_reproduced"
+    is_hardly_searched = counts["without_window"] > counts["documents"]
+    return "passages_hardly_searched" if is_hardly_searched else "passages_not_reproduced"
 
 
 def describe_asking(model: str, benchmark: str, counts: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,16 +73,16 @@ def describe_asking(model: str, benchmark: str, counts: Mapping[str, Any]) -> di
         "model": model,
         "benchmark": benchmark,
         "claim": claim,
-        "those": things(counts["documents"], "document", "documents"),
-        "longest": things(counts["longest_run"] or 0, "word", "words"),
+        "those": count_things(counts["documents"], "document", "documents"),
+        "longest": count_things(counts["longest_run"] or 0, "word", "words"),
         "needed": count_held_out_needed(1, 1, Q_LEVEL),
     }
     return {
         **write_answer(_find_asking_kind(counts, claim), facts, question="question_of_asking"),
         "claim": claim,
-        "claim_in_words": None if claim is None else write("asked_claim", facts),
-        "calibration_in_words": None if claim in (None, "refused") else write("asked_calibration", facts),
-        "unanswered_in_words": write("unanswered", facts) or None,
+        "claim_in_words": None if claim is None else write_phrase("asked_claim", facts),
+        "calibration_in_words": None if claim in (None, "refused") else write_phrase("asked_calibration", facts),
+        "unanswered_in_words": write_phrase("unanswered", facts) or None,
     }
 
 
@@ -125,10 +108,10 @@ def _find_asking_kind(counts: Mapping[str, Any], claim: AskClaim | None) -> str:
     return "asked_without_result" if counts["unanswered"] > counts["documents"] else "asked_not_reproduced"
 
 
-def log10_draws(log_p: float | None) -> float | None:
+def compute_log10_draws(log_p: float | None) -> float | None:
     """The decimal logarithm of the draws that give a passage at least once with an even chance; None where there is
     no passage."""
-    return None if log_p is None else log_draws(log_p) / math.log(10)
+    return None if log_p is None else compute_log_draws(log_p) / math.log(10)
 
 
 def compare_words(original: str, given: str) -> tuple[list[dict[str, object]], list[dict[str, object]]]:

@@ -57,7 +57,7 @@ STYLE = {
 }
 
 
-def as_png(figure: Figure, *, dpi: int = 110) -> bytes:
+def to_png(figure: Figure, *, dpi: int = 110) -> bytes:
     """The figure as a PNG on white, in 64 colours: a third of the size, and nothing to be seen of it."""
     drawn, small = io.BytesIO(), io.BytesIO()
     with _without_glyph_warnings():
@@ -67,7 +67,7 @@ def as_png(figure: Figure, *, dpi: int = 110) -> bytes:
     return small.getvalue()
 
 
-def as_svg(figure: Figure, title: str, description: str = "") -> str:
+def to_svg(figure: Figure, title: str, description: str = "") -> str:
     """The figure as an ``<svg>`` element to put into a page: scales, takes the page's text colour, loads nothing.
 
     The page may set ``--series-1`` and so on to other colours than PALETTE's.
@@ -102,7 +102,7 @@ def as_svg(figure: Figure, title: str, description: str = "") -> str:
     ).strip()
 
 
-def markdown_image(png: bytes, alt: str) -> str:
+def to_markdown_image(png: bytes, alt: str) -> str:
     """The PNG inside Markdown, for Dagster's metadata; ValueError where it is too large to be stored there."""
     encoded = base64.b64encode(png).decode()
     if len(encoded) > MARKDOWN_LIMIT:

@@ -23,16 +23,15 @@ from typing import Any
 import duckdb
 
 from audit_pipeline.errors import DataError, to_one_line
-from audit_pipeline.report.html import layout_digest, render, render_glossary
+from audit_pipeline.report.html import compute_layout_digest, render_glossary, render_page
 from audit_pipeline.report.page import (
     ReportPage,
-    Site,
     count_left_out_rows,
     iterate_model_pages,
-    plain,
     prepare_connection,
     read_page_across_models,
     read_site,
+    to_json_row,
 )
 from audit_pipeline.store.bucket_folder import remove
 from audit_pipeline.store.files import write_atomically
@@ -66,7 +65,7 @@ class ReportSummary:
 
 def json_copy_path(page: Path) -> Path:
     """The JSON copy of a page."""
-    return page.with_suffix(".json") if page.suffix == ".html" else page.with_name(f"{page.name}.json")
+    return page.with_suffix(".json")
 
 
 def build_reports(warehouse: Path, folder: Path, *, include_text: bool = True) -> ReportSummary:
@@ -89,7 +88,18 @@ def build_reports(warehouse: Path, folder: Path, *, include_text: bool = True) -
     written += _write_page(path, across, names, now)
     _write_file(folder / GLOSSARY, render_glossary().encode())
     _remove_other_pages(folder, {*pages.values()})
-    return _summarise_reports(path, pages, site, across, written)
+    [first] = across.sections["first_screen"]
+    return ReportSummary(
+        path=path,
+        pages=pages,
+        models=first["models"],
+        benchmarks=first["benchmarks"],
+        pairs=first["pairs"],
+        findings=site.findings,
+        lineage_gaps=site.gaps,
+        written=written,
+        bytes=path.stat().st_size,
+    )
 
 
 @contextmanager
@@ -105,23 +115,6 @@ def _open_warehouse(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             ) from error
 
 
-def _summarise_reports(
-    path: Path, pages: Mapping[str, Path], site: Site, across: ReportPage, written: int
-) -> ReportSummary:
-    [first] = across.sections["first_screen"]
-    return ReportSummary(
-        path=path,
-        pages=pages,
-        models=first["models"],
-        benchmarks=first["benchmarks"],
-        pairs=first["pairs"],
-        findings=site.findings,
-        lineage_gaps=site.gaps,
-        written=written,
-        bytes=path.stat().st_size,
-    )
-
-
 def page_as_json(page: ReportPage) -> dict[str, Any]:
     """What a page says, as JSON: the rows of every section under its name, and how many of each are not listed."""
     head = {
@@ -129,10 +122,10 @@ def page_as_json(page: ReportPage) -> dict[str, Any]:
         "kind": page.kind,
         "title": page.title,
         "written_with": version("corpus-audit"),
-        "layout": layout_digest(),
+        "layout": compute_layout_digest(),
         "includes_text": page.includes_text,
     }
-    return plain({**head, **page.sections, "left_out": count_left_out_rows(page.sections)})
+    return to_json_row({**head, **page.sections, "left_out": count_left_out_rows(page.sections)})
 
 
 def _write_page(path: Path, page: ReportPage, names: Mapping[str, str], now: datetime) -> int:
@@ -141,8 +134,8 @@ def _write_page(path: Path, page: ReportPage, names: Mapping[str, str], now: dat
     data_version = digest(content)
     if path.exists() and _read_data_version(json_copy_path(path)) == data_version:
         return 0
-    _write_file(path, render(page, written_at=now, pages=names, data_version=data_version).encode())
-    copy = plain({"written_at": now, "whole_sha256": data_version, **content})
+    _write_file(path, render_page(page, written_at=now, pages=names, data_version=data_version).encode())
+    copy = to_json_row({"written_at": now, "whole_sha256": data_version, **content})
     # Last: a page without its copy is written again.
     _write_file(json_copy_path(path), json.dumps(copy, ensure_ascii=False).encode())
     return 1

@@ -18,6 +18,7 @@ from functools import cache, partial
 from importlib import resources
 from importlib.metadata import version
 from importlib.resources.abc import Traversable
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -26,20 +27,20 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from audit_pipeline.report.notes import RULE_IN_WORDS, STEP_IN_WORDS, TEST_IN_WORDS, describe_text_counts
-from audit_pipeline.report.number_format import FILTERS, things
-from audit_pipeline.report.page import ReportPage, brought_sections, sections
+from audit_pipeline.report.number_format import FILTERS, count_things
+from audit_pipeline.report.page import ReportPage, list_brought_sections, list_sections
 from audit_pipeline.report.pictures import (
     SHADES,
     SIDE_NAMES,
     STRIP_HEIGHT,
     STRIP_WIDTH,
-    curve_pictures,
-    roc_pictures,
-    rung_pictures,
-    series_pictures,
-    spread_pictures,
-    strip_shapes,
-    study_pictures,
+    build_strip_shapes,
+    draw_curve_pictures,
+    draw_roc_pictures,
+    draw_rung_pictures,
+    draw_series_pictures,
+    draw_spread_pictures,
+    draw_study_pictures,
 )
 from audit_pipeline.report.sentences import Q_LEVEL, SIGNS, Sign
 from audit_pipeline.report.summary import group_by_subject
@@ -50,25 +51,20 @@ from audit_pipeline.tables import UNLEARNING_METRICS
 
 GLOSSARY = DEFAULTS / "docs" / "glossary.md"
 
-FIRST_COMMAND = "corpus-audit audit --model smollm2-135m --benchmark release_notes"
 TEMPLATE, GLOSSARY_TEMPLATE = "page.html.j2", "glossary.html.j2"
 HEAT_LEVELS = 5
 ROOM = 0.05
 """Of a scale's width, left free at both ends: a dot at the end is whole."""
-FIRST_TESTS = 3
-"""Tests of whole sets that are shown on the first screen."""
-MOST_UNITS = 120
-"""Documents that a picture shows one by one; of more it shows the share."""
-MOST_DRAWN = 8
-"""Answers in the picture of all of them; the table has the others."""
-MOST_COUNTED = 4
-"""Rows of documents in that picture."""
-MOST_LISTED = 5
-"""Models on benchmarks whose answers the first screen lists, a line each; the table has all of them."""
-MOST_DOCUMENTS = 20
-"""Documents of one audit in view; the others are folded."""
-FIRST_ANSWERS = 3
-"""Answers that are shown in full where there are several; the table has all of them."""
+LIMITS: Mapping[str, int] = {
+    "first_tests": 3,  # tests of whole sets on the first screen
+    "first_answers": 3,  # answers in full where there are several
+    "most_units": 120,  # documents that a picture shows one by one; of more it shows the share
+    "most_drawn": 8,  # answers in the picture of all of them
+    "most_counted": 4,  # rows of documents in that picture
+    "most_listed": 5,  # models on benchmarks whose answers the first screen lists, a line each
+    "most_documents": 20,  # documents of one audit in view; the others are folded
+}
+"""How much of something a page shows at most; the tables have all of it."""
 SIGN_SHAPES: Mapping[Sign, str] = {"found": "◆", "stands out": "▲", "nothing found": "○", "no conclusion": "?"}
 """Shapes that distinguish the kinds of answers without colour, next to the word."""
 
@@ -76,10 +72,10 @@ Row = Mapping[str, Any]
 
 
 @cache
-def layout_digest() -> str:
+def compute_layout_digest() -> str:
     """A digest of the modules, queries, templates and words that make a page: another digest, other pages."""
     digest = hashlib.sha256()
-    for folder in (resources.files(__package__), *brought_sections()):
+    for folder in (resources.files(__package__), *list_brought_sections()):
         for path, file in sorted(_iterate_layout_files(folder)):
             digest.update(path.encode())
             digest.update(file.read_bytes())
@@ -95,7 +91,7 @@ def _iterate_layout_files(folder: Traversable, prefix: str = "") -> Iterator[tup
             yield path, entry
 
 
-def render(page: ReportPage, *, written_at: datetime, pages: Mapping[str, str], data_version: str) -> str:
+def render_page(page: ReportPage, *, written_at: datetime, pages: Mapping[str, str], data_version: str) -> str:
     """The page as HTML; ``pages`` are the file names of models' pages, next to this one, by model, and ``data_version``
     is a digest of what the page says."""
     (first,) = page.sections["first_screen"]
@@ -109,7 +105,7 @@ def render(page: ReportPage, *, written_at: datetime, pages: Mapping[str, str], 
             page=page,
             is_model=page.kind == "model",
             data=page.sections,
-            sections=sections(),
+            sections=list_sections(),
             subjects=subjects,
             signs=[(sign, signs[sign]) for sign in SIGNS if signs[sign]],
             data_version=data_version,
@@ -138,7 +134,7 @@ def _build_jinja_environment() -> jinja2.Environment:
             [
                 jinja2.PackageLoader(__package__, "sections"),
                 jinja2.PackageLoader(__package__, "templates"),
-                *(jinja2.FileSystemLoader(str(folder)) for folder in brought_sections()),
+                *(jinja2.FileSystemLoader(str(folder)) for folder in list_brought_sections()),
             ]
         ),
         autoescape=True,
@@ -149,45 +145,34 @@ def _build_jinja_environment() -> jinja2.Environment:
     environment.filters.update(
         FILTERS,
         counted=describe_text_counts,
-        rule=lambda name: RULE_IN_WORDS.get(name, spoken(name)),
-        spoken=spoken,
+        rule=partial(spell_out, words=RULE_IN_WORDS),
+        spoken=spell_out,
         stated=format_claim_level,
-        test=lambda name: TEST_IN_WORDS.get(name, spoken(name)),
-        step=lambda name: STEP_IN_WORDS.get(name, spoken(name)),
-        unlearning=lambda name: UNLEARNING_METRICS.get(name, spoken(name)),
+        test=partial(spell_out, words=TEST_IN_WORDS),
+        step=partial(spell_out, words=STEP_IN_WORDS),
+        unlearning=partial(spell_out, words=UNLEARNING_METRICS),
     )
-    environment.globals.update(_build_globals())
-    return environment
-
-
-def _build_globals() -> dict[str, object]:
-    """The limits, pictures and scales of templates, by the names that they use."""
-    return dict[str, object](
+    environment.globals.update(
         side_names=SIDE_NAMES,
         sign_shapes=SIGN_SHAPES,
         scale_of=Scale.of,
         heat=compute_heat_levels,
-        things=things,
+        things=count_things,
         cells=select_cells,
         needed=partial(count_held_out_needed, level=Q_LEVEL),
-        strip_shapes=strip_shapes,
+        strip_shapes=build_strip_shapes,
         strip_size=(STRIP_WIDTH, STRIP_HEIGHT),
         shades=SHADES,
-        curve_pictures=curve_pictures,
-        roc_pictures=roc_pictures,
-        rung_pictures=rung_pictures,
-        series_pictures=series_pictures,
-        spread_pictures=spread_pictures,
-        study_pictures=study_pictures,
-        most_units=MOST_UNITS,
-        most_drawn=MOST_DRAWN,
-        most_counted=MOST_COUNTED,
-        most_documents=MOST_DOCUMENTS,
-        most_listed=MOST_LISTED,
-        first_answers=FIRST_ANSWERS,
-        first_tests=FIRST_TESTS,
-        first_command=FIRST_COMMAND,
+        curve_pictures=draw_curve_pictures,
+        roc_pictures=draw_roc_pictures,
+        rung_pictures=draw_rung_pictures,
+        series_pictures=draw_series_pictures,
+        spread_pictures=draw_spread_pictures,
+        study_pictures=draw_study_pictures,
+        first_command="corpus-audit audit --model smollm2-135m --benchmark release_notes",
+        **LIMITS,
     )
+    return environment
 
 
 class Contents:
@@ -257,6 +242,6 @@ def select_cells(rows: Sequence[Row], down: str, value: object, across: str, col
     return [row for row in rows if (row[down], row[across]) == (value, column)]
 
 
-def spoken(name: str) -> str:
-    """A name of the program in words: underscores are blanks."""
-    return name.replace("_", " ")
+def spell_out(name: str, words: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A name of the program in words: those that are given for it, else its own, with blanks for underscores."""
+    return words.get(name, name.replace("_", " "))

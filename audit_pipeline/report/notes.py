@@ -10,9 +10,15 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby, takewhile
 from typing import Any
 
-from audit_pipeline.report.number_format import day
-from audit_pipeline.report.sentences import write, write_list
-from audit_pipeline.statistics.claims import AS_STATED_IN_WORDS, CLAIM_IN_WORDS, VERDICT_IN_WORDS
+from audit_pipeline.report.number_format import format_day
+from audit_pipeline.report.sentences import write_list, write_phrase
+from audit_pipeline.statistics.claims import (
+    AS_STATED_IN_WORDS,
+    CLAIM_IN_WORDS,
+    VERDICT_IN_WORDS,
+    ClaimLevel,
+    SplitVerdict,
+)
 from audit_pipeline.store.control_roles import EXPOSED, TWIN
 
 Row = Mapping[str, Any]
@@ -37,22 +43,16 @@ STEP_IN_WORDS: Mapping[str, str] = {
 }
 
 
-def describe_claim_level(name: str, stated_by: str | None = None) -> str:
-    """What a claim level allows to say, in plain sentences; the level itself where an older run wrote another.
-
-    ``stated_by``: whose word the level rests on (statistics/claims.py).
-    """
-    if name == "sound test" and stated_by is not None:
+def describe_claim_level(level: ClaimLevel, stated_by: str | None = None) -> str:
+    """What a claim level allows to say, in plain sentences; ``stated_by``: whose word it rests on (claims.py)."""
+    if level == "sound test" and stated_by is not None:
         return AS_STATED_IN_WORDS.format(who=stated_by)
-    return {**CLAIM_IN_WORDS}.get(name, name)  # type: ignore[call-overload, no-any-return]
+    return CLAIM_IN_WORDS[level]
 
 
-def describe_verdict(verdict: str, stated_by: str | None = None) -> str:
-    """What a split verdict means, in plain sentences; the verdict itself where an older run wrote another.
-
-    ``stated_by``: whose word the verdict rests on, as of :func:`describe_claim_level`.
-    """
-    words = str({**VERDICT_IN_WORDS}.get(verdict, verdict))  # type: ignore[call-overload]
+def describe_verdict(verdict: SplitVerdict, stated_by: str | None = None) -> str:
+    """What a split verdict means, in plain sentences; ``stated_by``: whose word it rests on (claims.py)."""
+    words = VERDICT_IN_WORDS[verdict]
     return words if stated_by is None else f"As stated by {stated_by}: {words[:1].lower()}{words[1:]}"
 
 
@@ -61,30 +61,30 @@ def describe_label_origin(builder: str | None, origin: str | None, stated_by: st
     it was built. ``stated_by``: whose statement its design is."""
     if builder is None:
         return None
-    return write("labels_by", {"builder": builder, "origin": origin, "design_stated_by": stated_by})
+    return write_phrase("labels_by", {"builder": builder, "origin": origin, "design_stated_by": stated_by})
 
 
 def describe_blind_control(blind: Row | None) -> str:
     """How well the blind control separates the two sides, or why it was not computed."""
-    return write("blind_control", {"blind": blind})
+    return write_phrase("blind_control", {"blind": blind})
 
 
 def describe_text_counts(split_counts: Sequence[Row]) -> str:
     """How many texts were evaluated and how many calibrate, a row a split; empty where that is not known."""
     by_split = {row["split"]: row for row in split_counts}
-    return write("text_counts", {split: by_split.get(split) for split in ("evaluation", "calibration")})
+    return write_phrase("text_counts", {split: by_split.get(split) for split in ("evaluation", "calibration")})
 
 
 def describe_attempts(attempted: Row | None) -> str | None:
     """How much was tried, and in how many runs; None where no lineage entry says so."""
     is_known = attempted is not None and attempted["tried"] is not None
-    return write("attempts", {"attempted": attempted}) if is_known else None
+    return write_phrase("attempts", {"attempted": attempted}) if is_known else None
 
 
 def describe_plan(attempted: Row | None) -> str | None:
     """Whether results were planned, when the plan was sealed, and what came before; None where no lineage entry says
     when they were made."""
-    return None if attempted is None else write("plan", {"attempted": attempted})
+    return None if attempted is None else write_phrase("plan", {"attempted": attempted})
 
 
 def describe_dose(points: Sequence[Row], reproduced: int | None = None) -> str | None:
@@ -103,7 +103,7 @@ def describe_dose(points: Sequence[Row], reproduced: int | None = None) -> str |
         "reproduced": reproduced,
         "mostly_found": bool(sufficing),
     }
-    return write("dose" if reproduced is None else "absence", facts)
+    return write_phrase("dose" if reproduced is None else "absence", facts)
 
 
 def describe_error_rates(page: Row) -> list[dict[str, Any]]:
@@ -113,7 +113,7 @@ def describe_error_rates(page: Row) -> list[dict[str, Any]]:
     def add_words(result: Row) -> Row:
         made = ""
         if result["finished_at"] is not None:
-            made = f"; ready on {day(result['finished_at'])}, code version {result['code_version']}"
+            made = f"; ready on {format_day(result['finished_at'])}, code version {result['code_version']}"
         tried, planned = describe_attempts(result["attempted"]), describe_plan(result["attempted"])
         return {**result, "made": made, "tried": tried, "planned": planned}
 

@@ -1,7 +1,8 @@
 """How numbers, intervals, times and settings are written for people: in the report, and on a terminal.
 
 What belongs here: one spelling for one kind of value; a terminal gets plain characters. What does not: sentences
-(answers.yaml, notes.yaml), layout (sections/). A number that is rounded to zero has no sign (the z of Python's format).
+(answers.yaml, notes.yaml), layout (sections/). What is not known is a dash. A number that is rounded to zero has no
+sign (the z of Python's format).
 """
 
 from __future__ import annotations
@@ -14,87 +15,91 @@ from typing import Any
 
 DASH = "–"
 
-
-def number(value: float | None) -> str:
-    """A metric with three decimals; a dash where it is not defined."""
-    return DASH if value is None or math.isnan(value) else f"{value:z.3f}".replace("-", "\u2212")
+_RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 
 
-def percent(value: float | None) -> str:
-    """A rate in percent with one decimal; a dash where it is not defined."""
-    return DASH if value is None or math.isnan(value) else f"{100 * value:z.1f}%"
+def _format_known(value: float | None, format_spec: str) -> str:
+    """The value in a ``format_spec`` of Python's, with a real minus sign; a dash where it is not known."""
+    return DASH if value is None or math.isnan(value) else format(value, format_spec).replace("-", "\u2212")
 
 
-def share(value: float | None) -> str:
-    """A share of characters in percent with two decimals; a dash where it is not defined, and less than a hundredth of
-    a percent differs from nothing."""
-    if value is None or math.isnan(value):
-        return DASH
-    return "<0.01%" if 0 < value < 0.00005 else f"{100 * value:z.2f}%"
+def format_number(value: float | None) -> str:
+    """A metric with three decimals."""
+    return _format_known(value, "z.3f")
 
 
-def draws(log10: float | None) -> str:
+def format_signed(value: float | None) -> str:
+    """A difference with its sign and three decimals."""
+    return _format_known(value, "+z.3f")
+
+
+def format_score(value: float | None) -> str:
+    """A score with four significant digits: detectors differ in scale."""
+    return _format_known(value, "z.4g")
+
+
+def format_percent(value: float | None) -> str:
+    """A rate in percent with one decimal."""
+    return _format_known(value, "z.1%")
+
+
+def format_share(value: float | None) -> str:
+    """A share of characters in percent with two decimals; less than a hundredth of a percent differs from nothing."""
+    return "<0.01%" if value is not None and 0 < value < 0.00005 else _format_known(value, "z.2%")
+
+
+def format_level(value: float | None) -> str:
+    """A rate that was aimed at, without decimals that say nothing: 5%, 0.1%."""
+    return DASH if value is None or math.isnan(value) else f"{100 * value:.2g}%"
+
+
+def format_probability(value: float | None) -> str:
+    """A p- or q-value: three decimals, two digits where it is smaller."""
+    if value is None or not 0 < value < 0.001:
+        return _format_known(value, "z.3f")
+    digits, _, exponent = f"{value:.1e}".partition("e")
+    return f"{digits}×{_raise_ten(int(exponent))}"
+
+
+def format_draws(log10: float | None) -> str:
     """A number of draws that is enough, given as its decimal logarithm: whole, rounded up, or the nearest power of ten
-    where it has many digits; a dash where there is none."""
+    where it has many digits."""
     if log10 is None or math.isnan(log10):
         return DASH
     # What is whole but for rounding stays as it is.
-    return (
-        count(max(1, math.ceil(10**log10 * (1 - 1e-12)))) if log10 < 6 else f"10{str(round(log10)).translate(_RAISED)}"
-    )
+    return format_count(max(1, math.ceil(10**log10 * (1 - 1e-12)))) if log10 < 6 else _raise_ten(round(log10))
 
 
-def amount(log10: float | None) -> str:
-    """A sum of money, given as its decimal logarithm: two digits or more, or the nearest power of ten; a dash where
-    there is none."""
+def format_amount(log10: float | None) -> str:
+    """A sum of money, given as its decimal logarithm: two digits or more, or the nearest power of ten."""
     if log10 is None:
         return DASH
     if log10 >= 6:
-        return f"10{str(round(log10)).translate(_RAISED)}"
+        return _raise_ten(round(log10))
     return f"{10**log10:,.2f}".replace(",", "\u202f") if log10 >= -1 else f"{10**log10:.2g}"
 
 
-def visible(piece: str) -> str:
+def _raise_ten(exponent: int) -> str:
+    return f"10{str(exponent).translate(_RAISED)}"
+
+
+def show_blanks(piece: str) -> str:
     """A token as it is in a line: the end of a line as an arrow, other blanks alone as a sign for them."""
     return piece.replace("\n", "↵") if piece.strip() or "\n" in piece else "␣"
 
 
-def level(value: float | None) -> str:
-    """A rate that was aimed at, without decimals that say nothing: 5%, 0.1%; a dash where there is none."""
-    return DASH if value is None or math.isnan(value) else f"{100 * value:.2g}%"
-
-
-def probability(value: float | None) -> str:
-    """A p- or q-value: three decimals, two digits where it is smaller; a dash where there is none."""
-    if value is None or math.isnan(value):
-        return DASH
-    if 0 < value < 0.001:
-        digits, _, exponent = f"{value:.1e}".partition("e")
-        return f"{digits}×10{str(int(exponent)).translate(_RAISED)}"
-    return f"{value:z.3f}"
-
-
-def score(value: float | None) -> str:
-    """A score with four significant digits: detectors differ in scale."""
-    return DASH if value is None or math.isnan(value) else f"{value:z.4g}".replace("-", "\u2212")
-
-
-def signed(value: float | None) -> str:
-    """A difference with its sign; a dash where it is not defined."""
-    return DASH if value is None or math.isnan(value) else f"{value:+z.3f}".replace("-", "\u2212")
-
-
-def interval(ends: Sequence[float | None], rate: bool = False, sign: bool = False) -> str:
+def format_interval(ends: Sequence[float | None], rate: bool = False, sign: bool = False) -> str:
     """Both ends of an interval in brackets, a rate in percent; nothing where one is not known."""
     low, high = ends
     if low is None or high is None:
         return ""
     if rate:
         return f"[{100 * low:z.1f}, {100 * high:z.1f}]"
-    return f"[{signed(low)}, {signed(high)}]" if sign else f"[{number(low)}, {number(high)}]"
+    format_end = format_signed if sign else format_number
+    return f"[{format_end(low)}, {format_end(high)}]"
 
 
-def estimate(
+def format_estimate(
     value: float | None,
     low: float | None,
     high: float | None,
@@ -113,29 +118,29 @@ def estimate(
     return f"{value:{format_spec}} [{low_end}, {high_end}]"
 
 
-def setting(parameters: str | None) -> str:
+def format_setting(parameters: str | None) -> str:
     """A detector's parameters in words: ``{"k":0.2}`` as ``k=0.2``; the text itself where it is no JSON object."""
     try:
         known = json.loads(parameters or "{}")
     except ValueError:
-        return parameters or ""
+        known = None
     if not isinstance(known, dict):
         return parameters or ""
     return ", ".join(f"{name}={value}" for name, value in sorted(known.items()))
 
 
-def day(value: date | datetime | None) -> str:
+def format_day(value: date | datetime | None) -> str:
     """A date as YYYY-MM-DD; 'unknown' where there is none."""
     return "unknown" if value is None else f"{value:%Y-%m-%d}"
 
 
-def moment(value: datetime | None) -> str:
+def format_moment(value: datetime | None) -> str:
     """A time in UTC to the second; 'unknown' where there is none."""
     return "unknown" if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def duration(seconds: float | None) -> str:
-    """How long something took: 42 s, 3 min 20 s, 2 h 5 min; a dash where it is not known."""
+def format_duration(seconds: float | None) -> str:
+    """How long something took: 42 s, 3 min 20 s, 2 h 5 min."""
     if seconds is None or math.isnan(seconds):
         return DASH
     if seconds < 60:
@@ -151,7 +156,7 @@ def format_waiting_time(seconds: float) -> str:
     return f"{seconds / 60:,.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:,.1f} h"
 
 
-def side(label: int | None) -> str:
+def name_side(label: int | None) -> str:
     """A label in words."""
     return {1: "member", 0: "non-member"}.get(label, "unknown") if label is not None else "unknown"
 
@@ -161,17 +166,17 @@ def cut(text: str, max_characters: int) -> str:
     return text if len(text) <= max_characters else f"{text[: max_characters - 1]}…"
 
 
-def count(value: int | None) -> str:
-    """A number of things with thin spaces between thousands; a dash where it is not known."""
-    return DASH if value is None else f"{value:,}".replace(",", "\u202f")
+def format_count(value: int | None) -> str:
+    """A number of things with thin spaces between thousands."""
+    return format_thousands(value).replace(",", "\u202f")
 
 
 def format_thousands(value: int | None) -> str:
-    """A number of things for a terminal, with commas between thousands; a dash where it is not known."""
+    """A number of things for a terminal, with commas between thousands."""
     return DASH if value is None else f"{value:,}"
 
 
-def yes_or_no(value: object) -> str:
+def format_yes_or_no(value: object) -> str:
     """A fact in a table."""
     return "yes" if value else "no"
 
@@ -181,26 +186,40 @@ def capitalise_first(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def things(value: int, singular: str, plural: str) -> str:
+def count_things(value: int, singular: str, plural: str) -> str:
     """A number of things with its noun."""
-    return f"{count(value)} {singular if value == 1 else plural}"
+    return f"{format_count(value)} {singular if value == 1 else plural}"
 
 
-def ends(estimate: Mapping[str, Any]) -> tuple[float | None, float | None]:
+def get_ends(estimate: Mapping[str, Any]) -> tuple[float | None, float | None]:
     """Both ends of an estimate's interval."""
     return estimate["low"], estimate["high"]
 
 
 FILTERS: Mapping[str, Callable[..., object]] = {
-    **{function.__name__: function for function in (amount, count, cut, day, draws, duration, ends, interval, level)},
-    **{function.__name__: function for function in (moment, number, percent, probability, score, setting, share, side)},
-    **{function.__name__: function for function in (signed, visible)},
+    "amount": format_amount,
     "capitalised": lambda words: capitalise_first(words.strip()),
+    "count": format_count,
+    "cut": cut,
+    "day": format_day,
+    "draws": format_draws,
+    "duration": format_duration,
+    "ends": get_ends,
+    "interval": format_interval,
+    "interval_words": lambda rate: f"95% interval {format_percent(rate['low'])} to {format_percent(rate['high'])}",
+    "level": format_level,
+    "minute": lambda value: f"{value.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
+    "moment": format_moment,
+    "number": format_number,
     # Of two texts, one a side, how often the first scores higher.
     "per_hundred": lambda auroc: f"{100 * auroc:.0f}",
-    "interval_words": lambda rate: f"95% interval {percent(rate['low'])} to {percent(rate['high'])}",
-    "minute": lambda value: f"{value.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
+    "percent": format_percent,
+    "probability": format_probability,
+    "score": format_score,
+    "setting": format_setting,
+    "share": format_share,
+    "side": name_side,
+    "signed": format_signed,
+    "visible": show_blanks,
 }
 """How templates write values, by the names that they use."""
-
-_RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")

@@ -48,13 +48,13 @@ class SectionFiles:
 
 
 @cache
-def sections() -> tuple[SectionFiles, ...]:
+def list_sections() -> tuple[SectionFiles, ...]:
     """All sections, in the order of the page."""
-    found = [section for folder in (SECTIONS, *brought_sections()) for section in _read_sections(folder, "")]
+    found = [section for folder in (SECTIONS, *list_brought_sections()) for section in _read_sections(folder, "")]
     return tuple(sorted(found, key=lambda section: section.template))
 
 
-def brought_sections() -> list[Traversable]:
+def list_brought_sections() -> list[Traversable]:
     """The folders of sections that stages of installed packages bring."""
     return [stage.section for _, stage in load_brought_stages() if getattr(stage, "section", None) is not None]
 
@@ -87,10 +87,9 @@ SELECT generate_subscripts($models::VARCHAR[], 1) AS place, unnest($models::VARC
 """
 
 _PLACES = (
-    # Worst first; a status of another version before all.
-    f"status_place(status) AS coalesce(list_position({[*PAIR_STATES]}, status), 0)",
-    # A metric of another version comes last.
-    f"metric_place(metric) AS coalesce(list_position({[*UNLEARNING_METRICS]}, metric), {len(UNLEARNING_METRICS) + 1})",
+    # Worst first.
+    f"status_place(status) AS list_position({[*PAIR_STATES]}, status)",
+    f"metric_place(metric) AS list_position({[*UNLEARNING_METRICS]}, metric)",
     f"rule_place(rule, alpha) AS {choice.build_rule_place_sql()}",
 )
 """Macros that order rows by lists of Python."""
@@ -195,7 +194,7 @@ def _read_page(
     create_page_tables(
         connection, results.answers, model=model, sections_shown=sections_shown, include_text=include_text
     )
-    rows = {section.name: _query_section_rows(connection, section, results) for section in sections()}
+    rows = {section.name: _query_section_rows(connection, section, results) for section in list_sections()}
     return ReportPage("across" if model is None else "model", rows["first_screen"][0]["heading"], include_text, rows)
 
 
@@ -241,11 +240,13 @@ def read_conclusions(warehouse: Path, model: str) -> Conclusions:
         results = _read_results(connection).select(lambda name: name == model)
 
     def take(row: Row, *more: str) -> dict[str, Any]:
-        return plain({name: row[name] for name in (*_SEARCH_WORDS, *more)})
+        return to_json_row({name: row[name] for name in (*_SEARCH_WORDS, *more)})
 
     return Conclusions(
-        answers={row["benchmark"]: plain(row) for row in results.answers},
-        tests=[plain({name: row[name] for name in row if name not in ("run_id", "place")}) for row in results.tests],
+        answers={row["benchmark"]: to_json_row(row) for row in results.answers},
+        tests=[
+            to_json_row({name: row[name] for name in row if name not in ("run_id", "place")}) for row in results.tests
+        ],
         word_for_word={
             row["benchmark"]: take(row, "set_apart_in_words", "tried", "planned") for row in results.searches
         },
@@ -253,7 +254,7 @@ def read_conclusions(warehouse: Path, model: str) -> Conclusions:
     )
 
 
-def plain(row: Row) -> dict[str, Any]:
+def to_json_row(row: Row) -> dict[str, Any]:
     """A row as JSON has it, without the columns that are for Python alone."""
     shown = {name: value for name, value in row.items() if not name.startswith("_")}
     known: dict[str, Any] = json.loads(json.dumps(shown, default=_encode_date))

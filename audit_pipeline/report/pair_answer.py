@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.report.answer import benjamini_yekutieli_factor, build_answer, smallest_q
+from audit_pipeline.report.answer import build_answer, compute_benjamini_yekutieli_factor, compute_smallest_q
 from audit_pipeline.report.choice import CHOSEN_RULES, classify_headline_choice
 from audit_pipeline.report.findings import (
     OPPOSITE,
@@ -35,7 +35,7 @@ Setting = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class AskedPair:
+class PairFacts:
     """What is known of a pair apart from its findings.
 
     ``named``: the detector that was named to answer; None: one of the usual ones does. ``handed_over``: the scores are
@@ -57,7 +57,7 @@ class AskedPair:
     fewest_groups: int | None = None
 
 
-def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: AskedPair, run_id: str) -> Row:
+def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: PairFacts, run_id: str) -> Row:
     """The answer of a pair as a row of PAIR_ANSWERS; ``tables``: those that it is made from, of one run, by name.
 
     The first of these steps in which a detector answers decides which it is: evaluated, tested, scored.
@@ -97,7 +97,7 @@ def _collect_findings(
     evaluations: Sequence[Row],
     tests: Sequence[Row],
     setting: Setting | None,
-    pair_facts: AskedPair,
+    pair_facts: PairFacts,
     whole_set: str | None,
     quoted: Row | None,
 ) -> PairFindings:
@@ -151,7 +151,7 @@ def _setting_of(row: Row) -> Setting:
 
 
 def _choose_headline_setting(
-    detectors: Sequence[Row], tests: Sequence[Row], pair_facts: AskedPair
+    detectors: Sequence[Row], tests: Sequence[Row], pair_facts: PairFacts
 ) -> tuple[Setting | None, str | None]:
     """The setting that answers, and why it does; None where nobody named one of several."""
     steps = (
@@ -229,7 +229,7 @@ def _summarise_documents(
             can_stand_out=len(own),
             direction=_find_direction([row for row in tests if _setting_of(row) == setting]),
             calibration_groups=calibration,
-            smallest_q=smallest_q(calibration, len(own)),
+            smallest_q=compute_smallest_q(calibration, len(own)),
             above_all=_count_above_all(own),
         )
     if not audited_tests:
@@ -246,8 +246,8 @@ def _summarise_documents(
         can_stand_out=len(able),
         direction=_find_common_direction(tests, settings),
         calibration_groups=calibration,
-        smallest_q=smallest_q(
-            calibration, len(groups), benjamini_yekutieli_factor(n_tests) * n_tests / max(1, len(able))
+        smallest_q=compute_smallest_q(
+            calibration, len(groups), compute_benjamini_yekutieli_factor(n_tests) * n_tests / max(1, len(able))
         ),
         above_all=max(_count_above_all([row for row in able if _setting_of(row) == of]) for of in settings),
     )

@@ -25,16 +25,16 @@ MOST_BINS = 40
 SIDES = ("members", "non-members")
 
 
-def spread_of(members: Floats, nonmembers: Floats) -> dict[str, Floats]:
+def bin_scores(members: Floats, nonmembers: Floats) -> dict[str, Floats]:
     """Both sides in the same b bins: b + 1 ``edges``, and of ``members`` and ``nonmembers`` the share of the side's own
     finite scores in each bin."""
     sides = [scores[np.isfinite(scores)] for scores in (members, nonmembers)]
-    edges = bin_edges(np.concatenate(sides))
+    edges = compute_bin_edges(np.concatenate(sides))
     shares = [np.histogram(scores, edges)[0] / max(1, scores.size) for scores in sides]
     return {"edges": edges, "members": shares[0], "nonmembers": shares[1]}
 
 
-def bin_edges(scores: Floats) -> Floats:
+def compute_bin_edges(scores: Floats) -> Floats:
     """Equal bins over all finite scores, more for more scores; around the one value where all are the same."""
     low, high = (float(scores.min()), float(scores.max())) if scores.size else (0.0, 1.0)
     least = 1e-6 * max(1.0, abs(low), abs(high))

@@ -18,9 +18,9 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from audit_pipeline.report.drawing import as_svg
+from audit_pipeline.report.drawing import to_svg
 from audit_pipeline.report.findings import Sides
-from audit_pipeline.report.number_format import level, number
+from audit_pipeline.report.number_format import format_level, format_number
 from audit_pipeline.report.picture_data import SIDES
 from audit_pipeline.report.plots import Line, draw_lines, draw_low_fpr_roc, draw_roc_curves, draw_score_histogram
 from audit_pipeline.statistics.claims import REPRODUCED_FROM
@@ -42,7 +42,7 @@ SET_APART = "apart"
 StripRow = Mapping[str, Any]
 
 
-def strip_shapes(row: StripRow) -> list[tuple[str, str]]:
+def build_strip_shapes(row: StripRow) -> list[tuple[str, str]]:
     """The shapes of a document's strip: a CSS class and an SVG path each; no shape where no window lies.
 
     ``row``: ``log10_p``, of every bin of its characters the largest of the suffixes that touch it, or None;
@@ -81,15 +81,15 @@ SIDE_NAMES: dict[Sides, tuple[str, str]] = {
 }
 
 
-def roc_pictures(finding: Row) -> Sequence[Markup]:
+def draw_roc_pictures(finding: Row) -> Sequence[Markup]:
     """ROC curves of a pair, whole and their corner of few false positives; each by itself, so that a narrow page puts
     them under each other."""
     sides, smallest, curves = SIDE_NAMES[finding["sides"]], finding["smallest_fpr"], finding["curves"]
     if not curves:
         return ()
     title = f"ROC curves of {_format_pair_name(finding)}"
-    aurocs = ", ".join(f"{curve['detector']} {number(curve['auroc'])}" for curve in curves)
-    nothing = f" Below {level(smallest)} nothing can be resolved." if smallest else ""
+    aurocs = ", ".join(f"{curve['detector']} {format_number(curve['auroc'])}" for curve in curves)
+    nothing = f" Below {format_level(smallest)} nothing can be resolved." if smallest else ""
     return (
         _to_svg_markup(draw_roc_curves(curves, sides=sides), title, f"AUROC: {aurocs}."),
         _to_svg_markup(
@@ -100,7 +100,7 @@ def roc_pictures(finding: Row) -> Sequence[Markup]:
     )
 
 
-def spread_pictures(finding: Row) -> Sequence[Markup]:
+def draw_spread_pictures(finding: Row) -> Sequence[Markup]:
     """The spread of the scores of each detector of a pair."""
     sides = SIDE_NAMES[finding["sides"]]
     return [
@@ -113,7 +113,7 @@ def spread_pictures(finding: Row) -> Sequence[Markup]:
     ]
 
 
-def study_pictures(study: Row) -> Sequence[Markup]:
+def draw_study_pictures(study: Row) -> Sequence[Markup]:
     """AUROC over each setting that a study varied (Shi et al. 2024, figure 5)."""
     pictures = []
     for panel in study["panels"]:
@@ -129,7 +129,7 @@ def study_pictures(study: Row) -> Sequence[Markup]:
     return pictures
 
 
-def curve_pictures(control: Row) -> Sequence[Markup]:
+def draw_curve_pictures(control: Row) -> Sequence[Markup]:
     """What the models of a control give word for word, over how many times its exposed model read a text: the share of
     texts with a passage of p ≥ 0.001, and the decimal logarithm of the median text's strongest passage."""
     models = [("trained on the texts", control["exposed"]), ("control model", control["twin"])]
@@ -157,7 +157,7 @@ def curve_pictures(control: Row) -> Sequence[Markup]:
     )
 
 
-def rung_pictures(rungs: Sequence[Row], benchmark: str) -> Sequence[Markup]:
+def draw_rung_pictures(rungs: Sequence[Row], benchmark: str) -> Sequence[Markup]:
     """The mean longest run of words by rung, audited next to held-out documents; nothing of a single rung.
 
     ``rungs``: rows of the part rungs, from the least to the most that was given."""
@@ -178,7 +178,7 @@ def rung_pictures(rungs: Sequence[Row], benchmark: str) -> Sequence[Markup]:
     return (_to_svg_markup(figure, title, f"{said}."),)
 
 
-def series_pictures(row: Row) -> Sequence[Markup]:
+def draw_series_pictures(row: Row) -> Sequence[Markup]:
     """The AUROC of the headline detector along a series, and the shares of documents that stand out, or of which a
     passage is given word for word; nothing of a single checkpoint."""
     points = row["points"]
@@ -206,4 +206,4 @@ def _format_pair_name(finding: Row) -> str:
 
 
 def _to_svg_markup(figure: Figure, title: str, description: str = "") -> Markup:
-    return Markup(as_svg(figure, title, description))  # noqa: S704 - as_svg escapes every text that it is given
+    return Markup(to_svg(figure, title, description))  # noqa: S704 - as_svg escapes every text that it is given

@@ -26,9 +26,9 @@ from audit_pipeline.report.drawing import (
     PALETTE,
     QUIET,
     STYLE,
-    as_png,
     clean_label,
-    markdown_image,
+    to_markdown_image,
+    to_png,
 )
 from audit_pipeline.report.picture_data import SIDES, thin_roc_curve
 from audit_pipeline.splits.blind_controls import NAME as BLIND_CONTROL
@@ -200,4 +200,4 @@ def draw_roc_markdown(columns: Sequence[ScoreColumn], evaluations: pa.Table, tit
             fpr, tpr = thin_roc_curve(points.fpr, points.tpr)
             named = {"detector": column.detector, "auroc": aurocs.get(column.detector)}
             curves.append({**named, "fpr": fpr, "tpr": tpr, "answers": column.detector == answering})
-    return markdown_image(as_png(draw_roc_curves(curves)), f"ROC curves: {title}") if curves else None
+    return to_markdown_image(to_png(draw_roc_curves(curves)), f"ROC curves: {title}") if curves else None

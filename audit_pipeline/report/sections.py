@@ -23,13 +23,7 @@ import numpy as np
 
 from audit_pipeline import extras
 from audit_pipeline.report.choice import MAX_ANSWERS
-from audit_pipeline.report.document_answers import (
-    SearchCounts,
-    compare_words,
-    describe_asking,
-    describe_search,
-    log10_draws,
-)
+from audit_pipeline.report.document_answers import compare_words, compute_log10_draws, describe_asking, describe_search
 from audit_pipeline.report.notes import (
     describe_attempts,
     describe_blind_control,
@@ -41,8 +35,8 @@ from audit_pipeline.report.notes import (
     describe_verdict,
 )
 from audit_pipeline.report.number_format import cut
-from audit_pipeline.report.picture_data import build_study_panels, spread_of, thin_roc_curve
-from audit_pipeline.report.sentences import list_limits, suggest_others, write, write_list
+from audit_pipeline.report.picture_data import bin_scores, build_study_panels, thin_roc_curve
+from audit_pipeline.report.sentences import list_limits, suggest_others, write_list, write_phrase
 from audit_pipeline.report.summary import (
     describe_instrument,
     describe_set_test,
@@ -51,7 +45,7 @@ from audit_pipeline.report.summary import (
     write_page_summary,
 )
 from audit_pipeline.statistics.claims import warn_of_few_texts
-from audit_pipeline.statistics.draws import log_cost_of_draws
+from audit_pipeline.statistics.draws import compute_log_cost_of_draws
 from audit_pipeline.statistics.evaluate_options import build_evaluate_command, choose_headline_detector
 from audit_pipeline.statistics.roc import roc_points
 from audit_pipeline.tables import PAIR_STATES
@@ -125,19 +119,14 @@ def _describe_test(row: Row) -> Row:
 
 
 def _describe_search(row: Row) -> Row:
-    counts = SearchCounts(
-        documents=row["documents"],
-        without_window=row["_without_window"],
-        reproduced=row["reproduced"],
-        stand_out=row["_stand_out"],
-        held_out=row["held_out"],
-        held_out_reproduced=row["held_out_reproduced"],
-        set_apart=row["set_apart"],
-        window=row["prefix_tokens"] + row["suffix_tokens"],
-        reason=row["reason"],
-        grid=bool(row["grid_settings"]),
-        asked=row["_asked"],
-    )
+    counts = {
+        **row,
+        "without_window": row["_without_window"],
+        "stand_out": row["_stand_out"],
+        "window": row["prefix_tokens"] + row["suffix_tokens"],
+        "grid": bool(row["grid_settings"]),
+        "asked": row["_asked"],
+    }
     return {**row, **describe_search(row["model_title"], row["benchmark_title"], counts), **_describe_attempted(row)}
 
 
@@ -230,13 +219,13 @@ def _extraction(rows: list[Row], results: Results) -> None:
 
 def _reproduced_documents(rows: list[Row], results: Results) -> None:
     for row in rows:
-        row["log10_draws"] = log10_draws(row["log_p"])
+        row["log10_draws"] = compute_log10_draws(row["log_p"])
 
 
 def _passages(rows: list[Row], results: Results) -> None:
     _reproduced_documents(rows, results)
     for row in rows:
-        cost = log_cost_of_draws(row["log_p"], row["_window"], row["_price"]) if row["_price"] else None
+        cost = compute_log_cost_of_draws(row["log_p"], row["_window"], row["_price"]) if row["_price"] else None
         row["log10_cost"] = None if cost is None else cost / math.log(10)
     _strongest_answers(rows, results)
 
@@ -251,7 +240,7 @@ def _asked(rows: list[Row], results: Results) -> None:
     words = ("claim_in_words", "calibration_in_words", "unanswered_in_words")
     _join(rows, results.chats, ("headline", "explanation", "claim", *words))
     for row in rows:
-        row["warning"] = write("versions", {"versions": len(row["versions"])}) or None
+        row["warning"] = write_phrase("versions", {"versions": len(row["versions"])}) or None
 
 
 def _detectors(rows: list[Row], results: Results) -> None:
@@ -269,7 +258,7 @@ def _curves(rows: list[Row], results: Results) -> None:
             points = roc_points(np.concatenate([members, others]), np.repeat([1, 0], [len(members), len(others)]))
             fpr, tpr = thin_roc_curve(points.fpr, points.tpr)
         row["fpr"], row["tpr"] = np.round(fpr, 6).tolist(), np.round(tpr, 6).tolist()
-        spread = spread_of(members, others)
+        spread = bin_scores(members, others)
         row["edges"] = [float(f"{edge:.9g}") for edge in spread["edges"]]
         for side in ("members", "nonmembers"):
             row[side] = np.round(spread[side], 5).tolist()
@@ -284,9 +273,9 @@ def _error_rates(rows: list[Row], results: Results) -> None:
 
 def _series(rows: list[Row], results: Results) -> None:
     for row in rows:
-        row["summary"] = write("series_summary", {"points": row["points"]})
+        row["summary"] = write_phrase("series_summary", {"points": row["points"]})
         for document in row["found"]:
-            document["words"] = write("along_series", document)
+            document["words"] = write_phrase("along_series", document)
 
 
 def _splits(rows: list[Row], results: Results) -> None:
@@ -296,7 +285,7 @@ def _splits(rows: list[Row], results: Results) -> None:
 
 def _coverage(rows: list[Row], results: Results) -> None:
     for count in rows[0]["counts"]:
-        count["meaning"] = PAIR_STATES.get(count["status"])
+        count["meaning"] = PAIR_STATES[count["status"]]
 
 
 def _changes(rows: list[Row], results: Results) -> None:
@@ -373,21 +362,26 @@ def _lineage(rows: list[Row], results: Results) -> None:
 
 
 SECTION_FUNCTIONS: Mapping[str, Callable[[list[Row], Results], None]] = {
-    function.__name__.removeprefix("_"): function
-    for function in (
-        *(_first_screen, _answers, _corpus_tests, _extraction, _reproduced_documents, _passages, _asked),
-        *(
-            _strongest_answers,
-            _detectors,
-            _curves,
-            _error_rates,
-            _series,
-            _splits,
-            _coverage,
-            _changes,
-            _instrument,
-            _limits,
-        ),
-        *(_sheets, _benchmarks, _manifest, _lineage),
-    )
-} | {name: complete for module in extras.find_modules("section") for name, complete in module.COMPLETED_BY.items()}
+    "first_screen": _first_screen,
+    "answers": _answers,
+    "extraction": _extraction,
+    "reproduced_documents": _reproduced_documents,
+    "passages": _passages,
+    "asked": _asked,
+    "strongest_answers": _strongest_answers,
+    "corpus_tests": _corpus_tests,
+    "detectors": _detectors,
+    "curves": _curves,
+    "error_rates": _error_rates,
+    "series": _series,
+    "splits": _splits,
+    "coverage": _coverage,
+    "changes": _changes,
+    "instrument": _instrument,
+    "limits": _limits,
+    "sheets": _sheets,
+    "benchmarks": _benchmarks,
+    "manifest": _manifest,
+    "lineage": _lineage,
+    **{name: complete for module in extras.find_modules("section") for name, complete in module.COMPLETED_BY.items()},
+}

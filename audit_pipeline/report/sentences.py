@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import jinja2
 import yaml
 
-from audit_pipeline.report.number_format import FILTERS, capitalise_first, things
+from audit_pipeline.report.number_format import FILTERS, capitalise_first, count_things
 from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, BEST_OF_SEVERAL, FEW_TEXTS, REPRODUCED_FROM, TOO_SHORT
 
 Sign = Literal["found", "stands out", "nothing found", "no conclusion"]
@@ -47,7 +47,7 @@ class Kind:
 
 
 @cache
-def kinds() -> Mapping[str, Kind]:
+def read_kinds() -> Mapping[str, Kind]:
     """Every kind of answer by its name, which is the ``outcome`` of an answer."""
     declared = _read("answers")["kinds"]
     return {
@@ -56,26 +56,26 @@ def kinds() -> Mapping[str, Kind]:
     }
 
 
-def kind_of(outcome: str) -> Kind:
-    """The kind of that name; of a kind that another version wrote, one without sentences, shown last."""
-    return kinds().get(outcome) or Kind(outcome, "no conclusion", len(kinds()))
+def find_kind(outcome: str) -> Kind:
+    """The kind of that name."""
+    return read_kinds()[outcome]
 
 
 def write_answer(outcome: str, facts: Facts, *, question: str) -> dict[str, str]:
     """The answer of that kind in sentences, with its sign; ``question``: the phrase that says what was asked."""
-    parts = {part: write(f"{outcome}.{part}", facts) for part in SENTENCES}
-    return {"outcome": outcome, "sign": kind_of(outcome).sign, "question": write(question, facts), **parts}
+    parts = {part: write_phrase(f"{outcome}.{part}", facts) for part in SENTENCES}
+    return {"outcome": outcome, "sign": find_kind(outcome).sign, "question": write_phrase(question, facts), **parts}
 
 
 def suggest_others(outcome: str, done: Collection[Other]) -> str:
     """What may find what such an answer does not show, as a sentence; empty where all of it is ``done``."""
-    remaining = [other for other in kind_of(outcome).others if other not in done]
+    remaining = [other for other in find_kind(outcome).others if other not in done]
     comma = "," if "twins" in remaining else ""
-    named = " and ".join(write(other, {}) for other in remaining)
+    named = " and ".join(write_phrase(other, {}) for other in remaining)
     return f"{capitalise_first(named)}{comma} can find what scores do not show." if named else ""
 
 
-def write(name: str, facts: Facts) -> str:
+def write_phrase(name: str, facts: Facts) -> str:
     """A phrase, or the sentence ``kind.part`` of an answer, of these facts, on one line."""
     return re.sub(r"[ \n]+", " ", _environment().get_template(name).render(facts)).strip()
 
@@ -113,7 +113,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters.update(FILTERS)
     environment.globals.update(
-        things=things,
+        things=count_things,
         best_of_several=BEST_OF_SEVERAL,
         few_texts=FEW_TEXTS,
         of_interest=AUROC_OF_INTEREST,

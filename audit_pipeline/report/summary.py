@@ -14,7 +14,7 @@ from typing import Any
 
 from audit_pipeline.report.findings import CHANCE, OPPOSITE, SOUND, STATISTICAL
 from audit_pipeline.report.notes import TEST_IN_WORDS, describe_claim_level
-from audit_pipeline.report.sentences import P_LEVEL, Sign, kind_of, write, write_answer
+from audit_pipeline.report.sentences import P_LEVEL, Sign, find_kind, write_answer, write_phrase
 from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, WHOEVER_RAN_THIS, detectable_auroc, find_claim_source
 from audit_pipeline.store.control_roles import INSTRUMENT_CHECK_TAKES
 
@@ -78,23 +78,22 @@ def is_positive_set_test(result: Row) -> bool:
 
 def has_found(result: Row) -> bool:
     """Whether an answer or a search found something, or documents stand out; of a test: whether it is evidence."""
-    return (
-        is_positive_set_test(result) if "test" in result else kind_of(result["outcome"]).sign in ("found", "stands out")
-    )
-
-
-def find_place(result: Row) -> tuple[int, bool]:
-    """The place of an answer, a test or a search among the results of a model on a benchmark: that of its kind.
-
-    Evidence of a test, which allows for all detectors, comes before that of one detector.
-    """
-    evidence = is_positive_set_test(result)
-    return kind_of("evidence_of_training" if evidence else result["outcome"]).place, not evidence
+    if "test" in result:
+        return is_positive_set_test(result)
+    return find_kind(result["outcome"]).sign in ("found", "stands out")
 
 
 def sort_by_display_place(results: Sequence[Row]) -> list[Row]:
-    """Sort answers from scores, tests of the whole set and what is given word for word by their places."""
-    return sorted(results, key=find_place)
+    """Sort answers from scores, tests of the whole set and what is given word for word by the places of their kinds.
+
+    Evidence of a test, which allows for all detectors, comes before that of one detector.
+    """
+
+    def place(result: Row) -> tuple[int, bool]:
+        evidence = is_positive_set_test(result)
+        return find_kind("evidence_of_training" if evidence else result["outcome"]).place, not evidence
+
+    return sorted(results, key=place)
 
 
 @dataclass
@@ -148,7 +147,7 @@ _CLAIMS = {SOUND: "sound", STATISTICAL: "evidence"}
 
 def _classify(result: Row) -> str:
     """By what a result is counted: its sign, and where something stands out what that may claim."""
-    kind = kind_of(result["outcome"])
+    kind = find_kind(result["outcome"])
     if kind.sign != "stands out":
         return "with nothing found" if kind.sign == "nothing found" else "without a conclusion"
     return _WORTHS[kind.worth or _CLAIMS.get(result.get("claim_level") or "", "look")]
@@ -178,7 +177,7 @@ def write_page_summary(
     """
     results = [result for subject in subjects for result in subject.rows]
     answers, tests = ([row for row in results if column in row] for column in ("sides", "test"))
-    null_answers = [row for row in answers if kind_of(row["outcome"]).helped_by == "more texts"]
+    null_answers = [row for row in answers if find_kind(row["outcome"]).helped_by == "more texts"]
     evidence, levels = [_WORTHS["sound"], _WORTHS["evidence"]], Counter(row["claim_level"] for row in answers)
     facts = {
         "models": models,
@@ -190,19 +189,19 @@ def write_page_summary(
         "answers": len(answers),
         "answer_counts": _count_kinds(answers),
         "pairs": pairs,
-        "seen": sum(any(kind_of(row["outcome"]).sign == "found" for row in subject.rows) for subject in subjects),
+        "seen": sum("found" in subject.signs for subject in subjects),
         "evidence": sum(any(_classify(row) in evidence for row in subject.rows) for subject in subjects),
-        "look": sum(any(kind_of(row["outcome"]).sign == "stands out" for row in subject.rows) for subject in subjects),
-        "reproduced": any(kind_of(row["outcome"]).sign == "found" for row in results),
+        "look": sum("stands out" in subject.signs for subject in subjects),
+        "reproduced": any(find_kind(row["outcome"]).sign == "found" for row in results),
         "sound": levels[SOUND],
         "alike": levels[STATISTICAL],
         "separable": sum(row["outcome"] == "separable" for row in answers),
-        "to_look_at": any(kind_of(row["outcome"]).helped_by == "texts that are alike" for row in answers),
+        "to_look_at": any(find_kind(row["outcome"]).helped_by == "texts that are alike" for row in answers),
         "null_answers": len(null_answers),
         "unsearched": not all(row["_searched"] for row in null_answers),
     }
     parts = ("heading", "question", "summary", "explanation", "how_sure", "what_would_change")
-    words = {part: write(f"page_{part}", facts) for part in parts}
+    words = {part: write_phrase(f"page_{part}", facts) for part in parts}
     return {**words, "summary": subjects[0].rows[0]["headline"]} if len(subjects) == 1 else words
 
 
@@ -210,4 +209,4 @@ def describe_instrument(checks: Sequence[Row]) -> str:
     """What the instrument check says, by the headline detector, or the strongest where that has no result."""
     known = [check for check in checks if check["exposed"]["value"] is not None]
     chosen = next((check for check in known if check["answers"]), next(iter(known), None))
-    return write("instrument", {"checked": bool(checks), "check": chosen, "check_takes": INSTRUMENT_CHECK_TAKES})
+    return write_phrase("instrument", {"checked": bool(checks), "check": chosen, "check_takes": INSTRUMENT_CHECK_TAKES})

@@ -19,14 +19,14 @@ from audit_pipeline.statistics.sharded_permutation import (
     Rule,
     build_refused_test,
     draw_orders,
-    sharded_permutation_test,
+    run_sharded_permutation_test,
 )
 from audit_pipeline.statistics.shards import (
     MIN_ITEMS_A_SHARD,
     MIN_ORDERS,
     PERMUTATIONS,
+    choose_shard_count,
     count_items_needed,
-    default_shard_count,
     divide_into_shards,
     explain_shortage,
 )
@@ -97,7 +97,9 @@ def run_order_test(
         session.run(texts, backend_of, on_progress=on_progress)
         found = session.statistics(texts)
         likelihood = [[_log_likelihood(found, text) for text in row] for row in plan]
-        tested = sharded_permutation_test([row[0] for row in likelihood], [row[1:] for row in likelihood], rule=rule)
+        tested = run_sharded_permutation_test(
+            [row[0] for row in likelihood], [row[1:] for row in likelihood], rule=rule
+        )
     return CorpusTest(
         model=model.entry.name,
         benchmark=name,
@@ -119,7 +121,7 @@ def _plan_order_test(
     model: TokenizedModel, items: Sequence[str], shards: int | None, permutations: int, separator: str, seed: int
 ) -> list[list[str]] | OrderTest:
     """The texts to run, a row per shard: the published order, then the random ones; or the refusal."""
-    wanted = shards if shards is not None else default_shard_count(len(items))
+    wanted = shards if shards is not None else choose_shard_count(len(items))
 
     def refuse(reason: str, number: int = wanted) -> OrderTest:
         return build_refused_test(reason, number, 0, f"{number} shards, up to {permutations} random orders of each")
@@ -152,13 +154,13 @@ def _explain_too_few_items(n_items: int, permutations: int, shards: int | None) 
     """Why the test cannot be made of so many items, whatever they are; None where it can."""
     needed = count_items_needed(permutations, shards)
     if needed is None:
-        most = shards or default_shard_count(n_items)
+        most = shards or choose_shard_count(n_items)
         return explain_shortage(most, most * permutations)
     if n_items >= needed:
         return None
     return (
         f"the test needs at least {needed} items, and there are {n_items}. Fewer do not have {MIN_ORDERS} random "
-        f"orders in all in {shards or default_shard_count(needed)} shards"
+        f"orders in all in {shards or choose_shard_count(needed)} shards"
     )
 
 

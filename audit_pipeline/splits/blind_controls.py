@@ -114,9 +114,9 @@ def compute_blind_control(
         return count_terms(texts, CountVectorizer(**kinds).build_analyzer())
 
     def features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
-        from audit_pipeline.splits.term_counts import tf_idf  # noqa: PLC0415
+        from audit_pipeline.splits.term_counts import compute_tf_idf  # noqa: PLC0415
 
-        found = tf_idf(counted(), training, held_out, _MAX_FEATURES)
+        found = compute_tf_idf(counted(), training, held_out, _MAX_FEATURES)
         if found is None:
             return "the texts hold no words"
         nonlocal unknown
@@ -213,22 +213,16 @@ _MONTH_NAME = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class DatesInText:
-    """Every mention, repeated ones too: ``years`` in the order of the text, ``months`` (1 to 12) names first."""
+def find_dates(text: str) -> tuple[list[int], list[int]]:
+    """Return the years (1500 to 2099) and months (1 to 12) that ``text`` mentions, repeated ones too; see the module.
 
-    years: tuple[int, ...]
-    months: tuple[int, ...]
-
-
-def find_dates(text: str) -> DatesInText:
-    """Return the years (1500 to 2099) and months that ``text`` mentions; see the module for what is read as one."""
+    Years are in the order of the text, months too, but names first.
+    """
     plain = unicodedata.normalize("NFKC", text)
     plain = _HAN_YEAR.sub(lambda found: found.group().translate(_HAN_DIGITS), plain)
     names = [_MONTHS.index(found[:3]) + 1 for found in _MONTH_NAME.findall(plain)]
     numbers = [int(found) for found in _NUMERIC_MONTH.findall(plain)]
-    years = tuple(int(found["plain"] or found["dotted"]) for found in _YEAR.finditer(plain))
-    return DatesInText(years, tuple(names + numbers))
+    return [int(found["plain"] or found["dotted"]) for found in _YEAR.finditer(plain)], names + numbers
 
 
 WORDS, CHARACTERS, LENGTH, DATES = "words", "characters", "length", "dates"
@@ -259,7 +253,6 @@ def compute_other_controls(
     *,
     language: str,
     word_counts: Sequence[int],
-    seed: int = 0,
 ) -> dict[str, BlindControl]:
     """The controls apart from that of words of n labelled examples (labels 0 or 1), the same for every order of them.
 
@@ -267,7 +260,7 @@ def compute_other_controls(
     script without blanks between words the control of words has character n-grams already, so there is none of
     characters. Raises DataError for unequal lengths.
     """
-    folds = split_folds_by_group(example_ids, labels, groups, seed=seed)
+    folds = split_folds_by_group(example_ids, labels, groups)
     found = {}
     if not is_unspaced(language):
         first = MOST_CHARACTERS // max(1, len(texts))
@@ -276,7 +269,7 @@ def compute_other_controls(
             what += f" of each text's first {first} characters"
         found[CHARACTERS] = cross_fit(folds, build_character_features([text[:first] for text in texts], (3, 5)), what)
     length = build_dense_features(compute_length_features(texts, word_counts))
-    dates = build_date_features([find_dates(text) for text in texts])
+    dates = build_date_features(texts)
     return {
         **found,
         LENGTH: cross_fit(folds, length, "words, characters, bytes and zlib bytes of each text"),
@@ -350,13 +343,14 @@ def measure_text_lengths(texts: Sequence[str], word_counts: Sequence[int]) -> Fl
     return np.asarray(rows, dtype=np.float64).reshape(-1, len(LENGTH_UNITS))
 
 
-def build_date_features(text_dates: Sequence[DatesInText]) -> FoldFeatures:
+def build_date_features(texts: Sequence[str]) -> FoldFeatures:
     """Return whether a text mentions a year, how many years and months, and its first, mean and last year."""
-    rows = np.full((len(text_dates), 6), np.nan)
-    for row, dates in zip(rows, text_dates, strict=True):
-        row[:3] = bool(dates.years), np.log1p(len(dates.years)), np.log1p(len(dates.months))
-        if dates.years:
-            row[3:] = min(dates.years), sum(dates.years) / len(dates.years), max(dates.years)
+    rows = np.full((len(texts), 6), np.nan)
+    for row, text in zip(rows, texts, strict=True):
+        years, months = find_dates(text)
+        row[:3] = bool(years), np.log1p(len(years)), np.log1p(len(months))
+        if years:
+            row[3:] = min(years), sum(years) / len(years), max(years)
     dense = build_dense_features(rows)
 
     def features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:

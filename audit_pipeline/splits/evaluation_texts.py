@@ -66,7 +66,8 @@ class LabelledExamples:
 def read_examples(examples: pa.Table, names: Sequence[str]) -> pa.Table:
     """These columns of ``examples`` (schema EXAMPLES), by group and id.
 
-    Raises DataError for a missing column, a null where there may be none, and an example_id that occurs twice.
+    Raises DataError for a missing column, a null where there may be none, an example_id that occurs twice, and a label
+    other than 0, 1 and null.
     """
     table = cast_to_columns(
         examples.select([name for name in names if name in examples.column_names]),
@@ -74,19 +75,16 @@ def read_examples(examples: pa.Table, names: Sequence[str]) -> pa.Table:
     )
     if pc.count_distinct(table["example_id"]).as_py() != table.num_rows:
         raise DataError("an example_id occurs twice in the benchmark: build the benchmark again")
+    if not set(pc.unique(table["label"]).to_pylist()) <= set(SIDES):
+        raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
     return table.sort_by([("group", "ascending"), ("example_id", "ascending")])
 
 
 def select_labelled_examples(examples: pa.Table) -> LabelledExamples:
-    """Return the examples of the evaluation split that have a label.
-
-    Raises DataError as :func:`read_examples` does, and for a label other than 0 and 1.
-    """
+    """Return the examples of the evaluation split that have a label; raises DataError as :func:`read_examples` does."""
     table = read_examples(examples, ("example_id", "text", "label", "split", "group"))
     table = table.filter(pc.and_(pc.equal(table["split"], "evaluation"), pc.is_valid(table["label"])))
     labels = np.asarray(table["label"].to_numpy(), dtype=np.int8)
-    if not np.isin(labels, (MEMBER, NON_MEMBER)).all():
-        raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
     ids, texts, groups = (table[name].to_pylist() for name in ("example_id", "text", "group"))
     return LabelledExamples(ids, texts, labels, groups)
 
@@ -129,14 +127,14 @@ class EvaluationTexts:
         there_are_none = " and no ".join(absent)
         return f"not defined: the evaluation split holds no {there_are_none}" if absent else None
 
-    def sample(self, max_per_side: int, seed: int) -> tuple[EvaluationTexts, str]:
-        """At most ``max_per_side`` texts of each side, drawn by ``seed``, and which, in words; "" where all are."""
+    def sample(self, max_per_side: int) -> tuple[EvaluationTexts, str]:
+        """At most ``max_per_side`` texts of each side, drawn by a hash, and which, in words; "" where all are."""
         ids = self.columns["example_id"]
         chosen: list[int] = []
         drawn = []
         for side, places in self.sides.items():
             if len(places) > max_per_side:
-                chosen += sorted(places, key=lambda place: digest(seed, "sample", ids[place]))[:max_per_side]
+                chosen += sorted(places, key=lambda place: digest(0, "sample", ids[place]))[:max_per_side]
                 drawn.append(f"{max_per_side} of {len(places)} {side}")
             else:
                 chosen += places
@@ -145,14 +143,13 @@ class EvaluationTexts:
         chosen.sort()
         columns = {name: [column[place] for place in chosen] for name, column in self.columns.items()}
         sample = EvaluationTexts(self.benchmark, columns, group_places_by_side(columns["label"]), self.split)
-        return sample, f"read on {' and '.join(drawn)}, drawn at random (seed {seed})"
+        return sample, f"read on {' and '.join(drawn)}, drawn at random (seed 0)"
 
 
 def select_evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]]) -> EvaluationTexts:
     """The texts of the evaluation split of one benchmark's ``examples`` (schema EXAMPLES); ``split`` gives words.
 
-    Raises DataError as :func:`read_examples` does, for examples of no benchmark or of several, and for a label other
-    than 0, 1 and null.
+    Raises DataError as :func:`read_examples` does, and for examples of no benchmark or of several.
     """
     names = ["example_id", "benchmark", "text", "label", "split", "published", "language", "collection", "group"]
     table = read_examples(examples, names)
@@ -161,6 +158,4 @@ def select_evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]
         raise DataError(f"the quality of a split is that of one benchmark's examples, not of {len(benchmarks)}")
     table = table.filter(pc.equal(table["split"], "evaluation"))
     columns = {name: table[name].to_pylist() for name in names if name not in ("benchmark", "split")}
-    if not set(columns["label"]) <= set(SIDES):
-        raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
     return EvaluationTexts(benchmarks[0], columns, group_places_by_side(columns["label"]), split)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -39,10 +39,10 @@ from audit_pipeline.splits.blind_controls import (
     compute_blind_control,
     cross_fit,
     is_unspaced,
+    measure_controls,
     split_folds_by_group,
 )
 from audit_pipeline.statistics.claims import MILD_BELOW
-from audit_pipeline.statistics.intervals import NO_INTERVAL, measure_auroc_of_scores
 from audit_pipeline.statistics.roc import Floats, Places, compute_metrics
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
@@ -146,11 +146,9 @@ class _Pool:
         )
 
     def auroc(self, places: Places, control: BlindControl) -> ControlAuroc:
-        if control.scores is None:
-            return ControlAuroc(None, NO_INTERVAL, control.reason or control.method, WORDS, len(places))
         groups = [self.groups[place] for place in places]
-        found = measure_auroc_of_scores(control.scores, self.labels[places], groups)
-        return ControlAuroc(found.value, found.interval, control.method, WORDS, len(places))
+        (found,) = measure_controls({WORDS: control}, self.labels[places], groups)
+        return replace(found, method=control.reason or control.method)
 
 
 def _select_least_obvious(pool: _Pool, per_side: int) -> tuple[Places, Floats]:

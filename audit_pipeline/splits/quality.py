@@ -112,7 +112,7 @@ def build_mention_rows(texts: EvaluationTexts) -> list[Row]:
     rows = []
     for side, places in texts.sides.items():
         n = len(places)
-        mentioned = [find_dates(text).years for text in texts.strings("text", places)]
+        mentioned = [find_dates(text)[0] for text in texts.strings("text", places)]
         latest = [max(years) for years in mentioned if years]
         read = "numbers of four digits from 1500 to 2099 in the text"
         rows += [
@@ -285,7 +285,6 @@ def measure_split_quality(
     texts: EvaluationTexts,
     assessed_split: AssessedSplit,
     language: str,
-    seed: int = 0,
     near_duplicate_threshold: float = 0.5,
     *,
     run_id: str,
@@ -296,14 +295,11 @@ def measure_split_quality(
     ``assessed_split`` is the blind control of words on these texts, ``language`` (ISO 639-1) is theirs. Members and
     non-members are compared where there are both; what cannot be measured is null, with the reason in ``method``. Of a
     side of more than ``most_per_side`` texts a random sample of that size is read, and ``method`` says so; the control
-    of words reads all, and texts, groups, collections and dates are counted over all. The result depends on the texts
-    and on ``seed``.
+    of words reads all, and texts, groups, collections and dates are counted over all.
 
-    Raises ValueError for a threshold outside (0, 1] or no text a side.
+    Raises ValueError for a threshold outside (0, 1].
     """
-    if most_per_side < 1:
-        raise ValueError(f"at least one text of a side is read, not {most_per_side}")
-    sample, sampled = texts.sample(most_per_side, seed)
+    sample, sampled = texts.sample(most_per_side)
     noted = f"; {sampled}" if sampled else ""
     places = sample.labelled
     labels = np.asarray([sample.columns["label"][place] for place in places], dtype=np.int8)
@@ -315,7 +311,6 @@ def measure_split_quality(
         groups,
         language=language,
         word_counts=sample.word_counts(places),
-        seed=seed,
     )
     others = [
         replace(control, method=f"{control.method}{noted}") for control in measure_controls(measured, labels, groups)

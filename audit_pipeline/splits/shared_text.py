@@ -20,8 +20,8 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,8 +36,7 @@ _SEED = 20240101
 Shingles = frozenset[tuple[str, ...]]
 
 
-@dataclass(frozen=True)
-class NearPair:
+class NearPair(NamedTuple):
     """Two texts by their positions among those that were given, ``first`` < ``second``, and their similarity."""
 
     first: int
@@ -70,10 +69,10 @@ def find_near_pairs_of_words(texts: Sequence[Sequence[str]], threshold: float) -
 
     @cache
     def shingles_at(place: int) -> Shingles:
-        return shingles(texts[place])
+        return list_shingles(texts[place])
 
     number, length = choose_bands(threshold)
-    values = (["\x1f".join(sequence).encode() for sequence in shingles(words)] for words in texts)
+    values = (["\x1f".join(sequence).encode() for sequence in list_shingles(words)] for words in texts)
     index = MinHashLSH(num_perm=number * length, params=(number, length))
     pairs = []
     for second, sketch in enumerate(MinHash.generator(values, num_perm=number * length, seed=_SEED)):
@@ -83,10 +82,10 @@ def find_near_pairs_of_words(texts: Sequence[Sequence[str]], threshold: float) -
             if similarity >= threshold:
                 pairs.append(NearPair(first, second, similarity))
         index.insert(second, sketch, check_duplication=False)
-    return sorted(pairs, key=lambda pair: (pair.first, pair.second))
+    return sorted(pairs)
 
 
-def shingles(words: Sequence[str], size: int = SHINGLE_WORDS) -> Shingles:
+def list_shingles(words: Sequence[str], size: int = SHINGLE_WORDS) -> Shingles:
     """Return the set of ``size``-word sequences; all words together where there are fewer."""
     return frozenset(tuple(words[start : start + size]) for start in range(max(1, len(words) - size + 1)))
 

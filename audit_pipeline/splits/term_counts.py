@@ -44,7 +44,7 @@ def count_terms(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) 
     return sparse.csr_array((counts, indices, starts), shape=(len(texts), len(names)))
 
 
-def tf_idf(counts: Counts, training: Places, held_out: Places, max_terms: int) -> tuple[Counts, Counts] | None:
+def compute_tf_idf(counts: Counts, training: Places, held_out: Places, max_terms: int) -> tuple[Counts, Counts] | None:
     """The features of the training and of the held-out texts, of at most so many terms; None where there is no term."""
     learnt = counts[training]
     if not learnt.nnz:

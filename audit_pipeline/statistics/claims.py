@@ -110,7 +110,7 @@ EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
 }
 
 
-def extraction_claim(reproduced: int) -> ExtractionClaim:
+def find_extraction_claim(reproduced: int) -> ExtractionClaim:
     """Return the claim where the model reproduces so many passages, those that are set apart not counted.
 
     It is a direct observation, independent of other texts.

@@ -40,7 +40,7 @@ import scipy
 from audit_pipeline.statistics.conformal import Counts
 from audit_pipeline.statistics.rates import Rate, clopper_pearson_bounds, difference_interval, grouped_rate
 from audit_pipeline.statistics.roc import Floats, Places
-from audit_pipeline.statistics.thresholds import ScoredTexts, Threshold, largest_accuracy_threshold
+from audit_pipeline.statistics.thresholds import ScoredTexts, Threshold, choose_largest_accuracy
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
 MIN_DIFFERENCE = 0.1
@@ -120,9 +120,7 @@ def measure_instrument(threshold: Threshold, calibration: ScoredTexts) -> Instru
         false, true = nonmembers.scores >= threshold.order_statistic, members.scores >= threshold.threshold
     else:
         folds = _assign_folds(calibration)
-        chosen = [
-            largest_accuracy_threshold(calibration.take(folds != fold)).threshold for fold in range(folds.max() + 1)
-        ]
+        chosen = [choose_largest_accuracy(calibration.take(folds != fold)).threshold for fold in range(folds.max() + 1)]
         used = tuple(column for column in chosen if column is not None)
         if len(used) < len(chosen) or len(used) < 2:
             reason = "the calibration members or non-members are of too few groups to leave any out"
@@ -155,24 +153,22 @@ def compute_corrected_shares(
     """(flagged - FPR) / (TPR - FPR), clipped, and the ends of its 95% interval: [u] each, from [u] shares.
 
     Both ends are NaN where no share is within the bounds: more is flagged than of members, or less than of non-members.
-    ``spread``: for units of one group. Raises ValueError where FPR or TPR has no interval, or TPR is not above FPR.
+    ``spread``: for units of one group. FPR and TPR have intervals, and the TPR is above the FPR.
     """
-    fpr_share, fpr_down, fpr_up = _compute_margins(fpr)
-    tpr_share, tpr_down, tpr_up = _compute_margins(tpr)
-    if tpr_share <= fpr_share:
-        raise ValueError("no share can be corrected with a TPR that is not above the FPR")
+    rates = np.array([[rate.value, rate.low, rate.high] for rate in (fpr, tpr)], dtype=np.float64)
+    (fpr_share, fpr_low, fpr_high), (tpr_share, tpr_low, tpr_high) = rates
 
     def excess(shares: Floats) -> Floats:
         return flagged - (1 - shares) * fpr_share - shares * tpr_share
 
     def lower(shares: Floats) -> Floats:
         group = (1 - shares) * spread.fpr_up + shares * spread.tpr_up
-        terms = (flagged - flagged_low, (1 - shares) * fpr_up, shares * tpr_up, group)
+        terms = (flagged - flagged_low, (1 - shares) * (fpr_high - fpr_share), shares * (tpr_high - tpr_share), group)
         return excess(shares) - np.sqrt(sum(term**2 for term in terms))
 
     def upper(shares: Floats) -> Floats:
         group = (1 - shares) * spread.fpr_down + shares * spread.tpr_down
-        terms = (flagged_high - flagged, (1 - shares) * fpr_down, shares * tpr_down, group)
+        terms = (flagged_high - flagged, (1 - shares) * (fpr_share - fpr_low), shares * (tpr_share - tpr_low), group)
         return excess(shares) + np.sqrt(sum(term**2 for term in terms))
 
     share = np.clip((flagged - fpr_share) / (tpr_share - fpr_share), 0.0, 1.0)
@@ -240,13 +236,6 @@ def _assign_folds(calibration: ScoredTexts) -> Places:
     dealt = np.empty(len(names), dtype=np.intp)
     dealt[np.lexsort((first_key, sides))] = np.arange(len(names)) % FOLDS
     return np.asarray(dealt[codes])
-
-
-def _compute_margins(rate: Rate) -> tuple[float, float, float]:
-    """Return the rate, and how far its interval reaches down and up from it."""
-    if rate.value is None or rate.low is None or rate.high is None:
-        raise ValueError("a rate without an interval corrects nothing")
-    return rate.value, rate.value - rate.low, rate.high - rate.value
 
 
 def _find_crossing(bound: Callable[[Floats], Floats], size: int) -> Floats:

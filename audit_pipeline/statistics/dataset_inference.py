@@ -92,14 +92,11 @@ class Features:
     values: Floats
 
 
-def feature_matrix(example_ids: Sequence[str], names: Sequence[str], scores: Sequence[float | None]) -> Features:
+def build_feature_matrix(example_ids: Sequence[str], names: Sequence[str], scores: Sequence[float | None]) -> Features:
     """Return the matrix of a long table of scores: one entry per text and feature, None where there is no score.
 
-    Texts and features are in alphabetical order. Raises DataError for unequal lengths, and where a text has two
-    entries of one feature.
+    Texts and features are in alphabetical order. Raises DataError where a text has two entries of one feature.
     """
-    if not len(example_ids) == len(names) == len(scores):
-        raise DataError("a matrix of features needs one text, feature and score for each entry")
     texts, row = np.unique(np.array(example_ids, dtype=object), return_inverse=True)
     features, column = np.unique(np.array(names, dtype=object), return_inverse=True)
     if len(np.unique(row * max(1, len(features)) + column)) < len(row):
@@ -114,7 +111,7 @@ class ComparedTexts:
     """n texts that the test compares, with d features each: ``values`` [n, d] (NaN: missing) and ``names`` [d].
 
     ``held_out`` [n] is True for texts known not to have been trained on, False for the audited ones (whether their
-    label is 1 or unknown). ``groups`` [n] are their documents. Raises DataError where shapes do not fit.
+    label is 1 or unknown). ``groups`` [n] are their documents.
     """
 
     values: Floats
@@ -122,15 +119,8 @@ class ComparedTexts:
     held_out: Bools
     groups: Sequence[str]
 
-    def __post_init__(self) -> None:
-        if self.values.shape != (len(self.held_out), len(self.names)) or len(self.groups) != len(self.held_out):
-            raise DataError(
-                f"dataset inference needs one row per text and one column per feature: {self.values.shape} values, "
-                f"{len(self.held_out)} texts, {len(self.groups)} groups, {len(self.names)} features"
-            )
 
-
-def dataset_inference(
+def run_dataset_inference(
     texts: ComparedTexts,
     *,
     design: str,
@@ -149,10 +139,8 @@ def dataset_inference(
     then has at least 10 means a side; its level was measured from there on, and with fewer a t-test of skewed means is
     not to be relied on), and where no feature is left. Every feature is oriented: the higher, the likelier a member.
     Audited texts that score lower than held-out ones are no finding: see ``direction``. The result does not depend on
-    the order of the texts, but for rounding. Raises DataError where there is no split.
+    the order of the texts, but for rounding.
     """
-    if splits < 1:
-        raise DataError(f"dataset inference needs at least one split, not {splits}")
     n_lacking = (~np.isfinite(texts.values)).sum(axis=0)
     complete = n_lacking == 0
     left_out = tuple(

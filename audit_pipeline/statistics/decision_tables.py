@@ -21,8 +21,8 @@ from audit_pipeline.statistics.contamination_rate import (
     select_assumption,
 )
 from audit_pipeline.statistics.direction import detect_score_direction
-from audit_pipeline.statistics.rates import Rate
-from audit_pipeline.statistics.sides import list_scored_settings
+from audit_pipeline.statistics.rates import Rate, describe_interval_method
+from audit_pipeline.statistics.sides import iterate_settings
 from audit_pipeline.statistics.thresholds import (
     ScoredTexts,
     Threshold,
@@ -37,15 +37,13 @@ from audit_pipeline.tables import (
     CONTAMINATION_RATES,
     DECISIONS,
     GROUP_TESTS,
-    MEMBER,
-    NON_MEMBER,
     SCORES,
     Pair,
 )
 
 ALPHAS = (0.05, 0.01)
 RATE_ALPHA = 0.05
-"""The rates of units are those of the thresholds at this false-positive rate, and of the largest accuracy."""
+"""Of ALPHAS: the rates of units are those of the thresholds at this rate, and of the largest accuracy."""
 MIN_TEXTS_OF_A_GROUP = 2
 """A rate of one text is its decision: groups of one text are left out of the table of rates."""
 
@@ -76,11 +74,12 @@ class _Examples:
 
 @dataclass(frozen=True, eq=False)
 class _Setting:
-    """One detector at its default setting: its calibration texts, the evaluated ones, of these the audited ones, and
-    the collections of the audited."""
+    """One detector at its default setting: all its texts, those that calibrate, those that are evaluated, of these the
+    audited ones, and the collections of the audited."""
 
     detector: str
     parameters: str
+    texts: ScoredTexts
     calibration: ScoredTexts
     evaluated: ScoredTexts
     audited: ScoredTexts
@@ -94,8 +93,6 @@ def compute_decision_tables(
     run_id: str,
     *,
     claim_level: ClaimLevel,
-    seed: int = 0,
-    alphas: Sequence[float] = ALPHAS,
 ) -> dict[str, pa.Table]:
     """What the calibration split allows to decide about the evaluation split, for every detector's default setting.
 
@@ -109,34 +106,28 @@ def compute_decision_tables(
     non-members of both splits, where there are some to calibrate on.
 
     Raises DataError for an example that occurs twice, or is scored twice by one setting, a score of an unknown example,
-    a status ``ok`` without a finite score, a label other than 0, 1 and null, or a group that is in both splits;
-    ConfigError for an alpha outside (0, 1).
+    a status ``ok`` without a finite score, a label other than 0, 1 and null, or a group that is in both splits.
     """
-    read = _prepare_examples(examples, seed)
-    own = pc.and_(pc.equal(scores["model"], pair.model), pc.equal(scores["benchmark"], pair.benchmark))
+    read = _prepare_examples(examples)
     of_pair: Row = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
     decisions: list[Row] = []
     tested: list[tuple[_Setting, GroupTests]] = []
     rates: list[Row] = []
     checks: list[Row] = []
-    for setting in _iterate_settings(scores.filter(own), read):
+    for setting in _iterate_default_settings(scores, read, pair):
         named = of_pair | {"detector": setting.detector, "parameters": setting.parameters}
-        chosen = choose_thresholds(setting.calibration, alphas)
-        decisions.extend(
-            named | {"is_default": True} | _build_decision_row(threshold, setting.evaluated) for threshold in chosen
-        )
+        chosen = choose_thresholds(setting.calibration, ALPHAS)
+        decisions.extend(named | {"is_default": True} | _build_decision_row(threshold, setting) for threshold in chosen)
         if not len(setting.calibration.nonmembers):
             continue
         found = run_group_tests(setting.audited, setting.calibration)
         if found.reason is None:
             tested.append((setting, found))
         claimed = named | {"is_default": True, "claim_level": claim_level}
-        at_rate_alpha = chosen if RATE_ALPHA in alphas else choose_thresholds(setting.calibration, (RATE_ALPHA,))
-        for threshold in at_rate_alpha:
+        for threshold in chosen:
             if threshold.alpha in (None, RATE_ALPHA):
                 rates.extend(claimed | row for row in _iterate_rate_rows(threshold, setting, read, pair.benchmark))
-        nonmembers = _join_texts(setting.calibration.nonmembers, setting.evaluated.nonmembers)
-        checks.extend(named | vars(check) for check in check_calibration(nonmembers, seed=seed))
+        checks.extend(named | vars(check) for check in check_calibration(setting.texts.nonmembers))
     claim: Row = of_pair | {"is_default": True, "claim_level": claim_level}
     return {
         DECISIONS.name: table_from_rows(decisions, DECISIONS),
@@ -146,11 +137,9 @@ def compute_decision_tables(
     }
 
 
-def _prepare_examples(examples: pa.Table, seed: int) -> _Examples:
+def _prepare_examples(examples: pa.Table) -> _Examples:
     table = read_examples(examples, ("example_id", "label", "split", "group", "collection")).combine_chunks()
     labels = np.asarray(pc.fill_null(table["label"], _UNKNOWN).to_numpy(), dtype=np.int8)
-    if not np.isin(labels, (MEMBER, NON_MEMBER, _UNKNOWN)).all():
-        raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
     calibration = np.asarray(pc.equal(table["split"], "calibration").to_numpy())
     group_names, groups = _encode_column(table["group"])
     collection_names, collections = _encode_column(table["collection"])
@@ -159,7 +148,7 @@ def _prepare_examples(examples: pa.Table, seed: int) -> _Examples:
         raise DataError(
             f"group {group_names[both[0]]} is in the calibration and in the evaluation split: a group is never divided"
         )
-    keys = draw_keys(table["group"].to_pylist(), table["example_id"].to_pylist(), seed)
+    keys = draw_keys(table["group"].to_pylist(), table["example_id"].to_pylist(), seed=0)
     return _Examples(table, labels, calibration, groups, group_names, collections, collection_names, keys)
 
 
@@ -169,60 +158,47 @@ def _encode_column(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.i
     return names, np.asarray(codes.to_numpy(), dtype=np.intp)
 
 
-def _iterate_settings(scores: pa.Table, examples: _Examples) -> Iterator[_Setting]:
+def _iterate_default_settings(scores: pa.Table, examples: _Examples, pair: Pair) -> Iterator[_Setting]:
     """Yield each detector's default setting, sorted by detector."""
-    scores = cast_to_columns(scores, SCORES)
-    place = pc.index_in(scores["example_id"], value_set=examples.table["example_id"])
-    if place.null_count:
-        raise DataError(f"{place.null_count} scores are of examples that are not in the benchmark: score it again")
-    scores = scores.append_column("place", place)
-    for (detector, parameters), is_default in list_scored_settings(scores).items():
-        if not is_default:
+    example_ids = examples.table["example_id"]
+    for setting in iterate_settings(cast_to_columns(scores, SCORES), example_ids, example_ids, pair):
+        if not setting.is_default:
             continue
-        is_setting = pc.and_(pc.equal(scores["detector"], detector), pc.equal(scores["parameters"], parameters))
-        rows = scores.filter(is_setting)
-        if pc.count_distinct(rows["place"]).as_py() != rows.num_rows:
-            raise DataError(f"{detector} {parameters} scores an example twice: hand over the scores of one run")
-        rows = rows.filter(pc.equal(rows["status"], "ok")).sort_by("place")
-        values = np.asarray(rows["score"].to_numpy(), dtype=np.float64)
-        if not np.isfinite(values).all():
-            raise DataError(f"{detector} has a score with status ok that is not a finite number: score it again")
-        places = np.asarray(rows["place"].to_numpy(), dtype=np.intp)
-        texts = ScoredTexts(values, examples.labels[places], examples.groups[places], examples.keys[places])
+        places = setting.places
+        texts = ScoredTexts(setting.scores, examples.labels[places], examples.groups[places], examples.keys[places])
         calibration = examples.calibration[places]
         audited = examples.audited[places]
-        collections = examples.collections[places][audited]
         yield _Setting(
-            detector, parameters, texts.take(calibration), texts.take(~calibration), texts.take(audited), collections
+            setting.detector,
+            setting.parameters,
+            texts,
+            calibration=texts.take(calibration),
+            evaluated=texts.take(~calibration),
+            audited=texts.take(audited),
+            collections=examples.collections[places][audited],
         )
 
 
-def _join_texts(first: ScoredTexts, second: ScoredTexts) -> ScoredTexts:
-    pairs = (
-        (first.scores, second.scores),
-        (first.labels, second.labels),
-        (first.groups, second.groups),
-        (first.keys, second.keys),
-    )
-    return ScoredTexts(*(np.concatenate(pair) for pair in pairs))
-
-
-def _build_decision_row(threshold: Threshold, evaluated_texts: ScoredTexts) -> Row:
-    found = estimate_achieved_rates(threshold.threshold, evaluated_texts)
+def _build_decision_row(threshold: Threshold, setting: _Setting) -> Row:
+    nonmembers = setting.calibration.nonmembers
+    fpr, tpr = estimate_achieved_rates(threshold.threshold, setting.evaluated)
+    method = threshold.method
+    if threshold.threshold is not None:
+        method += f"; FPR: {describe_interval_method(fpr)}; TPR: {describe_interval_method(tpr)}"
     return {
         "rule": threshold.rule,
         "alpha": threshold.alpha,
         "threshold": threshold.threshold,
         "status": threshold.status,
         "reason": threshold.reason,
-        "n_calibration_groups": threshold.n_groups,
-        "n_calibration_nonmembers": threshold.n_nonmembers,
-        "n_calibration_members": threshold.n_members,
-        "n_nonmembers": found.fpr.n,
-        "n_members": found.tpr.n,
-        **_build_rate_columns("fpr", found.fpr),
-        **_build_rate_columns("tpr", found.tpr),
-        "method": threshold.method if threshold.threshold is None else f"{threshold.method}; {found.method}",
+        "n_calibration_groups": nonmembers.n_groups,
+        "n_calibration_nonmembers": len(nonmembers),
+        "n_calibration_members": len(setting.calibration.members),
+        "n_nonmembers": fpr.n,
+        "n_members": tpr.n,
+        **_build_rate_columns("fpr", fpr),
+        **_build_rate_columns("tpr", tpr),
+        "method": method,
     }
 
 
@@ -237,7 +213,7 @@ def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], exa
         labels = setting.audited.labels[first]
         differ = np.bincount(place, weights=setting.audited.labels != labels[place]) > 0
         # Which way the scores run, by every text of which it is known whether it is a member.
-        known = _join_texts(setting.calibration, setting.evaluated)
+        known = setting.texts
         same: Row = {
             "detector": setting.detector,
             "parameters": setting.parameters,

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from audit_pipeline.errors import DataError
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
 Direction = Literal["training", "opposite", "none"]
@@ -26,11 +25,9 @@ def detect_score_direction(scores: npt.ArrayLike, labels: npt.ArrayLike, groups:
 
     ``labels`` [n] are 1 (member), 0 (non-member) or anything else, which is left aside. By a Mann-Whitney test at 5%
     of one mean per group and side, so that texts of one group do not count as independent. None where a side has no
-    text. Raises DataError for unequal lengths.
+    text.
     """
     values, classes = np.asarray(scores, dtype=np.float64), np.asarray(labels)
-    if not len(values) == len(classes) == len(groups):
-        raise DataError("one score, label and group for each text are needed")
     means = []
     for side in (MEMBER, NON_MEMBER):
         _, codes = np.unique(groups[classes == side], return_inverse=True)

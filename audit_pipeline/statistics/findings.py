@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.splits.assessment import AssessedSplit
-from audit_pipeline.statistics.dataset_inference import NAME, ComparedTexts, dataset_inference, feature_matrix
+from audit_pipeline.statistics.dataset_inference import NAME, ComparedTexts, build_feature_matrix, run_dataset_inference
 from audit_pipeline.statistics.decision_tables import compute_decision_tables
 from audit_pipeline.statistics.evaluation import Evaluation, compare_detectors, evaluate
-from audit_pipeline.statistics.sides import IN_WORDS, relabel_against_held_out
+from audit_pipeline.statistics.sides import IN_WORDS, relabel_for_comparison
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import CORPUS_TESTS, EVALUATIONS, MEMBER, NON_MEMBER, RANKED_AMONG_ALL, Pair
 
@@ -33,13 +33,12 @@ def compute_findings(scores: pa.Table, examples: pa.Table, pair: Pair, split: As
     is labelled but something is held out, metrics are those of audited against held-out texts, and ``method`` says so.
     Raises DataError as :func:`evaluate` does.
     """
-    compared = relabel_against_held_out(examples)
-    own = (
-        scores if compared is None else scores.filter(pc.is_in(scores["example_id"], value_set=compared["example_id"]))
-    )
-    evaluation = evaluate(own, examples if compared is None else compared, split, pair, run_id)
+    compared = relabel_for_comparison(examples)
+    is_relabelled = compared is not examples
+    own = scores.filter(pc.is_in(scores["example_id"], value_set=compared["example_id"])) if is_relabelled else scores
+    evaluation = evaluate(own, compared, split, pair, run_id)
     evaluations = evaluation.table
-    if compared is not None:
+    if is_relabelled:
         methods = pa.array([f"{IN_WORDS}; {method}" for method in evaluations["method"].to_pylist()], pa.string())
         evaluations = evaluations.set_column(EVALUATIONS.names.index("method"), EVALUATIONS.field("method"), methods)
     return Findings(
@@ -76,7 +75,7 @@ def _run_corpus_tests(
     # Every detector at every setting, but for ranks among all texts: these tie the tested half to the fitted one.
     is_feature = pc.not_equal(scores["detector"], RANKED_AMONG_ALL)
     scores = scores.filter(pc.and_(is_feature, pc.is_in(scores["example_id"], value_set=texts["example_id"])))
-    features = feature_matrix(
+    features = build_feature_matrix(
         scores["example_id"].to_pylist(),
         pc.binary_join_element_wise(scores["detector"], scores["parameters"], " ").to_pylist(),
         pc.if_else(pc.equal(scores["status"], "ok"), scores["score"], None).to_pylist(),
@@ -86,7 +85,7 @@ def _run_corpus_tests(
     if not tested.any() or not pc.any(held_out).as_py():
         return CORPUS_TESTS.empty_table()
     groups = np.array(texts["group"].to_pylist(), dtype=object)
-    result = dataset_inference(
+    result = run_dataset_inference(
         ComparedTexts(features.values[tested], features.names, texts["held_out"].to_numpy()[tested], groups[tested]),
         design=design,
         claim_level=evaluation.claim_level,

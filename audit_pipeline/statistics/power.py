@@ -23,7 +23,7 @@ from scipy.stats import binom, mannwhitneyu, norm
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.rates import count_groups_to_resolve
-from audit_pipeline.statistics.roc import Floats, compute_metrics, roc_points, threshold_at
+from audit_pipeline.statistics.roc import Floats, compute_metrics, find_threshold_at, roc_points
 from audit_pipeline.statistics.thresholds import min_certified_groups
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
@@ -52,7 +52,10 @@ class PowerGoal:
     sizes: Sequence[int] = (10, 20, 50, 100, 200, 500, 1000)
 
     def __post_init__(self) -> None:
-        _check_level(self.fpr, self.power)
+        if not 0 < self.fpr < self.power < 1:
+            raise DataError(
+                f"0 < false-positive rate < power < 1 is needed, not a rate of {self.fpr} and a power of {self.power}"
+            )
         if not 0 < self.effect <= 1:
             raise DataError(
                 f"an effect is the share of members among the audited texts, above 0 and up to 1: {self.effect}"
@@ -80,27 +83,24 @@ class PowerReport:
 
     ``source`` is what AUROC and TPR were taken from. ``tpr`` is None where the non-members at hand are too few to
     resolve the FPR. ``n_mean_score`` and ``n_flagged`` are the fewest audited texts that give the wanted power; None
-    where no number up to a million does, or there is no TPR. ``n_held_out`` are the non-members that the mean score is
-    compared with; None: as many as audited.
+    where no number up to a million does, or there is no TPR.
     """
 
+    goal: PowerGoal
     auroc: float
     tpr: float | None
-    fpr: float
-    power: float
-    effect: float
     source: str
     groups_to_resolve: int
     groups_to_certify: int
     n_mean_score: int | None
-    n_held_out: int | None
     n_flagged: int | None
     curve: tuple[PowerPoint, ...]
 
     @property
     def sentence(self) -> str:
         """The report in words."""
-        held_out = "as many" if self.n_held_out is None else str(self.n_held_out)
+        goal = self.goal
+        held_out = "as many" if goal.n_held_out is None else str(goal.n_held_out)
         by_mean = (
             f"the mean score, compared with {held_out} held-out texts, takes {_format_texts_needed(self.n_mean_score)}"
         )
@@ -109,10 +109,10 @@ class PowerReport:
         else:
             by_count = f"the number of flagged texts (TPR {self.tpr:.1%}) takes {_format_texts_needed(self.n_flagged)}"
         return (
-            f"At an FPR of {100 * self.fpr:.3g}%, calibration needs {self.groups_to_resolve} groups of non-members to "
+            f"At an FPR of {100 * goal.fpr:.3g}%, calibration needs {self.groups_to_resolve} groups of non-members to "
             f"measure such a rate at all, and {self.groups_to_certify} for a threshold certified with {CONFIDENCE:.0%} "
-            f"confidence. By {self.source} (AUROC {self.auroc:.3f}), to see with {100 * self.power:.3g}% power that "
-            f"{100 * self.effect:.3g}% of the audited texts are members: {by_mean}; {by_count}. Texts are "
+            f"confidence. By {self.source} (AUROC {self.auroc:.3f}), to see with {100 * goal.power:.3g}% power that "
+            f"{100 * goal.effect:.3g}% of the audited texts are members: {by_mean}; {by_count}. Texts are "
             "taken as independent, one per document."
         )
 
@@ -126,13 +126,12 @@ def compute_mann_whitney_power(auroc: float, n: int, n_held_out: int, level: flo
     return float(norm.sf(norm.isf(level) - (auroc - 0.5) / deviation))
 
 
-def mean_score_sample_size(auroc: float, level: float, power: float, n_held_out: int | None = None) -> int | None:
+def find_mean_score_sample_size(auroc: float, level: float, power: float, n_held_out: int | None = None) -> int | None:
     """Return the fewest audited texts that give a one-sided Mann-Whitney test that power, by Noether's formula.
 
     ``n_held_out`` texts to compare with; as many as audited where None. None where no number up to a million does:
     the AUROC is not above 0.5, or the held-out texts are too few for any number.
     """
-    _check_level(level, power)
     enough = 12 * ((auroc - 0.5) / (norm.isf(level) + norm.isf(1 - power))) ** 2
     if auroc <= 0.5:
         return None
@@ -147,7 +146,7 @@ def mean_score_sample_size(auroc: float, level: float, power: float, n_held_out:
     return fewest if fewest <= MOST_TEXTS else None
 
 
-def resampled_power(
+def simulate_power(
     members: npt.ArrayLike,
     nonmembers: npt.ArrayLike,
     n: int,
@@ -180,7 +179,7 @@ def resampled_power(
     return rejected / draws
 
 
-def flagged_power(n: npt.ArrayLike, tpr: float, fpr: float, effect: float, level: float) -> Floats:
+def compute_flagged_power(n: npt.ArrayLike, tpr: float, fpr: float, effect: float, level: float) -> Floats:
     """Return the power of a one-sided exact binomial test of how many of ``n`` texts are flagged, for each n: [len(n)].
 
     A clean text is flagged at the rate ``fpr``, taken as known, and a contaminated set's texts at
@@ -192,13 +191,12 @@ def flagged_power(n: npt.ArrayLike, tpr: float, fpr: float, effect: float, level
     return np.asarray(binom.sf(most, sizes, fpr + effect * (tpr - fpr)), dtype=np.float64)
 
 
-def flagged_sample_size(tpr: float, fpr: float, effect: float, level: float, power: float) -> int | None:
+def find_flagged_sample_size(tpr: float, fpr: float, effect: float, level: float, power: float) -> int | None:
     """The fewest texts from which on every number gives the test of flagged texts that power; None: none to a million.
 
     The power of a test of counts rises in a saw: one text more may lower it a little, so that the last number that
     falls short is looked for.
     """
-    _check_level(level, power)
     if effect * (tpr - fpr) <= 0:
         return None
     contaminated = fpr + effect * (tpr - fpr)
@@ -209,12 +207,12 @@ def flagged_sample_size(tpr: float, fpr: float, effect: float, level: float, pow
     if about > MOST_TEXTS:
         return None
     sizes = np.arange(1, int(2 * about + 10 / (contaminated - fpr)) + 100)
-    short = np.flatnonzero(flagged_power(sizes, tpr, fpr, effect, level) < power)
+    short = np.flatnonzero(compute_flagged_power(sizes, tpr, fpr, effect, level) < power)
     fewest = int(sizes[short[-1]]) + 1 if len(short) else 1
     return fewest if fewest <= MOST_TEXTS else None
 
 
-def binormal_tpr(auroc: float, fpr: float) -> float:
+def compute_binormal_tpr(auroc: float, fpr: float) -> float:
     """Return the TPR at a FPR of normal scores of equal spread with that AUROC: Phi(sqrt(2) Phi^-1(AUROC) - z)."""
     return float(norm.sf(norm.isf(fpr) - math.sqrt(2) * norm.ppf(auroc)))
 
@@ -235,9 +233,9 @@ def power_report_from_scores(
     labels = np.repeat([MEMBER, NON_MEMBER], [len(inside), len(outside)])
     tpr = None
     if len(outside) >= count_groups_to_resolve(goal.fpr):
-        tpr = float((inside >= threshold_at(roc_points(scores, labels), goal.fpr)).mean())
+        tpr = float((inside >= find_threshold_at(roc_points(scores, labels), goal.fpr)).mean())
     resampled = [
-        resampled_power(
+        simulate_power(
             inside, outside, n, goal.n_held_out or n, level=goal.fpr, effect=goal.effect, draws=draws, seed=place
         )
         for place, n in enumerate(goal.sizes)
@@ -255,7 +253,7 @@ def power_report_from_auroc(auroc: float, goal: PowerGoal) -> PowerReport:
     if not 0 < auroc < 1:
         raise DataError(f"an AUROC to plan for lies between 0 and 1, both left out: {auroc}")
     resampled: list[float | None] = [None] * len(goal.sizes)
-    return _build_report(auroc, binormal_tpr(auroc, goal.fpr), goal, resampled, "normal scores of equal spread")
+    return _build_report(auroc, compute_binormal_tpr(auroc, goal.fpr), goal, resampled, "normal scores of equal spread")
 
 
 def _build_report(
@@ -265,19 +263,16 @@ def _build_report(
     diluted = 0.5 + effect * (auroc - 0.5)
     flagged: list[float | None] = [None] * len(goal.sizes)
     if tpr is not None:
-        flagged = flagged_power(list(goal.sizes), tpr, fpr, effect, fpr).tolist()
+        flagged = compute_flagged_power(list(goal.sizes), tpr, fpr, effect, fpr).tolist()
     return PowerReport(
+        goal=goal,
         auroc=auroc,
         tpr=tpr,
-        fpr=fpr,
-        power=goal.power,
-        effect=effect,
         source=source,
         groups_to_resolve=count_groups_to_resolve(fpr),
         groups_to_certify=min_certified_groups(fpr),
-        n_mean_score=mean_score_sample_size(diluted, fpr, goal.power, n_held_out),
-        n_held_out=n_held_out,
-        n_flagged=None if tpr is None else flagged_sample_size(tpr, fpr, effect, fpr, goal.power),
+        n_mean_score=find_mean_score_sample_size(diluted, fpr, goal.power, n_held_out),
+        n_flagged=None if tpr is None else find_flagged_sample_size(tpr, fpr, effect, fpr, goal.power),
         curve=tuple(
             PowerPoint(n, compute_mann_whitney_power(diluted, n, n_held_out or n, fpr), counted, drawn)
             for n, counted, drawn in zip(goal.sizes, flagged, resampled, strict=True)
@@ -294,8 +289,3 @@ def _require_finite_scores(values: npt.ArrayLike, side: str) -> Floats:
     if scores.ndim != 1 or not scores.size or not np.isfinite(scores).all():
         raise DataError(f"the scores of the {side} are not a list of finite numbers, or empty: leave out what has none")
     return scores
-
-
-def _check_level(level: float, power: float) -> None:
-    if not 0 < level < power < 1:
-        raise DataError(f"0 < false-positive rate < power < 1 is needed, not a rate of {level} and a power of {power}")

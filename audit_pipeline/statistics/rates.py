@@ -31,7 +31,7 @@ from audit_pipeline.statistics.intervals import (
     Measurement,
     encode_groups,
 )
-from audit_pipeline.statistics.roc import Floats, Metric, RocPoints, place_of_fpr, place_of_tpr
+from audit_pipeline.statistics.roc import Floats, Metric, RocPoints, find_place_of_fpr, find_place_of_tpr
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
 _SLACK = 1e-9
@@ -69,7 +69,7 @@ def clopper_pearson_bounds(successes: npt.ArrayLike, trials: npt.ArrayLike) -> t
     return low, high
 
 
-def effective_size(hits: npt.ArrayLike, groups: Groups, weights: Floats | None = None) -> float:
+def compute_effective_size(hits: npt.ArrayLike, groups: Groups, weights: Floats | None = None) -> float:
     """How many independent texts bound the share of ``hits`` ([n], 0 to 1) as well as these n texts of ``groups`` do.
 
     n with one text per group; 0 where several texts are all of one group, whose variance is not known. ``weights`` [n]:
@@ -114,7 +114,7 @@ def grouped_rate(flags: npt.ArrayLike, groups: Groups, weights: Floats | None = 
     n_groups, share = int(codes.max()) + 1, float(np.average(values, weights=weights))
     if n_groups == 1 and (n > 1 or weights is not None):
         return Rate(share, None, None, n, 1, None)
-    effective = effective_size(values, codes, weights)
+    effective = compute_effective_size(values, codes, weights)
     low, high = clopper_pearson_bounds(values.sum() if effective == n else share * effective, effective)
     # Rounding of a share of an effective size.
     return Rate(share, min(float(low), share), max(float(high), share), n, n_groups, effective)
@@ -147,13 +147,8 @@ def describe_interval_method(rate: Rate, things: str = "texts") -> str:
     )
 
 
-def is_resolvable(fpr: float, n: int) -> bool:
-    """Return whether n groups of non-members can resolve a rate of ``fpr``: 1/n <= fpr."""
-    return n * fpr >= 1 - _SLACK
-
-
 def count_groups_to_resolve(fpr: float) -> int:
-    """Return the fewest groups of non-members that can resolve a rate of ``fpr``."""
+    """Return the fewest groups of non-members that can resolve a rate of ``fpr``: the smallest n with 1/n <= fpr."""
     return math.ceil(1 / fpr - _SLACK)
 
 
@@ -166,16 +161,16 @@ def measure_share(metric: Metric, curve: RocPoints, sides: GroupedSides) -> Meas
     """
     nonmembers = sides.groups[sides.labels == NON_MEMBER]
     n = len(np.unique(nonmembers))
-    if metric.at_fpr is not None and not is_resolvable(metric.at_fpr, n):
+    if metric.at_fpr is not None and n < count_groups_to_resolve(metric.at_fpr):
         counted = f"{n} non-members" if n == len(nonmembers) else f"{n} groups of non-members ({len(nonmembers)} texts)"
         return Measurement(
             None, NO_INTERVAL, f"not resolvable with {counted}: the smallest FPR that can be measured is 1/{n}"
         )
     if metric.at_fpr is not None:
-        side, place = sides.labels == MEMBER, place_of_fpr(curve, metric.at_fpr)
+        side, place = sides.labels == MEMBER, find_place_of_fpr(curve, metric.at_fpr)
     else:
         assert metric.at_tpr is not None
-        side, place = sides.labels == NON_MEMBER, place_of_tpr(curve, metric.at_tpr)
+        side, place = sides.labels == NON_MEMBER, find_place_of_tpr(curve, metric.at_tpr)
     found = grouped_rate(curve.place[side] <= place, sides.groups[side])
     how = f"{metric.meaning}; {describe_interval_method(found)}, for the threshold as it was met: its own uncertainty"
     return Measurement(found.value, found.interval, f"{how} is not in them")

@@ -49,12 +49,12 @@ class RocPoints:
         return np.asarray(self.true / self.true[-1])
 
 
-def place_of_fpr(curve: RocPoints, limit: float) -> int:
+def find_place_of_fpr(curve: RocPoints, limit: float) -> int:
     """Return the place of the lowest threshold whose FPR is at most ``limit``."""
     return int(np.count_nonzero(curve.fpr <= limit * (1 + SLACK))) - 1
 
 
-def place_of_tpr(curve: RocPoints, limit: float) -> int:
+def find_place_of_tpr(curve: RocPoints, limit: float) -> int:
     """Return the place of the highest threshold whose TPR is at least ``limit``."""
     return int(np.count_nonzero(curve.tpr < limit * (1 - SLACK)))
 
@@ -84,9 +84,9 @@ class Metric:
     def of_curve(self, curve: RocPoints) -> float:
         """Return the largest TPR at its FPR, the smallest FPR at its TPR, or the area, of which ties count half."""
         if self.at_fpr is not None:
-            return float(curve.tpr[place_of_fpr(curve, self.at_fpr)])
+            return float(curve.tpr[find_place_of_fpr(curve, self.at_fpr)])
         if self.at_tpr is not None:
-            return float(curve.fpr[place_of_tpr(curve, self.at_tpr)])
+            return float(curve.fpr[find_place_of_tpr(curve, self.at_tpr)])
         trapezoids = np.diff(curve.false) @ (curve.true[1:] + curve.true[:-1])
         return float(trapezoids / (2 * curve.false[-1] * curve.true[-1]))
 
@@ -160,6 +160,6 @@ def compute_metrics(scores: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, f
     return {name: METRICS[name].of_curve(curve) for name in OF_SCORES}
 
 
-def threshold_at(curve: RocPoints, limit: float) -> float:
+def find_threshold_at(curve: RocPoints, limit: float) -> float:
     """The lowest threshold whose FPR is at most ``limit``; +infinity, which calls no text a member, where none is."""
-    return float(curve.threshold[place_of_fpr(curve, limit)])
+    return float(curve.threshold[find_place_of_fpr(curve, limit)])

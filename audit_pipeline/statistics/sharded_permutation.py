@@ -20,7 +20,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.claims import detectable_auroc
 from audit_pipeline.statistics.direction import LEVEL
 from audit_pipeline.statistics.shards import explain_shortage
-from audit_pipeline.statistics.twin_ranks import rank_sum_p
+from audit_pipeline.statistics.twin_ranks import compute_rank_sum_p
 
 Rule = Literal["exact", "t_test"]
 
@@ -57,7 +57,7 @@ class OrderTest:
         return "ok" if self.reason is None else "refused"
 
 
-def sharded_permutation_test(
+def run_sharded_permutation_test(
     canonical_log_likelihoods: npt.ArrayLike, permuted_log_likelihoods: Sequence[npt.ArrayLike], *, rule: Rule = "exact"
 ) -> OrderTest:
     """The test of R shards: log-likelihoods (nats) of the published order [R] and of m_r other orders of each, R rows.
@@ -92,7 +92,7 @@ def sharded_permutation_test(
     )
     # 1 is the highest, ties count against it.
     ranks = [1 + int(np.count_nonzero(row >= score)) for score, row in zip(own, others, strict=True)]
-    p_exact = rank_sum_p(ranks, sizes)
+    p_exact = compute_rank_sum_p(ranks, sizes)
     other_rule = f"t-test p = {p_t_test:.3g}" if rule == "exact" else f"exact p = {p_exact:.3g}"
     expected = f"{np.mean(sizes) / 2 + 1:.3g} without training"
     return OrderTest(

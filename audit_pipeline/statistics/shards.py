@@ -20,7 +20,7 @@ _USUAL_ITEMS_A_SHARD = 10
 _ENOUGH_ITEMS_A_SHARD = 5
 
 
-def default_shard_count(n_items: int) -> int:
+def choose_shard_count(n_items: int) -> int:
     """Return the default number of shards, if they fit the model's context."""
     return min(_USUAL_SHARDS, max(MIN_SHARDS, n_items // _USUAL_ITEMS_A_SHARD))
 
@@ -52,7 +52,7 @@ def count_items_needed(permutations: int = PERMUTATIONS, shards: int | None = No
     # Beyond these more items give neither more shards nor, as far as the test needs them, more orders.
     most = _USUAL_SHARDS * _USUAL_ITEMS_A_SHARD if shards is None else _ENOUGH_ITEMS_A_SHARD * shards
     for n_items in range(MIN_ITEMS_A_SHARD * (shards or MIN_SHARDS), most + 1):
-        dealt = divide_into_shards(n_items, shards or default_shard_count(n_items))
+        dealt = divide_into_shards(n_items, shards or choose_shard_count(n_items))
         if explain_shortage(len(dealt), count_orders(dealt, permutations)) is None:
             return n_items
     return None

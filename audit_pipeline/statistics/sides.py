@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.splits.evaluation_texts import LabelledExamples, select_labelled_examples
-from audit_pipeline.statistics.roc import Bools, Floats, RocPoints, explain_undefined, roc_points
+from audit_pipeline.statistics.roc import Bools, Floats, Places, RocPoints, explain_undefined, roc_points
 from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, Pair
 
 IN_WORDS = "audited texts (membership unknown) are compared with held-out texts, the non-members"
@@ -23,17 +24,11 @@ def is_against_held_out(method: str | None) -> bool:
 
 
 def relabel_for_comparison(examples: pa.Table) -> pa.Table:
-    """Return the examples (schema EXAMPLES), with their own labels or those of :func:`relabel_against_held_out`."""
-    compared = relabel_against_held_out(examples)
-    return examples if compared is None else compared
-
-
-def relabel_against_held_out(examples: pa.Table) -> pa.Table | None:
     """The examples (schema EXAMPLES) as audited against held-out: what is audited has label 1, what is held out 0.
 
     All of them are in the evaluation split then. The AUROC is how well the two are separated: .5 where the audited
-    texts were read no more than the held-out ones, but for chance. None where some text to evaluate is labelled, or
-    nothing is held out: there is nothing to rewrite.
+    texts were read no more than the held-out ones, but for chance. Where some text to evaluate is labelled, or nothing
+    is held out, the very ``examples``: there is nothing to rewrite.
     """
     evaluated = pc.equal(examples["split"], "evaluation")
     held_out = pc.fill_null(
@@ -41,7 +36,7 @@ def relabel_against_held_out(examples: pa.Table) -> pa.Table | None:
     )
     labelled = pc.any(pc.and_(evaluated, pc.is_valid(examples["label"]))).as_py()
     if labelled or not pc.any(held_out).as_py() or not pc.any(evaluated).as_py():
-        return None
+        return examples
     sides = [
         examples.filter(chosen)
         .set_column(EXAMPLES.names.index("label"), EXAMPLES.field("label"), pa.repeat(pa.scalar(label, pa.int8()), n))
@@ -92,36 +87,20 @@ class ScoreColumn:
 
 
 def build_score_columns(scores: pa.Table, examples: pa.Table, pair: Pair) -> list[ScoreColumn]:
-    """The scores of a ``pair`` by detector and parameters, with their examples' labels; those of others are left aside.
+    """The scores of a ``pair`` by detector and parameters, with their examples' labels.
 
-    Sorted by detector and parameters. Raises DataError for an example or setting that is scored twice, a score of an
-    example that is not in ``examples``, a status ``ok`` without a finite score, and as :func:`select_labelled_examples`
-    and :func:`list_scored_settings` do.
+    Sorted by detector and parameters. Raises DataError as :func:`iterate_settings` and
+    :func:`select_labelled_examples` do.
     """
     labelled = select_labelled_examples(examples)
-    own = scores.filter(pc.and_(pc.equal(scores["model"], pair.model), pc.equal(scores["benchmark"], pair.benchmark)))
-    unknown = pc.sum(pc.invert(pc.is_in(own["example_id"], value_set=examples["example_id"]))).as_py()
-    if unknown:
-        raise DataError(f"{unknown} scores are of examples that are not in benchmark {pair.benchmark}: score it again")
-    place = pc.index_in(own["example_id"], value_set=pa.array(labelled.example_ids, pa.string()))
-    own = own.append_column("place", place)
-    ok = pc.equal(own["status"], "ok")
-    if pc.any(pc.and_(ok, pc.invert(pc.fill_null(pc.is_finite(own["score"]), False)))).as_py():
-        what = f"a score of benchmark {pair.benchmark}"
-        raise DataError(f"{what} has status ok and is not a finite number: score it again")
     columns = []
-    for (detector, parameters), is_default in list_scored_settings(own).items():
-        rows = own.filter(pc.and_(pc.equal(own["detector"], detector), pc.equal(own["parameters"], parameters)))
-        if pc.count_distinct(rows["example_id"]).as_py() != rows.num_rows:
-            raise DataError(f"{detector} {parameters} scores an example twice: hand over the scores of one run")
-        rows = rows.filter(pc.and_(pc.equal(rows["status"], "ok"), pc.is_valid(rows["place"])))
-        places = np.asarray(rows["place"].to_numpy(), dtype=np.intp)
-        values = np.full(len(labelled), np.nan)
-        values[places] = rows["score"].to_numpy()
+    for setting in iterate_settings(scores, examples["example_id"], pa.array(labelled.example_ids, pa.string()), pair):
         scored = np.zeros(len(labelled), dtype=np.bool_)
-        scored[places] = True
+        scored[setting.places] = True
         columns.append(
-            build_score_column(detector, parameters, values[scored], scored, labelled, is_default=is_default)
+            build_score_column(
+                setting.detector, setting.parameters, setting.scores, scored, labelled, is_default=setting.is_default
+            )
         )
     return columns
 
@@ -137,15 +116,43 @@ def build_score_column(
     )
 
 
-def list_scored_settings(scores: pa.Table) -> dict[Key, bool]:
-    """Return by detector and parameters, sorted: whether these are the detector's default (``scores``: schema SCORES).
+@dataclass(frozen=True, eq=False)
+class ScoredSetting:
+    """One detector at one setting: its n ``scores``, and the ``places`` of their examples, ascending: [n] each."""
 
-    Raises DataError where a row does not say so.
+    detector: str
+    parameters: str
+    is_default: bool
+    places: Places
+    scores: Floats
+
+
+def iterate_settings(
+    scores: pa.Table, known_ids: pa.ChunkedArray, wanted_ids: pa.Array | pa.ChunkedArray, pair: Pair
+) -> Iterator[ScoredSetting]:
+    """Yield the scores of a ``pair`` (schema SCORES) by detector and parameters, sorted; others are left aside.
+
+    ``known_ids`` are all examples of the benchmark; places are those among ``wanted_ids``. Raises DataError for a score
+    of an unknown example, an example or setting that is scored twice, a status ``ok`` without a finite score, and a row
+    that does not say whether its setting is the detector's default.
     """
-    if scores["is_default"].null_count:
+    own = scores.filter(pc.and_(pc.equal(scores["model"], pair.model), pc.equal(scores["benchmark"], pair.benchmark)))
+    unknown = pc.sum(pc.invert(pc.is_in(own["example_id"], value_set=known_ids))).as_py()
+    if unknown:
+        raise DataError(f"{unknown} scores are of examples that are not in benchmark {pair.benchmark}: score it again")
+    if own["is_default"].null_count:
         raise DataError("the scores do not say which setting is the detector's default: score the benchmark again")
-    found = scores.group_by(["detector", "parameters"]).aggregate([("is_default", "any")])
-    columns = (found[name].to_pylist() for name in ("detector", "parameters", "is_default_any"))
-    return {
-        (detector, parameters): is_default for detector, parameters, is_default in sorted(zip(*columns, strict=True))
-    }
+    own = own.append_column("place", pc.index_in(own["example_id"], value_set=wanted_ids))
+    settings = own.group_by(["detector", "parameters"]).aggregate([("is_default", "any")]).to_pylist()
+    for setting in sorted(settings, key=lambda row: (row["detector"], row["parameters"])):
+        detector, parameters = setting["detector"], setting["parameters"]
+        rows = own.filter(pc.and_(pc.equal(own["detector"], detector), pc.equal(own["parameters"], parameters)))
+        if pc.count_distinct(rows["example_id"]).as_py() != rows.num_rows:
+            raise DataError(f"{detector} {parameters} scores an example twice: hand over the scores of one run")
+        rows = rows.filter(pc.equal(rows["status"], "ok"))
+        if not pc.all(pc.fill_null(pc.is_finite(rows["score"]), False), min_count=0).as_py():
+            raise DataError(f"{detector} has a score with status ok that is not a finite number: score it again")
+        rows = rows.filter(pc.is_valid(rows["place"])).sort_by("place")
+        places = np.asarray(rows["place"].to_numpy(), dtype=np.intp)
+        values = np.asarray(rows["score"].to_numpy(), dtype=np.float64)
+        yield ScoredSetting(detector, parameters, setting["is_default_any"], places, values)

@@ -21,12 +21,11 @@ import numpy.typing as npt
 import scipy
 
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.statistics.rates import Rate, describe_interval_method, grouped_rate
+from audit_pipeline.statistics.rates import Rate, grouped_rate
 from audit_pipeline.statistics.roc import Bools, Floats, Places
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
 Rule = Literal["largest_accuracy", "marginal", "certified"]
-Status = Literal["ok", "refused"]
 Keys = npt.NDArray[np.uint64]
 
 RISK = 0.05
@@ -87,32 +86,19 @@ class ScoredTexts:
 class Threshold:
     """What a rule chose; where it refused, ``threshold`` is None and ``reason`` says why.
 
-    ``n_groups`` counts the groups of calibration non-members. ``order_statistic`` is the score that the threshold is
-    the next float above of, for the two rules that pick one.
+    ``order_statistic`` is the score that the threshold is the next float above of, for the two rules that pick one.
     """
 
     rule: Rule
     alpha: float | None
     threshold: float | None
     reason: str | None
-    n_groups: int
-    n_nonmembers: int
-    n_members: int
     method: str
     order_statistic: float | None = None
 
     @property
-    def status(self) -> Status:
+    def status(self) -> Literal["ok", "refused"]:
         return "ok" if self.reason is None else "refused"
-
-
-@dataclass(frozen=True)
-class AchievedRates:
-    """The false- and true-positive rate of a threshold on texts that did not choose it."""
-
-    fpr: Rate
-    tpr: Rate
-    method: str
 
 
 def draw_keys(groups: Sequence[str], example_ids: Sequence[str], seed: int) -> Keys:
@@ -130,7 +116,7 @@ def draw_keys(groups: Sequence[str], example_ids: Sequence[str], seed: int) -> K
     )
 
 
-def largest_accuracy_threshold(calibration: ScoredTexts) -> Threshold:
+def choose_largest_accuracy(calibration: ScoredTexts) -> Threshold:
     """Return the threshold that classifies most calibration texts correctly (Shi et al. 2024, section 5.1).
 
     Every text counts once, so with unequal sides the larger one weighs more. The candidates are the scores and the
@@ -145,7 +131,7 @@ def largest_accuracy_threshold(calibration: ScoredTexts) -> Threshold:
     method = "largest share of calibration texts on the right side; of equals the largest threshold"
     if missing:
         reason = f"there are no calibration {' and no '.join(missing)} with a score, and largest accuracy needs both"
-        return _build_threshold("largest_accuracy", None, calibration, None, reason, method)
+        return Threshold("largest_accuracy", None, None, reason, method)
     known = calibration.take(np.isin(calibration.labels, (MEMBER, NON_MEMBER)))
     order = np.argsort(-known.scores, kind="stable")
     ordered = known.scores[order]
@@ -153,42 +139,47 @@ def largest_accuracy_threshold(calibration: ScoredTexts) -> Threshold:
     last_of_ties = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
     gains = np.append(0, gain[last_of_ties])
     candidates = np.append(np.nextafter(ordered[0], np.inf), ordered[last_of_ties])
-    return _build_threshold("largest_accuracy", None, calibration, float(candidates[np.argmax(gains)]), None, method)
+    return Threshold("largest_accuracy", None, float(candidates[np.argmax(gains)]), None, method)
 
 
-def marginal_threshold(calibration: ScoredTexts, alpha: float) -> Threshold:
-    """Return a threshold with E[FPR] <= alpha, over calibrations and the text that is then called.
+def choose_order_statistic(rule: Rule, calibration: ScoredTexts, alpha: float) -> Threshold:
+    """Return the threshold just above an order statistic of the non-members, one text drawn of each of their n groups.
 
-    With n groups of non-members and one text drawn of each, the ceil((n + 1)(1 - alpha))-th smallest of the n scores:
-    split conformal prediction (Vovk et al., 2005; Papadopoulos et al., 2002). Refused where that exceeds n. It holds
-    for a text drawn at random from a new group that is exchangeable with the calibration groups. Raises ConfigError
-    for an alpha outside (0, 1).
+    ``marginal``: E[FPR] <= alpha, over calibrations and the text that is then called, by the
+    ceil((n + 1)(1 - alpha))-th smallest of the n scores: split conformal prediction (Vovk et al., 2005; Papadopoulos
+    et al., 2002). Refused where that exceeds n.
+
+    ``certified``: P(FPR > alpha) <= 0.05 over calibrations, by the smallest rank k with
+    P(Binomial(n, 1 - alpha) >= k) <= 0.05: the share of the population at or below the k-th smallest is
+    Beta(k, n - k + 1), or more where scores tie (tolerance limits of Wilks, 1941). Refused where no rank has that,
+    which (1 - alpha)^n > 0.05 says: under 59 groups at 5%, 299 at 1%.
+
+    Texts of one group are not independent, so one text is drawn of each. Both promises are about texts drawn at random
+    from new groups that are exchangeable with the calibration groups, each group once; a single group's own rate may be
+    higher. Raises ConfigError for an alpha outside (0, 1).
     """
-    return _choose_order_statistic("marginal", alpha, calibration, f"mean FPR at most {alpha:g}")
+    drawn = calibration.nonmembers.draw_one_per_group()
+    n, (rank_of, needed) = len(drawn), _RANKS[rule]
+    rank = rank_of(n, alpha)
+    if rank is None:
+        has = f"there {'is' if n == 1 else 'are'} {n or 'no'} group{'s' * (n != 1)} of calibration non-members"
+        reason = f"{has} with a score; a {rule} threshold at {alpha:g} needs {needed(alpha)}"
+        return Threshold(rule, alpha, None, reason, f"refused: {reason}")
+    statistic = float(np.partition(drawn.scores, rank - 1)[rank - 1])
+    promise = f"mean FPR at most {alpha:g}"
+    if rule == "certified":
+        promise = f"FPR above {alpha:g} in at most {RISK:.0%} of calibrations"
+    method = f"order statistic {rank} of {n} calibration non-members ({_DRAW}): {promise}"
+    return Threshold(rule, alpha, float(np.nextafter(statistic, np.inf)), None, method, statistic)
 
 
-def certified_threshold(calibration: ScoredTexts, alpha: float) -> Threshold:
-    """Return a threshold with P(FPR > alpha) <= 0.05 over calibrations.
-
-    The smallest order statistic of n scores whose rank k has P(Binomial(n, 1 - alpha) >= k) <= 0.05: the share of
-    the population at or below the k-th smallest is Beta(k, n - k + 1), or more where scores tie (tolerance limits of
-    Wilks, 1941). Refused where no rank has that, which (1 - alpha)^n > 0.05 says: under 59 groups at 5%, 299 at 1%.
-
-    Texts of one group are not independent, so one text is drawn of each of the n groups. The certificate is then about
-    the false-positive rate of texts drawn at random from new groups, each group once; a single group's own rate may
-    be higher. Raises ConfigError for an alpha outside (0, 1).
-    """
-    promise = f"FPR above {alpha:g} in at most {RISK:.0%} of calibrations"
-    return _choose_order_statistic("certified", alpha, calibration, promise)
-
-
-def marginal_rank(n: int, alpha: float) -> int | None:
+def find_marginal_rank(n: int, alpha: float) -> int | None:
     """ceil((n + 1)(1 - alpha)), with alpha as it is written in decimal; None where it exceeds ``n``."""
     rank = math.ceil((n + 1) * (1 - _alpha_to_fraction(alpha)))
     return rank if rank <= n else None
 
 
-def certified_rank(n: int, alpha: float) -> int | None:
+def find_certified_rank(n: int, alpha: float) -> int | None:
     """Return the smallest k with P(Binomial(n, 1 - alpha) >= k) <= 0.05; None where there is none up to ``n``."""
     _alpha_to_fraction(alpha)
     if not n:
@@ -198,35 +189,35 @@ def certified_rank(n: int, alpha: float) -> int | None:
 
 
 def min_marginal_groups(alpha: float) -> int:
-    """Return the fewest groups of calibration non-members that :func:`marginal_threshold` does not refuse."""
+    """Return the fewest groups of calibration non-members that a marginal threshold needs."""
     return math.ceil(1 / _alpha_to_fraction(alpha)) - 1
 
 
 def min_certified_groups(alpha: float) -> int:
-    """Return the fewest groups of calibration non-members that :func:`certified_threshold` does not refuse."""
+    """Return the fewest groups of calibration non-members that a certified threshold needs."""
     return math.ceil(math.log(RISK) / math.log1p(-float(_alpha_to_fraction(alpha))))
 
 
 def choose_thresholds(calibration: ScoredTexts, alphas: Sequence[float]) -> list[Threshold]:
     """Return every rule at every alpha; largest accuracy, which has none, comes once and first."""
-    rules = (marginal_threshold, certified_threshold)
-    return [largest_accuracy_threshold(calibration), *(rule(calibration, alpha) for rule in rules for alpha in alphas)]
+    return [
+        choose_largest_accuracy(calibration),
+        *(choose_order_statistic(rule, calibration, alpha) for rule in _RANKS for alpha in alphas),
+    ]
 
 
-def estimate_achieved_rates(threshold: float | None, evaluated_texts: ScoredTexts) -> AchievedRates:
-    """The rates of ``threshold`` on those of the ``evaluated_texts`` with a label; these must not have chosen it.
+def estimate_achieved_rates(threshold: float | None, evaluated_texts: ScoredTexts) -> tuple[Rate, Rate]:
+    """Return FPR and TPR of ``threshold`` on those of the ``evaluated_texts`` with a label, which did not choose it.
 
     Where ``threshold`` is None the rates are None and only the texts are counted.
     """
-    rates = []
-    for side in (evaluated_texts.nonmembers, evaluated_texts.members):
-        if threshold is None:
-            rates.append(Rate(None, None, None, len(side), side.n_groups, None))
-        else:
-            rates.append(grouped_rate(side.scores >= threshold, side.groups))
-    fpr, tpr = rates
-    named = (("FPR", fpr), ("TPR", tpr))
-    return AchievedRates(fpr, tpr, "; ".join(f"{name}: {describe_interval_method(rate)}" for name, rate in named))
+    fpr, tpr = (
+        Rate(None, None, None, len(side), side.n_groups, None)
+        if threshold is None
+        else grouped_rate(side.scores >= threshold, side.groups)
+        for side in (evaluated_texts.nonmembers, evaluated_texts.members)
+    )
+    return fpr, tpr
 
 
 def _alpha_to_fraction(alpha: float) -> Fraction:
@@ -236,36 +227,6 @@ def _alpha_to_fraction(alpha: float) -> Fraction:
     return Fraction(str(float(alpha)))
 
 
-def _choose_order_statistic(rule: Rule, alpha: float, calibration: ScoredTexts, promise: str) -> Threshold:
-    drawn = calibration.nonmembers.draw_one_per_group()
-    n, (rank_of, needed) = len(drawn), _RANKS[rule]
-    rank = rank_of(n, alpha)
-    if rank is None:
-        has = f"there {'is' if n == 1 else 'are'} {n or 'no'} group{'s' * (n != 1)} of calibration non-members"
-        reason = f"{has} with a score; a {rule} threshold at {alpha:g} needs {needed(alpha)}"
-        return _build_threshold(rule, alpha, calibration, None, reason, f"refused: {reason}")
-    statistic = float(np.partition(drawn.scores, rank - 1)[rank - 1])
-    method = f"order statistic {rank} of {n} calibration non-members ({_DRAW}): {promise}"
-    above = float(np.nextafter(statistic, np.inf))
-    return _build_threshold(rule, alpha, calibration, above, None, method, statistic)
-
-
-def _build_threshold(
-    rule: Rule,
-    alpha: float | None,
-    calibration: ScoredTexts,
-    threshold: float | None,
-    reason: str | None,
-    method: str,
-    order_statistic: float | None = None,
-) -> Threshold:
-    nonmembers = calibration.nonmembers
-    n_members = int((calibration.labels == MEMBER).sum())
-    return Threshold(
-        rule, alpha, threshold, reason, nonmembers.n_groups, len(nonmembers), n_members, method, order_statistic
-    )
-
-
 ALPHAS = (0.01, 0.05, 0.10)
 SPLITS = 200
 
@@ -273,8 +234,8 @@ _SLACK = 1e-9
 """Relative: a rate that equals alpha does not exceed it, whatever the rounding of its sum."""
 
 _RANKS: Mapping[Rule, tuple[Callable[[int, float], int | None], Callable[[float], int]]] = {
-    "marginal": (marginal_rank, min_marginal_groups),
-    "certified": (certified_rank, min_certified_groups),
+    "marginal": (find_marginal_rank, min_marginal_groups),
+    "certified": (find_certified_rank, min_certified_groups),
 }
 """Of the rules that take an order statistic: which of n, and how many groups they need."""
 

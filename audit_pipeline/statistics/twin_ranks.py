@@ -58,7 +58,7 @@ class TwinComparison:
     method: str
 
 
-def rank_shares(scores: npt.ArrayLike) -> Floats:
+def compute_rank_shares(scores: npt.ArrayLike) -> Floats:
     """Return for each version of an item (scores [k]) the share of the others that it scores above, ties half: [k].
 
     All are nan where a score is None or not finite: whether an item counts must not depend on which was published.
@@ -79,7 +79,7 @@ def compare_twins(
 ) -> TwinComparison:
     """Run the test of N items by D detectors together: ``shares`` has a row a detector, of N arrays [k_i].
 
-    The arrays are those of :func:`rank_shares`, ``published`` [N] the places of the published versions.
+    The arrays are those of :func:`compute_rank_shares`, ``published`` [N] the places of the published versions.
     The statistic is the mean over items and detectors. One draw decides the published version for all detectors, so the
     mean of their shares is again a number of each version, and its p-value needs no correction for their number.
 
@@ -100,7 +100,7 @@ def compare_twins(
     if reason is not None:
         return TwinComparison(reason, None, None, None, None, len(rows), others, left_out, None, method)
     unit = 2 * len(shares) * math.lcm(*(size - 1 for size in sizes))
-    p_value, how = drawn_sum_p(rows, drawn, unit)
+    p_value, how = compute_drawn_sum_p(rows, drawn, unit)
     values = np.array([row[place] for row, place in zip(rows, drawn, strict=True)])
     bounds = _measure_interval(values)
     error = math.sqrt(sum(float(np.var(row)) for row in rows)) / len(rows)
@@ -118,7 +118,7 @@ def compare_twins(
     )
 
 
-def drawn_sum_p(rows: Sequence[Floats], drawn: Sequence[int], unit: int) -> tuple[float, str]:
+def compute_drawn_sum_p(rows: Sequence[Floats], drawn: Sequence[int], unit: int) -> tuple[float, str]:
     """Return the probability that the sum of one value of each row, all equally likely, is at least that of the values
     at the places ``drawn``, and how it was computed.
 
@@ -152,7 +152,7 @@ def _redrawn_sum_p(deficits: Sequence[Floats], lacking: float) -> float:
     return float(1 + np.count_nonzero(sums <= lacking + 1e-9)) / (REDRAWS + 1)
 
 
-def rank_sum_p(ranks: Sequence[int], alternatives: Sequence[int]) -> float:
+def compute_rank_sum_p(ranks: Sequence[int], alternatives: Sequence[int]) -> float:
     """Return the probability that S independent ranks, uniform on 1 … K_s + 1, have a sum of at most that of ``ranks``.
 
     ``alternatives`` are the K_s. Exact but for rounding; below 1e-300 it is given as 1e-300. Raises DataError for
@@ -162,7 +162,7 @@ def rank_sum_p(ranks: Sequence[int], alternatives: Sequence[int]) -> float:
         raise DataError(f"one number of alternatives for each rank is needed: {len(ranks)} and {len(alternatives)}")
     if any(not 1 <= rank <= size + 1 for rank, size in zip(ranks, alternatives, strict=True)):
         raise DataError("a rank is not between 1 and the number of alternatives + 1")
-    return drawn_sum_p([-np.arange(size + 1.0) for size in alternatives], [rank - 1 for rank in ranks], 1)[0]
+    return compute_drawn_sum_p([-np.arange(size + 1.0) for size in alternatives], [rank - 1 for rank in ranks], 1)[0]
 
 
 def _explain_refusal(sizes: Sequence[int], alpha: float) -> str | None:

@@ -18,13 +18,13 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from audit_pipeline.report.drawing import PALETTE, QUIET, STYLE, as_png
+from audit_pipeline.report.drawing import PALETTE, QUIET, STYLE, to_png
 from audit_pipeline.splits.blind_controls import compute_blind_control
 from audit_pipeline.statistics.conformal import conformal_p_values, q_values
 from audit_pipeline.statistics.intervals import GroupedSides, Interval, measure_auroc_of_scores
-from audit_pipeline.statistics.power import compute_mann_whitney_power, mean_score_sample_size
+from audit_pipeline.statistics.power import compute_mann_whitney_power, find_mean_score_sample_size
 from audit_pipeline.statistics.rates import measure_share
-from audit_pipeline.statistics.roc import METRICS, compute_metrics, roc_points, threshold_at
+from audit_pipeline.statistics.roc import METRICS, compute_metrics, find_threshold_at, roc_points
 
 Floats = npt.NDArray[np.float64]
 
@@ -147,7 +147,7 @@ def facts() -> Mapping[str, str]:
 
 def figures() -> Mapping[str, bytes]:
     """Every figure as a PNG, by the name of its file."""
-    return {f"{name}.png": as_png(figure, dpi=130) for name, figure in _drawn_figures()}
+    return {f"{name}.png": to_png(figure, dpi=130) for name, figure in _drawn_figures()}
 
 
 def _drawn_figures() -> Iterator[tuple[str, Figure]]:
@@ -177,7 +177,7 @@ def _histograms(axes: Axes, sides: Sides, member: str, other: str) -> None:
 def _roc() -> Figure:
     sides = drawn(PER_SIDE)
     curve = roc_points(sides.scores, sides.labels)
-    threshold = threshold_at(curve, FPR)
+    threshold = find_threshold_at(curve, FPR)
     tpr = measure_share(METRICS["tpr_at_5_fpr"], curve, GroupedSides(sides.groups, sides.labels))
     with _panels(2) as (figure, [left, right]):
         _histograms(left, sides, "members", "non-members")
@@ -294,7 +294,7 @@ def _percent(share: float | None) -> str:
 
 
 def _texts(auroc: float) -> str:
-    found = mean_score_sample_size(auroc, ALPHA, POWER)
+    found = find_mean_score_sample_size(auroc, ALPHA, POWER)
     if found is None:
         raise ValueError(f"no number of texts shows an AUROC of {auroc}")
     return f"{found:,} texts"

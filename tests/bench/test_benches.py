@@ -17,7 +17,6 @@ pytestmark = pytest.mark.slow
 BENCH = Path(__file__).parent.parent.parent / "bench"
 RUNS = {
     "bench_ask_matching": "--words 1000 --answers 5",
-    "bench_bucket": "--objects 20 --parts 2",
     "bench_corpus_tests": "orders --data-sets 20",
     "bench_coverage": "--repeats 10",
     "bench_decisions": "--sets 4",
@@ -26,7 +25,6 @@ RUNS = {
     "bench_overlap": "--megabytes 0.2 --texts 20 --repeats 1",
     "bench_overlap_evidence": "--each 4 --documents 100",
     "bench_prefix": "--words 16 --shots 1 --tokens 100",
-    "bench_score_file": "--rows 20",
     "bench_sweep_memory": "--vocabularies 2048 --positions 64",
     "bench_token_counts": "--megabytes 0.05 --repeats 1",
     "bench_token_statistics": "--texts 2 --words 16 --repeats 1 --dtypes float32 bfloat16",

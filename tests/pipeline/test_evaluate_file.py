@@ -376,7 +376,7 @@ def test_one_of_two_detectors_that_runs_against_training_is_left_aside_and_named
     ]
     done = evaluate(kept(tmp_path / "s.parquet", rows), "--design", "randomised")
     assert done.exit_code == 0, done.output
-    assert "By ppl known members score lower than non-members: that detector finds nothing." in done.stdout
+    assert "By ppl, known members score lower than non-members: such a detector finds nothing." in done.stdout
     assert "Was the sign of the scores forgotten?" in done.stdout
     documents = report_of(tmp_path / "s_findings")["answers"][0]["documents"]
     assert (documents["tested"], documents["tests"]) == (40, 80)

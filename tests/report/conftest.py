@@ -9,14 +9,14 @@ import pytest
 
 from audit_pipeline.report import html
 from audit_pipeline.report.files import build_reports
-from audit_pipeline.report.pictures import roc_pictures, spread_pictures
+from audit_pipeline.report.pictures import draw_roc_pictures, draw_spread_pictures
 
 # Fixtures, by their names.
 from tests.warehouse.conftest import _audited_once, audited, config, folder, warehouse  # noqa: F401
 
 from .written import Written
 
-_PICTURES = {"roc_pictures": roc_pictures, "spread_pictures": spread_pictures}
+_PICTURES = {"roc_pictures": draw_roc_pictures, "spread_pictures": draw_spread_pictures}
 
 
 @pytest.fixture(scope="module")

@@ -183,7 +183,7 @@ def test_without_held_out_documents_nothing_is_calibrated(folder: Folder) -> Non
         "At the rung named beforehand (instruction) its answers hold no long stretch of 1 document;"
         " with no held-out document to compare with, a run of 12 words means nothing." in text
     )
-    assert "nothing says what shorter runs mean. Nothing is cleared." in text
+    assert "nothing says what shorter runs mean. No document is cleared." in text
     assert "Name such documents with --held-out." in text
     assert "p-value" not in found.section(CHAT, "asked")
     assert "? No conclusion" in text

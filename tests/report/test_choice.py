@@ -13,7 +13,7 @@ from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.report import choice as report_choice
 from audit_pipeline.report.choice import max_sections_per_model, sort_by_importance
 from audit_pipeline.report.files import build_reports
-from audit_pipeline.report.sentences import kinds
+from audit_pipeline.report.sentences import read_kinds
 from audit_pipeline.store.files import read_json, write_json
 from tests.warehouse.conftest import MODELS, Folder
 
@@ -48,7 +48,7 @@ def test_what_matters_most() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(sorted(kinds())), st.none() | st.floats(0, 1), st.booleans()), max_size=12
+        st.tuples(st.sampled_from(sorted(read_kinds())), st.none() | st.floats(0, 1), st.booleans()), max_size=12
     ).flatmap(lambda made: st.permutations(list(enumerate(made))))
 )
 def test_the_order_does_not_depend_on_that_of_the_rows(

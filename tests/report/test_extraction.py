@@ -10,10 +10,10 @@ from urllib.parse import unquote
 
 import pytest
 
-from audit_pipeline.report.document_answers import log10_draws
+from audit_pipeline.report.document_answers import compute_log10_draws
 from audit_pipeline.report.files import build_reports, json_copy_path
-from audit_pipeline.report.number_format import draws, share, visible
-from audit_pipeline.report.pictures import strip_shapes
+from audit_pipeline.report.number_format import format_draws
+from audit_pipeline.report.pictures import build_strip_shapes
 from audit_pipeline.statistics.claims import (
     CALIBRATED_IN_WORDS,
     EXTRACTION_IN_WORDS,
@@ -136,7 +136,7 @@ def test_the_map_shows_the_likeliest_suffix_of_every_bin(calibrated: Written) ->
     quarter = round(math.log10(0.25), 4)
     assert book.log10_p == [None] * 48 + [-6.0] * 36 + [quarter] * 24 + [None] * 132
     assert book.set_apart == list(range(500 * 240 // 1000, 599 * 240 // 1000 + 1))
-    assert strip_shapes(book) == [
+    assert build_strip_shapes(book) == [
         ("apart", "M360 0h72v14h-72z"),
         ("m4", "M144 0h108v14h-108z"),
         ("m6", "M252 0h72v14h-72z"),
@@ -214,23 +214,13 @@ def test_hostile_titles_and_pieces_are_text(calibrated: Written) -> None:
     assert "&lt;/ins&gt;" in quoted
 
 
-def test_numbers_of_the_section() -> None:
-    assert [share(value) for value in (None, 0.0, 0.00001, 0.0013, 0.42)] == ["–", "0.00%", "<0.01%", "0.13%", "42.00%"]
-    assert [draws(value) for value in (None, 0.0, 2.0, 5.3, 12.6, 58.9)] == [
-        "–",
-        "1",
-        "100",
-        "199\u202f527",
-        "10¹³",
-        "10⁵⁹",
-    ]
-    assert [draws(log10_draws(math.log(p))) for p in (0.9, 0.5, 0.4, 0.25, 0.2)] == ["1", "1", "2", "3", "4"]
-    assert draws(math.log10(3)) == "3"
-    assert log10_draws(None) is None
+def test_how_many_draws_give_a_passage() -> None:
+    draws = {0.9: "1", 0.5: "1", 0.4: "2", 0.25: "3", 0.2: "4"}
+    assert {p: format_draws(compute_log10_draws(math.log(p))) for p in draws} == draws
+    assert compute_log10_draws(None) is None
     # ln .5 / ln .75, and of a tiny probability ln 2 / p.
-    assert log10_draws(math.log(0.25)) == pytest.approx(math.log10(math.log(0.5) / math.log(0.75)))
-    assert log10_draws(-2000.0) == pytest.approx(math.log10(math.log(2)) + 2000 / math.log(10))
-    assert [visible(piece) for piece in (" a", " ", "", "\n", " \n\n")] == [" a", "␣", "␣", "↵", " ↵↵"]
+    assert compute_log10_draws(math.log(0.25)) == pytest.approx(math.log10(math.log(0.5) / math.log(0.75)))
+    assert compute_log10_draws(-2000.0) == pytest.approx(math.log10(math.log(2)) + 2000 / math.log(10))
 
 
 def test_readings_against_reproduction(folder: Folder) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import build_reports
-from audit_pipeline.report.number_format import interval, percent, probability
+from audit_pipeline.report.number_format import format_interval, format_percent, format_probability
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.warehouse.query import query_warehouse
 from tests.warehouse.conftest import DAY, Folder
@@ -76,12 +76,10 @@ def test_every_book_is_listed_with_its_numbers(found: tuple[Written, Path]) -> N
     ).to_pylist()
     assert len(rows) == len(BOOKS)
     for row in rows:
-        numbers = (
-            f"6 {probability(row['p_value'])} {probability(row['q_bh'])} {probability(row['q_by'])} "
-            f"{probability(row['q_ledger'])} "
-            f"{percent(row['flagged'])} {interval([row['flagged_low'], row['flagged_high']], rate=True)} "
-        )
-        assert numbers + ("refused" if row["status"] == "refused" else percent(row["corrected"])) in text
+        p_and_q = " ".join(format_probability(row[name]) for name in ("p_value", "q_bh", "q_by", "q_ledger"))
+        ends = format_interval([row["flagged_low"], row["flagged_high"]], rate=True)
+        numbers = f"6 {p_and_q} {format_percent(row['flagged'])} {ends} "
+        assert numbers + ("refused" if row["status"] == "refused" else format_percent(row["corrected"])) in text
     alone = "For a single document to score high, it has to be compared with 399 calibration documents"
     assert f"{alone}; it is compared with 300." in text
 

@@ -10,7 +10,7 @@ import pytest
 
 from audit_pipeline.pipeline.stages.evaluations import answer_missing
 from audit_pipeline.report.html import SIGN_SHAPES
-from audit_pipeline.report.sentences import SIGNS, kind_of
+from audit_pipeline.report.sentences import SIGNS, find_kind
 from audit_pipeline.store import store
 from audit_pipeline.store.ledger import read_latest_run
 from audit_pipeline.store.paths import DataPaths
@@ -68,8 +68,8 @@ def test_books_stand_out(cases: Mapping[str, Written]) -> None:
     assert f"We asked whether {MODEL_TITLE} was trained on the 20 documents of “{SHELF_TITLE}”." in told
     assert "The answer: 4 of 20 documents score high: worth a closer look." in told
     assert "How sure Not sure. Of the documents with high scores, about 5% are expected to have them" in told
-    assert "chosen at random from the same shelf, would make it evidence or take it away" in told
-    assert "take it away. A search for passages that the model gives word for word" in told
+    assert "chosen at random from the same shelf, would confirm or refute it" in told
+    assert "refute it. A search for passages that the model gives word for word" in told
     assert squares(page.html) == [(4, 20)]
 
 
@@ -105,7 +105,7 @@ def test_findings_without_an_answer_get_the_one_that_the_report_shows(
         assert stored[column] == shown[column]
     assert shown["what_would_change"].startswith(stored["what_would_change"]), "the report knows what else was done"
     assert MODEL_TITLE in stored["question"]
-    assert stored["sign"] == kind_of(stored["outcome"]).sign
+    assert stored["sign"] == find_kind(stored["outcome"]).sign
     before = read_latest_run(paths, PAIR_ANSWERS.name, pair.partition)
     answer_missing(paths, root.with_name("config"))
     assert read_latest_run(paths, PAIR_ANSWERS.name, pair.partition) == before, "what has an answer keeps it"

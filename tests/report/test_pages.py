@@ -16,7 +16,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.report import files as report_module
 from audit_pipeline.report.files import GLOSSARY, build_reports, json_copy_path
-from audit_pipeline.report.number_format import interval, number, signed
+from audit_pipeline.report.number_format import format_interval, format_number, format_signed
 from audit_pipeline.report.page import query_rows
 from audit_pipeline.report.sections import flatten_json
 from audit_pipeline.store.files import read_json, write_json
@@ -52,8 +52,8 @@ def test_a_page_a_model_and_one_across(warehouse: Path, reports: Written) -> Non
 def test_every_number_of_the_leaderboard_is_shown(warehouse: Path, reports: Written) -> None:
     for row in query_warehouse(warehouse, "FROM leaderboard").to_pylist():
         text = reports.pages[row["model"]].text
-        assert f"{number(row['auroc'])} {interval([row['auroc_low'], row['auroc_high']])}" in text
-        assert signed(row["margin"]) in text
+        assert f"{format_number(row['auroc'])} {format_interval([row['auroc_low'], row['auroc_high']])}" in text
+        assert format_signed(row["margin"]) in text
 
 
 def test_every_answer_leads_to_its_lineage_entry(reports: Written) -> None:
@@ -159,10 +159,10 @@ def test_page_and_json_copy_say_the_same(reports: Written) -> None:
         for answer in report.answers:
             assert answer.headline in text
             assert answer.auroc
-            assert number(answer.auroc.value) in text
+            assert format_number(answer.auroc.value) in text
         for finding in report.evidence:
-            for detector in finding.detectors:
-                assert f"{number(detector.auroc.value)} {interval([detector.auroc.low, detector.auroc.high])}" in text
+            for auroc in (detector.auroc for detector in finding.detectors):
+                assert f"{format_number(auroc.value)} {format_interval([auroc.low, auroc.high])}" in text
         assert report.first_screen[0].summary in text
         assert all(limit.text in text for limit in report.limits)
         assert all(command in text for command in report.manifest[0].commands)
@@ -219,7 +219,7 @@ def test_what_changed_is_told(reports: Written) -> None:
     assert [(change.benchmark, change.change) for change in changes] == [("notes_32", "changed")]
     assert changes[0].before.value != changes[0].now.value
     text = reports.pages[TINY].text
-    assert number(changes[0].before.value) in text
+    assert format_number(changes[0].before.value) in text
     assert "Nothing: no pair was audited twice" in reports.pages[SMALL].text
 
 
@@ -291,18 +291,12 @@ def test_a_large_grid_is_left_to_sql_and_a_long_list_is_cut(folder: Folder, tmp_
     assert f'And {122 - MAX_LISTED} more: corpus-audit sql "FROM not_audited" lists them all.' in page.text
 
 
-def test_nothing_audited_and_nothing_configured(folder: Folder, tmp_path: Path) -> None:
-    build_warehouse(folder.paths, config=tmp_path / "nowhere")
-    page = Page(build_reports(folder.paths.warehouse, tmp_path).path.read_text(encoding="utf-8"))
-    assert "Nothing has been audited yet." in page.text
-    assert "What was not audited" not in page.text
-
-
 def test_nothing_audited_yet(folder: Folder) -> None:
     found = written(folder)
     summary, page = found.summary, found.pages["across"]
     assert (summary.models, summary.benchmarks, summary.findings) == (0, 0, 0)
     assert "Nothing has been audited yet." in page.text
+    assert "What was not audited" not in page.text
     assert "corpus-audit audit --model smollm2-135m --benchmark release_notes" in page.text
     links = {link.removeprefix("#") for link in page.having("href")}
     assert links - {"glossary.html"} <= set(page.having("id"))

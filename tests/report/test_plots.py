@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 from profiles import max_examples
 
-from audit_pipeline.report.drawing import MARKDOWN_LIMIT, as_png, as_svg, clean_label, markdown_image
-from audit_pipeline.report.picture_data import spread_of, thin_roc_curve
+from audit_pipeline.report.drawing import MARKDOWN_LIMIT, clean_label, to_markdown_image, to_png, to_svg
+from audit_pipeline.report.picture_data import bin_scores, thin_roc_curve
 from audit_pipeline.report.plots import (
     draw_lines,
     draw_low_fpr_roc,
@@ -63,7 +63,7 @@ def corner(label: str, n: int) -> Figure:
 
 def histogram(label: str, n: int) -> Figure:
     random = np.random.default_rng(n)
-    return draw_score_histogram({"detector": label, **spread_of(random.normal(0.5, 1, 500), random.normal(0, 1, 500))})
+    return draw_score_histogram({"detector": label, **bin_scores(random.normal(0.5, 1, 500), random.normal(0, 1, 500))})
 
 
 def estimate(value: float | None, low: float | None = None, high: float | None = None) -> dict[str, float | None]:
@@ -86,12 +86,12 @@ def texts(svg: str) -> str:
 
 @pytest.mark.parametrize("draw", FIGURES)
 def test_nine_detectors_fit_into_dagsters_metadata(draw: Callable[[str, int], Figure]) -> None:
-    png = as_png(draw("loss", 9))
+    png = to_png(draw("loss", 9))
     with Image.open(io.BytesIO(png)) as image:
         assert image.format == "PNG"
         assert image.width > 300
         assert len(np.unique(np.asarray(image.convert("L")))) > 10
-    markdown = markdown_image(png, "ROC")
+    markdown = to_markdown_image(png, "ROC")
     found = re.fullmatch(r"!\[ROC\]\(data:image/png;base64,([A-Za-z0-9+/=]+)\)", markdown)
     assert found
     assert base64.b64decode(found.group(1)) == png
@@ -100,18 +100,18 @@ def test_nine_detectors_fit_into_dagsters_metadata(draw: Callable[[str, int], Fi
 
 def test_an_image_that_is_too_large_is_refused() -> None:
     with pytest.raises(ValueError, match="100000 are allowed"):
-        markdown_image(b"x" * 75_001, "large")
-    assert len(markdown_image(b"x" * 75_000, "")) > MARKDOWN_LIMIT
+        to_markdown_image(b"x" * 75_001, "large")
+    assert len(to_markdown_image(b"x" * 75_000, "")) > MARKDOWN_LIMIT
 
 
 def test_a_markdown_description_cannot_end_the_image() -> None:
-    markdown = markdown_image(b"x", "a](http://elsewhere) <b>\n`c`")
+    markdown = to_markdown_image(b"x", "a](http://elsewhere) <b>\n`c`")
     assert markdown.startswith(r"![a\]\(http\:\/\/elsewhere\) \<b\> \`c\`](data:image/png;base64,")
 
 
 @pytest.mark.parametrize("draw", FIGURES)
 def test_an_svg_is_well_formed_and_loads_nothing(draw: Callable[[str, int], Figure]) -> None:
-    svg = as_svg(draw("loss", 9), 'what "it" <shows>', "and & how")
+    svg = to_svg(draw("loss", 9), 'what "it" <shows>', "and & how")
     root = ET.fromstring(svg)
     said = [(element.tag.rpartition("}")[2], element.text) for element in list(root)[:2]]
     assert said == [("title", 'what "it" <shows>'), ("desc", "and & how")]
@@ -127,25 +127,25 @@ def test_an_svg_is_well_formed_and_loads_nothing(draw: Callable[[str, int], Figu
 
 
 def test_the_same_figure_gives_the_same_svg() -> None:
-    assert as_svg(draw_roc_curves([curve()]), "x") == as_svg(draw_roc_curves([curve()]), "x")
+    assert to_svg(draw_roc_curves([curve()]), "x") == to_svg(draw_roc_curves([curve()]), "x")
 
 
 @pytest.mark.parametrize("label", NASTY[:2] + [pytest.param(label, marks=pytest.mark.slow) for label in NASTY[2:]])
 def test_labels_are_drawn_as_they_are(label: str) -> None:
     for figure in [draw(label, 1) for draw in FIGURES]:
-        shown = texts(as_svg(figure, label))
+        shown = texts(to_svg(figure, label))
         assert clean_label(label).replace(r"\$", "$") in shown
-        assert as_png(figure)
+        assert to_png(figure)
 
 
 @max_examples(10)
 @given(st.text(max_size=60))
 def test_any_label_can_be_drawn(label: str) -> None:
-    ET.fromstring(as_svg(lines(label, 1), label))
+    ET.fromstring(to_svg(lines(label, 1), label))
 
 
 def test_roc_curves_tell_their_auroc_and_mark_five_percent() -> None:
-    shown = texts(as_svg(draw_roc_curves([curve("min_k"), curve("zlib", auroc=None)]), "x"))
+    shown = texts(to_svg(draw_roc_curves([curve("min_k"), curve("zlib", auroc=None)]), "x"))
     assert "min_k 0.800" in " ".join(shown.split())
     assert "zlib not defined" in " ".join(shown.split())
     assert "5% FPR" in shown
@@ -156,10 +156,10 @@ def test_the_low_corner_shades_what_cannot_be_resolved() -> None:
     axes = figure.axes[0]
     assert axes.get_xscale() == "log"
     assert axes.get_xlim() == (0.005, 1.0)
-    shown = texts(as_svg(figure, "x"))
+    shown = texts(to_svg(figure, "x"))
     assert "not resolvable" in shown
     assert "10%" in shown
-    assert "not resolvable" not in texts(as_svg(draw_low_fpr_roc([curve()]), "x"))
+    assert "not resolvable" not in texts(to_svg(draw_low_fpr_roc([curve()]), "x"))
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=300).filter(lambda sides: len(set(sides)) == 2))
@@ -195,7 +195,7 @@ def test_the_picture_for_dagster_is_there_where_there_is_something_to_draw() -> 
 
 def test_histograms_are_shares_of_each_side() -> None:
     figure = draw_score_histogram(
-        {"detector": "loss", **spread_of(np.array([1.0, 2.0, 3.0, np.nan]), np.array([1.0] * 50))}
+        {"detector": "loss", **bin_scores(np.array([1.0, 2.0, 3.0, np.nan]), np.array([1.0] * 50))}
     )
     steps = [patch.get_data().values for patch in figure.axes[0].patches]
     assert [float(values.sum()) for values in steps] == pytest.approx([1.0] * 4)
@@ -205,10 +205,10 @@ def test_histograms_are_shares_of_each_side() -> None:
     "scores", [[], [0.5], [0.5] * 10, [np.nan], [np.inf, 1.0, -np.inf], [1e300, -1e300], [0.1, 0.1 + 1e-17]]
 )
 def test_odd_scores_can_be_drawn(scores: list[float]) -> None:
-    odd = {"detector": "odd", **spread_of(np.array(scores), np.array([]))}
-    assert as_svg(draw_score_histogram(odd), "odd")
+    odd = {"detector": "odd", **bin_scores(np.array(scores), np.array([]))}
+    assert to_svg(draw_score_histogram(odd), "odd")
 
 
 def test_nothing_to_draw_is_an_empty_picture() -> None:
     for figure in (draw_roc_curves([]), draw_low_fpr_roc([]), draw_lines([], [], y_label="AUROC")):
-        assert as_png(figure)
+        assert to_png(figure)

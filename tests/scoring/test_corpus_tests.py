@@ -14,7 +14,7 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.corpus_tests import CorpusTest, run_order_test
 from audit_pipeline.statistics.sharded_permutation import draw_orders
 from audit_pipeline.statistics.shards import divide_into_shards
-from audit_pipeline.statistics.twin_ranks import rank_sum_p
+from audit_pipeline.statistics.twin_ranks import compute_rank_sum_p
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import CORPUS_TESTS
@@ -53,7 +53,7 @@ def test_the_likelihood_of_orders_is_that_by_the_bare_model(ordered: Callable[..
     differences = [one - np.mean(row) for one, row in zip(own, others, strict=True)]
     assert done.statistic == pytest.approx(np.mean(differences), abs=1e-3)
     ranks = [1 + sum(other >= one for other in row) for one, row in zip(own, others, strict=True)]
-    assert done.p_value == pytest.approx(rank_sum_p(ranks, sizes))
+    assert done.p_value == pytest.approx(compute_rank_sum_p(ranks, sizes))
     assert (done.test, done.model, done.benchmark, done.n) == ("sharded_permutation", "llama", "quiz", 44)
     assert done.n_held_out == sum(sizes)
     assert done.method.startswith("12 shards, ")

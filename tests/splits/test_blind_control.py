@@ -7,7 +7,6 @@ import pytest
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.splits.blind_controls import compute_blind_control
-from audit_pipeline.statistics.intervals import measure_auroc_of_scores
 from audit_pipeline.statistics.roc import compute_metrics
 
 WIKIMIA = Path(__file__).parents[3] / "shared" / "benchmarks" / "wikimia" / "WikiMIA_length32.jsonl"
@@ -26,14 +25,6 @@ def made(n=240, size=1, telling=0.0, seed=0, alphabet=None):
             chosen[7] = words[0] * 2
         texts.append(("" if alphabet else " ").join(chosen))
     return [f"id{index:04d}" for index in range(n)], texts, labels, [f"g{one:04d}" for one in group]
-
-
-def test_labels_at_random_are_not_told_apart():
-    ids, texts, labels, groups = made(n=400, size=2)
-    control = compute_blind_control(ids, texts, labels, groups, language="en")
-    found = measure_auroc_of_scores(control.scores, labels, groups).interval
-    assert found.low < 0.5 < found.high
-    assert compute_metrics(control.scores, labels)["auroc"] == pytest.approx(0.5, abs=0.1)
 
 
 def test_a_telling_word_is_found():
@@ -64,16 +55,6 @@ def test_what_only_a_group_has_in_common_does_not_help():
     assert control.reason.endswith("it learned nothing: all texts of a fold get the same prediction")
     ungrouped = compute_blind_control(ids, texts, labels, ids, language="en")
     assert compute_metrics(ungrouped.scores, labels)["auroc"] > 0.95
-
-
-def test_row_order_does_not_matter():
-    ids, texts, labels, groups = made(telling=0.4, size=2)
-    expected = compute_blind_control(ids, texts, labels, groups, language="en").scores
-    order = np.random.default_rng(5).permutation(len(ids))
-    shuffled = compute_blind_control(
-        [ids[i] for i in order], [texts[i] for i in order], labels[order], [groups[i] for i in order], language="en"
-    )
-    assert (shuffled.scores == expected[order]).all()
 
 
 @pytest.mark.parametrize(

@@ -113,13 +113,6 @@ def test_order_of_rows_does_not_matter():
         assert (shuffled[name].scores == control.scores[order]).all()
 
 
-def test_none_is_read_on_199_texts():
-    names, texts, labels, groups = made(n=199)
-    for one in aurocs(names, texts, labels, groups).values():
-        assert one.value is None
-        assert "199 labelled examples, it needs 200" in one.method
-
-
 def test_long_texts_are_read_from_their_beginning(monkeypatch):
     def last(words, label, generator):
         return [*words, "yes" if label else "no"]

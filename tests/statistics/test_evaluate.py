@@ -188,14 +188,6 @@ def test_one_class_is_null_with_the_reason(small):
         assert (row["n_members"], row["n_nonmembers"]) == (30, 0)
 
 
-def test_one_group_on_a_side_has_a_value_and_no_interval():
-    examples = [example(index, int(index < 4), group="book" if index < 4 else None) for index in range(12)]
-    found = run([score(row["example_id"], float(index)) for index, row in enumerate(examples)], examples)
-    auroc = rows_of(found, "loss")["auroc"]
-    assert (auroc["value"], auroc["ci_low"], auroc["ci_high"]) == (0.0, None, None)
-    assert "no interval: all members are of one group" in auroc["method"]
-
-
 def test_equal_scores_have_a_value_and_no_interval(large):
     """Neither of a number of no spread at all, which a resample cannot change, nor of a margin from it."""
     _, examples = large
@@ -280,20 +272,6 @@ def test_designs_decide_the_claim():
     assert (shuffled.split_verdict, shuffled.claim_level) == ("randomised by design", "sound test")
     with pytest.raises(ConfigError, match="no benchmark design 'secret'"):
         run(scores, examples, design="secret")
-
-
-def test_matched_sides_are_no_mild_shift(large):
-    scores, examples = large
-    # Texts of one vocabulary, in random order: the blind control is at chance.
-    alike = [{**row, "text": " ".join(GENERATOR.choice(WORDS[:12], 12))} for row in examples]
-    for design in ("temporal", "exchangeable"):
-        plain, matched = (run(scores, alike, design=design, matched=matched) for matched in (False, True))
-        assert plain.split_verdict == "mild shift"
-        assert (matched.split_verdict, matched.claim_level) == ("undetermined", "screening only")
-        assert set(matched.table["split_verdict"].to_pylist()) == {"undetermined"}
-        assert matched.table.drop_columns(["split_verdict", "claim_level"]).equals(
-            plain.table.drop_columns(["split_verdict", "claim_level"])
-        )
 
 
 def test_every_setting_of_the_grid_gets_its_rows(small):

@@ -164,26 +164,3 @@ def test_texts_of_which_nothing_is_known_have_scores_and_no_findings() -> None:
         [name for name in TABLES if name != "decisions"], 0
     )
     assert {row["status"] for row in rows(found, "decisions")} == {"refused"}
-
-
-def test_the_order_of_rows_changes_nothing() -> None:
-    scores, examples = made(
-        {
-            (1, "calibration"): (40, 1.0),
-            (0, "calibration"): (40, 0.0),
-            (0, "evaluation"): (30, 0.0),
-            (1, "evaluation"): (30, 1.0),
-        }
-    )
-    generator = np.random.default_rng(3)
-    shuffled = [table.take(generator.permutation(table.num_rows)) for table in (scores, examples)]
-    first = conclude(scores, examples, "randomised")
-    second = conclude(*shuffled, "randomised")
-    for name in TABLES:
-        one, other = ([rounded(row) for row in found.tables[name].to_pylist()] for found in (first, second))
-        assert sorted(one, key=str) == sorted(other, key=str), name
-
-
-def rounded(row: dict[str, Any]) -> dict[str, Any]:
-    """Sums in another order differ in their last digits."""
-    return {name: float(f"{value:.9g}") if isinstance(value, float) else value for name, value in row.items()}

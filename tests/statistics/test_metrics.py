@@ -11,9 +11,9 @@ from audit_pipeline.statistics.roc import (
     METRICS,
     OF_SCORES,
     compute_metrics,
-    place_of_tpr,
+    find_place_of_tpr,
+    find_threshold_at,
     roc_points,
-    threshold_at,
 )
 
 
@@ -90,8 +90,8 @@ def test_each_limit_lets_its_own_share_of_nonmembers_through(name, per):
 def test_the_threshold_at_a_fpr_is_the_lowest_that_keeps_it():
     scores, labels = [5.0, 4.0, 3.0, 2.0, 1.0], [1, 0, 1, 0, 0]
     points = roc_points(scores, labels)
-    assert [threshold_at(points, limit) for limit in (0.0, 0.3, 1 / 3, 0.7, 1.0)] == [5.0, 5.0, 3.0, 2.0, 1.0]
-    assert threshold_at(roc_points([1.0, 1.0], [0, 1]), 0.05) == math.inf
+    assert [find_threshold_at(points, limit) for limit in (0.0, 0.3, 1 / 3, 0.7, 1.0)] == [5.0, 5.0, 3.0, 2.0, 1.0]
+    assert find_threshold_at(roc_points([1.0, 1.0], [0, 1]), 0.05) == math.inf
 
 
 @given(cases())
@@ -101,7 +101,7 @@ def test_the_threshold_gives_the_tpr(case):
     limits = {name: metric.at_fpr for name, metric in METRICS.items() if metric.at_fpr is not None}
     assert len(limits) == 3
     for name, limit in limits.items():
-        called = np.array(scores) >= threshold_at(points, limit)
+        called = np.array(scores) >= find_threshold_at(points, limit)
         assert called[np.array(labels) == 1].mean() == pytest.approx(compute_metrics(scores, labels)[name])
 
 
@@ -155,7 +155,7 @@ def test_the_threshold_of_a_tpr_is_the_highest_that_reaches_it(case):
     members = np.array([score for score, label in zip(scores, labels, strict=True) if label == 1])
     reached = [limit for limit in scores if (members >= limit).mean() >= 0.95 - 1e-9]
     curve = roc_points(scores, labels)
-    assert curve.threshold[place_of_tpr(curve, 0.95)] == max(reached)
+    assert curve.threshold[find_place_of_tpr(curve, 0.95)] == max(reached)
 
 
 @given(cases())

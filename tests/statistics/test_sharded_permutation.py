@@ -14,38 +14,38 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.statistics.sharded_permutation import Rule, draw_orders, sharded_permutation_test
+from audit_pipeline.statistics.sharded_permutation import Rule, draw_orders, run_sharded_permutation_test
 from audit_pipeline.statistics.shards import (
     MIN_ORDERS,
+    choose_shard_count,
     count_items_needed,
     count_orders,
-    default_shard_count,
     divide_into_shards,
 )
-from audit_pipeline.statistics.twin_ranks import rank_sum_p
+from audit_pipeline.statistics.twin_ranks import compute_rank_sum_p
 
 
 def test_the_numbers_by_hand() -> None:
     # In nine shards the published order beats nine of ten others; in the tenth it beats none. Others have a mean of 5.
     others = [[0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0, 9.0, 10.0]] * 10
     own = [9.5] * 9 + [-0.5]
-    done = sharded_permutation_test(own, others)
+    done = run_sharded_permutation_test(own, others)
     assert (done.status, done.shards, done.orders) == ("ok", 10, 100)
     assert done.statistic == pytest.approx((9 * 4.5 - 5.5) / 10)
     assert "mean rank 2.9," in done.method
     # The mean of ten uniform ranks has a standard error of 1 / sqrt(120): 0.5 + (1.645 + 0.842) * 0.0913.
     assert done.detectable_auroc == pytest.approx(0.727, abs=5e-4)
-    assert done.p_value == pytest.approx(rank_sum_p([2] * 9 + [11], [10] * 10))
+    assert done.p_value == pytest.approx(compute_rank_sum_p([2] * 9 + [11], [10] * 10))
     # Differences of 4.5 (nine) and -5.5: mean 3.5, variance (9 + 81) / 9 = 10, t = 3.5 / sqrt(10 / 10).
-    assert sharded_permutation_test(own, others, rule="t_test").p_value == pytest.approx(stats.t.sf(3.5, 9))
+    assert run_sharded_permutation_test(own, others, rule="t_test").p_value == pytest.approx(stats.t.sf(3.5, 9))
 
 
 def test_shards_may_have_unequal_numbers_of_orders() -> None:
     others = [[1.0] * size for size in (1, 5, 23, 25, 25, 25, 25, 25, 25, 25)]
-    done = sharded_permutation_test([2.0] * 10, others)
+    done = run_sharded_permutation_test([2.0] * 10, others)
     assert done.orders == 204
     assert done.p_value == pytest.approx(1 / math.prod(len(one) + 1 for one in others))
-    p_t_test = sharded_permutation_test([2.0] * 10, others, rule="t_test").p_value
+    p_t_test = run_sharded_permutation_test([2.0] * 10, others, rule="t_test").p_value
     assert p_t_test == 1.0, "equal differences have no spread to compare them with"
 
 
@@ -70,10 +70,10 @@ def test_sizes_of_both_rules() -> None:
     )
     limit = 0.05 + 3 * math.sqrt(0.05 * 0.95 / 300)
     for rule in get_args(Rule):
-        p_values = [sharded_permutation_test(one[:, 0], one[:, 1:], rule=rule).p_value for one in drawn]
+        p_values = [run_sharded_permutation_test(one[:, 0], one[:, 1:], rule=rule).p_value for one in drawn]
         assert np.mean([p_value <= 0.05 for p_value in p_values]) <= limit  # type: ignore[operator]
     drawn[:, :, 0] += 2.0
-    assert np.mean([sharded_permutation_test(one[:, 0], one[:, 1:]).p_value <= 0.05 for one in drawn]) > 0.9  # type: ignore[operator]
+    assert np.mean([run_sharded_permutation_test(one[:, 0], one[:, 1:]).p_value <= 0.05 for one in drawn]) > 0.9  # type: ignore[operator]
 
 
 @given(st.floats(-100, 100), st.floats(0.1, 10), st.randoms(use_true_random=False))
@@ -83,14 +83,14 @@ def test_order_of_shards_level_and_scale_do_not_matter(level: float, scale: floa
     random.shuffle(rows)  # type: ignore[attr-defined]
     changed = level + scale * drawn[rows]
     for rule in get_args(Rule):
-        expected = sharded_permutation_test(drawn[:, 0], drawn[:, 1:], rule=rule)
-        found = sharded_permutation_test(changed[:, 0], changed[:, 1:], rule=rule)
+        expected = run_sharded_permutation_test(drawn[:, 0], drawn[:, 1:], rule=rule)
+        found = run_sharded_permutation_test(changed[:, 0], changed[:, 1:], rule=rule)
         assert found.p_value == pytest.approx(expected.p_value)
 
 
 def test_too_little_is_refused() -> None:
     def reason(shards: int, orders: int, own: float = 1.0) -> str | None:
-        done = sharded_permutation_test([own] * shards, [[0.0] * orders] * shards)
+        done = run_sharded_permutation_test([own] * shards, [[0.0] * orders] * shards)
         assert (done.status == "refused") == (done.reason is not None) == (done.p_value is None)
         return done.reason
 
@@ -99,9 +99,9 @@ def test_too_little_is_refused() -> None:
     assert reason(10, 10) is None
     assert reason(10, 10, math.nan) == "a log-likelihood is not finite"
     assert reason(10, 10, -math.inf) == "a log-likelihood is not finite"
-    assert sharded_permutation_test([1.0] * 11, [[0.0] * 20] * 10 + [[]]).reason == "a shard has no other order"
+    assert run_sharded_permutation_test([1.0] * 11, [[0.0] * 20] * 10 + [[]]).reason == "a shard has no other order"
     with pytest.raises(DataError, match="one row"):
-        sharded_permutation_test([1.0] * 10, [[0.0] * 20] * 11)
+        run_sharded_permutation_test([1.0] * 10, [[0.0] * 20] * 11)
 
 
 def test_how_many_items_are_needed() -> None:
@@ -122,7 +122,7 @@ def test_so_many_items_suffice_and_fewer_do_not(permutations: int, shards: int |
         return
 
     def orders(n_items: int) -> int:
-        return count_orders(divide_into_shards(n_items, shards or default_shard_count(n_items)), permutations)
+        return count_orders(divide_into_shards(n_items, shards or choose_shard_count(n_items)), permutations)
 
     assert orders(needed + more) >= MIN_ORDERS
     if needed > 2 * (shards or 10):

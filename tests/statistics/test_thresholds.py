@@ -7,14 +7,13 @@ from scipy.stats import beta, binom, binomtest
 
 from audit_pipeline.statistics.thresholds import (
     ScoredTexts,
-    certified_rank,
-    certified_threshold,
+    choose_largest_accuracy,
+    choose_order_statistic,
     choose_thresholds,
     draw_keys,
     estimate_achieved_rates,
-    largest_accuracy_threshold,
-    marginal_rank,
-    marginal_threshold,
+    find_certified_rank,
+    find_marginal_rank,
     min_certified_groups,
     min_marginal_groups,
 )
@@ -31,17 +30,16 @@ def texts(scores, labels=None, groups=None, seed=0):
 def test_the_marginal_threshold_lies_just_above_the_order_statistic():
     scores = np.random.default_rng(5).permutation(np.arange(39.0))
     # (39 + 1) * 0.95 = 38: the 38th smallest of 0 .. 38 is 37.
-    found = marginal_threshold(texts(scores), 0.05)
+    found = choose_order_statistic("marginal", texts(scores), 0.05)
     assert found.threshold == np.nextafter(37.0, np.inf)
     assert (found.order_statistic, found.status, found.reason) == (37.0, "ok", None)
-    assert (found.n_groups, found.n_nonmembers, found.n_members) == (39, 39, 0)
     assert (scores >= found.threshold).sum() == 1
     assert "38 of 39" in found.method
 
 
 def test_a_text_tied_with_the_order_statistic_is_not_called_a_member():
-    found = marginal_threshold(texts([1.0] * 30 + [0.0] * 9), 0.05)
-    assert estimate_achieved_rates(found.threshold, texts([1.0, 1.0, 2.0])).fpr.value == pytest.approx(1 / 3)
+    found = choose_order_statistic("marginal", texts([1.0] * 30 + [0.0] * 9), 0.05)
+    assert estimate_achieved_rates(found.threshold, texts([1.0, 1.0, 2.0]))[0].value == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(
@@ -50,14 +48,14 @@ def test_a_text_tied_with_the_order_statistic_is_not_called_a_member():
 def test_both_rules_refuse_below_their_smallest_number_of_groups(alpha, marginal_n, certified_n):
     assert min_marginal_groups(alpha) == marginal_n
     assert min_certified_groups(alpha) == certified_n
-    for rule, n in ((marginal_threshold, marginal_n), (certified_threshold, certified_n)):
+    for rule, n in (("marginal", marginal_n), ("certified", certified_n)):
         # Two texts per group: the number that counts is that of groups.
         few = texts(np.arange(2.0 * (n - 1)), groups=[f"g{index // 2}" for index in range(2 * (n - 1))])
-        refused = rule(few, alpha)
+        refused = choose_order_statistic(rule, few, alpha)
         assert (refused.status, refused.threshold) == ("refused", None)
         assert f"needs {n}" in refused.reason
         assert f"{n - 1} groups" in refused.reason
-        enough = rule(texts(np.arange(float(n))), alpha)
+        enough = choose_order_statistic(rule, texts(np.arange(float(n))), alpha)
         assert enough.threshold == np.nextafter(n - 1.0, np.inf)
 
 
@@ -66,20 +64,20 @@ def test_both_rules_refuse_below_their_smallest_number_of_groups(alpha, marginal
 def test_ranks_against_their_definitions(n, alpha):
     hundredths = round(100 * alpha)
     wanted = -(-(n + 1) * (100 - hundredths) // 100)
-    assert marginal_rank(n, alpha) == (wanted if wanted <= n else None)
+    assert find_marginal_rank(n, alpha) == (wanted if wanted <= n else None)
     allowed = [k for k in range(1, n + 1) if binom.pmf(np.arange(k, n + 1), n, 1 - alpha).sum() <= 0.05]
-    assert certified_rank(n, alpha) == (allowed[0] if allowed else None)
+    assert find_certified_rank(n, alpha) == (allowed[0] if allowed else None)
     if allowed:
         # The share of the population at or below the k-th smallest is Beta(k, n - k + 1): P(FPR > alpha) <= 5%.
         assert beta.cdf(1 - alpha, allowed[0], n - allowed[0] + 1) <= 0.05 + 1e-12
-        assert allowed[0] >= (marginal_rank(n, alpha) or 0)
+        assert allowed[0] >= (find_marginal_rank(n, alpha) or 0)
 
 
 def test_a_calibration_of_nobody_is_refused():
     for found in choose_thresholds(texts([]), (0.05, 0.01)):
         assert found.status == "refused"
         assert found.reason.startswith("there are no ")
-    assert certified_rank(0, 0.05) is None
+    assert find_certified_rank(0, 0.05) is None
 
 
 @given(st.data())
@@ -89,7 +87,7 @@ def test_largest_accuracy_against_every_threshold_tried(data):
     scores = np.array(data.draw(st.lists(st.integers(-3, 3), min_size=n, max_size=n)), dtype=float)
     labels = np.array(data.draw(st.lists(st.integers(-1, 1), min_size=n, max_size=n)))
     labels[:2] = 0, 1
-    found = largest_accuracy_threshold(texts(scores, labels)).threshold
+    found = choose_largest_accuracy(texts(scores, labels)).threshold
     known = labels >= 0
 
     def right(threshold):
@@ -102,15 +100,15 @@ def test_largest_accuracy_against_every_threshold_tried(data):
 
 def test_largest_accuracy_by_hand():
     # Members at 1, 2, 3, 4; non-members at 0, 1, 2.5: from 3, from 2 and from 1 upwards 5 of 7 are right.
-    found = largest_accuracy_threshold(texts([2, 3, 4, 1, 0, 1, 2.5], [1, 1, 1, 1, 0, 0, 0]))
+    found = choose_largest_accuracy(texts([2, 3, 4, 1, 0, 1, 2.5], [1, 1, 1, 1, 0, 0, 0]))
     assert found.threshold == 3
     # Nothing to gain by calling anybody: a threshold that no text reaches.
-    assert largest_accuracy_threshold(texts([0, 1, 2], [1, 0, 0])).threshold == np.nextafter(2.0, 3)
+    assert choose_largest_accuracy(texts([0, 1, 2], [1, 0, 0])).threshold == np.nextafter(2.0, 3)
 
 
 def test_largest_accuracy_needs_both_sides():
     for labels, missing in (([0, 0], "members"), ([1, 1], "non-members"), ([-1, -1], "non-members and no members")):
-        found = largest_accuracy_threshold(texts([1.0, 2.0], labels))
+        found = choose_largest_accuracy(texts([1.0, 2.0], labels))
         assert found.status == "refused"
         assert f"no calibration {missing} with" in found.reason
 
@@ -140,48 +138,33 @@ def test_one_text_is_drawn_of_each_group_and_each_as_often():
     assert abs((second == 4).sum() - 400) < 50
 
 
+def limits_of_draws(rule, n, alpha, seed):
+    """The false-positive rates of 1,500 thresholds, each chosen by n uniform scores."""
+    generator = np.random.default_rng(seed)
+    ids = np.array([f"e{index}" for index in range(n)])
+    keys, zeros = draw_keys(ids, ids, 0), np.zeros(n, dtype=np.int8)
+    draws = (ScoredTexts(generator.random(n), zeros, ids, keys) for _ in range(1500))
+    return np.array([1 - choose_order_statistic(rule, drawn, alpha).threshold for drawn in draws])
+
+
 def test_a_marginal_threshold_keeps_its_rate_on_average_and_not_by_much_less():
-    generator = np.random.default_rng(20240601)
-    ids = [f"e{index}" for index in range(40)]
-    keys, zeros = draw_keys(ids, ids, 0), np.zeros(40, dtype=np.int8)
-    rates = []
-    for _ in range(1500):
-        uniform = generator.random(40)
-        rates.append(1 - marginal_threshold(ScoredTexts(uniform, zeros, np.array(ids), keys), 0.1).threshold)
+    rates = limits_of_draws("marginal", 40, 0.1, 20240601)
     # Beta(4, 37): floor(41 * 0.1) = 4 of 41 lie above it on average.
     assert np.mean(rates) == pytest.approx(4 / 41, abs=3 * np.std(rates) / np.sqrt(1500))
-    assert np.mean(rates) < 0.1 + 3 * np.std(rates) / np.sqrt(1500)
 
 
 def test_a_certified_threshold_fails_in_at_most_5_of_100_calibrations():
-    generator = np.random.default_rng(20240602)
-    ids = [f"e{index}" for index in range(59)]
-    keys, zeros = draw_keys(ids, ids, 0), np.zeros(59, dtype=np.int8)
-    over = [
-        1 - certified_threshold(ScoredTexts(generator.random(59), zeros, np.array(ids), keys), 0.05).threshold > 0.05
-        for _ in range(1500)
-    ]
+    over = limits_of_draws("certified", 59, 0.05, 20240602) > 0.05
     # 0.95^59 = 0.0485
     assert np.mean(over) == pytest.approx(0.95**59, abs=3 * np.sqrt(0.0485 * 0.9515 / 1500))
 
 
-def test_rates_of_one_text_a_group_are_plain():
-    found = estimate_achieved_rates(
-        0.5, texts([0.1, 0.5, 0.7, 0.2, 0.9, 0.4, 9.0], [0, 0, 0, 0, 1, 1, -1], groups=list("abcdefg"))
-    )
-    assert (found.fpr.value, found.fpr.n, found.fpr.n_groups, found.fpr.n_effective) == (0.5, 4, 4, 4.0)
-    assert (found.tpr.value, found.tpr.n) == (0.5, 2)
+def test_rates_of_one_text_a_group_are_plain_and_a_refused_threshold_only_counts():
+    evaluated = texts([0.1, 0.5, 0.7, 0.2, 0.9, 0.4, 9.0], [0, 0, 0, 0, 1, 1, -1], groups=list("abcdefg"))
+    fpr, tpr = estimate_achieved_rates(0.5, evaluated)
+    assert (fpr.value, fpr.n, fpr.n_groups, fpr.n_effective) == (0.5, 4, 4, 4.0)
+    assert (tpr.value, tpr.n) == (0.5, 2)
     wanted = binomtest(2, 4).proportion_ci(0.95, method="exact")
-    assert (found.fpr.low, found.fpr.high) == pytest.approx((wanted.low, wanted.high))
-    assert found.method == (
-        "FPR: 95% Clopper-Pearson interval of 4 texts, one per group; "
-        "TPR: 95% Clopper-Pearson interval of 2 texts, one per group"
-    )
-
-
-def test_rates_without_an_interval_say_why():
-    nobody = estimate_achieved_rates(1.0, texts([]))
-    assert (nobody.fpr.value, nobody.fpr.low, nobody.fpr.n) == (None, None, 0)
-    assert "no such texts" in nobody.method
-    refused = estimate_achieved_rates(None, texts([1.0, 2.0]))
-    assert (refused.fpr.value, refused.fpr.n, refused.tpr.n) == (None, 2, 0)
+    assert (fpr.low, fpr.high) == pytest.approx((wanted.low, wanted.high))
+    fpr, tpr = estimate_achieved_rates(None, texts([1.0, 2.0]))
+    assert (fpr.value, fpr.n, tpr.n) == (None, 2, 0)

@@ -14,32 +14,37 @@ from scipy import stats
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics import twin_ranks
-from audit_pipeline.statistics.twin_ranks import compare_twins, drawn_sum_p, rank_shares, rank_sum_p
+from audit_pipeline.statistics.twin_ranks import (
+    compare_twins,
+    compute_drawn_sum_p,
+    compute_rank_shares,
+    compute_rank_sum_p,
+)
 
 SCORES = st.lists(st.integers(-3, 3).map(float), min_size=2, max_size=4)
 
 
 def test_shares_count_the_versions_below_and_half_of_the_ties() -> None:
-    assert rank_shares([5.0, 1.0, 7.0, 5.0, 2.0]).tolist() == [2.5 / 4, 0.0, 1.0, 2.5 / 4, 1 / 4]
-    assert rank_shares([3.0, 3.0]).tolist() == [0.5, 0.5]
-    assert np.isnan(rank_shares([1.0, math.inf, 0.0])).all()
+    assert compute_rank_shares([5.0, 1.0, 7.0, 5.0, 2.0]).tolist() == [2.5 / 4, 0.0, 1.0, 2.5 / 4, 1 / 4]
+    assert compute_rank_shares([3.0, 3.0]).tolist() == [0.5, 0.5]
+    assert np.isnan(compute_rank_shares([1.0, math.inf, 0.0])).all()
     with pytest.raises(DataError, match="two versions"):
-        rank_shares([1.0])
+        compute_rank_shares([1.0])
 
 
 def test_one_item_by_hand() -> None:
     # Of five versions two score at least as high: the published one and the 7.
-    found = compare_twins([[rank_shares([5.0, 1.0, 4.0, 7.0, 2.0])]], [0], alpha=0.2)
+    found = compare_twins([[compute_rank_shares([5.0, 1.0, 4.0, 7.0, 2.0])]], [0], alpha=0.2)
     assert found.p_value == pytest.approx(2 / 5)
     assert found.superiority == pytest.approx(3 / 4)
     assert (found.reason, found.items, found.others, found.left_out) == (None, 1, 4, 0)
     # A version that ties has the same rank: three of five draws give one as high.
-    assert compare_twins([[rank_shares([5, 1, 5, 7, 2])]], [0], alpha=0.2).p_value == pytest.approx(3 / 5)
+    assert compare_twins([[compute_rank_shares([5, 1, 5, 7, 2])]], [0], alpha=0.2).p_value == pytest.approx(3 / 5)
 
 
 def test_items_of_unequal_numbers_of_versions_by_hand() -> None:
     # Shares 1 and 1/2 of (0, 1) and (0, 1/2, 1): of six draws (1, 1/2) and (1, 1) have a sum of 3/2 at least.
-    found = compare_twins([[rank_shares([9, 1]), rank_shares([5, 7, 2])]], [0, 0], alpha=0.2)
+    found = compare_twins([[compute_rank_shares([9, 1]), compute_rank_shares([5, 7, 2])]], [0, 0], alpha=0.2)
     assert found.p_value == pytest.approx(2 / 6)
     assert found.superiority == pytest.approx(3 / 4)
     # The standard deviations under the draw: 1/2 and sqrt(1/6).
@@ -52,7 +57,7 @@ def test_over_every_draw_the_p_value_is_that_of_enumeration(
 ) -> None:
     """Whatever the scores are, by any number of detectors: p is the share of draws with as high a mean share."""
     orders = [[data.draw(st.permutations(row)) for row in items] for _ in range(detectors)]
-    shares = [[rank_shares(row) for row in of_detector] for of_detector in orders]
+    shares = [[compute_rank_shares(row) for row in of_detector] for of_detector in orders]
     every = list(itertools.product(*(range(len(row)) for row in items)))
     exact = [
         sum(
@@ -78,7 +83,7 @@ def test_p_values_are_uniform_over_simulated_audits_whatever_the_versions_are() 
         for _ in range(12):
             scores = generator.standard_cauchy(generator.integers(2, 7)) * 10 ** generator.uniform(-3, 3)
             scores[0] += generator.choice([0.0, 1e6])
-            shares.append(rank_shares(np.round(scores) if generator.random() < 0.3 else scores))
+            shares.append(compute_rank_shares(np.round(scores) if generator.random() < 0.3 else scores))
         p_values.append(compare_twins([shares], [int(generator.integers(len(row))) for row in shares]).p_value)
     assert stats.kstest(p_values, "uniform").pvalue > 0.01
     for alpha in (0.01, 0.05, 0.2):
@@ -89,14 +94,14 @@ def test_a_draw_that_follows_the_scores_is_found_and_its_size_measured() -> None
     generator = np.random.default_rng(1)
     scores = generator.standard_normal((60, 4))
     scores[:, 0] += 1.0
-    found = compare_twins([[rank_shares(row) for row in scores]], [0] * 60)
+    found = compare_twins([[compute_rank_shares(row) for row in scores]], [0] * 60)
     # P(Z + 1 > Z') = Phi(1 / sqrt 2) = 0.76.
     assert found.superiority_low is not None
     assert found.superiority_high is not None
     assert found.superiority_low < stats.norm.cdf(math.sqrt(0.5)) < found.superiority_high
     assert found.p_value is not None
     assert found.p_value < 1e-6
-    first = compare_twins([[rank_shares([9.0, 1.0, 2.0])] * 10], [0] * 10)
+    first = compare_twins([[compute_rank_shares([9.0, 1.0, 2.0])] * 10], [0] * 10)
     assert (first.superiority, first.superiority_high) == (1.0, 1.0)
     assert first.superiority_low == pytest.approx(0.025 ** (1 / 10)), "ten of ten: Clopper and Pearson's bound"
     assert first.p_value == pytest.approx(3.0**-10)
@@ -107,7 +112,7 @@ def test_the_interval_holds_the_superiority_in_19_of_20_audits() -> None:
     for _ in range(200):
         scores = generator.standard_normal((30, 4))
         scores[:, 0] += 0.5
-        found = compare_twins([[rank_shares(row) for row in scores]], [0] * 30, alpha=1.0)
+        found = compare_twins([[compute_rank_shares(row) for row in scores]], [0] * 30, alpha=1.0)
         assert found.superiority_low is not None
         assert found.superiority_high is not None
         held += found.superiority_low <= stats.norm.cdf(0.5 / math.sqrt(2)) <= found.superiority_high
@@ -116,32 +121,32 @@ def test_the_interval_holds_the_superiority_in_19_of_20_audits() -> None:
 
 def test_redraws_stand_for_a_distribution_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(3)
-    rows = [rank_shares(generator.standard_normal(size)) for size in (2, 3, 4, 5, 6, 7) * 5]
+    rows = [compute_rank_shares(generator.standard_normal(size)) for size in (2, 3, 4, 5, 6, 7) * 5]
     drawn = [int(generator.integers(len(row))) for row in rows]
     unit = 2 * math.lcm(1, 2, 3, 4, 5, 6)
-    exact, how = drawn_sum_p(rows, drawn, unit)
+    exact, how = compute_drawn_sum_p(rows, drawn, unit)
     assert how == "exact by convolution"
     monkeypatch.setattr(twin_ranks, "_MOST_WORK", 1)
-    by_redraws, how = drawn_sum_p(rows, drawn, unit)
+    by_redraws, how = compute_drawn_sum_p(rows, drawn, unit)
     assert how == "100,000 draws"
     assert by_redraws == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 1e5))
     best = [int(np.argmax(row)) for row in rows]
-    assert drawn_sum_p(rows, best, unit)[0] == pytest.approx(1e-5), "the draw itself is counted"
+    assert compute_drawn_sum_p(rows, best, unit)[0] == pytest.approx(1e-5), "the draw itself is counted"
 
 
 def test_items_without_a_score_of_every_version_are_left_out_whichever_was_published() -> None:
-    shares = [rank_shares(row) for row in ([1, 2], [math.nan, 3], [5, 4], [9, 8], [1, 0], [1, 0])]
+    shares = [compute_rank_shares(row) for row in ([1, 2], [math.nan, 3], [5, 4], [9, 8], [1, 0], [1, 0])]
     found = compare_twins([shares], [1, 1, 0, 0, 0, 0])
     assert (found.items, found.left_out, found.others) == (5, 1, 5)
     assert found.p_value == pytest.approx(1 / 32)
     # By several detectors: an item that one of them lacks.
-    other = [rank_shares([0.0, 1.0])] * 6
+    other = [compute_rank_shares([0.0, 1.0])] * 6
     assert compare_twins([shares, other], [1] * 6, alpha=1.0).left_out == 1
 
 
 def test_what_cannot_reach_the_level_is_refused() -> None:
     def refuse(items: list[list[float]], alpha: float = 0.05) -> str | None:
-        found = compare_twins([[rank_shares(row) for row in items]], [0] * len(items), alpha=alpha)
+        found = compare_twins([[compute_rank_shares(row) for row in items]], [0] * len(items), alpha=alpha)
         assert (found.p_value is None) == (found.superiority is None) == (found.reason is not None)
         return found.reason
 
@@ -155,7 +160,7 @@ def test_what_cannot_reach_the_level_is_refused() -> None:
     assert refuse([[1, 0]] * 5) is None, "1 / 32"
     assert refuse([[math.nan, 0]] * 9) == "no item has a score of every version"
     with pytest.raises(DataError, match="each item needs"):
-        compare_twins([[rank_shares([1, 2])]], [0, 1])
+        compare_twins([[compute_rank_shares([1, 2])]], [0, 1])
 
 
 @pytest.mark.parametrize("sizes", [(4,), (2, 3, 1), (5, 5, 5, 5), (1, 9, 2)])
@@ -163,14 +168,14 @@ def test_the_sum_of_ranks_is_that_of_every_combination(sizes: tuple[int, ...]) -
     every = [sum(ranks) for ranks in itertools.product(*(range(1, size + 2) for size in sizes))]
     for ranks in itertools.product(*(range(1, size + 2) for size in sizes)):
         exact = Fraction(sum(found <= sum(ranks) for found in every), len(every))
-        assert rank_sum_p(ranks, sizes) == pytest.approx(float(exact), rel=1e-12)
+        assert compute_rank_sum_p(ranks, sizes) == pytest.approx(float(exact), rel=1e-12)
 
 
 def test_tails_of_many_sets_keep_their_digits() -> None:
     # Only one combination has the smallest sum; 30 more have one more.
-    assert rank_sum_p([1] * 30, [9] * 30) == pytest.approx(1e-30, rel=1e-9)
-    assert rank_sum_p([2] + [1] * 29, [9] * 30) == pytest.approx(31e-30, rel=1e-9)
-    assert rank_sum_p([1] * 400, [99] * 400) == 1e-300
+    assert compute_rank_sum_p([1] * 30, [9] * 30) == pytest.approx(1e-30, rel=1e-9)
+    assert compute_rank_sum_p([2] + [1] * 29, [9] * 30) == pytest.approx(31e-30, rel=1e-9)
+    assert compute_rank_sum_p([1] * 400, [99] * 400) == 1e-300
     # By symmetry of the sum about its mean.
-    middle = rank_sum_p([50] * 100, [99] * 100)
-    assert middle == pytest.approx(1 - rank_sum_p([51] * 99 + [50], [99] * 100), abs=1e-9)
+    middle = compute_rank_sum_p([50] * 100, [99] * 100)
+    assert middle == pytest.approx(1 - compute_rank_sum_p([51] * 99 + [50], [99] * 100), abs=1e-9)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from audit_pipeline.statistics.conformal import conformal_p_values, count_held_out_needed, q_values
 from audit_pipeline.statistics.possible_conclusions import PassageSearch, PlannedComparison, list_possible_conclusions
-from audit_pipeline.statistics.thresholds import certified_rank
+from audit_pipeline.statistics.thresholds import find_certified_rank
 
 ALL_SEARCHED = PassageSearch(documents=20, too_short=0, tokens=100)
 NOTHING_KNOWN = PlannedComparison(audited=20, held_out=0, members=0, windows=400, design="unlabelled")
@@ -66,7 +66,7 @@ def test_where_no_window_fits_the_model_nothing_is_searched() -> None:
     ],
 )
 def test_each_number_of_held_out_documents_has_its_evidence(held_out: int, reached: str, lacking: str) -> None:
-    assert (certified_rank(held_out, 0.05) is None) == (held_out < 59)
+    assert (find_certified_rank(held_out, 0.05) is None) == (held_out < 59)
     conclusions, stronger = said(replace(NOTHING_KNOWN, held_out=held_out, design="temporal"))
     assert reached in conclusions
     assert lacking in stronger

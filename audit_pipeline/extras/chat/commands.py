@@ -24,7 +24,7 @@ from audit_pipeline.pipeline.console import (
     show_table,
 )
 from audit_pipeline.pipeline.options import FILE, NAMES
-from audit_pipeline.report.number_format import format_thousands, percent, probability
+from audit_pipeline.report.number_format import format_percent, format_probability, format_thousands
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ _DOCUMENTS: Columns = (
     ("answered", lambda row: f"{row['answered']} of {row['requests']}"),
     ("words in → out", _format_grade),
     ("longest run", "longest_run"),
-    ("came back", "score", percent),
-    ("p", "p_value", probability),
-    ("q", "q_bh", probability),
+    ("came back", "score", format_percent),
+    ("p", "p_value", format_probability),
+    ("q", "q_bh", format_probability),
     ("claim", "claim"),
 )
 

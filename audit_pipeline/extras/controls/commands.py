@@ -26,7 +26,7 @@ from audit_pipeline.errors import ConfigError
 from audit_pipeline.pipeline.console import Columns, print_message, print_step, say, show_table
 from audit_pipeline.pipeline.options import AuditOptions, DeviceOptions
 from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest
-from audit_pipeline.report.number_format import DASH, format_thousands, probability, yes_or_no
+from audit_pipeline.report.number_format import DASH, format_probability, format_thousands, format_yes_or_no
 from audit_pipeline.store.control_roles import INSTRUMENT_CHECK
 from audit_pipeline.store.paths import DataPaths
 
@@ -238,9 +238,9 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
         [{**row, "installed_copies": count} for row, count in zip(rows, copies, strict=True)],
         [
             ("text", "title"),
-            ("p-value", "p_value", probability),
-            ("q-value", "q_bh", probability),
-            ("word for word", "is_reproduced", yes_or_no),
+            ("p-value", "p_value", format_probability),
+            ("q-value", "q_bh", format_probability),
+            ("word for word", "is_reproduced", format_yes_or_no),
             ("first choices", lambda row: f"{row['first_choices']} of {row['tokens']}"),
             ("probability", "log_p", lambda log_p: f"{math.exp(log_p):.2g}"),
             (f"{differing} may differ", "log_p_near_verbatim", _format_lower_bound),

@@ -33,7 +33,7 @@ from audit_pipeline.pipeline.console import (
     show_table,
 )
 from audit_pipeline.pipeline.options import FILE
-from audit_pipeline.report.number_format import estimate, format_thousands, percent, probability
+from audit_pipeline.report.number_format import format_estimate, format_percent, format_probability, format_thousands
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ _BENCHMARKS: Columns = (
 _ITEMS: Columns = (
     ("item", "document_id"),
     ("verdict", "verdict"),
-    ("covered", "covered", percent),
+    ("covered", "covered", format_percent),
     ("first place", "first_place"),
     ("reason", "reason"),
 )
@@ -80,7 +80,7 @@ _ACCURACY: Columns = (
     ("items", "items"),
     ("with a result", "n", format_thousands),
     ("groups", "n_groups", format_thousands),
-    ("accuracy", lambda row: estimate(row["value"], row["low"], row["high"], "z.1%")),
+    ("accuracy", lambda row: format_estimate(row["value"], row["low"], row["high"], "z.1%")),
 )
 
 
@@ -368,9 +368,9 @@ def _show_accuracy(judged: Sequence[Item]) -> None:
     rates = [{"items": name, **asdict(measure_accuracy(judged, *verdicts))} for name, verdicts in kinds]
     show_table("accuracy", [rate for rate in rates if rate["n"]], _ACCURACY)
     compared = compare_accuracy(judged)
-    shown = estimate(compared.difference, compared.interval.low, compared.interval.high, "+z.1%", "not known")
+    shown = format_estimate(compared.difference, compared.interval.low, compared.interval.high, "+z.1%", "not known")
     say(
-        f"Contaminated less clean: {shown}, p = {probability(compared.p_value)} ({compared.method}).\n"
+        f"Contaminated less clean: {shown}, p = {format_probability(compared.p_value)} ({compared.method}).\n"
         f"{DIFFERENCE_CAVEAT}",
         comparison={**asdict(compared), "caveat": DIFFERENCE_CAVEAT},
     )

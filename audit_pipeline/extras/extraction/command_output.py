@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.pipeline.console import Columns, Row, is_json_output, report_slow_work, say, show_table
-from audit_pipeline.report.number_format import DASH, amount, draws, format_thousands, percent, probability, share
+from audit_pipeline.report.number_format import (
+    DASH,
+    format_amount,
+    format_draws,
+    format_percent,
+    format_probability,
+    format_share,
+    format_thousands,
+)
 from audit_pipeline.statistics.claims import (
     CALIBRATED_IN_WORDS,
     EXTRACTION_IN_WORDS,
@@ -18,7 +26,7 @@ from audit_pipeline.statistics.claims import (
     LIKELIEST_UNKNOWN_IN_WORDS,
     NOT_CALIBRATED_IN_WORDS,
     SET_APART_IN_WORDS,
-    extraction_claim,
+    find_extraction_claim,
 )
 
 if TYPE_CHECKING:
@@ -88,9 +96,9 @@ class GenerationOptions:
 
 def format_draws_needed(log_p: float | None) -> str:
     """Format how many draws from the whole distribution give the passage at least once with an even chance."""
-    from audit_pipeline.statistics.draws import log_draws
+    from audit_pipeline.statistics.draws import compute_log_draws
 
-    return DASH if log_p is None else draws(log_draws(log_p) / math.log(10))
+    return DASH if log_p is None else format_draws(compute_log_draws(log_p) / math.log(10))
 
 
 def _format_probability(log_p: float | None) -> str:
@@ -124,7 +132,7 @@ _PASSAGES: Columns = (
     ("words before", "prefix", lambda words: words or DASH),
     ("passage", "suffix", lambda words: words or DASH),
 )
-_COST: Columns = (("cost of these draws", "log_cost", lambda log_cost: amount(log_cost / math.log(10))),)
+_COST: Columns = (("cost of these draws", "log_cost", lambda log_cost: format_amount(log_cost / math.log(10))),)
 _GRID: Columns = (
     ("document", "document"),
     ("settings", "settings"),
@@ -132,7 +140,7 @@ _GRID: Columns = (
     ("likeliest setting", _format_setting),
     ("p there", "log_p", _format_probability),
     ("p at the named setting", lambda row: _format_probability(row["named_log_p"]) if row["named"] else DASH),
-    ("p-value over all settings", "p_value", probability),
+    ("p-value over all settings", "p_value", format_probability),
 )
 _HELD_OUT: Columns = (
     ("a window of", "threshold", lambda least: "first choices" if least is None else f"p ≥ {least}"),
@@ -141,8 +149,8 @@ _HELD_OUT: Columns = (
 )
 _TESTS: Columns = (
     ("windows compared", lambda row: f"{row['windows_compared']} of {row['windows']:,}"),
-    ("p-value", "p_value", probability),
-    ("q-value", "q_value", probability),
+    ("p-value", "p_value", format_probability),
+    ("q-value", "q_value", format_probability),
 )
 
 
@@ -171,7 +179,7 @@ def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[
         ("document", "document"),
         ("characters that were asked for", lambda row: f"{row['begin']:,} to {row['end']:,}"),
         (f"words in blocks of {BLOCK_WORDS} or more", lambda row: f"{row['recalled']:,} of {row['words']:,}"),
-        ("recall", "recall", percent),
+        ("recall", "recall", format_percent),
         ("leaves the text at character", "left_at", format_thousands),
     )
     show_table("long_runs", rows, columns)
@@ -179,10 +187,10 @@ def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[
 
 def _compute_log_cost(options: ExtractionSettings, log_p: float) -> float | None:
     """Compute the log of what the draws for an even chance of a passage cost; None where no price is named."""
-    from audit_pipeline.statistics.draws import log_cost_of_draws
+    from audit_pipeline.statistics.draws import compute_log_cost_of_draws
 
     price = options.price_per_million
-    return log_cost_of_draws(log_p, options.lengths.window, price) if price else None
+    return compute_log_cost_of_draws(log_p, options.lengths.window, price) if price else None
 
 
 def select_strongest(extractions: Sequence[Extraction]) -> Sequence[Extraction]:
@@ -264,7 +272,7 @@ def show_claims(extractions: Sequence[Extraction]) -> None:
     apart = sum(result.found.set_apart for result in audited)
     if apart:
         say(f"{apart:,} window(s) are set apart. {SET_APART_IN_WORDS}", set_apart=apart)
-    claim = extraction_claim(sum(result.found.reproduced for result in audited))
+    claim = find_extraction_claim(sum(result.found.reproduced for result in audited))
     say(EXTRACTION_IN_WORDS[claim], claim_level=claim, claim=EXTRACTION_IN_WORDS[claim])
     if not all(result.windows.top_is_known for result in audited):
         say(LIKELIEST_UNKNOWN_IN_WORDS, drawn_from="whole distribution")
@@ -316,13 +324,13 @@ def show_documents(extractions: Sequence[Extraction]) -> None:
         named = f"{', '.join(short[:5])}{', …' if len(short) > 5 else ''}"
         words = f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {named}"
         say(words, shorter_than_a_window=short)
-    set_apart = (("set apart", "covered_set_apart", share),) if any(row["set_apart"] for row in rows) else ()
+    set_apart = (("set apart", "covered_set_apart", format_share),) if any(row["set_apart"] for row in rows) else ()
     columns: Columns = [
         ("document", "document"),
         ("characters", "characters", format_thousands),
         ("windows", "windows", format_thousands),
-        *((f"p ≥ {threshold}", f"covered_{threshold}", share) for threshold in THRESHOLDS),
-        ("first choices alone", "greedy", share),
+        *((f"p ≥ {threshold}", f"covered_{threshold}", format_share) for threshold in THRESHOLDS),
+        ("first choices alone", "greedy", format_share),
         *set_apart,
         ("longest run", "longest_run", format_thousands),
         _DRAWS,

@@ -29,7 +29,7 @@ from audit_pipeline.extras.extraction.settings_grid import (
     iterate_grid_rows,
 )
 from audit_pipeline.readers.whole_files.places import describe_place
-from audit_pipeline.statistics.claims import extraction_claim
+from audit_pipeline.statistics.claims import find_extraction_claim
 from audit_pipeline.statistics.conformal import conformal_p_values, count_compared_texts, q_values
 from audit_pipeline.statistics.rates import clopper_pearson_bounds, grouped_rate
 from audit_pipeline.statistics.roc import Floats
@@ -322,7 +322,7 @@ def _build_document_row(
         "longest_run": found.longest_run,
         "longest_run_words": found.longest_run_words,
         "log_p": strongest,
-        "claim": extraction_claim(found.reproduced) if has_windows else None,
+        "claim": find_extraction_claim(found.reproduced) if has_windows else None,
         "windows_compared": test and test.windows,
         "n_held_out": test and test.held_out,
         "p_value": test and test.p_value,

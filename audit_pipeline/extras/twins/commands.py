@@ -25,7 +25,7 @@ from audit_pipeline.cli.shared import open_texts
 from audit_pipeline.extras.evidence_packs.commands import AUTHORITY
 from audit_pipeline.pipeline.console import Columns, say, show_table
 from audit_pipeline.pipeline.options import FILE, PATH, RunOptions
-from audit_pipeline.report.number_format import format_thousands, probability
+from audit_pipeline.report.number_format import format_probability, format_thousands
 
 if TYPE_CHECKING:
     from audit_pipeline.extras.twins.drawing import Twins
@@ -36,7 +36,7 @@ _TWINS: Columns = (
     ("items with scores", "items", format_thousands),
     ("secret versions", "others", format_thousands),
     ("scores above [95% interval]", build_estimate_formatter("superiority")),
-    ("p", "p_value", probability),
+    ("p", "p_value", format_probability),
 )
 
 

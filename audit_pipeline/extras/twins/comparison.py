@@ -18,7 +18,7 @@ from audit_pipeline.scoring.corpus_tests import CorpusTest, write_corpus_test
 from audit_pipeline.scoring.needs.provider import OnProgress
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.statistics.roc import Floats
-from audit_pipeline.statistics.twin_ranks import ASSUMPTION, TwinComparison, compare_twins, rank_shares
+from audit_pipeline.statistics.twin_ranks import ASSUMPTION, TwinComparison, compare_twins, compute_rank_shares
 from audit_pipeline.store import store
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import LineageStep
@@ -63,7 +63,8 @@ def run_twins_test(
     ends = np.cumsum([0, *(len(item.versions) for item in twins.items)])
     shares = {
         (detector.name, detector.label(detector.default)): [
-            rank_shares([scores[detector.name, place] for place in places[begin:end]]) for begin, end in pairwise(ends)
+            compute_rank_shares([scores[detector.name, place] for place in places[begin:end]])
+            for begin, end in pairwise(ends)
         ]
         for detector in chosen
     }

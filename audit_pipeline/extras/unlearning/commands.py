@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from audit_pipeline.cli.options import PASSES_KEPT, Place, Section, command, option
 from audit_pipeline.cli.shared import get_writable_paths, publish, resolve_built_benchmark, resolve_model_option
 from audit_pipeline.pipeline.console import Columns, Row, print_message, say, show_table
-from audit_pipeline.report.number_format import DASH, estimate
+from audit_pipeline.report.number_format import DASH, format_estimate
 
 if TYPE_CHECKING:
     from audit_pipeline.extras.unlearning.measures import Finding
@@ -25,7 +25,7 @@ def _format_unlearning_metric(metric: str) -> str:
 
 def _format_side_estimate(side: str, row: Row) -> str:
     found = row.get(side)
-    return estimate(found["value"], found["ci_low"], found["ci_high"], "z.3g", DASH) if found else ""
+    return format_estimate(found["value"], found["ci_low"], found["ci_high"], "z.3g", DASH) if found else ""
 
 
 _UNLEARNING: Columns = (

@@ -30,7 +30,7 @@ from audit_pipeline.pipeline.stage import (
     StageRun,
 )
 from audit_pipeline.pipeline.stages.scores import GRID_NOTE
-from audit_pipeline.report.pair_answer import AskedPair, Row, Setting, answer_pair
+from audit_pipeline.report.pair_answer import PairFacts, Row, Setting, answer_pair
 from audit_pipeline.scoring.needs.registry import is_extra
 from audit_pipeline.statistics.findings import Findings, compute_findings
 from audit_pipeline.statistics.roc import METRICS
@@ -70,7 +70,7 @@ def collect_pair_context(
     *,
     config: Path | None = None,
     named_detector: str | None = None,
-) -> AskedPair:
+) -> PairFacts:
     """What is known of a pair apart from its findings; ``manifest`` and ``examples`` are the benchmark's.
 
     ``scores``: None where findings say which detectors there are.
@@ -78,7 +78,7 @@ def collect_pair_context(
     spec = manifest.get("spec", {})
     unknown = pc.and_(pc.equal(examples["split"], "evaluation"), pc.is_null(examples["label"]))
     model_title, benchmark_title = _titles(pair, config)
-    return AskedPair(
+    return PairFacts(
         model_title,
         benchmark_title,
         design=manifest.get("design"),

@@ -4,7 +4,6 @@
 -- p_of: what the p-values are of: scores, passages (where no scores were compared); null: there is nothing to compare with
 -- detector: the detector whose scores they are; null where none was named: then of each document the smallest by any
 -- searched: whether the model was asked to go on with the documents
--- words_known: whether the longest runs are known in words
 -- documents: those with passages first, then by p
 -- name: the group of texts that is a document
 -- title: its title; null where it has several or none
@@ -62,7 +61,6 @@ WITH asked AS (
     LEFT JOIN titles USING (benchmark, "group")
 ), listed AS (
     SELECT model, benchmark, bool_or(is_scored) AS is_scored, count(windows) > 0 AS searched,
-        coalesce(count(document.longest_run_words) > 0 OR NOT bool_or(windows > 0), TRUE) AS words_known,
         list(document ORDER BY
             coalesce(document.passages, 0) DESC, document.stands_out DESC, coalesce(document.p_value, 1),
             coalesce(document.title, document.name)
@@ -73,7 +71,7 @@ SELECT pairs.model, pairs.benchmark, model_title(pairs.model) AS model_title,
     benchmark_title(pairs.benchmark) AS benchmark_title, pairs.detector,
     CASE WHEN listed.is_scored THEN 'scores'
         WHEN len([d FOR d IN listed.documents IF d.p_value IS NOT NULL]) > 0 THEN 'passages' END AS p_of,
-    listed.searched, listed.words_known, listed.documents[1:150] AS documents,
+    listed.searched, listed.documents[1:150] AS documents,
     greatest(0, len(listed.documents) - 150) AS more, count(*) OVER () AS in_all
 FROM pairs JOIN listed USING (model, benchmark)
 ORDER BY pairs.place, pairs.model, pairs.benchmark LIMIT 3;

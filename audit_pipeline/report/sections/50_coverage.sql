@@ -10,9 +10,8 @@
 -- more: pairs not done that are not listed
 WITH mine AS (
     -- Neither what nobody asked for nor what has nothing to audit, unless a run tried.
-    SELECT covered.* FROM covered, page
-    WHERE NOT (status IN ('not_requested', 'not_applicable') AND run_id IS NULL) AND CASE page.kind WHEN 'across' THEN covered.model NOT IN (SELECT model FROM control_models)
-        ELSE covered.model = page.model END
+    FROM covered SEMI JOIN page_models USING (model)
+    WHERE NOT (status IN ('not_requested', 'not_applicable') AND run_id IS NULL)
 ), counted AS (
     SELECT status, count(*) AS pairs FROM mine GROUP BY ALL
 ), named AS (

@@ -1,17 +1,21 @@
 -- What the sections of one page go by, beside the tables page (one row), asked_pairs (all of the page's pairs) and
 -- shown_pairs (those that it shows, by place), which are made from choice.py.
 
+CREATE OR REPLACE TEMP TABLE page_models AS
+-- The page's model; across models all but the controls, which check the instrument.
+SELECT DISTINCT found.model FROM (
+    SELECT model FROM tests UNION ALL SELECT model FROM extraction_counts UNION ALL SELECT model FROM chat_counts
+    UNION ALL SELECT model FROM covered
+) AS found, page
+WHERE CASE WHEN page.model IS NULL THEN found.model NOT IN (SELECT model FROM control_models)
+    ELSE found.model = page.model END;
+
 CREATE OR REPLACE TEMP TABLE page_tests AS
--- Across models none of controls: they check the instrument.
-SELECT tests.* FROM tests, page
-WHERE CASE WHEN page.model IS NULL THEN tests.model NOT IN (SELECT model FROM control_models)
-    ELSE tests.model = page.model END;
+FROM tests SEMI JOIN page_models USING (model);
 
 CREATE OR REPLACE TEMP TABLE page_searches AS
--- The searches for passages that the model gives word for word; across models none of controls.
-SELECT counted.* FROM extraction_counts AS counted, page
-WHERE CASE WHEN page.model IS NULL THEN counted.model NOT IN (SELECT model FROM control_models)
-    ELSE counted.model = page.model END;
+-- The searches for passages that the model gives word for word.
+FROM extraction_counts SEMI JOIN page_models USING (model);
 
 CREATE OR REPLACE TEMP TABLE extraction_documents AS
 -- The documents that the page's model was asked to go on with; of each side those that it gives most of first.
@@ -28,10 +32,8 @@ SELECT counted.*, row_number() OVER (ORDER BY reproduced DESC, benchmark) AS num
 FROM extraction_counts AS counted SEMI JOIN page ON page.model = counted.model;
 
 CREATE OR REPLACE TEMP TABLE page_chats AS
--- What models that answer in words were asked for; across models none of controls.
-SELECT counted.* FROM chat_counts AS counted, page
-WHERE CASE WHEN page.model IS NULL THEN counted.model NOT IN (SELECT model FROM control_models)
-    ELSE counted.model = page.model END;
+-- What models that answer in words were asked for.
+FROM chat_counts SEMI JOIN page_models USING (model);
 
 CREATE OR REPLACE TEMP TABLE chat_pairs AS
 -- The benchmarks that the page's model was asked about, those of which most documents are reproduced first.

@@ -17,7 +17,7 @@ from audit_pipeline.extras.extraction.conclusions import (
     join_windows,
     windows_from_rows,
 )
-from audit_pipeline.statistics.draws import log_draws
+from audit_pipeline.statistics.draws import compute_log_draws
 from audit_pipeline.tables import EXTRACTION
 
 TEXT = "four " * 20
@@ -154,10 +154,10 @@ def test_what_is_set_apart_counts_where_it_is_said_and_nowhere_else() -> None:
 @given(st.floats(-25, -1e-6), st.floats(0.01, 0.99))
 def test_draws_are_those_of_the_formula(log_p: float, p: float) -> None:
     expected = max(1.0, math.log1p(-p) / math.log1p(-math.exp(log_p)))
-    assert math.exp(log_draws(log_p, p)) == pytest.approx(expected, rel=1e-9)
+    assert math.exp(compute_log_draws(log_p, p)) == pytest.approx(expected, rel=1e-9)
 
 
 def test_draws_of_what_no_float_can_hold() -> None:
-    assert log_draws(-5000.0) == pytest.approx(5000.0 + math.log(math.log(2)))
-    assert log_draws(0.0) == 0.0
-    assert log_draws(-math.inf) == math.inf
+    assert compute_log_draws(-5000.0) == pytest.approx(5000.0 + math.log(math.log(2)))
+    assert compute_log_draws(0.0) == 0.0
+    assert compute_log_draws(-math.inf) == math.inf

@@ -14,7 +14,7 @@ from audit_pipeline.extras.twins.canaries import make_canaries
 from audit_pipeline.extras.twins.comparison import TwinsTest, run_twins_test, write_twins_test
 from audit_pipeline.extras.twins.drawing import Item, Twins
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.statistics.twin_ranks import rank_sum_p
+from audit_pipeline.statistics.twin_ranks import compute_rank_sum_p
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -63,10 +63,10 @@ def test_rows_are_by_group_and_detector_and_come_from_the_cache(
     items = [replace(item, group=f"g{place // 2}") for place, item in enumerate(make_canaries(4, 3))]
     twins = publish_by_rank(tiny, items, 2)
     done = run(twins)
-    assert done.test.p_value == pytest.approx(rank_sum_p([2] * 4, [3] * 4))
+    assert done.test.p_value == pytest.approx(compute_rank_sum_p([2] * 4, [3] * 4))
     of_all, *of_groups = done.rows
     assert [(row["group"], row["items"], row["others"]) for row in of_groups] == [("g0", 2, 6), ("g1", 2, 6)]
-    assert [row["p_value"] for row in of_groups] == pytest.approx([rank_sum_p([2] * 2, [3] * 2)] * 2)
+    assert [row["p_value"] for row in of_groups] == pytest.approx([compute_rank_sum_p([2] * 2, [3] * 2)] * 2)
     assert (of_all["superiority"], of_all["p_value"]) == (pytest.approx(2 / 3), done.test.p_value)
 
     def never(wanted: TokenizedModel) -> ForwardPass:
