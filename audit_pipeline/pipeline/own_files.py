@@ -172,7 +172,8 @@ class Inventory:
             "seed": _SEED,
             **known,
         }
-        design = {} if self.design == "unlabelled" else {"design": self.design, "design_stated_by": self._stated_by}
+        stated_by = f"{_CHECK_USER} --held-out{' --exchangeable' if self.own.exchangeable else ''}"
+        design = {} if self.design == "unlabelled" else {"design": self.design, "design_stated_by": stated_by}
         entries = {
             FAMILY: {
                 "title": self.title,
@@ -193,10 +194,6 @@ class Inventory:
                 "evaluates": "known",
             }
         return entries
-
-    @property
-    def _stated_by(self) -> str:
-        return f"{_CHECK_USER} --held-out{' --exchangeable' if self.own.exchangeable else ''}"
 
 
 def inspect_own_files(own_files: OwnFiles) -> Inventory:

@@ -9,14 +9,7 @@ import pytest
 from made_rows import make_row
 
 from audit_pipeline.report.sentences import write
-from audit_pipeline.tables import (
-    CONFIGURED_MODELS,
-    DOCUMENT_MEMORISATION,
-    GROUP_TESTS,
-    PAIR_ANSWERS,
-    TABLES,
-    Table,
-)
+from audit_pipeline.tables import CONFIGURED_MODELS, DOCUMENT_MEMORISATION, GROUP_TESTS, PAIR_ANSWERS, TABLES, Table
 from audit_pipeline.warehouse.schema import create_schema, list_tables
 
 MODELS = ("s@a", "s@b", "s@c", "s@d")
