@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from audit_pipeline.store.bucket_folder import refresh_warehouse
 from audit_pipeline.store.files import read_json_if_whole, write_json
@@ -31,11 +32,17 @@ def explain_unpublished(models: Iterable[str], paths: DataPaths) -> str | None:
     refresh_warehouse(paths.warehouse)
     pages = [paths.warehouse, paths.report, *(model_page_path(paths.reports, model) for model in models)]
     made = read_json_if_whole(paths.published)
-    if made is None or not all(page.exists() for page in pages):
+    if made is None or not all(page.exists() for page in pages) or not _is_database(paths.warehouse):
         return "they are not there"
     now = {**_compute_inputs(paths, texts_are_quoted()), RESULTS: read_ledger(paths).head}
     changed = [name for name in now if now[name] != made.get(name)]
     return f"{', '.join(changed)} changed since they were made" if changed else None
+
+
+def _is_database(warehouse: Path) -> bool:
+    """Whether the file begins as DuckDB's do."""
+    with warehouse.open("rb") as file:
+        return file.read(12)[8:] == b"DUCK"
 
 
 def _compute_inputs(paths: DataPaths, include_text: bool) -> Mapping[str, object]:

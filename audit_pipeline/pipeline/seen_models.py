@@ -25,6 +25,7 @@ from audit_pipeline.store.paths import DataPaths
 
 Card = Mapping[str, Any]
 """What a model's card says (models/tokenized_model.py, write_card)."""
+_LONG_AGO = "0001-01-01T00:00:00+00:00"
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,14 @@ def find_seen_models(entries: Mapping[str, ModelEntry], paths: DataPaths) -> dic
     """Those of the models that were seen, by name."""
     cards = {card["fingerprint"]: card for card in _read_cards(paths) if card.get("fingerprint")}
     sightings = [
-        (datetime.fromisoformat(card["first_loaded_at"]), fingerprint, card.get("tokenizer_fingerprint"), card["name"])
+        (
+            datetime.fromisoformat(card.get("first_loaded_at") or _LONG_AGO),
+            fingerprint,
+            card.get("tokenizer_fingerprint"),
+            card["name"],
+        )
         for fingerprint, card in cards.items()
-        if card.get("name") and card.get("first_loaded_at")
+        if card.get("name")
     ]
     sightings += [
         (entry.finished_at, entry.model_fingerprint, entry.tokenizer_fingerprint, pair_of(entry.partition).model)

@@ -106,10 +106,10 @@ moment = ColumnType(pa.timestamp("us", tz="UTC"))
 strings, int64s = ColumnType(list_type_of(pa.string())), ColumnType(list_type_of(pa.int64()))
 
 
-def choice(name: str, values: tuple[str, ...], meaning: str = "", *, null: bool = False) -> Column:
+def choice(name: str, values: tuple[str, ...], meaning: str = "") -> Column:
     """A text that is one of ``values``, which its description lists before the ``meaning``."""
     description = " | ".join(values) + (f": {meaning}" if meaning else "")
-    return Column(name, pa.string(), description, null, one_of=values)
+    return Column(name, pa.string(), description, one_of=values)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import EXAMPLES, HIGHLIGHTS, KINDS, SCORES, TABLES, Pair, Table
 from audit_pipeline.tables.common import BENCHMARK, MODEL, RUN_ID
-from audit_pipeline.tables.sql import build_column_expressions, build_create_table_sql, sql_type
+from audit_pipeline.tables.sql import build_column_expressions, sql_type
 from audit_pipeline.tables.table import Column
 
 MADE = Table(
@@ -89,24 +89,6 @@ def _one_row(table: Table) -> pa.Table:
     holding = {"text": "secret", "quoted": "secret", "pieces": ["secret"]}
     schema = pa.schema([field.with_nullable(True) for field in table.schema])
     return pa.Table.from_pylist([{name: holding.get(name) for name in table.names}], schema=schema)
-
-
-def test_the_warehouse_table_of_a_declaration() -> None:
-    with duckdb.connect() as connection:
-        connection.execute(build_create_table_sql(MADE))
-        found = connection.execute(
-            "SELECT column_name, data_type, is_nullable, comment FROM duckdb_columns() WHERE table_name = 'made'"
-        ).fetchall()
-        ((comment,),) = connection.execute("SELECT comment FROM duckdb_tables()").fetchall()
-    assert found == [
-        ("model", "VARCHAR", False, "the model"),
-        ("benchmark", "VARCHAR", False, "the benchmark"),
-        ("number", "DOUBLE", True, "a number"),
-        ("quoted", "VARCHAR", True, "some words of a text"),
-        ("day", "DATE", True, "a day"),
-        ("run_id", "VARCHAR", False, "the run that wrote the row; joins to lineage.run_id"),
-    ]
-    assert comment == "a made-up finding; current_made holds the latest"
 
 
 def test_rows_that_are_not_as_declared_are_never_written(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import yaml
 
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.store.files import read_json, write_json
-from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair, canonical_json, digest, text_sha256
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 
@@ -70,14 +69,6 @@ def test_a_test_that_another_command_ran_takes_no_other_back(decided: Folder) ->
     write_rows(decided, "corpus_tests", PAIR, "empty", later + timedelta(days=1), [])
     build_warehouse(decided.paths)
     assert told(decided.paths, sql) == [("twins", "secret")]
-
-
-def test_a_folder_of_before_there_were_decisions_builds(warehouse: Path) -> None:
-    paths = DataPaths(warehouse.parent)
-    for name in (*DECIDED, "detector_comparison", "book_contamination", "current_highlights"):
-        assert told(paths, f"FROM {name}") == []
-    (first, *_) = told(paths, f"SELECT group_p_values, p_values_so_far FROM multiplicity_ledger {OF_PAIR}")
-    assert first == (0, 0)
 
 
 def test_without_text_no_piece_of_it_is_there(built: Folder, decided: Folder) -> None:

@@ -131,9 +131,8 @@ def answer_missing(paths: DataPaths, config: Path | None = None) -> None:
         partition for table in (SCORES, EVALUATIONS) for partition, _ in store.iterate_partitions(paths, table)
     } - {partition for partition, _ in store.iterate_partitions(paths, PAIR_ANSWERS)}
     for partition in sorted(folders):
-        pair = Pair(*partition.split("|", 1))
         try:
-            _answer_again(pair, paths, config)
+            _answer_again(pair_of(partition), paths, config)
         except AuditError:
             # A damaged or missing file: building the warehouse names it.
             continue
