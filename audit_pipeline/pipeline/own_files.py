@@ -73,15 +73,10 @@ class OwnFiles:
     @property
     def source(self) -> dict[str, Any]:
         """The section of config/sources.yaml that reads them."""
-        columns = {
-            "text_column": self.text_column,
-            "title_column": self.title_column,
-            "date_column": self.date_column,
-            "group_column": self.group_column,
-        }
+        keys = ("text_column", "title_column", "date_column", "group_column")
         return {
             "collections": {side: list(map(str, paths)) for side, paths in self.sides.items()},
-            **{key: name for key, name in columns.items() if name is not None},
+            **{key: name for key in keys if (name := getattr(self, key)) is not None},
             "language": DETECT,
         }
 

@@ -190,18 +190,15 @@ def build_scoring_request(options: ScoreOptions, scored_file: Path) -> ScoringRe
     from audit_pipeline.detectors.registry import select  # noqa: PLC0415
 
     selection = select(options.detectors, grid=options.grid, overrides=options.overrides)
-    return ScoringRequest(options, selection, _read_known_texts(options, selection, scored_file))
-
-
-def _read_known_texts(options: ScoreOptions, selection: Selection, scored_file: Path) -> Mapping[Side, Sequence[str]]:
     if options.prefix_texts is None and options.prefix_members is None:
-        return {}
+        return ScoringRequest(options, selection, known={})
     from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS, read_known_texts  # noqa: PLC0415
 
     named = ((NON_MEMBERS, options.prefix_texts), (MEMBERS, options.prefix_members))
     files = {side: Path(path) for side, path in named if path is not None}
     needs = {need for detector, _ in selection for need in detector.needs}
-    return read_known_texts(files, needs, scored_file, options.text_column, options.label_column)
+    known = read_known_texts(files, needs, scored_file, options.text_column, options.label_column)
+    return ScoringRequest(options, selection, known)
 
 
 def score_texts(

@@ -194,7 +194,24 @@ def build_weekly_schedule(jobs: Jobs) -> dg.ScheduleDefinition:
     )
     def audit_week(context: dg.OpExecutionContext, data: AuditData) -> None:
         tags = {WEEKLY_TAG: context.run_id}
-        _report_week(context, run_weekly_audit(jobs, context.instance, data.paths, utc_today(), context.log.info, tags))
+        week = run_weekly_audit(jobs, context.instance, data.paths, utc_today(), context.log.info, tags)
+        context.log.info(week.summary)
+        context.add_output_metadata(
+            {
+                "summary": week.summary,
+                "cutoffs moved": week.rolled,
+                "sources changed": week.changed_sources,
+                **{job.done: made for job, made in week.made.items()},
+                "problems": week.problems,
+            }
+        )
+        context.instance.add_run_tags(context.run_id, {SUMMARY_TAG: week.summary[:250]})
+        if week.problems:
+            raise dg.Failure(
+                f"{len(week.problems)} part(s) of the weekly audit failed, the others are done; {week.problems[0]}",
+                metadata={"problems": week.problems, "summary": week.summary},
+                allow_retries=False,
+            )
 
     @dg.job(
         name="weekly_audit",
@@ -214,24 +231,3 @@ def build_weekly_schedule(jobs: Jobs) -> dg.ScheduleDefinition:
         else dg.DefaultScheduleStatus.STOPPED,
         description="Mondays at 06:00 UTC: audits what is new, and says so where nothing is.",
     )
-
-
-def _report_week(context: dg.OpExecutionContext, week: WeeklySummary) -> None:
-    """Put the outcome of the week on its run and into its log; raises Failure where a part of it failed."""
-    context.log.info(week.summary)
-    context.add_output_metadata(
-        {
-            "summary": week.summary,
-            "cutoffs moved": week.rolled,
-            "sources changed": week.changed_sources,
-            **{job.done: made for job, made in week.made.items()},
-            "problems": week.problems,
-        }
-    )
-    context.instance.add_run_tags(context.run_id, {SUMMARY_TAG: week.summary[:250]})
-    if week.problems:
-        raise dg.Failure(
-            f"{len(week.problems)} part(s) of the weekly audit failed, the others are done; {week.problems[0]}",
-            metadata={"problems": week.problems, "summary": week.summary},
-            allow_retries=False,
-        )
