@@ -69,7 +69,7 @@ def audit(
     if dry_run:
         request = build_audit_request(model, benchmark, options)
         for entry in request.models:
-            _show_dry_run(replace(request, model=entry, others=()))
+            _show_dry_run(replace(request, models=[entry]))
     else:
         show_audit_outcome(audit_pairs(model, benchmark, options), details=details)
 
