@@ -14,25 +14,17 @@ from audit_pipeline.pipeline.dagster.weekly import build_weekly_schedule
 @dg.definitions
 def defs() -> dg.Definitions:
     """Everything that the UI, the daemon and the command line run."""
-    owners = _read_owners()
+    try:
+        owners = list(load_watched().get("owners", ()))
+    except ConfigError:
+        # Nobody watches over the assets then; the hub watcher and doctor report the file.
+        owners = []
     return dg.Definitions(
         # All are AssetsDefinitions: the package holds nothing else.
         assets=dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), stages.STAGE_ASSETS),
         jobs=JOBS,
-        schedules=[build_weekly_schedule(_resolve_job)],
+        schedules=[build_weekly_schedule(lambda name: defs().resolve_job_def(name))],
         sensors=[*SENSORS, publish_sensor],
         resources={"data": AuditData(), "models": Models(), "progress": ProgressReporter()},
         executor=dg.in_process_executor,
     )
-
-
-def _read_owners() -> list[str]:
-    """Who watches over the assets; nobody where watch.yaml cannot be read, which the hub watcher and doctor report."""
-    try:
-        return list(load_watched().get("owners", ()))
-    except ConfigError:
-        return []
-
-
-def _resolve_job(name: str) -> dg.JobDefinition:
-    return defs().resolve_job_def(name)

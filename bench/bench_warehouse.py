@@ -433,8 +433,6 @@ def questions(plan: Plan) -> Iterator[tuple[str, str]]:
     moment = "TIMESTAMPTZ '2026-01-05 00:00Z'"
     for name in ("evaluations", "group_tests", "contamination_rates", "leaderboard"):
         yield f"{name}_as_of", f"FROM {name}_as_of({moment})"
-    run_id = plan.run_id(plan.pairs[0], 0)
-    yield "leaderboard_of_run", f"FROM leaderboard_of_run('{run_id}')"
     yield "changes_since", f"FROM changes_since({moment})"
 
 
@@ -512,7 +510,7 @@ def measure(plan: Plan, paths: DataPaths, given: argparse.Namespace) -> list[str
         audit_again(plan, paths)
         later = built(paths, empty)
         whole = min(builds, key=lambda build: build.report.seconds)
-        filled = whole.report.filled
+        filled = whole.report
         print(f"built in {whole}: {filled.rows['scores']:,} scores, {whole.report.bytes / 1e6:,.0f} MB")
         print(f"after one pair more: {later}; peak memory {peak_megabytes():,.0f} MB", flush=True)
         if whole.report.seconds > MOST_SECONDS_OF_A_BUILD:

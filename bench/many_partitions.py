@@ -366,8 +366,7 @@ def main() -> None:
         watch.time("SQL: coverage, whole", lambda: query_warehouse(paths.warehouse, "FROM coverage"))
         assert report.pairs == len(models) * len(benchmarks) - failed, report
         print(
-            f"{built.filled.rows['scores']:,} scores, warehouse {built.bytes / 1e6:.0f} MB, "
-            f"report {report.bytes / 1e6:.1f} MB"
+            f"{built.rows['scores']:,} scores, warehouse {built.bytes / 1e6:.0f} MB, report {report.bytes / 1e6:.1f} MB"
         )
         if not given.no_services and not given.only_reports:
             time_pages(watch, site, Pair(benchmarks[1], models[1]))

@@ -86,12 +86,12 @@ def audit(asked: Audit) -> AuditFindings:
     import pyarrow as pa  # noqa: PLC0415
 
     from audit_pipeline.pipeline.console import print_step  # noqa: PLC0415
-    from audit_pipeline.pipeline.requests import audit_request, run_audit  # noqa: PLC0415
+    from audit_pipeline.pipeline.requests import build_audit_request, run_audit  # noqa: PLC0415
     from audit_pipeline.report.page import read_conclusions  # noqa: PLC0415
     from audit_pipeline.store.paths import DataPaths  # noqa: PLC0415
     from audit_pipeline.warehouse.query import read_latest_findings  # noqa: PLC0415
 
-    request = audit_request(asked.model, asked.benchmark, asked)
+    request = build_audit_request(asked.model, asked.benchmark, asked)
     with progress_on_stderr(asked.verbose):
         outcome = run_audit(request, _load_definitions, print_step)
     warn(request.problems)

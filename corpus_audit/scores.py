@@ -74,7 +74,7 @@ def score(asked: Score) -> pa.Table:
     from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
     from audit_pipeline.pipeline.console import print_step, show_progress  # noqa: PLC0415
     from audit_pipeline.pipeline.progress import progress_bar  # noqa: PLC0415
-    from audit_pipeline.pipeline.requests import score_texts, scoring_request  # noqa: PLC0415
+    from audit_pipeline.pipeline.requests import build_scoring_request, score_texts  # noqa: PLC0415
     from audit_pipeline.scoring.file import ProgressListener  # noqa: PLC0415
     from audit_pipeline.store.paths import DataPaths, require_writable  # noqa: PLC0415
 
@@ -82,7 +82,7 @@ def score(asked: Score) -> pa.Table:
     require_writable(paths.root)
     models = load_models()
     stream = _open_score_texts(asked)
-    request = scoring_request(asked, stream.rows.file.path)
+    request = build_scoring_request(asked, stream.rows.file.path)
     with progress_on_stderr(asked.verbose), tempfile.TemporaryDirectory() as folder, progress_bar(model) as on_progress:
         out = Path(folder, "scores.parquet")
         listener = ProgressListener(print_step, show_progress, on_progress)

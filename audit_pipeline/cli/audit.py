@@ -15,7 +15,7 @@ from audit_pipeline.cli.shared import print_problems
 from audit_pipeline.errors import AuditError
 from audit_pipeline.pipeline.console import Columns, Row, is_json_output, print_message, say, show_table
 from audit_pipeline.pipeline.options import BENCHMARK, AuditOptions
-from audit_pipeline.pipeline.requests import AuditRequest, audit_request
+from audit_pipeline.pipeline.requests import AuditRequest, build_audit_request
 from audit_pipeline.report.number_format import format_thousands
 from audit_pipeline.store.paths import DataPaths
 
@@ -67,9 +67,9 @@ def audit(
             "--dry-run and --refresh do not go together: which texts there are shows when the sources are fetched"
         )
     if dry_run:
-        request = audit_request(model, benchmark, options)
+        request = build_audit_request(model, benchmark, options)
         for entry in request.models:
-            _show_dry_run(replace(request, model=entry, others=()))
+            _show_dry_run(replace(request, models=[entry]))
     else:
         show_audit_outcome(audit_pairs(model, benchmark, options), details=details)
 

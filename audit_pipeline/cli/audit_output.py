@@ -21,8 +21,13 @@ from audit_pipeline.pipeline.console import (
     show_table,
 )
 from audit_pipeline.pipeline.options import AuditOptions
-from audit_pipeline.pipeline.requests import AuditOutcome, audit_request, run_audit
-from audit_pipeline.report.number_format import format_estimate, format_interval, format_probability, format_signed
+from audit_pipeline.pipeline.requests import AuditOutcome
+from audit_pipeline.pipeline.requests import run_audit
+from audit_pipeline.report.number_format import format_estimate
+from audit_pipeline.report.number_format import format_interval
+from audit_pipeline.report.number_format import format_probability
+from audit_pipeline.report.number_format import format_signed
+from audit_pipeline.pipeline.requests import build_audit_request
 from audit_pipeline.store.paths import DataPaths
 
 _NAMED = 5
@@ -135,7 +140,7 @@ _SHOWN = (
 def audit_pairs(model: str, benchmark: str, options: AuditOptions) -> AuditOutcome:
     """Bring the pairs up to date; nothing is run, and no heavy package imported, where they are."""
     # Before the heavy packages, so that a wrong name is answered at once.
-    request = audit_request(model, benchmark, options)
+    request = build_audit_request(model, benchmark, options)
     print_problems(request.problems)
     outcome = run_audit(request, load_dagster_definitions, print_step)
     if outcome.dead_runs:
@@ -152,7 +157,7 @@ def publish_outcomes(outcomes: Sequence[AuditOutcome]) -> None:
     from audit_pipeline.pipeline.publication import explain_unpublished
 
     paths = DataPaths.from_environment()
-    if explain_unpublished([outcome.model.name for outcome in outcomes], paths) is not None:
+    if explain_unpublished([model.name for outcome in outcomes for model in outcome.models], paths) is not None:
         print_step("rebuilding warehouse and report")
         publish(paths)
 
@@ -164,7 +169,7 @@ def show_audit_outcome(outcome: AuditOutcome, *, details: bool = False) -> None:
     """
     paths = DataPaths.from_environment()
     for pair in outcome.pairs:
-        if outcome.others:
+        if outcome.models[1:]:
             say(escape_control_characters(f"\n{pair.model}:"))
         _show_findings(paths, pair.model, pair.benchmark, details=details)
     print_damaged_files(paths)

@@ -261,7 +261,7 @@ def _is_instrument_checked() -> bool | None:
 
     pairs = load_whole_configuration().pairs_of_control(INSTRUMENT_CHECK)
     situation = Situation(DataPaths.from_environment())
-    return all(situation.latest(EVALUATIONS_STAGE.key, pair.partition) for pair in pairs) if pairs else None
+    return all(situation.find_latest_entry(EVALUATIONS_STAGE.key, pair.partition) for pair in pairs) if pairs else None
 
 
 def _prepare_and_say_work(
@@ -283,7 +283,7 @@ def _prepare_and_say_work(
     from audit_pipeline.pipeline.dagster.audit import plan_dry_run
     from audit_pipeline.token_statistics.cached_texts import Caches
 
-    dry = plan_dry_run(AuditRequest(entry, specs), tokenized, paths)
+    dry = plan_dry_run(AuditRequest([entry], specs), tokenized, paths)
     windows, to_search = 0, 0
     for spec in specs:
         extraction = spec.settings.extraction

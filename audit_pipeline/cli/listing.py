@@ -40,7 +40,10 @@ from audit_pipeline.pipeline.console import (
 )
 from audit_pipeline.pipeline.options import FILE
 from audit_pipeline.report.number_format import format_yes_or_no
-from audit_pipeline.store.paths import DataPaths, is_writable, require_writable, texts_are_quoted
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.paths import require_writable
+from audit_pipeline.store.paths import texts_are_quoted
+from audit_pipeline.store.paths import explain_unwritable
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
@@ -284,7 +287,7 @@ def report(
 ) -> None:
     """Bring the warehouse and the report up to date."""
     paths = DataPaths.from_environment()
-    if open_it and paths.report.exists() and not is_writable(paths.root):
+    if open_it and paths.report.exists() and explain_unwritable(paths.root) is not None:
         print_message(f"{paths.root} cannot be written: the report shown is the last report built")
         open_report_in_browser(paths)
         return

@@ -53,14 +53,14 @@ def score(
     from dataclasses import replace
 
     from audit_pipeline.detectors.registry import parse_set
-    from audit_pipeline.pipeline.requests import score_texts, scoring_request
+    from audit_pipeline.pipeline.requests import build_scoring_request, score_texts
     from audit_pipeline.store.files import require_output
 
     paths = get_writable_paths()
     options = replace(options, parameters=parse_set(set_parameters))
     model = resolve_model_option(str(options.model))
     require_output(out, texts)
-    request = scoring_request(options, texts)
+    request = build_scoring_request(options, texts)
     stream = _open_file_texts(texts, options.text_column)
 
     # Not before the file has been looked at: importing what works on scores takes a second.

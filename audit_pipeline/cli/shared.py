@@ -53,9 +53,9 @@ def publish(paths: DataPaths, *, include_text: bool | None = None) -> None:
 def build_benchmarks(specs: Sequence[BenchmarkSpec], paths: DataPaths) -> None:
     """Fetch and build what is missing of the benchmarks; no model is run."""
     definitions = load_dagster_definitions()
-    from audit_pipeline.pipeline.dagster.audit import prepare
+    from audit_pipeline.pipeline.dagster.audit import prepare_benchmarks
 
-    prepare(specs, definitions, paths, print_step)
+    prepare_benchmarks(specs, definitions, paths, print_step)
 
 
 def resolve_built_benchmark(name: str, paths: DataPaths) -> str:

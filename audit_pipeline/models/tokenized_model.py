@@ -23,7 +23,7 @@ from audit_pipeline.models.kept_files import (
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.quantisation import Quantisation, read_quantisation
 from audit_pipeline.store.files import read_json_if_whole, write_json
-from audit_pipeline.store.paths import DataPaths, is_writable
+from audit_pipeline.store.paths import DataPaths, explain_unwritable
 
 
 class KnownModel(Protocol):
@@ -107,7 +107,7 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
         from audit_pipeline.models.conversion import convert_tokenizer  # noqa: PLC0415
 
         converted = convert_tokenizer(
-            located, None if entry.trust_remote_code or not is_writable(paths.root) else folder
+            located, None if entry.trust_remote_code or explain_unwritable(paths.root) is not None else folder
         )
     start_token = entry.start_token or converted.default_start_token
     start_token_id = None if start_token is None else converted.tokenizer.id_of(start_token)

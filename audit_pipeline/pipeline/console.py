@@ -222,11 +222,12 @@ def report_slow_work(activity: str) -> Iterator[Callable[[str], None]]:
 
 def escape_control_characters(text: str) -> str:
     """``text`` with the codes spelled out that a terminal would obey; blanks of any width are blanks."""
-    return "".join(letter if _is_harmless(letter) else repr(letter)[1:-1] for letter in text)
-
-
-def _is_harmless(character: str) -> bool:
-    return character.isprintable() or character in "\n\t" or unicodedata.category(character) == "Zs"
+    return "".join(
+        letter
+        if letter.isprintable() or letter in "\n\t" or unicodedata.category(letter) == "Zs"
+        else repr(letter)[1:-1]
+        for letter in text
+    )
 
 
 def format_cell_value(value: object) -> str:

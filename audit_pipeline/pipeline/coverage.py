@@ -19,7 +19,7 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import load_models
 from audit_pipeline.pipeline.freshness import PairState, Plan, judge_pair, plan
-from audit_pipeline.pipeline.seen_models import see_models
+from audit_pipeline.pipeline.seen_models import find_seen_models
 from audit_pipeline.pipeline.situation import Scope, Situation
 from audit_pipeline.pipeline.stage import Product
 from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
@@ -51,12 +51,12 @@ ORDER BY model, benchmark
 _OF_BENCHMARKS = tuple(stage for stage in STAGES if stage.dimensions == ("benchmark",) and not stage.is_on_request)
 
 
-def judge(folder: Path, paths: DataPaths) -> Judgement:
+def judge_data_folder(folder: Path, paths: DataPaths) -> Judgement:
     """What the plan makes of what the configuration in ``folder`` asks for and of what the data folder holds."""
     specs, entries = _read_or_nothing(load_benchmarks, folder), _read_or_nothing(load_models, folder)
-    situation = Situation(paths, specs, entries, see_models(entries, paths), config=folder)
+    situation = Situation(paths, specs, entries, find_seen_models(entries, paths), config=folder)
     up_to_date = {name: is_built_as_configured(name, situation) for name in specs}
-    return Judgement(up_to_date, lambda connection: build_coverage_table(connection, situation))
+    return up_to_date, lambda connection: build_coverage_table(connection, situation)
 
 
 def _read_or_nothing(load: Any, folder: Path) -> Mapping[str, Any]:
@@ -76,34 +76,25 @@ def is_built_as_configured(benchmark: str, situation: Situation) -> bool | None:
 
 def build_coverage_table(connection: duckdb.DuckDBPyConnection, situation: Situation) -> pa.Table:
     """The rows of the table coverage, of the pairs in the tables that are filled already."""
-    pairs = _query_rows(connection, _PAIRS)
-    gone = {
-        tuple(row.values()) for row in _query_rows(connection, 'SELECT "table", "partition", run_id FROM files_gone')
-    }
+    pairs = connection.sql(_PAIRS).to_arrow_table().to_pylist()
+    gone = {*connection.sql('SELECT "table", "partition", run_id FROM files_gone').fetchall()}
 
     def is_whole(table: str, partition: str) -> bool:
-        entries = situation.ledger.of(table, partition)
+        entries = situation.ledger.list_entries(table, partition)
         return not entries or (table, partition, entries[-1].run_id) not in gone
 
     situation.is_whole = is_whole
-    scope = Scope(pairs=tuple(_pair_from_row(row) for row in pairs))
-    made = situation.plan(scope, (*_OF_BENCHMARKS, *OF_PAIRS))
+    for row in pairs:
+        row["pair"] = Pair(row["benchmark"], row["model"])
+    made = situation.plan(Scope(pairs=tuple(row["pair"] for row in pairs)), (*_OF_BENCHMARKS, *OF_PAIRS))
     rows = [_build_row(row, made, situation) for row in pairs]
     return pa.Table.from_pylist(rows, schema=COVERAGE.schema)
 
 
-def _judge_row(row: Mapping[str, Any], made: Plan, situation: Situation) -> PairState:
-    """The state of a pair that anybody asks for, or that was audited on request."""
-    pair = _pair_from_row(row)
-    state = judge_pair(OF_PAIRS, made, situation.facts_of, pair)
-    if state.status == "done" and (reason := _explain_benchmark(pair.benchmark, situation)) is not None:
-        return PairState("stale", reason)
-    return state if state.status != "missing" else _judge_missing(row, pair, state, situation)
-
-
-def _judge_missing(row: Mapping[str, Any], pair: Pair, state: PairState, situation: Situation) -> PairState:
+def _judge_missing(row: Mapping[str, Any], state: PairState, situation: Situation) -> PairState:
+    pair = row["pair"]
     spec = situation.specs.get(pair.benchmark)
-    if row["is_configured"] and situation.control_of(pair.model) != (None if spec is None else spec.control):
+    if row["is_configured"] and situation.find_control(pair.model) != (None if spec is None else spec.control):
         return PairState("not_applicable", "a control's texts are asked of its own models, and those of nothing else")
     found = {stage: situation.facts_of(Product(stage.name, pair.partition)) for stage in OF_PAIRS}
     if row["is_due"] or any(facts.recorded is not None for stage, facts in found.items() if not stage.concludes):
@@ -128,28 +119,21 @@ def _explain_benchmark(benchmark: str, situation: Situation) -> str | None:
 
 
 def _build_row(row: Mapping[str, Any], made: Plan, situation: Situation) -> Mapping[str, object]:
-    pair = _pair_from_row(row)
-    state = _judge_row(row, made, situation)
-    concluding = (situation.latest(stage.key, pair.partition) for stage in OF_PAIRS if stage.concludes)
+    pair = row["pair"]
+    state = judge_pair(OF_PAIRS, made, situation.facts_of, pair)
+    if state.status == "done" and (reason := _explain_benchmark(pair.benchmark, situation)) is not None:
+        state = PairState("stale", reason)
+    elif state.status == "missing":
+        state = _judge_missing(row, state, situation)
+    concluding = (situation.find_latest_entry(stage.key, pair.partition) for stage in OF_PAIRS if stage.concludes)
     found = next((entry for entry in concluding if entry is not None), None)
-    outcome = situation.latest_outcome(pair)
+    outcome = situation.find_latest_outcome(pair)
     return {
-        "model": row["model"],
-        "benchmark": row["benchmark"],
-        "is_configured": row["is_configured"],
+        **{name: row[name] for name in ("model", "benchmark", "is_configured", "has_results")},
         "status": state.status,
         "reason": state.reason,
-        "has_results": row["has_results"],
         "stage": None if state.outcome is None else state.outcome.stage,
         "last_audited_at": None if found is None else found.finished_at,
         "outcome_at": None if outcome is None else outcome.at,
         "run_id": state.outcome.run_id if state.outcome is not None else None if found is None else found.run_id,
     }
-
-
-def _pair_from_row(row: Mapping[str, Any]) -> Pair:
-    return Pair(row["benchmark"], row["model"])
-
-
-def _query_rows(connection: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
-    return list(connection.sql(query).to_arrow_table().to_pylist())

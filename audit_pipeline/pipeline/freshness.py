@@ -8,9 +8,8 @@ same is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from graphlib import TopologicalSorter
 
 from audit_pipeline.pipeline.stage import Inputs, Product, Stage
 from audit_pipeline.store.ledger import Entry, PairOutcome
@@ -86,25 +85,6 @@ def inputs_of_entry(entry: Entry) -> dict[str, str | None]:
     }
 
 
-def order_stages(stages: Iterable[Stage]) -> list[Stage]:
-    """The stages, each after those that it is made of; else as they are given."""
-    by_name = {stage.name: stage for stage in stages}
-    graph = {
-        name: [above for product in stage.after if (above := product.partition("/")[0]) in by_name]
-        for name, stage in by_name.items()
-    }
-    place = {name: number for number, name in enumerate(by_name)}
-    sorter, ordered = TopologicalSorter(graph), list[Stage]()
-    sorter.prepare()
-    ready = sorted(sorter.get_ready(), key=place.__getitem__)
-    while ready:
-        name, *ready = ready
-        ordered.append(by_name[name])
-        sorter.done(name)
-        ready = sorted([*ready, *sorter.get_ready()], key=place.__getitem__)
-    return ordered
-
-
 def plan(
     stages: Sequence[Stage],
     wanted: Mapping[str, Sequence[str]],
@@ -114,6 +94,7 @@ def plan(
 ) -> Plan:
     """The steps that bring the wanted partitions of each stage up to date; inputs name products by :attr:`Stage.key`.
 
+    ``stages``: each after those that it is made of, as the registry has them.
     ``again``: by a stage's name, why its wanted partitions are made whatever is there. ``left``: by a product's key,
     why it is left as it is, and all that is made of it. A product has no step where something that it is made of, and
     that it cannot go without, is neither there nor made first.
@@ -123,7 +104,7 @@ def plan(
     problems: dict[Product, str] = {}
     first: dict[str, str] = {}
     blocked: dict[str, str] = {}
-    for stage in order_stages(stages):
+    for stage in stages:
         for partition in dict.fromkeys(wanted.get(stage.name, ())):
             product, key = Product(stage.name, partition), f"{stage.key}/{partition}"
             facts = facts_of(product)
@@ -205,7 +186,7 @@ def judge_pair(stages: Iterable[Stage], made: Plan, facts_of: Callable[[Product]
 
     A pair is missing until the first stage that concludes has made something of it.
     """
-    of_pairs = [stage for stage in order_stages(stages) if stage.dimensions == ("benchmark", "model")]
+    of_pairs = [stage for stage in stages if stage.dimensions == ("benchmark", "model")]
     main = next(stage for stage in of_pairs if stage.concludes)
     steps = {step.stage.name: step for step in made.steps if step.partition == pair.partition}
     found = {stage.name: facts_of(Product(stage.name, pair.partition)) for stage in of_pairs}
@@ -218,15 +199,3 @@ def judge_pair(stages: Iterable[Stage], made: Plan, facts_of: Callable[[Product]
         if reason is not None:
             return PairState("stale" if has_conclusions else "missing", reason)
     return PairState("done")
-
-
-def iterate_groups(stages: Sequence[Stage]) -> Iterator[list[Stage]]:
-    """The stages in their order, those together that follow one another with the same dimensions and job."""
-    group: list[Stage] = []
-    for stage in order_stages(stages):
-        if group and (stage.dimensions, stage.job) != (group[-1].dimensions, group[-1].job):
-            yield group
-            group = []
-        group.append(stage)
-    if group:
-        yield group

@@ -73,15 +73,10 @@ class OwnFiles:
     @property
     def source(self) -> dict[str, Any]:
         """The section of config/sources.yaml that reads them."""
-        columns = {
-            "text_column": self.text_column,
-            "title_column": self.title_column,
-            "date_column": self.date_column,
-            "group_column": self.group_column,
-        }
+        keys = ("text_column", "title_column", "date_column", "group_column")
         return {
             "collections": {side: list(map(str, paths)) for side, paths in self.sides.items()},
-            **{key: name for key, name in columns.items() if name is not None},
+            **{key: name for key in keys if (name := getattr(self, key)) is not None},
             "language": DETECT,
         }
 
@@ -172,7 +167,8 @@ class Inventory:
             "seed": _SEED,
             **known,
         }
-        design = {} if self.design == "unlabelled" else {"design": self.design, "design_stated_by": self._stated_by}
+        stated_by = f"{_CHECK_USER} --held-out{' --exchangeable' if self.own.exchangeable else ''}"
+        design = {} if self.design == "unlabelled" else {"design": self.design, "design_stated_by": stated_by}
         entries = {
             FAMILY: {
                 "title": self.title,
@@ -193,10 +189,6 @@ class Inventory:
                 "evaluates": "known",
             }
         return entries
-
-    @property
-    def _stated_by(self) -> str:
-        return f"{_CHECK_USER} --held-out{' --exchangeable' if self.own.exchangeable else ''}"
 
 
 def inspect_own_files(own_files: OwnFiles) -> Inventory:

@@ -20,18 +20,18 @@ from audit_pipeline.token_statistics.run import Progress
 AnyProgress = Progress | FileProgress
 
 
-def describe(progress: AnyProgress) -> str:
+def format_progress(progress: AnyProgress) -> str:
     """Progress in one line: of a pass its phase, texts and tokens a second, of a file its texts."""
-    texts = f"{_describe_phase(progress)}{_describe_texts(progress)}"
+    texts = f"{_format_phase(progress)}{_format_texts(progress)}"
     return f"{texts}, {progress.tokens_per_second:,.0f} tokens/s" if isinstance(progress, Progress) else texts
 
 
-def _describe_phase(progress: AnyProgress) -> str:
+def _format_phase(progress: AnyProgress) -> str:
     phase = progress.phase if isinstance(progress, Progress) else None
     return f"step {phase.step} of {phase.steps}, {phase.name}: " if phase is not None and phase.steps > 1 else ""
 
 
-def _describe_texts(progress: AnyProgress) -> str:
+def _format_texts(progress: AnyProgress) -> str:
     about = "about " if isinstance(progress, FileProgress) and progress.estimated else ""
     return f"{progress.texts_done:,} of {about}{progress.texts_total:,} texts"
 
@@ -71,8 +71,8 @@ def progress_bar(label: str) -> Iterator[Callable[[AnyProgress], None]]:
             if isinstance(progress, Progress)
             else (progress.texts_done, progress.texts_total)
         )
-        description = _describe_phase(progress).removesuffix(": ") or label
-        bar.update(task, completed=done, total=total, description=description, words=_describe_texts(progress))
+        description = _format_phase(progress).removesuffix(": ") or label
+        bar.update(task, completed=done, total=total, description=description, words=_format_texts(progress))
         bar.start()
 
     try:
@@ -88,7 +88,7 @@ def _print_progress_lines(label: str) -> Iterator[Callable[[AnyProgress], None]]
 
     def show(progress: AnyProgress) -> None:
         nonlocal printed_at, printed, latest
-        latest = f"{label}: {describe(progress)}"
+        latest = f"{label}: {format_progress(progress)}"
         if time.monotonic() - printed_at >= LINE_SECONDS:
             print_unless_quiet(latest)
             printed_at, printed = time.monotonic(), latest

@@ -34,31 +34,32 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """One model, some benchmarks and the options; ``problems`` are those of other entries of the configuration.
+    """A model, or those of a series in order, some benchmarks and the options; ``problems`` are those of other entries
+    of the configuration.
 
-    ``others``: the models of its series that are audited in the same runs, in order.
     ``leave_out``: a benchmark that cannot be built is left out, and the others go on. ``terminal``: progress bars are
     drawn.
     """
 
-    model: ModelEntry
+    models: Sequence[ModelEntry]
     benchmarks: Sequence[BenchmarkSpec]
     options: AuditOptions = field(default_factory=AuditOptions)
     problems: Sequence[Problem] = ()
     leave_out: bool = False
     terminal: bool = True
-    others: Sequence[ModelEntry] = ()
 
     @property
-    def models(self) -> Sequence[ModelEntry]:
-        return (self.model, *self.others)
+    def model(self) -> ModelEntry:
+        """The model, or the first of the series."""
+        return self.models[0]
 
     @property
     def subject(self) -> str:
         """What is audited, in words: the model, or how many of its series."""
         checkpoint = self.model.checkpoint
-        is_series = self.others and checkpoint is not None
-        return f"{len(self.models)} models of {checkpoint.series}" if is_series else self.model.name  # type: ignore[union-attr]
+        if len(self.models) == 1 or checkpoint is None:
+            return self.model.name
+        return f"{len(self.models)} models of {checkpoint.series}"
 
     @property
     def done_in_words(self) -> str:
@@ -85,7 +86,7 @@ class PassCounts:
 
 @dataclass
 class AuditOutcome:
-    """The outcome of an audit; ``benchmarks`` are those that were not left out, ``others`` as in the request.
+    """The outcome of an audit; ``benchmarks`` are those that were not left out.
 
     ``runs``: the runs that were needed, by what they made. ``passes``, ``not_run``: by pair, the counts of its pass, or
     why there was none. ``failed``: the error where some pairs met a fault and the others are done. ``not_made``: why
@@ -93,7 +94,7 @@ class AuditOutcome:
     found and marked failed.
     """
 
-    model: ModelEntry
+    models: Sequence[ModelEntry]
     benchmarks: Sequence[BenchmarkSpec]
     runs: dict[str, str] = field(default_factory=dict)
     passes: dict[str, PassCounts] = field(default_factory=dict)
@@ -102,16 +103,15 @@ class AuditOutcome:
     not_made: dict[str, Exception] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     dead_runs: list[str] = field(default_factory=list)
-    others: Sequence[ModelEntry] = ()
 
     @property
     def pairs(self) -> list[Pair]:
         from audit_pipeline.tables import Pair  # noqa: PLC0415
 
-        return [Pair(spec.name, model.name) for model in (self.model, *self.others) for spec in self.benchmarks]
+        return [Pair(spec.name, model.name) for model in self.models for spec in self.benchmarks]
 
 
-def audit_request(model: str, benchmark: str, options: AuditOptions) -> AuditRequest:
+def build_audit_request(model: str, benchmark: str, options: AuditOptions) -> AuditRequest:
     """The request for the model, or series, and the benchmarks that a user named: a benchmark, a family, or all.
 
     Raises ConfigError or ModelError where there is none of that name, or its entry cannot be used.
@@ -124,8 +124,8 @@ def audit_request(model: str, benchmark: str, options: AuditOptions) -> AuditReq
     specs = (
         list(exclude_on_request(config.benchmarks).values()) if benchmark == ALL else config.benchmarks_named(benchmark)
     )
-    entry, *others = resolve_models(model, config.models)
-    return AuditRequest(entry, specs, options, config.problems, leave_out=benchmark == ALL, others=others)
+    models = resolve_models(model, config.models)
+    return AuditRequest(models, specs, options, config.problems, leave_out=benchmark == ALL)
 
 
 def run_audit(
@@ -138,7 +138,7 @@ def run_audit(
     paths = DataPaths.from_environment()
     if _is_done(request, paths):
         on_step(request.done_in_words)
-        return AuditOutcome(request.model, request.benchmarks, others=request.others)
+        return AuditOutcome(request.models, request.benchmarks)
     require_writable(paths.root)
 
     loaded = definitions()
@@ -185,23 +185,20 @@ class ScoringRequest:
     known: Mapping[Side, Sequence[str]]
 
 
-def scoring_request(options: ScoreOptions, scored_file: Path) -> ScoringRequest:
+def build_scoring_request(options: ScoreOptions, scored_file: Path) -> ScoringRequest:
     """The request for the texts of ``scored_file``; raises ConfigError or DataError where options do not fit."""
     from audit_pipeline.detectors.registry import select  # noqa: PLC0415
 
     selection = select(options.detectors, grid=options.grid, overrides=options.overrides)
-    return ScoringRequest(options, selection, _read_known_texts(options, selection, scored_file))
-
-
-def _read_known_texts(options: ScoreOptions, selection: Selection, scored_file: Path) -> Mapping[Side, Sequence[str]]:
     if options.prefix_texts is None and options.prefix_members is None:
-        return {}
+        return ScoringRequest(options, selection, known={})
     from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS, read_known_texts  # noqa: PLC0415
 
     named = ((NON_MEMBERS, options.prefix_texts), (MEMBERS, options.prefix_members))
     files = {side: Path(path) for side, path in named if path is not None}
     needs = {need for detector, _ in selection for need in detector.needs}
-    return read_known_texts(files, needs, scored_file, options.text_column, options.label_column)
+    known = read_known_texts(files, needs, scored_file, options.text_column, options.label_column)
+    return ScoringRequest(options, selection, known)
 
 
 def score_texts(

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import Any
 
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, fingerprints_before
+from audit_pipeline.pipeline.freshness import pair_of
 from audit_pipeline.scoring.needs.provider import SeenIdentities
 from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.store.files import read_json_if_whole
@@ -24,8 +25,7 @@ from audit_pipeline.store.paths import DataPaths
 
 Card = Mapping[str, Any]
 """What a model's card says (models/tokenized_model.py, write_card)."""
-
-_NEVER = datetime.min.replace(tzinfo=UTC)
+_LONG_AGO = "0001-01-01T00:00:00+00:00"
 
 
 @dataclass(frozen=True)
@@ -45,37 +45,27 @@ class SeenModel:
     needs: Mapping[str, Mapping[str, str] | None]
 
 
-class _Sighting(NamedTuple):
-    """Where several are of one model, the last in their order holds."""
-
-    at: datetime
-    fingerprint: str
-    tokenizer: str
-    model: str
-
-
-def see_models(entries: Mapping[str, ModelEntry], paths: DataPaths) -> dict[str, SeenModel]:
+def find_seen_models(entries: Mapping[str, ModelEntry], paths: DataPaths) -> dict[str, SeenModel]:
     """Those of the models that were seen, by name."""
     cards = {card["fingerprint"]: card for card in _read_cards(paths) if card.get("fingerprint")}
-    on_cards = (
-        _Sighting(
-            _parse_first_loaded_at(card), card["fingerprint"], card.get("tokenizer_fingerprint") or "", card["name"]
+    sightings = [
+        (
+            datetime.fromisoformat(card.get("first_loaded_at") or _LONG_AGO),
+            fingerprint,
+            card.get("tokenizer_fingerprint"),
+            card["name"],
         )
-        for card in cards.values()
+        for fingerprint, card in cards.items()
         if card.get("name")
-    )
-    in_ledger = (
-        _Sighting(
-            entry.finished_at,
-            entry.model_fingerprint,
-            entry.tokenizer_fingerprint or "",
-            entry.partition.partition("|")[2],
-        )
+    ]
+    sightings += [
+        (entry.finished_at, entry.model_fingerprint, entry.tokenizer_fingerprint, pair_of(entry.partition).model)
         for entry in read_ledger(paths).entries
         if entry.model_fingerprint is not None
-    )
-    latest = {sighting.model: sighting for sighting in sorted([*on_cards, *in_ledger])}
-    seen = {name: (sighting.fingerprint, sighting.tokenizer) for name, sighting in latest.items()}
+    ]
+    # Of one model the last holds.
+    by_time = sorted((at, fingerprint, tokenizer or "", model) for at, fingerprint, tokenizer, model in sightings)
+    seen = {model: (fingerprint, tokenizer) for _, fingerprint, tokenizer, model in by_time}
     return {
         name: _describe(entry, seen, cards.get(seen[name][0], {}), paths)
         for name, entry in entries.items()
@@ -118,11 +108,3 @@ def _read_earlier_fingerprints(entry: ModelEntry, tokenizer: str, paths: DataPat
     except AuditError:
         # The doctor names the damaged file; which model was there before is not known.
         return frozenset()
-
-
-def _parse_first_loaded_at(card: Card) -> datetime:
-    try:
-        time = datetime.fromisoformat(str(card.get("first_loaded_at")))
-    except ValueError:
-        return _NEVER
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,20 +21,13 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.freshness import Facts, Plan, inputs_of_entry, pair_of, plan
 from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.pipeline.seen_models import SeenModel
-from audit_pipeline.pipeline.stage import UNKNOWN, Inputs, Product, Stage
+from audit_pipeline.pipeline.stage import UNKNOWN, Product, Stage
 from audit_pipeline.pipeline.stages.registry import OF_PAIRS, PAIR, STAGES, get_stage
 from audit_pipeline.pipeline.stages.scores import STATISTICS_STAGE
 from audit_pipeline.pipeline.stages.settings import StageEntry, is_asked_for, load_stage_entries
 from audit_pipeline.scoring.session import find_current_upstream
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
-from audit_pipeline.store.ledger import (
-    Entry,
-    Ledger,
-    PairOutcome,
-    is_latest_file_whole,
-    read_latest_run,
-    read_ledger,
-)
+from audit_pipeline.store.ledger import Entry, Ledger, PairOutcome, is_latest_file_whole, read_latest_run, read_ledger
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read_documents_version
 from audit_pipeline.tables import Pair, digest
@@ -92,7 +85,7 @@ class Situation:
     def source_settings(self) -> SourceSettings:
         return load_source_settings(self.config)
 
-    def configured(self, file: EntryFile[T]) -> Entries[T]:
+    def load_entries(self, file: EntryFile[T]) -> Entries[T]:
         """The entries of a file of the configuration."""
         entries: Entries[T] = self._read_once(("file", file.name), lambda: file.load(self.config))
         return entries
@@ -101,11 +94,6 @@ class Situation:
     def stage_entries(self) -> Entries[StageEntry]:
         """What config/stages.yaml asks for."""
         return load_stage_entries(self.config)
-
-    def version_of_settings(self, stage: str) -> str | None:
-        """The version of the options that config/stages.yaml gives a stage; None where it gives none."""
-        entry = self.stage_entries.get(stage)
-        return None if entry is None or not entry.options else digest(dict(entry.options))
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -116,12 +104,12 @@ class Situation:
         """The outcome of every pair at each stage that was recorded last."""
         return {(outcome.pair, outcome.stage): outcome for outcome in self.ledger.outcomes}
 
-    def latest_outcome(self, pair: Pair) -> PairOutcome | None:
+    def find_latest_outcome(self, pair: Pair) -> PairOutcome | None:
         """The outcome recorded last for a pair, whatever was found since; None where every run could do it."""
         outcomes = (outcome for (of, _), outcome in self._outcomes.items() if of == pair)
         return max(outcomes, key=lambda outcome: outcome.at, default=None)
 
-    def built(self, benchmark: str) -> str | None:
+    def find_built_digest(self, benchmark: str) -> str | None:
         """The digest of a benchmark as it is built; None where it is not."""
         return self._read_once(("built", benchmark), lambda: read_built_digest(benchmark, self.paths))
 
@@ -129,24 +117,24 @@ class Situation:
         """The version of a source's documents; raises DataError where they are not there."""
         return self._read_once(("source", source), lambda: read_documents_version(self.paths, source))
 
-    def presence(self, stage: str, partition: str) -> dict[str, str | None]:
+    def find_presence(self, stage: str, partition: str) -> dict[str, str | None]:
         """A product as an input whose version others cover: whether it is there at all."""
         is_there = self.facts_of(Product(stage, partition)).recorded is not None
         return {f"{get_stage(stage).key}/{partition}": UNKNOWN if is_there else None}
 
-    def control_of(self, model: str) -> str | None:
+    def find_control(self, model: str) -> str | None:
         """The control that a model is of; None for every other model."""
         entry = self.entries.get(model)
         return entry.control.name if entry is not None and entry.control is not None else None
 
-    def needs(self, model: str, kind: str) -> Mapping[str, str] | None:
+    def find_needed_versions(self, model: str, kind: str) -> Mapping[str, str] | None:
         """What detectors of a model need of a kind, as ``reference_model``, with versions; None: not known."""
         known = self.models.get(model)
         if isinstance(known, TokenizedModel):
             return self._read_once(("needs", model), lambda: find_current_upstream(known, self.paths))
         return None if known is None else known.needs[kind]
 
-    def latest(self, table: str, partition: str) -> Entry | None:
+    def find_latest_entry(self, table: str, partition: str) -> Entry | None:
         """The ledger's line of the rows that were written last; None where there are none that a whole line
         explains."""
 
@@ -165,20 +153,23 @@ class Situation:
         )
 
     def _read_facts(self, stage: Stage, partition: str) -> Facts:
-        failure, damage = self._find_failure(stage, partition), self._find_damage(stage, partition)
-        recorded = self._read_recorded(stage, partition)
+        is_whole = self.is_whole or partial(is_latest_file_whole, self.paths)
+        lacking = not all(is_whole(table.name, partition) for table in stage.tables if table.append_only)
+        damage = f"a file of its {stage.name.replace('_', ' ')} is damaged or gone" if lacking else None
+        failure, recorded = self._find_failure(stage, partition), None
+        if stage.recorded is not None:
+            recorded = stage.recorded(partition, self)
+        elif stage.tables and (entry := self.find_latest_entry(stage.key, partition)) is not None:
+            recorded = inputs_of_entry(entry)
         try:
-            settings = {"settings": self.version_of_settings(stage.name)} if stage.is_on_request else {}
-            inputs = {"code": stage.code, **settings, **stage.inputs(partition, self)}
-            return Facts(inputs, recorded, None, damage, failure)
+            inputs: dict[str, str | None] = {"code": stage.code}
+            if stage.is_on_request:
+                entry_of_stage = self.stage_entries.get(stage.name)
+                options = None if entry_of_stage is None else entry_of_stage.options
+                inputs["settings"] = digest(dict(options)) if options else None
+            return Facts({**inputs, **stage.inputs(partition, self)}, recorded, None, damage, failure)
         except AuditError as error:
             return Facts({}, recorded, str(error), damage, failure)
-
-    def _read_recorded(self, stage: Stage, partition: str) -> Inputs | None:
-        if stage.recorded is not None:
-            return stage.recorded(partition, self)
-        entry = self.latest(stage.key, partition) if stage.tables else None
-        return None if entry is None else inputs_of_entry(entry)
 
     def _find_failure(self, stage: Stage, partition: str) -> PairOutcome | None:
         """Why the last run gave a pair up at this stage, or at the next where nothing but the ledger knows of it.
@@ -194,17 +185,10 @@ class Situation:
             if outcome is not None:
                 since = [below for below in STAGES if below.name == name or name in below.after]
                 tables = [table.name for below in since for table in below.tables]
-                entries = [entry for table in tables for entry in self.ledger.of(table, partition)]
+                entries = [entry for table in tables for entry in self.ledger.list_entries(table, partition)]
                 if all(entry.finished_at < outcome.at for entry in entries):
                     return outcome
         return None
-
-    def _find_damage(self, stage: Stage, partition: str) -> str | None:
-        is_whole = self.is_whole or (lambda table, of: is_latest_file_whole(self.paths, table, of))
-        tables = [table.name for table in stage.tables if table.append_only]
-        if all(is_whole(table, partition) for table in tables):
-            return None
-        return f"a file of its {stage.name.replace('_', ' ')} is damaged or gone"
 
     def plan(
         self,
@@ -236,7 +220,7 @@ class Situation:
         return [name for name in names if not stage.is_on_request or is_asked_for(stage, name, self.stage_entries)]
 
 
-def look_at_models(request: AuditRequest, models: Sequence[TokenizedModel], paths: DataPaths) -> Situation:
+def build_situation(request: AuditRequest, models: Sequence[TokenizedModel], paths: DataPaths) -> Situation:
     """The situation of a request; ``models``: those of which it is known how they would be run now."""
     entries = {entry.name: entry for entry in request.models}
     specs = {spec.name: spec for spec in request.benchmarks}
@@ -258,4 +242,4 @@ def scope_of_request(request: AuditRequest) -> Scope:
 
 def plan_audit(request: AuditRequest, models: Sequence[TokenizedModel], paths: DataPaths) -> Plan:
     """All that is to be done now, but for warehouse and report."""
-    return look_at_models(request, models, paths).plan(scope_of_request(request), STAGES)
+    return build_situation(request, models, paths).plan(scope_of_request(request), STAGES)

@@ -35,10 +35,9 @@ def read_control(name: str, paths: DataPaths) -> Mapping[str, Any]:
 def require_intact_control(folder: Path, prefix: str = "") -> None:
     """Raise DamagedError where a file of a control's version is missing or not as it was written.
 
-    ``prefix`` is where the path of such a file begins within the folder: one of the models, or the texts. Folders of
-    earlier versions, whose manifest names no files, pass.
+    ``prefix`` is where the path of such a file begins within the folder: one of the models, or the texts.
     """
-    files = read_json(folder / MANIFEST).get("files", {})
+    files = read_json(folder / MANIFEST)["files"]
     own = {name: digest for name, digest in files.items() if name.startswith(prefix)}
     require_matching_digests(folder, own, f"the control {folder.parent.name}")
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from audit_pipeline.errors import DataError, MadeAgainWarning, is_full_disk
 from audit_pipeline.store.bucket_folder import put_in_place, temporary_file
 from audit_pipeline.store.integrity import add_json_digest, format_json, verify_json_digest
-from audit_pipeline.store.paths import is_writable
+from audit_pipeline.store.paths import explain_unwritable
 from audit_pipeline.tables.table import Table
 
 Columns: TypeAlias = Table | pa.Schema
@@ -67,7 +67,7 @@ def require_output(path: Path, *inputs: Path) -> None:
     for given in (given.resolve() for given in inputs):
         if path.resolve() == given or given in path.resolve().parents:
             raise DataError(f"{path}: the output would overwrite the input, or lie among it; give another place")
-    if not is_writable(path.parent):
+    if explain_unwritable(path.parent) is not None:
         raise DataError(f"{path}: nothing can be written there, so nothing was run; give another place")
 
 

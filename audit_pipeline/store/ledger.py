@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypedDict, Unpack
 
-from audit_pipeline.errors import DataError
+from audit_pipeline.errors import OTHER_VERSION, DataError
 from audit_pipeline.store.bucket_folder import BucketFolder, find_bucket_folder, refresh
 from audit_pipeline.store.files import move_into_place, write_atomically
 from audit_pipeline.store.integrity import DamagedError, cached_sha256
@@ -177,7 +177,7 @@ class Ledger:
             self._outcomes.append(_outcome_from_fields(line.fields or {}))
         return self._outcomes
 
-    def of(self, table: str, partition: str) -> Sequence[Entry]:
+    def list_entries(self, table: str, partition: str) -> Sequence[Entry]:
         """The entries of a partition, in the order in which they were written."""
         return [self._read_entry(place) for place in self._places.get(_format_names(table, partition), ())]
 
@@ -320,7 +320,7 @@ def list_segments(folder: Path) -> list[Path]:
 
 def _require_layout(paths: DataPaths) -> None:
     if not paths.ledger.exists() and (paths.root / "lineage").exists():
-        raise DataError(f"{paths.root} was made by another version of Corpus Audit: start a new folder")
+        raise DataError(f"{paths.root} was {OTHER_VERSION}")
 
 
 def record_entry(
@@ -499,7 +499,7 @@ def read_latest_run(paths: DataPaths, table: str, partition: str) -> Entry:
     Raises DataError where there are none, and DamagedError where a file is there that no whole line explains: a line
     of it is damaged, and it may be the last.
     """
-    entries = {entry.file(paths): entry for entry in read_ledger(paths).of(table, partition)}
+    entries = {entry.file(paths): entry for entry in read_ledger(paths).list_entries(table, partition)}
     files = set(paths.run_file(table, partition, "any").parent.glob("*.parquet"))
     if unexplained := sorted(files - entries.keys()):
         raise DamagedError(f"no whole line of the ledger explains {unexplained[0]}: corpus-audit doctor says more")
@@ -510,7 +510,7 @@ def read_latest_run(paths: DataPaths, table: str, partition: str) -> Entry:
 
 def has_entries(paths: DataPaths, table: Table, partition_key: str | Pair) -> bool:
     """Whether any run wrote rows of a partition."""
-    return bool(read_ledger(paths).of(table.name, partition_of(partition_key)))
+    return bool(read_ledger(paths).list_entries(table.name, partition_of(partition_key)))
 
 
 def find_writing_run(paths: DataPaths, table: Table, partition: str) -> Entry | None:
@@ -519,7 +519,7 @@ def find_writing_run(paths: DataPaths, table: Table, partition: str) -> Entry | 
     if not path.exists():
         return None
     digest = cached_sha256(path)
-    entries = reversed(read_ledger(paths).of(table.name, partition))
+    entries = reversed(read_ledger(paths).list_entries(table.name, partition))
     return next((entry for entry in entries if entry.file_sha256 == digest), None)
 
 
@@ -528,7 +528,7 @@ def is_latest_file_whole(paths: DataPaths, table: str, partition: str) -> bool:
 
     A file that a run explained before it died counts as one that is not whole, as one that no line explains.
     """
-    if entries := read_ledger(paths).of(table, partition):
+    if entries := read_ledger(paths).list_entries(table, partition):
         file = entries[-1].file(paths)
         with suppress(OSError):
             return file is not None and cached_sha256(file) == entries[-1].file_sha256

@@ -35,27 +35,15 @@ def make_private(folder: Path) -> None:
 
 def require_writable(folder: Path) -> None:
     """Make ``folder`` if it does not exist; raises DataError, in one line, if it cannot be made or written."""
-    try:
-        make_private(folder)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        reason = os.strerror(error.errno or 0)
-        raise DataError(
-            f"the folder {folder} cannot be written ({reason}), so nothing was run: {_WHAT_TO_DO}"
-        ) from error
+    if (reason := explain_unwritable(folder)) is not None:
+        raise DataError(f"the folder {folder} cannot be written ({reason}), so nothing was run: {_WHAT_TO_DO}")
+    make_private(folder)
 
 
 def find_nearest(path: Path) -> Path:
     """``path``, or the nearest of the folders that it would be made in, that exists as far as this user can see."""
     # Not Path.exists, which raises in the home of another user.
     return next(place for place in (path, *path.parents) if os.path.exists(place))
-
-
-def is_writable(folder: Path) -> bool:
-    """Whether something can be written there, or in the folder that it would be made in."""
-    nearest = find_nearest(folder)
-    return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
 
 
 def explain_unwritable(folder: Path) -> str | None:
@@ -148,16 +136,8 @@ def find_workspace() -> Path | None:
 
     A workspace holds a workspace.yaml that names this project's code location, and a config/ next to it.
     """
-    return next((folder for folder in (*_list_enclosing_folders(), PROJECT_ROOT) if is_workspace(folder)), None)
-
-
-def _list_enclosing_folders() -> tuple[Path, ...]:
-    try:
-        current = Path.cwd()
-    except FileNotFoundError:
-        # The current folder was removed.
-        return ()
-    return (current, *current.parents)
+    current = Path.cwd()
+    return next((folder for folder in (current, *current.parents, PROJECT_ROOT) if is_workspace(folder)), None)
 
 
 def is_workspace(folder: Path) -> bool:

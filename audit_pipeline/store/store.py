@@ -83,7 +83,7 @@ def require_intact_partition(
     """
     partition = partition_of(partition_key)
     path = file_of(paths, table, partition, run_id)
-    named = {entry.file_sha256 for entry in read_ledger(paths).of(table.name, partition)}
+    named = {entry.file_sha256 for entry in read_ledger(paths).list_entries(table.name, partition)}
     try:
         if cached_sha256(path) in named or (refetch_damaged_file(path) and cached_sha256(path) in named):
             return

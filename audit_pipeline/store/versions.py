@@ -43,9 +43,9 @@ def code_digest() -> str:
     return digest_of_files(_PACKAGE, sorted(path for path in _PACKAGE.rglob("*") if path.suffix in _OF_CODE))
 
 
-def table_version(table: pa.Table, *, without: tuple[str, ...] = ("run_id",)) -> str:
-    """A digest of a table's content; the order of rows and the columns ``without`` do not matter."""
-    whole = table.select([name for name in table.column_names if name not in without])
+def table_version(table: pa.Table) -> str:
+    """A digest of a table's content; the order of rows and the column ``run_id`` do not matter."""
+    whole = table.select([name for name in table.column_names if name != "run_id"])
     rows = pa.chunked_array(
         map(_rows_to_canonical_json, whole.to_batches(_ROWS_AT_ONCE)), pa.large_string()
     ).combine_chunks()

@@ -106,10 +106,10 @@ moment = ColumnType(pa.timestamp("us", tz="UTC"))
 strings, int64s = ColumnType(list_type_of(pa.string())), ColumnType(list_type_of(pa.int64()))
 
 
-def choice(name: str, values: tuple[str, ...], meaning: str = "", *, null: bool = False) -> Column:
+def choice(name: str, values: tuple[str, ...], meaning: str = "") -> Column:
     """A text that is one of ``values``, which its description lists before the ``meaning``."""
     description = " | ".join(values) + (f": {meaning}" if meaning else "")
-    return Column(name, pa.string(), description, null, one_of=values)
+    return Column(name, pa.string(), description, one_of=values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +143,11 @@ class Table:
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns of its Parquet files, each with its description."""
-        return pa.schema([_to_arrow_field(column) for column in self.columns if not column.sql])
+        return pa.schema(
+            pa.field(column.name, column.type, nullable=column.null, metadata={"description": column.description})
+            for column in self.columns
+            if not column.sql
+        )
 
     @property
     def names(self) -> list[str]:
@@ -191,7 +195,13 @@ class Table:
 
     def without_text(self) -> Table:
         """The same with nothing in the columns that quote audited texts."""
-        return replace(self, columns=tuple(_redact_column(column) for column in self.columns))
+        return replace(
+            self,
+            columns=tuple(
+                replace(column, sql="NULL" if column.null else "[]") if column.quotes_text else column
+                for column in self.columns
+            ),
+        )
 
     def file_of(self, paths: DataPaths, partition: str, run_id: str = "") -> Path | None:
         """The file of a partition, and of a run where each adds one; None where partitions have none of their own."""
@@ -200,15 +210,6 @@ class Table:
         if self.kept == "runs":
             return paths.run_file(self.name, partition, run_id)
         return paths.rewritten_file(self.name, self.per, partition) if self.kept == "rewritten" else None
-
-
-def _to_arrow_field(column: Column) -> pa.Field:
-    return pa.field(column.name, column.type, nullable=column.null, metadata={"description": column.description})
-
-
-def _redact_column(column: Column) -> Column:
-    nothing = "NULL" if column.null else "[]"
-    return replace(column, sql=nothing) if column.quotes_text else column
 
 
 def description_of(field: pa.Field) -> str:

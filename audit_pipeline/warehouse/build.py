@@ -36,51 +36,30 @@ STORAGE_VERSION = "v1.3.0"
 """The oldest DuckDB that opens the file: other programs come with older versions than ours (docs/sql.md names them)."""
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """The planner's judgement of the data folder."""
-
-    up_to_date: UpToDate
-    coverage: Callable[[duckdb.DuckDBPyConnection], pa.Table]
-    """The rows of that table, read from the others when they are filled."""
-
-
+Judgement = tuple[UpToDate, Callable[[duckdb.DuckDBPyConnection], pa.Table]]
+"""The planner's judgement of a data folder: of its benchmarks, and what makes the rows of the table coverage of the
+other tables when they are filled."""
 Judge = Callable[[Path, DataPaths], Judgement]
 """What judges, by the configuration in a folder, what a data folder holds (pipeline/coverage.py)."""
 
 
-@dataclass(frozen=True)
-class Filled:
-    """What was filled: rows and rows too many by table, how many Parquet files were loaded, the files that were left
-    out, and those among them that no line of the ledger explains."""
+@dataclass
+class WarehouseReport:
+    """What a build did: rows and rows too many by table, how many Parquet ``files`` were loaded, the files that were
+    left out, and those among them that no line of the ledger explains.
 
+    ``moved_wal``: where the .wal of another session was moved to, if any.
+    """
+
+    path: Path
     rows: Mapping[str, int]
     doubled: Mapping[str, int]
     files: int
     left_out: tuple[UnreadableFile, ...]
     unexplained: tuple[Path, ...]
-
-
-@dataclass(frozen=True)
-class WarehouseReport:
-    """What a build did; ``moved_wal``: where the .wal of another session was moved to, if any."""
-
-    path: Path
-    filled: Filled
-    moved_wal: Path | None
-    bytes: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class LineageGap:
-    """A lineage entry without its file, or with a damaged one; ``what`` says which."""
-
-    table: str
-    partition: str
-    run_id: str
-    is_left_out: bool
-    what: str
+    moved_wal: Path | None = None
+    bytes: int = 0
+    seconds: float = 0.0
 
 
 def build_warehouse_file(
@@ -102,20 +81,15 @@ def build_warehouse_file(
         try:
             ledger = read_ledger(paths)
             version = f"{len(ledger.lines):06}-{ledger.forgotten:06}"
-            filled = _fill_file(new, judge, paths, config or config_dir(), list_tables(include_text=include_text))
-            moved_wal = publish_warehouse(new, paths.warehouse, version, lambda: _swap_in(new, paths.warehouse))
+            report = _fill_file(new, judge, paths, config or config_dir(), list_tables(include_text=include_text))
+            report.moved_wal = publish_warehouse(new, paths.warehouse, version, lambda: _swap_in(new, paths.warehouse))
         except (duckdb.Error, OSError) as error:
             raise DataError(
                 f"the warehouse could not be built, the earlier warehouse is unchanged: {to_one_line(error)} "
                 f"(is the disk full, or {paths.root} not writable?)"
             ) from error
-    size = paths.warehouse.stat().st_size
-    return WarehouseReport(paths.warehouse, filled, moved_wal, size, time.monotonic() - started)
-
-
-def read_lineage_gaps(connection: duckdb.DuckDBPyConnection) -> list[LineageGap]:
-    """Return every lineage entry whose file is not there, or was left out; none is as it should be."""
-    return [LineageGap(*row) for row in connection.sql("FROM lineage_gaps").fetchall()]
+    report.bytes, report.seconds = paths.warehouse.stat().st_size, time.monotonic() - started
+    return report
 
 
 @contextmanager
@@ -130,7 +104,7 @@ def _building_folder(warehouse: Path) -> Iterator[Path]:
             yield Path(folder)
 
 
-def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: tuple[Table, ...]) -> Filled:
+def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: tuple[Table, ...]) -> WarehouseReport:
     """Fill a new file; again where a run replaced a file while it was read, so that no row is of another file than its
     entry."""
     for _ in range(3):
@@ -140,22 +114,22 @@ def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: 
         files = verify_files(paths, ledger)
         with duckdb.connect(str(new)) as connection:
             hide_progress_bar(connection)
-            judgement = judge(config, paths)
+            up_to_date, build_coverage = judge(config, paths)
             load_ledger(connection, ledger)
             for table in tables:
                 if table.name in files.by_table:
                     load_parquet(connection, table, files.by_table[table.name])
-            left_out = [*files.left_out, *load_given_rows(connection, paths, config, judgement.up_to_date)]
+            left_out = [*files.left_out, *load_given_rows(connection, paths, config, up_to_date)]
             reasons = {file.path: file.reason for file in left_out}
             fill_derived_tables(connection, files.explained, files.missing, ledger.entries, reasons, paths)
-            insert_rows(connection, COVERAGE, judgement.coverage(connection))
+            insert_rows(connection, COVERAGE, build_coverage(connection))
             doubled = check_keys(connection, tables)
             rows = {table.name: len(connection.table(table.name)) for table in tables}
             connection.execute("CHECKPOINT")
         replaced = files.find_replaced_file()
         if replaced is None:
             loaded, by_path = sum(map(len, files.by_table.values())), sorted(left_out, key=lambda file: file.path)
-            return Filled(rows, doubled, loaded, tuple(by_path), tuple(files.unexplained))
+            return WarehouseReport(paths.warehouse, rows, doubled, loaded, tuple(by_path), tuple(files.unexplained))
         new.unlink()
     raise DataError(f"{replaced} is being written again and again: build the warehouse when the run that does it ends")
 

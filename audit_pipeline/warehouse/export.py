@@ -51,7 +51,9 @@ def export(warehouse: Path, name: str, out: Path) -> int:
             with (
                 write_atomically(out) as temporary,
                 closing(relation.project(cells).to_arrow_reader(BATCH_ROWS)) as reader,
-                _open_writer(suffix, temporary, reader.schema) as writer,
+                pa_csv.CSVWriter(temporary, reader.schema)
+                if suffix == ".csv"
+                else pq.ParquetWriter(temporary, reader.schema, compression="zstd", write_page_checksum=True) as writer,
             ):
                 for batch in reader:
                     writer.write(batch)
@@ -83,9 +85,3 @@ def _build_csv_cell_sql(column: str, type_: str) -> str:
         guarded = f"regexp_matches({column}, {quote_literal(FORMULA)}) AND TRY_CAST({column} AS DOUBLE) IS NULL"
         return f"CASE WHEN {guarded} THEN '''' || {column} ELSE {column} END::VARCHAR AS {column}"
     return column
-
-
-def _open_writer(suffix: str, path: Path, schema: pa.Schema) -> pq.ParquetWriter | pa_csv.CSVWriter:
-    if suffix == ".csv":
-        return pa_csv.CSVWriter(path, schema)
-    return pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)

@@ -83,7 +83,7 @@ _VIEWS = """
 MACROS = (
     *_read_definitions("macros", "end_of_run runs_as_of"),
     *(Definition(f"{table.name}_as_of", build_as_of_macro_sql(table)) for table in _WITH_CURRENT),
-    *_read_definitions("macros", "leaderboard_as_of evaluations_of_run leaderboard_of_run changes_since"),
+    *_read_definitions("macros", "leaderboard_as_of changes_since"),
 )
 VIEWS = (*_CURRENT, *_read_definitions("views", _VIEWS))
 DEFINED = (*VIEWS[:-1], *MACROS, VIEWS[-1])

@@ -274,27 +274,6 @@ def test_optional_kinds_and_their_budget(built: Workspace, run: Runner) -> None:
 
 
 @pytest.mark.usefixtures("quick_audits")
-def test_texts_without_labels_are_scored_and_not_evaluated(built: Workspace, run: Runner) -> None:
-    (built.config / "Rows.jsonl").write_text(json.dumps({"input": made_text("row", 8)}))
-    unlabelled = {**LABELLED, "path": ".", "label_column": None}
-    built.write_benchmarks(made=temporal([8, 12]), open=unlabelled)
-    built.build("open_8")
-    register(run.instance, benchmarks=["open_8"])
-    run_id = run("audit_pairs", partition_range=("made_12|one", "open_8|one"))
-    found = run.materialisations(run_id)
-    assert {partition for _, partition in found} == {"made_12|one", "open_8|one"}
-    assert {of["status"] for (asset, _), of in found.items() if asset in ("scores", "evaluations")} == {"done"}
-    assert "no example of the evaluation split has a label" in found["evaluations", "open_8|one"]["reason"]
-    assert found["evaluations", "open_8|one"]["dagster/row_count"] == 0
-    assert all(check.passed for check in run.checks(run_id).values())
-
-
-def test_scores_without_statistics_are_an_error_that_says_why(built: Workspace, run: Runner) -> None:
-    with pytest.raises(DataError, match="run token_statistics first"):
-        run("audit_pairs", partition_key="made_8|one", selection=[dg.AssetKey("scores")])
-
-
-@pytest.mark.usefixtures("quick_audits")
 def test_a_pair_whose_benchmark_is_not_built_never_counts_as_materialised(
     built: Workspace, run: Runner, instance: dg.DagsterInstance
 ) -> None:

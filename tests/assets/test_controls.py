@@ -201,7 +201,7 @@ def test_pairs_that_do_not_belong_are_not_applicable_and_cost_no_pass(
     loads = count_loads(prepared.monkeypatch)
     for pair, reason in reasons.items():
         run_job(job, instance, partition_key=pair.partition)
-        outcome = Situation(prepared.paths).latest_outcome(pair)
+        outcome = Situation(prepared.paths).find_latest_outcome(pair)
         assert outcome is not None
         assert (outcome.status, outcome.stage, outcome.reason) == ("not_applicable", "token_statistics", reason)
         with pytest.raises(DataError, match="there are no scores"):

@@ -42,7 +42,7 @@ FailWith = Callable[[Exception, int], list[int]]
 def registered(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every pair is a partition, and nothing waits between two attempts."""
     register(instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
-    monkeypatch.setattr(stage_assets, "with_retries", partial(retries.with_retries, sleep=lambda seconds: None))
+    monkeypatch.setattr(stage_assets, "run_with_retries", partial(retries.run_with_retries, sleep=lambda seconds: None))
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_the_others_are_done_the_run_fails_for_the_one_and_it_can_be_run_again(
         assert broken.severity is dg.AssetCheckSeverity.ERROR
         assert broken.metadata["failed"].value == 1
         assert "the device fell off the bus" in broken.description
-    outcome = Situation(built.paths).latest_outcome(BROKEN)
+    outcome = Situation(built.paths).find_latest_outcome(BROKEN)
     assert outcome is not None
     assert (outcome.status, outcome.stage, outcome.run_id) == ("failed", "token_statistics", run.run_id)
 
@@ -160,7 +160,7 @@ def test_a_transient_fault_is_tried_again_and_leaves_no_trace(
     audit(instance, partition_key=BROKEN.partition)
     assert met == [0, 1, 2]
     assert status(instance, "token_statistics", BROKEN)["status"] == "done"
-    assert Situation(built.paths).latest_outcome(BROKEN) is None
+    assert Situation(built.paths).find_latest_outcome(BROKEN) is None
 
 
 def test_a_pair_that_does_not_apply_fails_no_run_in_a_range_or_alone(
@@ -173,7 +173,7 @@ def test_a_pair_that_does_not_apply_fails_no_run_in_a_range_or_alone(
         assert len(met) == runs, "it is not tried again"
         assert done(instance, "evaluations") == set(OF_ONE)
         said = status(instance, "evaluations", BROKEN)
-        outcome = Situation(built.paths).latest_outcome(BROKEN)
+        outcome = Situation(built.paths).find_latest_outcome(BROKEN)
         assert outcome is not None
         expected = ("not_applicable", "the benchmark is of a control")
         assert (said["status"], said["reason"]) == (outcome.status, outcome.reason) == expected
@@ -198,7 +198,7 @@ def test_whatever_the_error_the_pair_failed_in_the_grid_and_on_record(
         with pytest.raises(type(error), match=str(error)):
             audit(instance, partition_key=BROKEN.partition)
         assert len(met) == (retries.RETRY_POLICY.attempts if error is errors[-1] else 1), error
-        outcome = Situation(built.paths).latest_outcome(BROKEN)
+        outcome = Situation(built.paths).find_latest_outcome(BROKEN)
         assert outcome is not None
         assert (outcome.status, outcome.reason) == ("failed", str(error))
     assert done(instance, "evaluations") == set()
@@ -206,7 +206,7 @@ def test_whatever_the_error_the_pair_failed_in_the_grid_and_on_record(
     with pytest.raises(PairsFailedError, match=r"1 of 2 pairs failed.*no model at /nowhere"):
         audit(instance, partition_range=OF_ONE)
     assert done(instance, "evaluations") == {"made_8|one"}
-    outcome = Situation(built.paths).latest_outcome(BROKEN)
+    outcome = Situation(built.paths).find_latest_outcome(BROKEN)
     assert outcome is not None
     assert (outcome.status, outcome.reason) == ("failed", "no model at /nowhere")
 
@@ -222,7 +222,7 @@ def test_models_yaml_is_read_once_a_run(built: Workspace, instance: dg.DagsterIn
     built.monkeypatch.setattr(module, "run_tokens", break_it)
     audit(instance, partition_range=("made_8|one", "made_8|two"))
     assert done(instance, "evaluations") == {"made_8|one", "made_8|two"}
-    assert Situation(built.paths).latest_outcome(Pair("made_8", "two")) is None
+    assert Situation(built.paths).find_latest_outcome(Pair("made_8", "two")) is None
 
 
 def test_the_last_stage_alone_does_not_pass_old_scores_off_as_new(

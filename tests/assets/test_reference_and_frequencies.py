@@ -9,7 +9,7 @@ from made_workspace import Workspace, count_loads, made_documents
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.dagster.partitions import register
-from audit_pipeline.pipeline.dagster.run import Brought, Runner, bring_up_to_date, run_job
+from audit_pipeline.pipeline.dagster.run import Runner, UpdateOutcome, bring_up_to_date, run_job
 from audit_pipeline.pipeline.freshness import judge_pair
 from audit_pipeline.pipeline.situation import Scope, Situation
 from audit_pipeline.pipeline.stages.registry import OF_MODELS, PAIR
@@ -56,7 +56,9 @@ def look(workspace: Workspace) -> Situation:
     return Situation(workspace.paths, dict(load_benchmarks()), {"one": model.entry}, {"one": model})
 
 
-def count(workspace: Workspace, definitions: dg.Definitions, instance: dg.DagsterInstance, told: list[str]) -> Brought:
+def count(
+    workspace: Workspace, definitions: dg.Definitions, instance: dg.DagsterInstance, told: list[str]
+) -> UpdateOutcome:
     """Count what an audit of the model counts."""
     runner = Runner(definitions.resolve_job_def, instance, workspace.paths, told.append)
     return bring_up_to_date(Scope(models=("one",)), OF_MODELS, lambda: look(workspace), runner)

@@ -211,16 +211,6 @@ def test_one_bad_pair_keeps_no_other_from_being_audited(workspace: Workspace, we
     assert {row["status"] for row in rows(workspace, "SELECT status FROM coverage")} == {"done"}
 
 
-@pytest.mark.slow
-def test_another_start_token_is_audited_again(workspace: Workspace, week: Weeks) -> None:
-    workspace.write_benchmarks(made=temporal([8]))
-    week()
-    text = (workspace.config / "models.yaml").read_text()
-    workspace.write_config("models", text.replace("two:", "two:\n    start_token_policy: tokenizer"))
-    week()
-    assert "pairs audited: 1" in week.summary
-
-
 def test_the_schedule_is_off_until_somebody_turns_it_on() -> None:
     [weekly_audit] = defs().schedules or []
     assert isinstance(weekly_audit, dg.ScheduleDefinition)

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from s3_server import S3Server
 
-from audit_pipeline.cli import main
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.store import bucket_folder
 from audit_pipeline.store.bucket_folder import (
@@ -234,16 +233,6 @@ def test_folders_are_passed_on_and_removed_whole(machine: Machine, bucket: Bucke
     assert list_names(bucket) == set()
     machine("one")
     assert not (folder / "texts.parquet").exists()
-
-
-def test_a_command_whose_bucket_does_not_answer_ends_in_one_line(
-    url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("CORPUS_AUDIT_BUCKET_CACHE", str(tmp_path))
-    monkeypatch.setenv("CORPUS_AUDIT_DATA", "s3://nobody-has-this/x")
-    with pytest.raises(SystemExit):
-        main(["sql", "SELECT 1"])
-    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_cache_is_no_data_folder_of_its_own(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,7 @@ def test_another_models_scores_on_other_texts_of_that_name_are_refused(tmp_path:
     turned = scores_file(other, 12, 12, group="one book")
     refused = run("evaluate", "--scores", turned, "--out", out, "--model", "two")
     assert refused.exit_code == 2
-    assert "holds scores of one on other texts" in " ".join(refused.stderr.split())
+    assert "holds scores of one under the name" in " ".join(refused.stderr.split())
 
 
 def test_what_cannot_be_evaluated_is_one_line_and_loses_nothing(tmp_path: Path) -> None:

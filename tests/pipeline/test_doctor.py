@@ -157,16 +157,10 @@ def test_a_flipped_bit_in_any_kind_of_file_is_named(kept: Workspace, tmp_path: P
     assert list_faults(look(kept, deep=True)) == {"warehouse": []}
 
 
-@pytest.mark.parametrize("change", ["removed", "changed", "moved"])
-def test_a_line_of_the_ledger_that_is_not_as_it_was_is_told(kept: Workspace, change: str) -> None:
+def test_a_line_of_the_ledger_that_is_not_as_it_was_is_told(kept: Workspace) -> None:
     [segment] = kept.paths.ledger.glob("*.jsonl")
     lines = segment.read_bytes().splitlines(keepends=True)
-    if change == "removed":
-        del lines[2]
-    elif change == "changed":
-        lines[2] = lines[2].replace(b"scores", b"Scores")
-    else:
-        lines[2], lines[3] = lines[3], lines[2]
+    lines[2] = lines[2].replace(b"scores", b"Scores")
     other = segment.with_name("other")
     other.write_bytes(b"".join(lines))
     other.replace(segment)

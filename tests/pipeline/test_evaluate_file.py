@@ -202,14 +202,14 @@ def test_two_models_in_one_folder_keep_their_own_files_and_options(tmp_path: Pat
         *("--design", "randomised"),
     )
     assert contrary.exit_code == 2
-    assert "holds scores of two on same with the design 'selected'" in " ".join(contrary.stderr.split())
+    assert "holds scores of two under the name same" in " ".join(contrary.stderr.split())
     for model, other in (("three", "one"), ("one", "two")):
         refused = evaluate(
             *(tmp_path / "scores of one.parquet", "--out", out, "--benchmark", "same", "--model", model, "--seed", "3"),
         )
         assert refused.exit_code == 2
-        assert f"holds scores of {other} on these texts" in refused.stderr
-        assert "--calibration 0.5 --seed 0" in refused.stderr
+        assert f"holds scores of {other} under the name same" in refused.stderr
+        assert "--design selected --calibration 0.5 --seed 0" in refused.stderr
     statuses = query_warehouse(DataPaths(out).warehouse, "SELECT status, reason FROM coverage").to_pylist()
     assert statuses == [{"status": "done", "reason": None}] * 2, "what was handed over is as it was evaluated"
 
@@ -404,12 +404,14 @@ PAIRED = on_both_sides(20, 40)
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
-        ([{"score": 1.0, "label": 1}] * 5, "none is a non-member (label 0), they are 5 members"),
-        ([{"score": 1.0, "label": 0}] * 5, "all 5 texts with a score are non-members (label 0)"),
-        ([{"score": 1.0, "label": None}] * 5, "they are 5 of unknown label"),
+        (
+            [{"score": 1.0, "label": 1}] * 5,
+            "the 5 texts with a score are 5 members; add texts that the model cannot have read",
+        ),
+        ([{"score": 1.0, "label": 0}] * 5, "the 5 texts with a score are 5 non-members; add members (label 1)"),
         (
             [{"score": 1.0, "label": 1}, {"score": 1.0, "label": None}],
-            "they are 1 members and 1 of unknown label; add texts that the model cannot have read",
+            "are 1 members and 1 of unknown label; add texts that the model cannot have read",
         ),
         ([{"score": None, "label": 1}] * 3, "no row has a score and a label; 3 × the file has no score"),
         ([{"score": 1.0, "label": "yes"}, {"score": 1.0, "label": "no"}], "not understood, their rows left out"),
@@ -418,7 +420,7 @@ PAIRED = on_both_sides(20, 40)
             "the file's column 'split' leaves one side alone to evaluate",
         ),
         (on_both_sides(240), "480 texts are on both sides, as member and as non-member"),
-        (PAIRED[:40] + [{**row, "label": 0} for row in PAIRED[40:]], "all 40 texts with a score are non-members"),
+        (PAIRED[:40] + [{**row, "label": 0} for row in PAIRED[40:]], "the 40 texts with a score are 40 non-members"),
     ],
 )
 def test_nothing_to_compare_is_an_error_with_its_reason(tmp_path: Path, rows: Rows, told: str) -> None:

@@ -181,8 +181,8 @@ def test_the_warehouse_has_the_latest_and_what_held_before(workspace: Workspace)
     extract(workspace, "first")
     extract(workspace, "again", asked=ExtractionSettings(prefix=12, suffix=6, stride="tiled"))
     report = build_warehouse(workspace.paths)
-    assert not report.filled.left_out
-    assert not report.filled.doubled
+    assert not report.left_out
+    assert not report.doubled
 
     def told(sql: str) -> list[dict[str, Any]]:
         return list(query_warehouse(workspace.paths.warehouse, sql).to_pylist())

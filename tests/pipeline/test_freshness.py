@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.pipeline.freshness import Facts, Plan, iterate_groups, judge_pair, order_stages, plan
+from audit_pipeline.pipeline.freshness import Facts, Plan, judge_pair, plan
 from audit_pipeline.pipeline.stage import UNKNOWN, Inputs, Job, Made, Product, Stage
 from audit_pipeline.store.ledger import PairOutcome
 from audit_pipeline.tables import Pair
@@ -179,14 +179,9 @@ def test_changes_and_losses_yield_the_steps_below_each(changes: set[str], lost: 
 
 @max_examples(100)
 @given(worlds(), st.randoms(use_true_random=False))
-def test_the_order_of_what_is_given_does_not_matter(world: World, shuffled: random.Random) -> None:
-    stages = list(STAGES)
-    shuffled.shuffle(stages)
+def test_the_order_of_partitions_does_not_matter(world: World, shuffled: random.Random) -> None:
     wanted = {name: shuffled.sample(partitions, len(partitions)) for name, partitions in WANTED.items()}
-    assert named(plan(stages, wanted, world.facts_of)) == named(world.plan())
-    place = {one.name: number for number, one in enumerate(order_stages(stages))}
-    for one in STAGES:
-        assert all(place[above] < place[one.name] for above in one.after)
+    assert named(plan(STAGES, wanted, world.facts_of)) == named(world.plan())
 
 
 def test_what_comes_out_the_same_ends_there() -> None:
@@ -258,8 +253,3 @@ def test_the_state_of_a_pair_is_that_of_its_first_stage_that_is_not_up_to_date()
     del world.recorded["findings/b1|m"]
     assert state(world) == ("missing", "scored, not evaluated")
     assert state(World(problems={"source/s1": "gone"})) == ("missing", "gone")
-
-
-def test_stages_that_follow_one_another_in_one_job_are_one_group() -> None:
-    groups = [[one.name for one in group] for group in iterate_groups(STAGES)]
-    assert groups == [["source"], ["examples"], ["counts"], ["passes", "scores", "findings", "search"]]

@@ -13,7 +13,7 @@ from rich.text import Text
 from audit_pipeline.pipeline import console, progress
 from audit_pipeline.pipeline.dagster import resources
 from audit_pipeline.pipeline.dagster.resources import ProgressReporter
-from audit_pipeline.pipeline.progress import AnyProgress, describe, progress_bar
+from audit_pipeline.pipeline.progress import AnyProgress, format_progress, progress_bar
 from audit_pipeline.scoring.file_progress import FileProgress
 from audit_pipeline.token_statistics.run import Phase, Progress
 
@@ -26,10 +26,10 @@ FILE = FileProgress(1200, 200_000, estimated=True)
 
 
 def test_a_line_of_a_log() -> None:
-    assert describe(HALF) == "5 of 10 texts, 500 tokens/s"
-    assert describe(replace(HALF, phase=LOWERCASE)) == "step 2 of 4, lowercase pass: 5 of 10 texts, 500 tokens/s"
-    assert describe(FILE) == "1,200 of about 200,000 texts"
-    assert describe(replace(FILE, texts_total=1200, estimated=False)) == "1,200 of 1,200 texts"
+    assert format_progress(HALF) == "5 of 10 texts, 500 tokens/s"
+    assert format_progress(replace(HALF, phase=LOWERCASE)) == "step 2 of 4, lowercase pass: 5 of 10 texts, 500 tokens/s"
+    assert format_progress(FILE) == "1,200 of about 200,000 texts"
+    assert format_progress(replace(FILE, texts_total=1200, estimated=False)) == "1,200 of 1,200 texts"
 
 
 def test_a_bar_names_its_phase_and_fits_a_terminal(terminal: io.StringIO) -> None:
@@ -88,11 +88,11 @@ def test_without_a_terminal_lines_come_at_once_now_and_then_and_at_the_end(
         report(last)
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.splitlines() == [f"[bold]m: {describe(each)}" for each in (first, first, last)]
+    assert shown.err.splitlines() == [f"[bold]m: {format_progress(each)}" for each in (first, first, last)]
     with progress_bar("m") as report:
         report(last)
         report(last)
-    assert capsys.readouterr().err.splitlines() == [f"m: {describe(last)}"], "the last line comes once"
+    assert capsys.readouterr().err.splitlines() == [f"m: {format_progress(last)}"], "the last line comes once"
     with progress_bar("m"):
         pass
     assert capsys.readouterr().err == "", "nothing to tell"
@@ -111,7 +111,7 @@ def test_log_lines_come_now_and_then_and_at_the_end(
         now += 16
         notify(HALF)
         notify(HALF)
-        assert caplog.messages == [f"m on b: {describe(HALF)}"]
+        assert caplog.messages == [f"m on b: {format_progress(HALF)}"]
         notify(WHOLE)
-    assert caplog.messages == [f"m on b: {describe(HALF)}", f"m on b: {describe(WHOLE)}"]
+    assert caplog.messages == [f"m on b: {format_progress(HALF)}", f"m on b: {format_progress(WHOLE)}"]
     assert capsys.readouterr().err == "", "no bar unless asked for"

@@ -381,10 +381,6 @@ def test_rows_are_discarded_by_text_from_every_part(tmp_path: Path) -> None:
     assert (other.stat().st_mtime_ns, other.stat().st_ino) == (untouched.st_mtime_ns, untouched.st_ino)
 
 
-def test_every_kind_names_its_texts() -> None:
-    assert all("text_sha256" in kind.table.schema.names for kind in KINDS.values())
-
-
 def test_a_kill_between_the_new_part_and_the_old_costs_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = part_of(tmp_path, "a", "b", number=1)
 

@@ -180,7 +180,7 @@ def test_pieces_of_highlights_and_names_of_books_are_escaped(found: tuple[Writte
 def test_without_text_no_piece_of_a_highlight_is_left(tmp_path: Path) -> None:
     folder = Folder(DataPaths(tmp_path / "data"))
     write_shelf(folder)
-    assert build_warehouse(folder.paths).filled.left_out == (), "the fixture is a whole warehouse"
+    assert build_warehouse(folder.paths).left_out == (), "the fixture is a whole warehouse"
     reports = Written(build_reports(folder.paths.warehouse, folder.paths.reports, include_text=False))
     assert "Highest scores" not in reports.pages[MODEL].text
     for path in reports.paths.values():

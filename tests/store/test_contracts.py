@@ -9,16 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from audit_pipeline.store.paths import DataPaths, config_dir, name_from_path_segment, to_path_segment
-from audit_pipeline.tables import (
-    TABLES,
-    Pair,
-    canonical_json,
-    digest,
-    digest_of_items,
-    each_to_canonical_json,
-    example_id,
-)
+from audit_pipeline.store.paths import DataPaths, name_from_path_segment, to_path_segment
+from audit_pipeline.tables import Pair, canonical_json, digest, digest_of_items, each_to_canonical_json, example_id
 
 VALUES = st.recursive(
     st.none()
@@ -77,12 +69,6 @@ def test_a_partition_names_the_benchmark_first() -> None:
     assert Pair(benchmark="notes-32", model="owner/name").partition == "notes-32|owner/name"
 
 
-def test_every_column_says_what_it_means() -> None:
-    for table in TABLES.values():
-        assert table.comment
-        assert all(column.description for column in table.columns), table.name
-
-
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_segments_are_single_path_parts_and_reversible(name: str) -> None:
     part = to_path_segment(name)
@@ -91,15 +77,6 @@ def test_segments_are_single_path_parts_and_reversible(name: str) -> None:
     assert "\\" not in part
     assert "\0" not in part
     assert part not in {".", ".."}
-
-
-def test_environment_moves_data_and_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORPUS_AUDIT_DATA", str(tmp_path / "d"))
-    monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(tmp_path / "c"))
-    assert DataPaths.from_environment().root == (tmp_path / "d").resolve()
-    assert config_dir() == (tmp_path / "c").resolve()
-    monkeypatch.setenv("CORPUS_AUDIT_DATA", "")
-    assert DataPaths.from_environment().root.name == "data"
 
 
 def test_no_benchmark_in_the_cache_path() -> None:

@@ -16,11 +16,7 @@ from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import EXAMPLES, HIGHLIGHTS, KINDS, SCORES, TABLES, Pair, Table
 from audit_pipeline.tables.common import BENCHMARK, MODEL, RUN_ID
-from audit_pipeline.tables.sql import (
-    build_column_expressions,
-    build_create_table_sql,
-    sql_type,
-)
+from audit_pipeline.tables.sql import build_column_expressions, sql_type
 from audit_pipeline.tables.table import Column
 
 MADE = Table(
@@ -69,12 +65,6 @@ def test_keys_and_partitions_are_of_columns_that_the_warehouse_has(table: Table)
     assert {*table.holds_text} <= {*table.names}
 
 
-def test_the_tables_that_runs_add_to() -> None:
-    of_runs = {table.name for table in TABLES.values() if table.append_only}
-    assert {"scores", "highlights", "evaluations", "corpus_tests"} <= of_runs
-    assert not {"lineage", "outcomes", "documents", "examples", "token_statistics"} & of_runs
-
-
 def test_every_table_of_the_cache_is_a_kind_and_its_bytes_are_known() -> None:
     assert {kind.table.name for kind in KINDS.values()} == {one.name for one in TABLES.values() if one.kept == "cache"}
     assert all({"key", "text_sha256"} <= set(kind.table.schema.names) for kind in KINDS.values())
@@ -101,24 +91,6 @@ def _one_row(table: Table) -> pa.Table:
     return pa.Table.from_pylist([{name: holding.get(name) for name in table.names}], schema=schema)
 
 
-def test_the_warehouse_table_of_a_declaration() -> None:
-    with duckdb.connect() as connection:
-        connection.execute(build_create_table_sql(MADE))
-        found = connection.execute(
-            "SELECT column_name, data_type, is_nullable, comment FROM duckdb_columns() WHERE table_name = 'made'"
-        ).fetchall()
-        ((comment,),) = connection.execute("SELECT comment FROM duckdb_tables()").fetchall()
-    assert found == [
-        ("model", "VARCHAR", False, "the model"),
-        ("benchmark", "VARCHAR", False, "the benchmark"),
-        ("number", "DOUBLE", True, "a number"),
-        ("quoted", "VARCHAR", True, "some words of a text"),
-        ("day", "DATE", True, "a day"),
-        ("run_id", "VARCHAR", False, "the run that wrote the row; joins to lineage.run_id"),
-    ]
-    assert comment == "a made-up finding; current_made holds the latest"
-
-
 def test_rows_that_are_not_as_declared_are_never_written(tmp_path: Path) -> None:
     paths, step = DataPaths(tmp_path), LineageStep.now("run", "made", "1")
     for wrong, words in (
@@ -137,19 +109,6 @@ def test_rows_that_are_not_as_declared_are_never_written(tmp_path: Path) -> None
 def test_limits_allow_their_own_values_and_nulls(tmp_path: Path, changes: dict[str, object]) -> None:
     step = LineageStep.now("run", "made", "1")
     assert store.write(DataPaths(tmp_path), step, MADE, PAIR, rows(**changes), upstream={})
-
-
-def test_probabilities_counts_and_words_of_findings_have_limits() -> None:
-    limits = {
-        (table.name, column.name): (column.ge, column.le, column.one_of)
-        for table in TABLES.values()
-        for column in table.columns
-    }
-    assert limits["group_tests", "p_value"] == limits["decisions", "fpr_low"] == (0, 1, ())
-    assert limits["evaluations", "n_groups"] == (0, None, ())
-    assert limits["comparisons", "difference"] == (-1, 1, ())
-    assert limits["scores", "status"][2] == ("ok", "not_applicable", "failed")
-    assert limits["evaluations", "claim_level"] == limits["pair_answers", "claim_level"]
 
 
 def test_written_rows_have_the_declared_columns_and_keep_what_they_say_of_themselves(tmp_path: Path) -> None:

@@ -289,7 +289,7 @@ def test_no_build_of_the_warehouse_loads_another_number(kept: Kept) -> None:
     part = min(paths.table("token_statistics").glob("kind=base/*/part-*.parquet"))
     of_part = {*pq.read_table(part, columns=["key"], partitioning=None)["key"].to_pylist()}
     empty = paths.root.parent / "no config"
-    assert {one.path.parent for one in build_warehouse(paths, config=empty).filled.left_out} == {empty}
+    assert {one.path.parent for one in build_warehouse(paths, config=empty).left_out} == {empty}
     expected = rows(paths, statements)
     assert sum(map(bool, expected.values())) > 0.8 * len(expected), "tables of findings hold something to be changed"
     cached = {part: "FROM token_statistics"}
@@ -300,7 +300,7 @@ def test_no_build_of_the_warehouse_loads_another_number(kept: Kept) -> None:
     for _ in range(BUILDS):
         before = {file: flipped(file, chance) for file in [*statements, part]}
         try:
-            named = {one.path for one in build_warehouse(paths, config=empty).filled.left_out}
+            named = {one.path for one in build_warehouse(paths, config=empty).left_out}
             found = rows(paths, statements)
             for file, expected_rows in expected.items():
                 assert found[file] == ([] if file in named else expected_rows), file

@@ -185,7 +185,7 @@ def test_each_line_names_the_one_before_and_its_file(paths: DataPaths) -> None:
     assert [entry.previous for entry in ledger.entries] == [START, *(entry.digest for entry in ledger.entries[:2])]
     assert [entry.file_sha256 for entry in ledger.entries] == list(map(file_sha256, files))
     assert [entry.file(paths) for entry in ledger.entries] == files
-    assert [entry.rows for entry in ledger.of("scores", "b_0|m")] == [1, 1]
+    assert [entry.rows for entry in ledger.list_entries("scores", "b_0|m")] == [1, 1]
     assert ledger.head == ledger.entries[-1].digest
     assert ledger.problems == []
 
@@ -304,7 +304,7 @@ def test_forgotten_lines_keep_their_place_and_no_name(paths: DataPaths) -> None:
     assert [entry.run_id for entry in ledger.entries] == ["run-0", "run-3"]
     assert [entry.place for entry in ledger.entries] == [1, 4]
     assert (ledger.forgotten, ledger.problems) == (2, [])
-    assert not ledger.of("scores", "secret_1|m")
+    assert not ledger.list_entries("scores", "secret_1|m")
     content = segment_of(paths).read_bytes()
     assert b"secret_1" not in content
     assert b"secret_2" not in content
@@ -403,15 +403,15 @@ def test_every_line_says_which_file_it_explains(
 
 
 def test_the_first_outcome_of_a_run_stays_and_the_last_run_is_the_latest(paths: DataPaths) -> None:
-    assert Situation(paths).latest_outcome(PAIR) is None
+    assert Situation(paths).find_latest_outcome(PAIR) is None
     first = record_outcome(paths, PAIR, "token_statistics", "not_applicable", "no such model", "r1")
     assert (first.stage, first.status, first.reason) == ("token_statistics", "not_applicable", "no such model")
     assert record_outcome(paths, PAIR, "scores", "failed", "it follows", "r1") == first
-    assert find_run_outcome(paths, PAIR, "r1") == Situation(paths).latest_outcome(PAIR) == first
+    assert find_run_outcome(paths, PAIR, "r1") == Situation(paths).find_latest_outcome(PAIR) == first
     later = record_outcome(paths, PAIR, "scores", "failed", "another fault", "r2")
     record_outcome(paths, Pair("b_32", "other"), "scores", "failed", "of another pair", "r3")
     assert find_run_outcome(paths, PAIR, "r3") is None
-    assert Situation(paths).latest_outcome(PAIR) == later
+    assert Situation(paths).find_latest_outcome(PAIR) == later
     assert len(read_ledger(paths).outcomes) == 3
 
 

@@ -86,17 +86,8 @@ def test_the_environment_goes_before_all_of_them(
     assert (config_dir(), DataPaths.from_environment().root) == (tmp_path / "c", mine / "data")
     monkeypatch.setenv("CORPUS_AUDIT_DATA", str(tmp_path / "d"))
     assert DataPaths.from_environment().root == tmp_path / "d"
-
-
-def test_a_current_folder_that_was_removed_is_in_no_workspace(
-    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    assert find_workspace() is None
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CORPUS_AUDIT_DATA", "")
+    assert DataPaths.from_environment().root == mine / "data", "an empty variable is none"
 
 
 def test_this_checkout_is_a_workspace() -> None:

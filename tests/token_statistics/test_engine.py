@@ -106,10 +106,10 @@ def test_a_cluster_that_cannot_be_reached_is_one_line(monkeypatch) -> None:
 def test_a_run_of_dagster_has_the_engine_in_its_configuration(monkeypatch) -> None:
     monkeypatch.setattr(engine_module, "find_spec", lambda name: object())
     entry = ModelEntry(name="m", hub="some/model")
-    resources = AuditRequest(entry, [], AuditOptions(device="cpu", engine="ray", workers=3)).resources["models"]
+    resources = AuditRequest([entry], [], AuditOptions(device="cpu", engine="ray", workers=3)).resources["models"]
     assert resources == {"device": "cpu", "engine": "ray", "workers": 3}
     assert Models(**resources)._engine == Engine(name="ray", workers=3)  # type: ignore[arg-type]
-    assert AuditRequest(entry, []).resources["models"] == {"device": None, "engine": "in_process"}
+    assert AuditRequest([entry], []).resources["models"] == {"device": None, "engine": "in_process"}
     assert Models()._engine == IN_PROCESS
     monkeypatch.setenv("CORPUS_AUDIT_ENGINE", "ray")
     assert Models(workers=2)._engine == Engine(name="ray", workers=2)

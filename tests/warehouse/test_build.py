@@ -10,26 +10,23 @@ from datetime import timedelta
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ledger_lines import rewrite_lines
 from profiles import max_examples
 from written import read_all
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
-from audit_pipeline.store.files import read_json, read_table, write_json, write_table
+from audit_pipeline.store.files import read_json, write_json, write_table
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.store.ledger import list_segments
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.tables import EVALUATIONS, TABLES
+from audit_pipeline.tables import TABLES
 from audit_pipeline.tables.sql import EXCERPT, EXCERPT_WORDS, quote_literal
 from audit_pipeline.tables.table import Table
 from audit_pipeline.warehouse import build
-from audit_pipeline.warehouse.build import read_lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 from audit_pipeline.warehouse.schema import VIEWS, list_tables
 
@@ -59,10 +56,10 @@ def test_an_empty_folder_gives_every_table_and_view_without_rows(folder: Folder)
         **{"configured_models": 2, "configured_benchmarks": 2, "model_releases": 2, "coverage": 4, "not_audited": 4},
         "keys": len(list_tables(include_text=True)),
     }
-    assert report.filled.rows == {table.name: asked_for.get(table.name, 0) for table in list_tables(include_text=True)}
-    assert (report.filled.left_out, report.moved_wal) == ((), None)
+    assert report.rows == {table.name: asked_for.get(table.name, 0) for table in list_tables(include_text=True)}
+    assert (report.left_out, report.moved_wal) == ((), None)
     assert report.bytes == folder.paths.warehouse.stat().st_size > 0
-    for name in [*report.filled.rows, *(view.name for view in VIEWS)]:
+    for name in [*report.rows, *(view.name for view in VIEWS)]:
         assert values(folder.paths, f"SELECT count(*) FROM {name}") == [(asked_for.get(name, 0),)]
 
 
@@ -128,17 +125,9 @@ def test_an_excerpt_begins_the_text_and_ends_in_time(text: str) -> None:
     assert len(re.findall(r"[汉字]|[^\s汉字]+", begun)) <= EXCERPT_WORDS
 
 
-def test_the_current_view_is_the_latest_run_and_history_stays(warehouse: Path) -> None:
-    where = "WHERE model = 'tiny-125m' AND benchmark = 'notes_32'"
-    for table in ("scores", "evaluations"):
-        assert told(warehouse, f"SELECT DISTINCT run_id FROM current_{table} {where}") == [("again-notes",)]
-        assert len(told(warehouse, f"SELECT DISTINCT run_id FROM {table} {where}")) == 2
-    assert told(warehouse, "SELECT count(*) FROM current_runs") == [(3 * len(MODELS) * len(BENCHMARKS),)]
-
-
 def test_every_number_joins_to_exactly_one_lineage_row(warehouse: Path) -> None:
     with open_read_only(warehouse) as connection:
-        assert read_lineage_gaps(connection) == []
+        assert len(connection.table("lineage_gaps")) == 0
     assert told(
         warehouse,
         "SELECT (SELECT count(*) FROM findings) - (SELECT count(*) FROM current_evaluations),"
@@ -156,14 +145,14 @@ def test_entries_whose_file_is_gone_are_gaps(audited: Folder) -> None:
     paths.documents("notes").unlink()
     report = build_warehouse(paths)
     with open_read_only(paths.warehouse) as connection:
-        gaps = {gap.table: gap.what for gap in read_lineage_gaps(connection)}
+        gaps = dict(connection.sql('SELECT "table", what FROM lineage_gaps').fetchall())
     either = "an entry without its file: the run died before it was written, or the file was deleted"
     assert gaps == {
         "decisions": "an entry without its file: the file was deleted",
         "comparisons": either,
         "documents": "an entry without its file: the file was deleted",
     }
-    assert report.filled.rows["files_gone"] == 3
+    assert report.rows["files_gone"] == 3
     # Numbers have their lineage all the same, and reports say nothing of it.
     assert values(paths, "SELECT count(*) FROM lineage_gaps WHERE is_left_out") == [(0,)]
 
@@ -171,7 +160,7 @@ def test_entries_whose_file_is_gone_are_gaps(audited: Folder) -> None:
 def test_a_file_that_no_line_explains_is_named_and_left_out(audited: Folder) -> None:
     file = audited.paths.run_file("decisions", PAIR, "nobody")
     write_table(file, TABLES["decisions"].empty_table())
-    filled = build_warehouse(audited.paths).filled
+    filled = build_warehouse(audited.paths)
     assert filled.unexplained == (file,)
     assert [(left_out.path, left_out.reason) for left_out in filled.left_out] == [
         (file, "no line of the ledger explains it")
@@ -179,20 +168,12 @@ def test_a_file_that_no_line_explains_is_named_and_left_out(audited: Folder) -> 
     assert values(audited.paths, "SELECT count(*) FROM decisions WHERE run_id = 'nobody'") == [(0,)]
 
 
-def test_without_its_line_a_file_is_left_out(audited: Folder) -> None:
-    rewrite_lines(audited.paths, lambda fields: None if fields["run_id"] == AGAIN else fields)
-    filled = build_warehouse(audited.paths).filled
-    assert {path.parent.parent.name for path in filled.unexplained} == {"scores", "evaluations"}
-    where = "WHERE model = 'tiny-125m' AND benchmark = 'notes_32'"
-    assert values(audited.paths, f"SELECT DISTINCT run_id FROM current_scores {where}") == [("run-0-notes_32",)]
-
-
 def test_a_line_that_is_not_as_it_was_written_explains_nothing(audited: Folder) -> None:
     [segment] = list_segments(audited.paths.ledger)
     content = segment.read_bytes()
     place = content.index(AGAIN.encode())
     segment.write_bytes(content[:place] + b"A" + content[place + 1 :])
-    filled = build_warehouse(audited.paths).filled
+    filled = build_warehouse(audited.paths)
     assert [path.stem for path in filled.unexplained] == [f"run_id={AGAIN}"]
 
 
@@ -238,7 +219,7 @@ def test_scores_beside_their_examples(warehouse: Path) -> None:
 def test_token_statistics_are_one_row_a_text(audited: Folder) -> None:
     audited.write_token_statistics("tiny-125m", ["four five", "six"], part="part-1")
     report = build_warehouse(audited.paths)
-    assert report.filled.rows["token_statistics"] == 5
+    assert report.rows["token_statistics"] == 5
     where = f"WHERE model_fingerprint = '{MODELS['tiny-125m']}'"
     rows = values(audited.paths, f"SELECT tokens, mean_logprob FROM token_statistics {where} ORDER BY 1")
     assert rows == [(1, 0.0), (2, -0.5), (3, -1.0)]
@@ -260,38 +241,7 @@ def test_cards_and_manifests_may_lack_anything(folder: Folder) -> None:
         ("bare (x)", None, None, None),
         ("old", None, "temporal", "[32, 64]"),
     ]
-    assert [entry.path.stem for entry in report.filled.left_out] == ["broken", "list"]
-
-
-def test_an_unreadable_file_is_named_and_left_out(audited: Folder) -> None:
-    paths = audited.paths
-    scores, evaluations = (sorted(paths.table(name).rglob("*.parquet")) for name in ("scores", "evaluations"))
-    again = paths.run_file("scores", PAIR, AGAIN)
-    empty, text = [file for file in scores if "notes_32" not in file.parent.name]
-    lacking, null, wrong, *_ = evaluations
-    empty.write_bytes(b"")
-    text.write_text("example_id,score\n", encoding="utf-8")
-    again.write_bytes(again.read_bytes()[:-100])
-    table = read_table(lacking, EVALUATIONS, label="evaluations")
-    pq.write_table(table.drop_columns(["detector"]), lacking)
-    table = read_table(null, EVALUATIONS, label="evaluations")
-    place = table.column_names.index("benchmark")
-    pq.write_table(table.set_column(place, "benchmark", pa.nulls(len(table), pa.string())), null)
-    table = read_table(wrong, EVALUATIONS, label="evaluations")
-    place = table.column_names.index("value")
-    pq.write_table(table.set_column(place, "value", pa.array(["high"] * len(table))), wrong)
-    damaged = {empty, text, again, lacking, null, wrong}
-    report = build_warehouse(paths)
-    assert {entry.path for entry in report.filled.left_out} == damaged
-    assert all(entry.reason and "\n" not in entry.reason for entry in report.filled.left_out)
-    for name, files in (("scores", scores), ("evaluations", evaluations)):
-        assert (
-            report.filled.rows[name]
-            == sum(pq.read_metadata(file).num_rows for file in files if file not in damaged)
-            > 0
-        )
-    where = "WHERE model = 'tiny-125m' AND benchmark = 'notes_32'"
-    assert values(paths, f"SELECT DISTINCT run_id FROM current_scores {where}") == [("run-0-notes_32",)]
+    assert [entry.path.stem for entry in report.left_out] == ["broken", "list"]
 
 
 def with_digest(audited: Folder, table: str, partition: str, run_id: str) -> Path:
@@ -311,17 +261,19 @@ def test_a_file_that_is_not_as_it_was_written_is_refused_by_name(audited: Folder
         )
     }
     whole = build_warehouse(audited.paths)
-    assert whole.filled.left_out == ()
+    assert whole.left_out == ()
     for file in files.values():
         content = bytearray(file.read_bytes())
         # Whose value nobody asks for, and which every reader of Parquet reads without a word.
         content[content.index(b"parquet-cpp")] ^= 1
         file.write_bytes(content)
     report = build_warehouse(audited.paths)
-    assert {one.path for one in report.filled.left_out} == {*files.values()}
-    assert all("it is not as it was written" in one.reason for one in report.filled.left_out)
+    assert {one.path for one in report.left_out} == {*files.values()}
+    assert all("it is not as it was written" in one.reason for one in report.left_out)
     for table, file in files.items():
-        assert report.filled.rows[table] == whole.filled.rows[table] - pq.read_metadata(file).num_rows
+        assert report.rows[table] == whole.rows[table] - pq.read_metadata(file).num_rows
+    where = "WHERE model = 'tiny-125m' AND benchmark = 'notes_32'"
+    assert values(audited.paths, f"SELECT DISTINCT run_id FROM current_scores {where}") == [("run-0-notes_32",)]
 
 
 def test_a_part_of_the_cache_that_is_not_as_it_was_written_is_refused_by_name(audited: Folder) -> None:
@@ -329,13 +281,13 @@ def test_a_part_of_the_cache_that_is_not_as_it_was_written_is_refused_by_name(au
     folder = audited.paths.token_statistics("base", MODELS["tiny-125m"])
     named = folder / "part-1.parquet"
     part = named.rename(folder / f"part-1-{file_sha256(named)[:32]}.parquet")
-    assert build_warehouse(audited.paths).filled.rows["token_statistics"] == 5
+    assert build_warehouse(audited.paths).rows["token_statistics"] == 5
     content = bytearray(part.read_bytes())
     content[content.index(b"parquet-cpp")] ^= 1
     part.write_bytes(content)
     report = build_warehouse(audited.paths)
-    assert [one.path for one in report.filled.left_out] == [part]
-    assert report.filled.rows["token_statistics"] == 4, "one of its texts stands in another part too"
+    assert [one.path for one in report.left_out] == [part]
+    assert report.rows["token_statistics"] == 4, "one of its texts stands in another part too"
     assert part.exists(), "it is set aside by the next audit, which runs its texts again"
 
 
@@ -356,7 +308,7 @@ def test_a_file_that_a_run_replaces_while_it_is_read_is_read_again(
     monkeypatch.setattr(build, "load_parquet", while_a_run_writes)
     most = 1
     report = build_warehouse(audited.paths)
-    assert report.filled.left_out == ()
+    assert report.left_out == ()
     assert values(audited.paths, "SELECT count(*) FROM examples WHERE benchmark = 'notes_32'") == [(59,)]
     most = 99
     with pytest.raises(DataError, match=r"examples\.parquet is being written again and again"):
@@ -382,7 +334,7 @@ os._exit(0)
     assert re.fullmatch(r"audit\.duckdb\.wal\.\d{8}T\d+Z\.aside", report.moved_wal.name)
     assert not wal.exists()
     assert query_warehouse(paths.warehouse, "SELECT count(*) AS n FROM lineage").to_pylist() == [
-        {"n": report.filled.rows["lineage"]}
+        {"n": report.rows["lineage"]}
     ]
     assert build_warehouse(paths).moved_wal is None
 

@@ -33,7 +33,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 
 def told(workspace: Workspace, sql: str) -> list[dict[str, Any]]:
     report = build_warehouse(workspace.paths)
-    assert report.filled.left_out == ()
+    assert report.left_out == ()
     return query_warehouse(workspace.paths.warehouse, sql).to_pylist()
 
 
@@ -122,16 +122,6 @@ def test_a_benchmark_of_a_source_that_is_gone_is_read_as_one_that_was_taken_out(
     assert f"there is no source '{gone}'" in " ".join(map(str, load_configuration().problems))
 
 
-def test_what_is_on_request_is_told(made: Workspace) -> None:
-    made.write_benchmarks(made=temporal([8, 16]), other=temporal([8], on_request=True))
-    columns = "SELECT benchmark, on_request FROM configured_benchmarks"
-    assert [(row["benchmark"], row["on_request"]) for row in told(made, columns)] == [
-        ("made_8", False),
-        ("made_16", False),
-        ("other_8", True),
-    ]
-
-
 def up_to_date(made: Workspace) -> dict[str, bool | None]:
     there = situation.Situation(made.paths, dict(load_benchmarks()))
     return {name: is_built_as_configured(name, there) for name in there.specs}
@@ -181,13 +171,13 @@ def test_a_broken_file_is_named_and_the_other_one_counts(made: Workspace, name: 
     elif damage != "missing":
         made.write_config(name, "models: [" if damage == "no YAML" else {name: {"one": {"colour": "red"}}})
     report = build_warehouse(made.paths)
-    (left_out,) = report.filled.left_out
+    (left_out,) = report.left_out
     assert left_out.path == file
     assert str(file) in left_out.reason
     assert "\n" not in left_out.reason
     counts = {
-        "models": report.filled.rows["configured_models"],
-        "benchmarks": report.filled.rows["configured_benchmarks"],
+        "models": report.rows["configured_models"],
+        "benchmarks": report.rows["configured_benchmarks"],
     }
     # An entry that is broken was not taken out: a model has a row; a benchmark has one where it was built.
     assert counts == {"models": 1, "benchmarks": 3, name: int(damage == "wrong entry" and name == "models")}
@@ -197,8 +187,8 @@ def test_a_broken_entry_is_named_and_counts_as_configured_still(made: Workspace)
     made.write_models(one={"path": Path("weights"), "colour": "red"}, two={"path": Path("weights")})
     made.write_benchmarks(made=temporal([8, 16], member_befor=1), other=temporal([8]))
     report = build_warehouse(made.paths)
-    assert [one.path.name for one in report.filled.left_out] == ["benchmarks.yaml", "models.yaml"]
-    assert "model one: unknown key 'colour'" in report.filled.left_out[1].reason
+    assert [one.path.name for one in report.left_out] == ["benchmarks.yaml", "models.yaml"]
+    assert "model one: unknown key 'colour'" in report.left_out[1].reason
     models = query_warehouse(made.paths.warehouse, "SELECT name, origin FROM configured_models").to_pylist()
     assert [(row["name"], row["origin"].partition(":")[0]) for row in models] == [
         ("two", f"path {made.config / 'weights'}"),

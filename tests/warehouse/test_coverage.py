@@ -28,7 +28,7 @@ class Audited:
 
     def coverage(self) -> dict[tuple[str, str], tuple[str, str | None]]:
         report = build_warehouse(self.folder.paths, config=self.config)
-        self.unreadable = [one.path for one in report.filled.left_out]
+        self.unreadable = [one.path for one in report.left_out]
         with open_read_only(self.folder.paths.warehouse) as connection:
             rows = connection.sql("SELECT model, benchmark, status, reason FROM coverage").fetchall()
         return {(model, benchmark): (status, reason) for model, benchmark, status, reason in rows}
@@ -114,11 +114,3 @@ def test_what_a_pair_rests_on_beside_benchmark_and_files(live: Audited, monkeypa
     live.folder.paths.run_file("scores", "speeches_64|tiny-125m", "run-0-speeches_64").write_bytes(b"half")
     gone = "a file of its scores is damaged or gone"
     assert live.changed() == {("tiny-125m", "speeches_64"): ("stale", gone)}
-
-
-def test_the_columns_of_both_are_these(warehouse: Any) -> None:
-    told = ["model", "benchmark", "is_configured", "status", "reason", "has_results", "stage"]
-    told += ["last_audited_at", "outcome_at", "run_id"]
-    with open_read_only(warehouse) as connection:
-        for name in ("coverage", "not_audited"):
-            assert connection.table(name).columns == told

@@ -125,25 +125,3 @@ def test_what_cannot_be_exported(warehouse: Path, tmp_path: Path, name: str, fil
         export(warehouse, name, tmp_path / file)
     assert "\n" not in str(raised.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.csv"]
-
-
-def test_a_failed_export_leaves_the_earlier_file(
-    warehouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "board.csv"
-    export(warehouse, "leaderboard", out)
-    before = out.read_bytes()
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("audit_pipeline.store.files.os.fsync", full)
-    with pytest.raises(DataError, match="No space left"):
-        export(warehouse, "coverage", out)
-    assert out.read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["board.csv"]
-
-
-def test_without_a_warehouse(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is no warehouse"):
-        export(tmp_path / "audit.duckdb", "leaderboard", tmp_path / "x.csv")

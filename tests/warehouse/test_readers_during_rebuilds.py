@@ -95,7 +95,7 @@ def test_readers_see_whole_builds_only(folder: Folder, tmp_path: Path, rebuilds:
             try:
                 for build in range(1, rebuilds + 1):
                     write_for_build(folder, build)
-                    assert not build_warehouse(folder.paths).filled.left_out
+                    assert not build_warehouse(folder.paths).left_out
             finally:
                 over.set()
                 stop.touch()

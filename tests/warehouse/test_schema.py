@@ -104,7 +104,7 @@ def test_rows_of_one_key_are_counted(audited: Folder) -> None:
     write_table(file, pa.concat_tables([rows, rows]))
     explain_files(paths)
     report = build_warehouse(paths)
-    assert report.filled.doubled == {"scores": 60 * 22}
+    assert report.doubled == {"scores": 60 * 22}
     assert query_warehouse(paths.warehouse, 'SELECT "table", doubled FROM keys WHERE doubled > 0').to_pylist() == [
         {"table": "scores", "doubled": 60 * 22}
     ]
@@ -115,8 +115,8 @@ def test_a_second_card_of_one_model_is_named_and_left_out(audited: Folder) -> No
     copy = card.with_name("zz-copy.json")
     copy.write_bytes(card.read_bytes())
     report = build_warehouse(audited.paths)
-    assert [one.path for one in report.filled.left_out] == [copy]
-    assert report.filled.rows["models"] == 2
+    assert [one.path for one in report.left_out] == [copy]
+    assert report.rows["models"] == 2
 
 
 def test_a_context_is_nowhere_in_the_warehouse(folder: Folder) -> None:

@@ -167,7 +167,7 @@ def _find_benchmarks(outcomes: Sequence[AuditOutcome]) -> list[tuple[str, Mappin
     for audit in outcomes:
         if audit.failed is not None:
             raise audit.failed
-    models = {audit.model.name: audit.model.control.role for audit in outcomes if audit.model.control}
+    models = {audit.models[0].name: audit.models[0].control.role for audit in outcomes if audit.models[0].control}
     return [(name, models) for name in dict.fromkeys(spec.name for audit in outcomes for spec in audit.benchmarks)]
 
 
@@ -209,13 +209,13 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
     stages = (DOCUMENTS_STAGE.name, BENCHMARK_STAGE.name, EXTRACTION_STAGE.name)
     entry, paths = resolve_model(model, config.models), DataPaths.from_environment()
     for spec in specs:
-        request = AuditRequest(entry, [spec], AuditOptions(publish=False))
+        request = AuditRequest([entry], [spec], AuditOptions(publish=False))
         plan = plan_quickly(request, paths)
         if plan is not None and not plan.problems and not plan.of(stages):
             print_step(request.done_in_words)
             continue
         run_extraction(request, spec.settings.extraction or ExtractionSettings(), paths)
-    return [AuditOutcome(entry, [spec]) for spec in specs]
+    return [AuditOutcome([entry], [spec]) for spec in specs]
 
 
 def show_famous_texts(outcome: AuditOutcome) -> None:
@@ -225,8 +225,8 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
     [spec], paths = outcome.benchmarks, DataPaths.from_environment()
     differing = (spec.settings.extraction and spec.settings.extraction.near_verbatim) or 0
     say(f"\n{spec.settings.description}", famous_texts=spec.name)
-    say_conclusions(paths, outcome.model.name, spec.name)
-    rows = _query(_RECITED_PASSAGES, model=outcome.model.name, benchmark=spec.name)
+    say_conclusions(paths, outcome.models[0].name, spec.name)
+    rows = _query(_RECITED_PASSAGES, model=outcome.models[0].name, benchmark=spec.name)
     texts: dict[str, str] = {}
     for source in spec.sources:
         table = read_documents(paths, source).select(["document_id", "text"])

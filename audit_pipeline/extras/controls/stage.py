@@ -56,21 +56,21 @@ def _train(run: StageRun) -> Made:
 
 def _list_controls(scope: Scope, situation: Situation) -> Iterable[str]:
     """Those of the models, and those that benchmarks are of."""
-    of_models = (situation.control_of(model) for model in scope.models)
+    of_models = (situation.find_control(model) for model in scope.models)
     of_benchmarks = (situation.specs[name].control for name in scope.benchmarks if name in situation.specs)
     return [name for name in (*of_models, *of_benchmarks) if name is not None]
 
 
 def _list_sources(scope: Scope, situation: Situation) -> Iterable[str]:
-    controls = situation.configured(FILE)
+    controls = situation.load_entries(FILE)
     return sources_of([controls[name] for name in _list_controls(scope, situation) if name in controls])
 
 
 def _inputs(control: str, situation: Situation) -> Inputs:
-    entry = situation.configured(FILE).named(control)
+    entry = situation.load_entries(FILE).named(control)
     inputs: dict[str, str | None] = {}
     for source in entry.sources:
-        inputs |= situation.presence("documents", source)
+        inputs |= situation.find_presence("documents", source)
     return {**inputs, "entry": compute_wanted_version(entry, situation.paths)}
 
 

@@ -89,7 +89,7 @@ def _list_counts(scope: Scope, situation: Situation) -> Iterable[str]:
 
 def _inputs(partition: str, situation: Situation) -> Inputs:
     corpus = load_references(situation.config).named(partition.partition("|")[0])
-    source = {} if corpus.package is None else situation.presence("documents", corpus.package)
+    source = {} if corpus.package is None else situation.find_presence("documents", corpus.package)
     return {**source, "settings": corpus.settings_digest, "corpus": _read_documents_digest(corpus, situation.paths)}
 
 

@@ -200,7 +200,7 @@ def _inputs(partition: str, situation: Situation) -> Inputs:
     # A data set of the hub is taken as it was searched: the hub is not asked.
     is_on_hub = load_references(situation.config).named(corpus).hub is not None
     stamp = None if is_on_hub else open_sharded_corpus(corpus).stamp
-    return {f"examples/{benchmark}": situation.built(benchmark), f"corpus/{corpus}": stamp, "code": version}
+    return {f"examples/{benchmark}": situation.find_built_digest(benchmark), f"corpus/{corpus}": stamp, "code": version}
 
 
 def _recorded(partition: str, situation: Situation) -> Inputs | None:

@@ -154,7 +154,7 @@ class _PackContent:
         """List the sha256 of all that the models were run on for the pairs."""
         texts = {*self.texts, *list_derived_texts(sorted(self.texts))}
         for pair in self.pairs:
-            searches = read_ledger(self.paths).of(DOCUMENT_MEMORISATION.name, pair.partition)
+            searches = read_ledger(self.paths).list_entries(DOCUMENT_MEMORISATION.name, pair.partition)
             lengths = {search.settings.get("characters") for search in searches}
             for document in documents_of(pair.benchmark, self.model.entry, self.paths):
                 texts |= {document.text[:length] for length in lengths}

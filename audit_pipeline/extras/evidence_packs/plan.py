@@ -135,7 +135,7 @@ def explain_late_plan(plan: SealedPlan, pair: Pair, paths: DataPaths) -> list[st
     earlier = {
         entry.run_id
         for table in RESULTS
-        for entry in read_ledger(paths).of(table.name, pair.partition)
+        for entry in read_ledger(paths).list_entries(table.name, pair.partition)
         if entry.started_at < shown_at
     }
     return [

@@ -211,7 +211,7 @@ class _Verification:
     ledger: Ledger
 
     def _list_entries(self, table: Table, pair: Pair, run_id: str) -> list[Entry]:
-        return [entry for entry in self.ledger.of(table.name, pair.partition) if entry.run_id == run_id]
+        return [entry for entry in self.ledger.list_entries(table.name, pair.partition) if entry.run_id == run_id]
 
     def check_plans(self, pair: Pair, certificates: Path | None) -> Iterator[Check]:
         """Check that every sealed plan is as it was sealed, and whether the findings were planned beforehand by it."""

@@ -220,7 +220,7 @@ def _extract_benchmark_documents(
     from audit_pipeline.extras.extraction.stage import documents_of
 
     if not dry_run:
-        run_extraction(AuditRequest(model, [spec], options), settings, paths)
+        run_extraction(AuditRequest([model], [spec], options), settings, paths)
     return documents_of(spec.name, model, paths)
 
 

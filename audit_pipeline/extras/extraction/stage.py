@@ -310,17 +310,17 @@ def _inputs(partition: str, situation: Situation) -> Inputs:
     spec, model = situation.specs.get(pair.benchmark), situation.models.get(pair.model)
     fingerprint = None if model is None else model.identity.model_fingerprint
     return {
-        f"examples/{pair.benchmark}": situation.built(pair.benchmark),
+        f"examples/{pair.benchmark}": situation.find_built_digest(pair.benchmark),
         "code": None if spec is None else find_search_version(spec),
         "model" if model is None or model.identity.before is None else "endpoint": fingerprint,
         # Not under the name of the pass of the texts, which a search of documents does not wait for.
         "statistics": situation.facts_of(Product("token_statistics", partition)).inputs.get("settings"),
-        **(situation.needs(pair.model, "reference_model") or {}),
+        **(situation.find_needed_versions(pair.model, "reference_model") or {}),
     }
 
 
 def _recorded(partition: str, situation: Situation) -> Inputs | None:
-    entry = situation.latest(DOCUMENT_MEMORISATION.name, partition)
+    entry = situation.find_latest_entry(DOCUMENT_MEMORISATION.name, partition)
     if entry is None:
         return None
     return {**inputs_of_entry(entry), "statistics": entry.upstream.get(f"token_statistics/{partition}")}

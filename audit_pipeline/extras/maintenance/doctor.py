@@ -26,7 +26,7 @@ from audit_pipeline.models.kept_files import list_kept_folders, read_intact_mani
 from audit_pipeline.models.locate import locate
 from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenizer
 from audit_pipeline.models.weights import default_device
-from audit_pipeline.pipeline.dagster.instance import dagster_home, dead_runs, open_existing_instance
+from audit_pipeline.pipeline.dagster.instance import dagster_home, find_dead_runs, open_existing_instance
 from audit_pipeline.pipeline.whole_configuration import FILES, load_configuration
 from audit_pipeline.store.bucket_folder import find_bucket_folder
 from audit_pipeline.store.control_files import MANIFEST, require_intact_control
@@ -41,7 +41,6 @@ from audit_pipeline.store.paths import (
     find_nearest,
     is_open_to_others,
     is_shipped,
-    is_writable,
 )
 from audit_pipeline.store.store import list_cache_folders
 from audit_pipeline.store.versions import package_versions
@@ -222,7 +221,7 @@ def _check_cache(paths: DataPaths, on_check: OnCheck, *, deep: bool) -> Iterator
     compared = "every byte compared" if deep else "bytes are compared by doctor --deep, and whenever they are read"
     fine = f"{len(sizes)} part files, {sum(sizes) / 1e6:,.0f} MB; {compared}"
     yield _judge("cache", damaged, "damaged; the next audit runs their texts again", fine)
-    if is_writable(paths.root):
+    if explain_unwritable(paths.root) is None:
         for part in damaged:
             set_aside(part)
     if aside:
@@ -291,7 +290,7 @@ def examine_dagster(paths: DataPaths) -> DoctorCheck:
         return DoctorCheck("Dagster", True, f"{home} is made by the first audit")
     try:
         with open_existing_instance(home) as instance:
-            dead = [run.run_id for run in dead_runs(instance, paths)]
+            dead = [run.run_id for run in find_dead_runs(instance, paths)]
     except Exception as error:  # noqa: BLE001 - each storage has errors of its own
         words = f"the storage that {home / 'dagster.yaml'} names cannot be opened: {' '.join(str(error).split())[:300]}"
         return DoctorCheck("Dagster", False, words)

@@ -66,7 +66,7 @@ def _inputs(partition: str, situation: Situation) -> Inputs:
     if not secret.exists():
         raise DataError(f"{secret}: no such file; `corpus-audit twins draw` writes it")
     return {
-        f"examples/{benchmark}": situation.built(benchmark),
+        f"examples/{benchmark}": situation.find_built_digest(benchmark),
         "secret": file_sha256(secret),
         "statistics": situation.facts_of(Product("token_statistics", partition)).inputs.get("settings"),
     }

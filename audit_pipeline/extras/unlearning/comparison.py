@@ -113,7 +113,7 @@ def write_comparison(comparison: UnlearningComparison, paths: DataPaths, *, run_
     for model, benchmark in product(request.models.values(), request.benchmarks):
         partition = Pair(benchmark.name, model.entry.name).partition
         for table in (TOKEN_STATISTICS, DECISIONS, DOCUMENT_MEMORISATION):
-            if entries := read_ledger(paths).of(table.name, partition):
+            if entries := read_ledger(paths).list_entries(table.name, partition):
                 read[f"{table.name}/{partition}"] = entries[-1].data_version
     compared = {
         "model": request.after.entry.name,

@@ -22,12 +22,12 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.dagster import partitions, run
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed, open_instance
 from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
-from audit_pipeline.pipeline.dagster.run import Brought, Runner, bring_up_to_date
+from audit_pipeline.pipeline.dagster.run import Runner, UpdateOutcome, bring_up_to_date
 from audit_pipeline.pipeline.dagster.tags import tags_of_command
 from audit_pipeline.pipeline.freshness import Step
 from audit_pipeline.pipeline.publication import explain_unpublished
 from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest, PassCounts
-from audit_pipeline.pipeline.situation import Scope, Situation, look_at_models, plan_audit, scope_of_request
+from audit_pipeline.pipeline.situation import Scope, Situation, build_situation, plan_audit, scope_of_request
 from audit_pipeline.pipeline.stage import Product
 from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
 from audit_pipeline.pipeline.stages.documents import FETCHED_AGAIN
@@ -71,9 +71,31 @@ def audit(
     entry, options = request.model, request.options
     require_same_control(entry, request.benchmarks)
     limits, tags = options.limits.require_usable_for(entry), tags_of_command(entry)
-    with open_runner(definitions, paths, on_step) as (runner, dead_runs):
-        outcome = AuditOutcome(entry, request.benchmarks, dead_runs=dead_runs, others=request.others)
-        _audit(request, replace(runner, tags=tags, resources=request.resources, limits=limits), outcome)
+    endpoints = Endpoints(limits)
+    with open_runner(definitions, paths, on_step) as (opened, dead_runs):
+        runner = replace(opened, tags=tags, resources=request.resources, limits=limits, endpoints=endpoints)
+        outcome = AuditOutcome(request.models, request.benchmarks, dead_runs=dead_runs)
+        if entry.control is not None:
+            outcome.runs |= prepare_scope(Scope(models=(entry.name,)), runner, models=[entry]).runs
+        # Models first, so that none that cannot be loaded costs a download or leaves a partition.
+        models = [endpoints.load(model, paths, on_step) for model in request.models]
+        for model in models:
+            require_kinds(model, options.kinds)
+        benchmarks = resolve_relative_cutoffs(request.benchmarks, paths, on_step, refresh=options.refresh)
+        partitions.register(runner.instance, models=[model.name for model in request.models])
+        scope = Scope(tuple(spec.name for spec in benchmarks))
+        if options.refresh:
+            scope = replace(scope, again=FETCHED_AGAIN)
+        prepared = prepare_scope(scope, runner, benchmarks, leave_out=request.leave_out, ask_hub=options.refresh)
+        outcome.runs |= prepared.runs
+        required = [stage for stage in OF_BENCHMARKS if stage.dimensions == ("benchmark",) and not stage.is_optional]
+        outcome.left_out = prepared.reasons_of(*(stage.name for stage in required))
+        outcome.benchmarks = [spec for spec in benchmarks if spec.name not in outcome.left_out]
+        for name, reason in outcome.left_out.items():
+            on_step(f"{name} is left out: {reason}")
+        audit_models(replace(request, benchmarks=outcome.benchmarks), models, runner, outcome)
+        if options.publish and explain_unpublished([model.name for model in request.models], paths) is not None:
+            outcome.runs["publish"] = run.publish(runner)
         return outcome
 
 
@@ -87,33 +109,6 @@ def open_runner(
         yield Runner(definitions.resolve_job_def, instance, paths, on_step), dead_runs
 
 
-def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None:
-    entry, options = request.model, request.options
-    if entry.control is not None:
-        outcome.runs |= prepare_scope(Scope(models=(entry.name,)), runner, models=[entry]).runs
-    # Models first, so that none that cannot be loaded costs a download or leaves a partition.
-    endpoints = Endpoints(runner.limits)
-    models = [endpoints.load(model, runner.paths, runner.notify) for model in request.models]
-    runner = replace(runner, endpoints=endpoints)
-    for model in models:
-        require_kinds(model, options.kinds)
-    benchmarks = resolve_relative_cutoffs(request.benchmarks, runner.paths, runner.notify, refresh=options.refresh)
-    partitions.register(runner.instance, models=[model.name for model in request.models])
-    scope = Scope(tuple(spec.name for spec in benchmarks))
-    if options.refresh:
-        scope = replace(scope, again=FETCHED_AGAIN)
-    prepared = prepare_scope(scope, runner, benchmarks, leave_out=request.leave_out, ask_hub=options.refresh)
-    outcome.runs |= prepared.runs
-    required = [stage for stage in OF_BENCHMARKS if stage.dimensions == ("benchmark",) and not stage.is_optional]
-    outcome.left_out = prepared.reasons_of(*(stage.name for stage in required))
-    outcome.benchmarks = [spec for spec in benchmarks if spec.name not in outcome.left_out]
-    for name, reason in outcome.left_out.items():
-        runner.notify(f"{name} is left out: {reason}")
-    audit_models(replace(request, benchmarks=outcome.benchmarks), models, runner, outcome)
-    if options.publish and explain_unpublished([model.name for model in request.models], runner.paths) is not None:
-        outcome.runs["publish"] = run.publish(runner)
-
-
 def prepare_scope(
     scope: Scope,
     runner: Runner,
@@ -122,15 +117,15 @@ def prepare_scope(
     *,
     leave_out: bool = False,
     ask_hub: bool = False,
-) -> Brought:
+) -> UpdateOutcome:
     """Make all that the scope takes and no model is run for; ``specs`` and ``models`` are its benchmarks and models.
 
     Raises what keeps a product from being made, unless ``leave_out``.
     """
     partitions.register(runner.instance, benchmarks=[spec.name for spec in specs])
     named, entries = {spec.name: spec for spec in specs}, {entry.name: entry for entry in models}
-    look = partial(Situation, runner.paths, named, entries, ask_hub=ask_hub)
-    brought = bring_up_to_date(scope, OF_BENCHMARKS, look, runner)
+    read_situation = partial(Situation, runner.paths, named, entries, ask_hub=ask_hub)
+    brought = bring_up_to_date(scope, OF_BENCHMARKS, read_situation, runner)
     optional = {stage.name for stage in OF_BENCHMARKS if stage.is_optional}
     for stage in optional:
         for partition, reason in brought.reasons_of(stage).items():
@@ -158,17 +153,21 @@ def audit_models(
     config: dict[str, object] = {kind: kind in options.kinds for kind in OPTIONAL_KINDS}
     if options.logits_budget_gb is not None:
         config["logits_budget_gb"] = options.logits_budget_gb
-    look = partial(look_at_models, request, models, runner.paths)
-    pending = {step.pair.benchmark for step in look().plan(scope, OF_MODELS).steps if step.stage.dimensions == PAIR}
+    read_situation = partial(build_situation, request, models, runner.paths)
+    pending = {
+        step.pair.benchmark for step in read_situation().plan(scope, OF_MODELS).steps if step.stage.dimensions == PAIR
+    }
     if pending:
         named = ", ".join(name for name in scope.benchmarks if name in pending)
         runner.notify(f"auditing {request.subject} on {named}")
     # The documents of a reference corpus, whatever became of those of benchmarks.
-    corpora = bring_up_to_date(Scope(models=scope.models), OF_BENCHMARKS, look, runner)
+    corpora = bring_up_to_date(Scope(models=scope.models), OF_BENCHMARKS, read_situation, runner)
     outcome.runs |= corpora.runs
     for product, fault in corpora.errors.items():
         runner.notify(f"{product} could not be made: {fault}")
-    brought = bring_up_to_date(scope, OF_MODELS, look, replace(runner, options={STATISTICS_STAGE.name: config}))
+    brought = bring_up_to_date(
+        scope, OF_MODELS, read_situation, replace(runner, options={STATISTICS_STAGE.name: config})
+    )
     outcome.runs |= brought.runs
     for stage in OF_MODELS:
         for product, error in brought.errors.items():
@@ -197,7 +196,7 @@ def require_same_control(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec])
             )
 
 
-def prepare(
+def prepare_benchmarks(
     benchmarks: Sequence[BenchmarkSpec], definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
 ) -> None:
     """Fetch sources and build ``benchmarks`` where that is needed; no model is run."""
@@ -233,7 +232,7 @@ def resolve_relative_cutoffs(
     return [settled[spec.name] for spec in benchmarks]
 
 
-def _note_pass(instance: dg.DagsterInstance, pair: Pair, brought: Brought, outcome: AuditOutcome) -> None:
+def _note_pass(instance: dg.DagsterInstance, pair: Pair, brought: UpdateOutcome, outcome: AuditOutcome) -> None:
     """What the pair's latest materialisation says of its pass, where the model was to be run."""
     product = Product(STATISTICS_STAGE.name, pair.partition)
     if str(product) not in brought.runs and product not in brought.errors:

@@ -53,17 +53,14 @@ def run_services() -> None:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        _end(psutil.Process().children(recursive=True))
-
-
-def _end(processes: list[psutil.Process]) -> None:
-    """Code servers outlive ``dagster dev`` by some seconds, and by a minute where it was ended while they started."""
-    for process in processes:
-        if process.is_running():
-            process.terminate()
-    _, remaining = psutil.wait_procs(processes, timeout=_GRACE_SECONDS)
-    for process in remaining:
-        process.kill()
+        # Code servers outlive `dagster dev` by some seconds, and by a minute where it was ended while they started.
+        processes = psutil.Process().children(recursive=True)
+        for process in processes:
+            if process.is_running():
+                process.terminate()
+        _, remaining = psutil.wait_procs(processes, timeout=_GRACE_SECONDS)
+        for process in remaining:
+            process.kill()
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def open_existing_instance(home: Path) -> Iterator[dg.DagsterInstance]:
         ) from error
 
 
-def dead_runs(instance: dg.DagsterInstance, paths: DataPaths) -> list[dg.DagsterRun]:
+def find_dead_runs(instance: dg.DagsterInstance, paths: DataPaths) -> list[dg.DagsterRun]:
     """Unfinished runs on this data folder whose process is gone, however they were started.
 
     What waits in the queue has no file yet. A free file is checked twice: a process makes it before it holds it.
@@ -116,7 +116,7 @@ def _is_free(paths: DataPaths, run: dg.DagsterRun) -> bool:
 
 def mark_dead_runs_failed(instance: dg.DagsterInstance, paths: DataPaths) -> list[str]:
     """Mark the runs failed whose process is gone; returns their ids."""
-    dead = dead_runs(instance, paths)
+    dead = find_dead_runs(instance, paths)
     marked = []
     for run in dead:
         # It may have come to its end since it was listed.

@@ -19,7 +19,7 @@ REPORT_URL = "CORPUS_AUDIT_REPORT_URL"
 _BREAKS = re.compile(r"(?<=[:/_|])(?=\w)")
 
 
-def column_schema(table: Table) -> dg.TableSchema:
+def build_column_schema(table: Table) -> dg.TableSchema:
     """The declaration of a table, as the UI shows it."""
     return dg.TableSchema(
         columns=[
@@ -40,19 +40,19 @@ def _link_page(page: Path) -> dg.MetadataValue:
     return dg.MetadataValue.path(page) if url is None else dg.MetadataValue.url(urljoin(url, quote(page.name)))
 
 
-def metadata_of(shown: Shown) -> dict[str, Any]:
+def build_metadata(shown: Shown) -> dict[str, Any]:
     """What is shown, in Dagster's types."""
     return {
         **({} if shown.rows is None else {"dagster/row_count": shown.rows}),
         **shown.values,
-        **{name: markdown_table(header, body) for name, (header, body) in shown.tables.items()},
+        **{name: build_markdown_table(header, body) for name, (header, body) in shown.tables.items()},
         **{name: dg.MetadataValue.md(picture) for name, picture in shown.pictures.items()},
         **{name: dg.MetadataValue.path(path) for name, path in shown.paths.items()},
         **({} if shown.page is None else {"page": _link_page(shown.page)}),
     }
 
 
-def markdown_table(header: tuple[str, ...], body: Sequence[tuple[object, ...]]) -> dg.MetadataValue:
+def build_markdown_table(header: tuple[str, ...], body: Sequence[tuple[object, ...]]) -> dg.MetadataValue:
     """A small table; cells are escaped, because names and reasons may hold untrusted text.
 
     A name may be broken after its :, /, _ and |: as one word it pushes what comes after it out of a narrow window.

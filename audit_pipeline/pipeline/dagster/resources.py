@@ -19,12 +19,12 @@ from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.pipeline.dagster.locks import lock_run_file
 from audit_pipeline.pipeline.dagster.tags import note_spent
-from audit_pipeline.pipeline.progress import describe, progress_bar
+from audit_pipeline.pipeline.progress import format_progress, progress_bar
 from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.bucket_folder import refresh
 from audit_pipeline.store.paths import DataPaths, make_private
-from audit_pipeline.token_statistics.engine import Engine, choose_engine
+from audit_pipeline.token_statistics.engine import choose_engine
 from audit_pipeline.token_statistics.run import Progress
 
 if TYPE_CHECKING:
@@ -103,14 +103,10 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
         # Imported where a model is run: an audit that finds every pass in the cache needs no torch.
         from audit_pipeline.scoring.backends import open_backend  # noqa: PLC0415
 
-        started = time.monotonic()
-        ready = open_backend(model, paths, self.device, log.info, self.endpoints, self._engine, self._held.base)
+        started, engine = time.monotonic(), choose_engine(self.engine, self.workers)
+        ready = open_backend(model, paths, self.device, log.info, self.endpoints, engine, self._held.base)
         log.info(f"made {model.entry.name} ready in {time.monotonic() - started:.1f} s: {ready.described}")
         return ready
-
-    @property
-    def _engine(self) -> Engine:
-        return choose_engine(self.engine, self.workers)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         self._held.free()
@@ -130,15 +126,12 @@ class ProgressReporter(dg.ConfigurableResource):  # type: ignore[type-arg]
 
         def notify(progress: Progress) -> None:
             nonlocal last_logged
-            draw(progress)
+            if draw is not None:
+                draw(progress)
             finished = progress.tokens_done == progress.tokens_total
             if finished or time.monotonic() - last_logged >= _LOG_SECONDS:
                 last_logged = time.monotonic()
-                log.info(f"{label}: {describe(progress)}")
+                log.info(f"{label}: {format_progress(progress)}")
 
-        with progress_bar(label) if self.terminal else nullcontext(_ignore) as draw:
+        with progress_bar(label) if self.terminal else nullcontext() as draw:
             yield notify
-
-
-def _ignore(progress: Progress) -> None:
-    """Draw nothing."""

@@ -32,12 +32,7 @@ def is_transient(error: BaseException) -> bool:
     return is_out_of_memory or is_transient_fault(error)
 
 
-def _is_worth_repeating(error: BaseException) -> bool:
-    # A model on a server has been asked several times by then, and each of these is paid for.
-    return is_transient(error) and not any(isinstance(cause, UnansweredError) for cause in causes(error))
-
-
-def with_retries(
+def run_with_retries(
     run: Callable[[], T], label: str, log: logging.Logger, sleep: Callable[[float], None] = time.sleep
 ) -> T:
     """What ``run`` returns; a transient fault is tried again, up to four attempts, waiting 2, 4, 8 s and a little more.
@@ -46,6 +41,10 @@ def with_retries(
     was asked patiently (extras/servers/client.py).
     """
 
+    def is_worth_repeating(error: BaseException) -> bool:
+        # A model on a server has been asked several times by then, and each of these is paid for.
+        return is_transient(error) and not any(isinstance(cause, UnansweredError) for cause in causes(error))
+
     def notify(state: tenacity.RetryCallState) -> None:
         assert state.outcome is not None
         log.warning(
@@ -53,4 +52,4 @@ def with_retries(
             f"{state.upcoming_sleep:.1f} s: {to_one_line(state.outcome.exception() or '')}"
         )
 
-    return build_retryer(RETRY_POLICY, _is_worth_repeating, on_retry=notify, sleep=sleep)(run)
+    return build_retryer(RETRY_POLICY, is_worth_repeating, on_retry=notify, sleep=sleep)(run)

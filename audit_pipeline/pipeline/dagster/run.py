@@ -6,6 +6,7 @@ one group that need the same stages share a run where a range of Dagster holds e
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,10 +22,11 @@ from audit_pipeline.models.budget import Limits
 from audit_pipeline.pipeline.dagster.locks import hold_run_file
 from audit_pipeline.pipeline.dagster.partitions import partitions_of
 from audit_pipeline.pipeline.dagster.tags import REASON_TAG, compute_remaining_limits
-from audit_pipeline.pipeline.freshness import Step, iterate_groups
+from audit_pipeline.pipeline.freshness import Step
 from audit_pipeline.pipeline.situation import Scope, Situation
 from audit_pipeline.pipeline.stage import Product, Stage
 from audit_pipeline.pipeline.stages.registry import PAIR
+from audit_pipeline.readers.retry import causes
 from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
@@ -68,7 +70,7 @@ class Runner:
 
 
 @dataclass
-class Brought:
+class UpdateOutcome:
     """What came of bringing something up to date: the runs by what they made, and why products were not made."""
 
     runs: dict[str, str] = field(default_factory=dict)
@@ -84,23 +86,24 @@ class Brought:
 def bring_up_to_date(
     scope: Scope,
     stages: Sequence[Stage],
-    look: Callable[[], Situation],
+    read_situation: Callable[[], Situation],
     runner: Runner,
-) -> Brought:
-    """Carry out the steps of ``stages`` that bring the scope up to date; ``look`` reads the situation anew.
+) -> UpdateOutcome:
+    """Carry out the steps of ``stages`` that bring the scope up to date; ``read_situation`` reads the situation anew.
 
     A partition that meets an error that the runner survives, or that cannot be made, does not stop the others; what is
     made of it is left as it is.
     """
-    brought = Brought()
+    brought = UpdateOutcome()
     seen: list[Stage] = []
-    for group in iterate_groups(stages):
+    for _, alike in itertools.groupby(stages, key=lambda stage: (stage.dimensions, stage.job)):
+        group = list(alike)
         seen += group
         names = {stage.name for stage in group}
         again = {name: reason for name, reason in scope.again.items() if name in names}
         keys = {stage.name: stage.key for stage in seen}
         left = {f"{keys[product.stage]}/{product.partition}": str(error) for product, error in brought.errors.items()}
-        made = look().plan(scope, seen, again, left)
+        made = read_situation().plan(scope, seen, again, left)
         brought.problems |= {product: why for product, why in made.problems.items() if product not in brought.errors}
         for steps, partitions in _share_runs(made.of(names), runner.instance):
             _carry_out(steps, partitions, runner, brought)
@@ -155,12 +158,14 @@ def group_neighbours(order: Sequence[str], names: Collection[str]) -> list[list[
     return groups
 
 
-def _carry_out(steps: Sequence[Step], partitions: Sequence[str], runner: Runner, brought: Brought) -> None:
+def _carry_out(steps: Sequence[Step], partitions: Sequence[str], runner: Runner, brought: UpdateOutcome) -> None:
     stages, first = [step.stage for step in steps], steps[0]
     if first.stage.step:
         runner.notify(first.stage.step.format(*partitions[0].split("|")))
-    scope: RunScope = {"selection": [_asset_key(stage, partitions[0]) for stage in stages]}
-    if stages[0].dimensions != ("source",):
+    is_source = stages[0].dimensions == ("source",)
+    names = [[stage.name, partitions[0]] if is_source else [stage.name] for stage in stages]
+    scope: RunScope = {"selection": [dg.AssetKey(name) for name in names]}
+    if not is_source:
         first_and_last = (partitions[0], partitions[-1])
         scope |= {"partition_range": first_and_last} if partitions[1:] else {"partition_key": partitions[0]}
     options = {stage.name: runner.options[stage.name] for stage in stages if stage.name in runner.options}
@@ -178,27 +183,20 @@ def _run_and_note(
     stages: Sequence[Stage], partitions: Sequence[str], runner: Runner, reason: str, scope: RunScope
 ) -> str:
     """Run the stages, and report what they say of what was made; returns the run's id."""
+    failure: dg.DagsterError | None = None
+    run = ""
     try:
         run = runner.run(stages[0].job.name, reason, **scope)
-    except dg.DagsterError:
+    except dg.DagsterError as error:
         # A blocking check that fails ends the run, which has made its product, with an error that only names it: the
         # notes raise what it says.
-        _notify_of_results(stages, partitions, runner)
-        raise
-    _notify_of_results(stages, partitions, runner)
+        failure = error
+    for take_notes, partition in itertools.product([stage.notes for stage in stages if stage.notes], partitions):
+        for note in take_notes(partition, runner.paths):
+            runner.notify(note)
+    if failure is not None:
+        raise failure
     return run
-
-
-def _notify_of_results(stages: Sequence[Stage], partitions: Sequence[str], runner: Runner) -> None:
-    for stage in stages:
-        for partition in partitions if stage.notes is not None else ():
-            assert stage.notes is not None
-            for note in stage.notes(partition, runner.paths):
-                runner.notify(note)
-
-
-def _asset_key(stage: Stage, partition: str) -> dg.AssetKey:
-    return dg.AssetKey([stage.name, partition] if stage.dimensions == ("source",) else stage.name)
 
 
 def publish(runner: Runner, *, include_text: bool | None = None) -> str:
@@ -256,7 +254,7 @@ def run_job(
     except dg.Failure as failure:
         raise PairsFailedError(str(failure.description)) from failure
     except dg.DagsterError as error:
-        cause = _find_audit_error(error)
+        cause = next((cause for cause in causes(error) if isinstance(cause, AuditError)), None)
         if cause is None:
             raise
         raise cause from error
@@ -277,13 +275,3 @@ def _attribute_runs_to_job(job: dg.JobDefinition, instance: dg.DagsterInstance) 
         yield
     finally:
         del instance.create_run_for_job
-
-
-def _find_audit_error(error: BaseException) -> AuditError | None:
-    """The AuditError among the causes of Dagster's error."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, AuditError):
-            return cause
-        cause = cause.__cause__
-    return None

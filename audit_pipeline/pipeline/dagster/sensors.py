@@ -28,7 +28,7 @@ from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.dagster.run import group_neighbours
 from audit_pipeline.pipeline.dagster.tags import REASON_TAG
 from audit_pipeline.pipeline.freshness import Plan, Step
-from audit_pipeline.pipeline.seen_models import SeenModel, see_models
+from audit_pipeline.pipeline.seen_models import SeenModel, find_seen_models
 from audit_pipeline.pipeline.situation import Scope, Situation
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS
 from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_PAIRS
@@ -89,7 +89,7 @@ def _request_pairs(made: Plan, situation: Situation, order: Sequence[str]) -> It
 def _key_of(step: Step, situation: Situation) -> list[object]:
     """What a step makes, of what, and how often that came out differently or was forgotten before."""
     facts, ledger = situation.facts_of(step.product), situation.ledger
-    versions = [entry.data_version for entry in ledger.of(step.stage.key, step.partition)]
+    versions = [entry.data_version for entry in ledger.list_entries(step.stage.key, step.partition)]
     changes = sum(version != after for version, after in itertools.pairwise(versions))
     entry = situation.entries.get(step.pair.model)
     model = None if entry is None else entry_version(entry)
@@ -110,23 +110,24 @@ def _build_partition_requests(dimension: str, names: Sequence[str]) -> list[dg.A
     return [dg.AddDynamicPartitionsRequest(dimension, list(names))] if names else []
 
 
-def _mark_dead_runs_failed(context: dg.SensorEvaluationContext, paths: DataPaths) -> None:
-    """A run whose process was killed would be waited for for ever."""
+def _read_situation(
+    context: dg.SensorEvaluationContext, config: Configuration, paths: DataPaths
+) -> tuple[Situation, Mapping[str, Sequence[str]]]:
+    """The configured benchmarks and models, these as they were seen last (a tick has no time to load them), and the
+    partitions that Dagster has of each.
+
+    A model whose entry or files are not those that were loaded last is taken for another one. Runs whose process was
+    killed are marked failed: they would be waited for for ever.
+    """
     for run_id in mark_dead_runs_failed(context.instance, paths):
         context.log.warning(f"run {run_id} is marked failed: the process that ran it is gone")
-
-
-def _look(config: Configuration, paths: DataPaths) -> Situation:
-    """The configured benchmarks and models, these as they were seen last: a tick has no time to load them.
-
-    One whose entry or files are not those that were loaded last is taken for another model.
-    """
+    registered = {name: context.instance.get_dynamic_partitions(name) for name in (BENCHMARK, MODEL)}
     entries = exclude_control_models(config.models)
     seen = {
         name: model if model.is_current else replace(model, identity=replace(model.identity, model_fingerprint="new"))
-        for name, model in see_models(entries, paths).items()
+        for name, model in find_seen_models(entries, paths).items()
     }
-    return Situation(paths, exclude_on_request(config.benchmarks), entries, seen)
+    return Situation(paths, exclude_on_request(config.benchmarks), entries, seen), registered
 
 
 @dg.sensor(
@@ -137,21 +138,18 @@ def _look(config: Configuration, paths: DataPaths) -> Situation:
 )
 def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
     """One tick of the sensor on config/models.yaml."""
-    instance = context.instance
-    _mark_dead_runs_failed(context, data.paths)
-    config = load_configuration()
-    situation = _look(config, data.paths)
-    registered = {name: instance.get_dynamic_partitions(name) for name in (BENCHMARK, MODEL)}
+    instance, config = context.instance, load_configuration()
+    situation, registered = _read_situation(context, config, data.paths)
     new = [name for name in situation.entries if not _is_known(name, situation, registered[MODEL])]
-    built = [name for name in situation.specs if situation.built(name) is not None]
+    built = [name for name in situation.specs if situation.find_built_digest(name) is not None]
     waiting = _find_unfinished(instance, _PREPARING_JOBS) or (None if built else "no benchmark is built yet")
-    requests: list[dg.RunRequest] = []
-    add: list[str] = []
-    if new and waiting is None:
-        scope = Scope.of_models(built, new)
-        add = [name for name in situation.specs if name not in registered[BENCHMARK]]
-        made = situation.plan(scope, OF_PAIRS)
-        requests = _drop_requested(_request_pairs(made, situation, [*registered[BENCHMARK], *add]), instance)
+    if not new:
+        waiting = None
+    elif waiting is not None:
+        new = []
+    add = [name for name in situation.specs if name not in registered[BENCHMARK]] if new else []
+    made = situation.plan(Scope.of_models(built, new), OF_PAIRS)
+    requests = _drop_requested(_request_pairs(made, situation, [*registered[BENCHMARK], *add]), instance)
     problems = [str(problem) for problem in config.models.problems]
     if missing := [name for name in situation.specs if name not in built]:
         problems.append(
@@ -160,15 +158,13 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
         )
     for words in problems:
         context.log.warning(words)
-    said = [waiting if new and waiting is not None else f"nothing new among {len(situation.entries)} models", *problems]
+    said = [waiting or f"nothing new among {len(situation.entries)} models", *problems]
     return dg.SensorResult(
         run_requests=requests,
         skip_reason=None if requests else "; ".join(said)[:2000],
         dynamic_partitions_requests=[
             *_build_partition_requests(BENCHMARK, add),
-            *_build_partition_requests(
-                MODEL, [name for name in new if waiting is None and name not in registered[MODEL]]
-            ),
+            *_build_partition_requests(MODEL, [name for name in new if name not in registered[MODEL]]),
         ],
     )
 
@@ -187,11 +183,8 @@ def _is_known(model: str, situation: Situation, registered: Sequence[str]) -> bo
 )
 def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
     """One tick of the sensor on config/benchmarks.yaml and the documents."""
-    instance = context.instance
-    _mark_dead_runs_failed(context, data.paths)
-    config = load_configuration()
-    situation = _look(config, data.paths)
-    registered = {name: instance.get_dynamic_partitions(name) for name in (BENCHMARK, MODEL)}
+    instance, config = context.instance, load_configuration()
+    situation, registered = _read_situation(context, config, data.paths)
     new = [name for name in situation.specs if name not in registered[BENCHMARK]]
     made = situation.plan(Scope(tuple(situation.specs)), OF_BENCHMARKS)
     problems = [f"{product.partition}: {problem}" for product, problem in made.problems.items()]
@@ -199,7 +192,9 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     requests = _drop_requested(_request_preparation(made, situation), instance) if waiting is None else []
     unfit = {step.partition for step in made.steps} | {product.partition for product in made.problems}
     models = [name for name in situation.entries if _is_known(name, situation, registered[MODEL])]
-    benchmarks = [name for name in situation.specs if name not in unfit and situation.built(name) is not None]
+    benchmarks = [
+        name for name in situation.specs if name not in unfit and situation.find_built_digest(name) is not None
+    ]
     scope = Scope.of_models(benchmarks, models)
     if waiting is None and not requests:
         pairs = situation.plan(scope, OF_PAIRS)

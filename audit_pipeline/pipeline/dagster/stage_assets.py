@@ -21,11 +21,11 @@ from pydantic import BaseModel, create_model
 from audit_pipeline.errors import AuditError, DataError, NotApplicableError, PairsFailedError, to_one_line
 from audit_pipeline.pipeline.dagster.jobs import REBUILT
 from audit_pipeline.pipeline.dagster.locks import hold_run_lock
-from audit_pipeline.pipeline.dagster.metadata import column_schema, metadata_of
+from audit_pipeline.pipeline.dagster.metadata import build_column_schema, build_metadata
 from audit_pipeline.pipeline.dagster.partitions import partitions_of
 from audit_pipeline.pipeline.dagster.resources import AuditData, Models, ProgressReporter
-from audit_pipeline.pipeline.dagster.retries import with_retries
-from audit_pipeline.pipeline.freshness import order_stages, pair_of
+from audit_pipeline.pipeline.dagster.retries import run_with_retries
+from audit_pipeline.pipeline.freshness import pair_of
 from audit_pipeline.pipeline.stage import Check, Finding, Made, Shown, Stage, StageRun
 from audit_pipeline.pipeline.stages.registry import PAIR, STAGES, get_stage
 from audit_pipeline.pipeline.stages.settings import is_asked_for, load_stage_entries
@@ -55,7 +55,7 @@ def build_stage_assets() -> list[dg.AssetsDefinition]:
 def _build_asset(stage: Stage, source: Source[Any] | None = None) -> dg.AssetsDefinition:
     """The asset of a stage, or of one ``source`` of the stage of documents; without partitions there, and where the
     stage has no dimensions."""
-    checks = checks_of(stage)
+    checks = list_checks(stage)
     partitions = partitions_of(stage.dimensions) if stage.dimensions and source is None else None
     key = dg.AssetKey(stage.name if source is None else [stage.name, source.name])
 
@@ -84,19 +84,24 @@ def _build_asset(stage: Stage, source: Source[Any] | None = None) -> dg.AssetsDe
                 made = _make_each(stage, context, data.paths, start)
             else:
                 label = context.asset_key.to_user_string()
-                whole = with_retries(partial(stage.make, start(keys[0])), label, context.log)
+                whole = run_with_retries(partial(stage.make, start(keys[0])), label, context.log)
         yield from _iterate_results(stage, context, made) if partitions else [_build_result(checks, whole)]
 
+    code = stage.make.__code__
+    place = dg.LocalFileCodeReference(file_path=code.co_filename, line_number=code.co_firstlineno, label=stage.name)
     own: dict[str, Any] = {
         "description": stage.description,
         "group_name": stage.group,
         "code_version": stage.code,
-        "freshness_policy": _late_after(stage.late_after_days),
+        "freshness_policy": None,
         "metadata": {
-            **({"dagster/column_schema": column_schema(stage.tables[0])} if stage.tables else {}),
-            **_refer_to_code(stage),
+            **({"dagster/column_schema": build_column_schema(stage.tables[0])} if stage.tables else {}),
+            "dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[place]),
         },
     }
+    if (days := stage.late_after_days) is not None:
+        late, failed = timedelta(days=days), timedelta(days=2 * days - 1)
+        own["freshness_policy"] = dg.FreshnessPolicy.time_window(fail_window=failed, warn_window=late)
     if source is not None:
         own |= {"description": source.description, "code_version": str(source.version)}
         own["metadata"]["licence"] = source.licence
@@ -123,26 +128,12 @@ def _build_result(checks: Mapping[str, Check], made: Made) -> dg.MaterializeResu
     """What an asset without partitions yields."""
     return dg.MaterializeResult(
         data_version=None if made.data_version is None else dg.DataVersion(made.data_version),
-        metadata={"status": made.status, **metadata_of(made.shown)},
+        metadata={"status": made.status, **build_metadata(made.shown)},
         check_results=[_to_check_result(check, made.checks[name], check_name=name) for name, check in checks.items()],
     )
 
 
-def _refer_to_code(stage: Stage) -> dict[str, Any]:
-    """The place of the function that makes it, which the UI links."""
-    code = stage.make.__code__
-    place = dg.LocalFileCodeReference(file_path=code.co_filename, line_number=code.co_firstlineno, label=stage.name)
-    return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[place])}
-
-
-def _late_after(days: int | None) -> dg.FreshnessPolicy | None:
-    """A policy by which something is late after ``days``, and failed after nearly twice as many."""
-    if days is None:
-        return None
-    return dg.FreshnessPolicy.time_window(fail_window=timedelta(days=2 * days - 1), warn_window=timedelta(days=days))
-
-
-def checks_of(stage: Stage) -> dict[str, Check]:
+def list_checks(stage: Stage) -> dict[str, Check]:
     """The checks of a stage: those that it declares, and those that follow from its dimensions and its columns."""
     checks = dict(stage.checks)
     if len(stage.dimensions) > 1:
@@ -215,11 +206,11 @@ class _MadePartitions:
         """The reasons of those that met a fault."""
         return {name: left_out.reason for name, left_out in self.left_out.items() if left_out.status == "failed"}
 
-    def metadata_of(self, partition: str) -> dict[str, Any]:
+    def build_metadata(self, partition: str) -> dict[str, Any]:
         if partition in self.left_out:
             return self.left_out[partition]._asdict()
         made = self.made[partition]
-        return {"status": made.status, **metadata_of(made.shown)}
+        return {"status": made.status, **build_metadata(made.shown)}
 
     def finding_of(self, name: str, partition: str) -> Finding:
         """What a check found of a partition; what was left out passes all but the check that says so."""
@@ -248,7 +239,8 @@ def _make_each(
     if stage.dimensions == PAIR:
         _require_built(paths, list(dict.fromkeys(pair_of(partition).benchmark for partition in partitions)))
     entries = load_stage_entries() if stage.is_on_request else {}
-    for partition in sorted(partitions, key=lambda name: _place_of_model(name, partitions)):
+    models = [name.rpartition("|")[2] for name in partitions]
+    for partition in sorted(partitions, key=lambda name: models.index(name.rpartition("|")[2])):
         run = start(partition)
         earlier = _find_earlier_outcome(stage, context, paths, partition) if stage.dimensions == PAIR else None
         if earlier is not None:
@@ -259,17 +251,12 @@ def _make_each(
         else:
             try:
                 label = f"{stage.name} of {partition}"
-                result.made[partition] = with_retries(partial(stage.make, run), label, context.log)
+                result.made[partition] = run_with_retries(partial(stage.make, run), label, context.log)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is recorded and fails the run in the end
                 result.left_out[partition] = _leave_out(stage, run, error, is_alone=len(partitions) == 1)
         result.order.append(partition)
-        context.add_asset_metadata(result.metadata_of(partition), partition_key=partition)
+        context.add_asset_metadata(result.build_metadata(partition), partition_key=partition)
     return result
-
-
-def _place_of_model(partition: str, partitions: Sequence[str]) -> int:
-    last = partition.rpartition("|")[2]
-    return next(place for place, name in enumerate(partitions) if name.rpartition("|")[2] == last)
 
 
 def _leave_out(stage: Stage, run: StageRun, error: Exception, *, is_alone: bool) -> _LeftOut:
@@ -308,7 +295,7 @@ def _find_earlier_outcome(
     "Re-execute from failure" runs the last stages alone: without the first ones a failed pair is no better for it.
     """
     run = context.run
-    order = [stage.name for stage in order_stages(STAGES) if stage.dimensions == PAIR]
+    order = [stage.name for stage in STAGES if stage.dimensions == PAIR]
     outcome = find_run_outcome(paths, pair_of(partition), run.run_id)
     repeats_the_end = run.parent_run_id is not None and order[0] not in (run.step_keys_to_execute or order)
     if outcome is None and repeats_the_end and run.parent_run_id is not None:
@@ -327,7 +314,7 @@ def _iterate_results(stage: Stage, context: dg.AssetExecutionContext, made: _Mad
 
     Dagster gives a check of a run over several partitions no partition, so the evaluations are made here.
     """
-    checks = checks_of(stage)
+    checks = list_checks(stage)
     if stage.concludes and made.failed:
         _fail(stage, context, made)
     versions = [product.data_version for product in made.made.values() if product.data_version is not None]
@@ -348,7 +335,7 @@ def _iterate_check_evaluations(
     """
     for partition in made.order:
         target = _latest_materialisation(context, partition)
-        for name, check in checks_of(stage).items():
+        for name, check in list_checks(stage).items():
             result = _to_check_result(check, made.finding_of(name, partition))
             is_warning = name == EVERY_PAIR_RAN and partition not in made.failed
             yield dg.AssetCheckEvaluation(
@@ -370,15 +357,15 @@ def _to_check_result(check: Check, finding: Finding, check_name: str | None = No
         passed=finding.passed,
         severity=dg.AssetCheckSeverity.WARN if check.is_warning else dg.AssetCheckSeverity.ERROR,
         description=finding.description,
-        metadata=metadata_of(finding.shown),
+        metadata=build_metadata(finding.shown),
     )
 
 
 def _latest_materialisation(
     context: dg.AssetExecutionContext, partition: str
 ) -> AssetCheckEvaluationTargetMaterializationData | None:
-    wanted = dg.AssetRecordsFilter(context.asset_key, asset_partitions=[partition])
-    for record in context.instance.fetch_materializations(wanted, limit=1).records:
+    of_partition = dg.AssetRecordsFilter(context.asset_key, asset_partitions=[partition])
+    for record in context.instance.fetch_materializations(of_partition, limit=1).records:
         return AssetCheckEvaluationTargetMaterializationData(
             storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
         )
@@ -392,8 +379,10 @@ def _fail(stage: Stage, context: dg.AssetExecutionContext, result: _MadePartitio
     """
     for key in context.partition_keys:
         if str(key) not in result.failed:
-            metadata = result.metadata_of(str(key))
-            tags = _dimension_tags(key)
+            metadata = result.build_metadata(str(key))
+            # By these the UI finds a partition of two dimensions.
+            names = key.keys_by_dimension if isinstance(key, dg.MultiPartitionKey) else {}
+            tags = {f"dagster/partition/{name}": value for name, value in names.items()}
             context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata, tags=tags))
     for evaluation in _iterate_check_evaluations(stage, context, result):
         context.log_event(evaluation)
@@ -403,10 +392,3 @@ def _fail(stage: Stage, context: dg.AssetExecutionContext, result: _MadePartitio
         metadata={"failed": result.failed},
         allow_retries=False,
     )
-
-
-def _dimension_tags(key: str) -> Mapping[str, str]:
-    """The tags by which the UI finds a partition of two dimensions."""
-    if not isinstance(key, dg.MultiPartitionKey):
-        return {}
-    return {f"dagster/partition/{name}": value for name, value in key.keys_by_dimension.items()}

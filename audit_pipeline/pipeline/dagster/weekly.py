@@ -17,7 +17,7 @@ from audit_pipeline.pipeline.dagster import partitions
 from audit_pipeline.pipeline.dagster.audit import audit_models
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed
 from audit_pipeline.pipeline.dagster.resources import AuditData
-from audit_pipeline.pipeline.dagster.run import Brought, Jobs, Runner, bring_up_to_date
+from audit_pipeline.pipeline.dagster.run import Jobs, Runner, UpdateOutcome, bring_up_to_date
 from audit_pipeline.pipeline.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
 from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest
 from audit_pipeline.pipeline.situation import Scope, Situation
@@ -51,7 +51,7 @@ class WeeklySummary:
         self.problems.append(problem)
         self.notify(problem)
 
-    def note(self, brought: Brought, stages: Sequence[Stage] = ()) -> None:
+    def note(self, brought: UpdateOutcome, stages: Sequence[Stage] = ()) -> None:
         """Take in what was made, and what could not be made of ``stages``, each reason once: what is made of it has the
         same."""
         for product in brought.runs:
@@ -75,7 +75,10 @@ class WeeklySummary:
             what = "; ".join(
                 [
                     f"sources changed: {', '.join(self.changed_sources) or 'none'}",
-                    *(f"{job.done}: {_list_or_count(job, partitions)}" for job, partitions in made.items()),
+                    *(
+                        f"{job.done}: {len(names) if job == AUDIT_PAIRS else ', '.join(names) or 'none'}"
+                        for job, names in made.items()
+                    ),
                 ]
             )
         else:
@@ -85,11 +88,7 @@ class WeeklySummary:
         return f"{what}; problems: {len(self.problems)}" if self.problems else what
 
 
-def _list_or_count(job: Job, partitions: Sequence[str]) -> str:
-    return str(len(partitions)) if job == AUDIT_PAIRS else ", ".join(partitions) or "none"
-
-
-def run_week(
+def run_weekly_audit(
     jobs: Jobs, instance: dg.DagsterInstance, paths: DataPaths, today: date, notify: Log, tags: Mapping[str, str]
 ) -> WeeklySummary:
     """Move relative cutoffs on to ``today``, fetch, make what changed, audit what is not done, and publish.
@@ -110,16 +109,16 @@ def run_week(
     models = exclude_control_models(config.models)
     partitions.register(instance, benchmarks=list(specs), models=list(models))
     scope = Scope(tuple(specs), again=FETCHED_AGAIN)
-    look = partial(Situation, paths, specs, ask_hub=True)
+    read_situation = partial(Situation, paths, specs, ask_hub=True)
     before = {source: _read_documents_version(source, paths) for spec in specs.values() for source in spec.sources}
-    brought = bring_up_to_date(scope, OF_BENCHMARKS, look, runner)
+    brought = bring_up_to_date(scope, OF_BENCHMARKS, read_situation, runner)
     week.changed_sources = [name for name, version in before.items() if _read_documents_version(name, paths) != version]
     week.note(brought, OF_BENCHMARKS)
     fit = _select_fit_benchmarks(specs, brought, week, paths)
     for entry in models.values():
         _audit_model(entry, fit, runner, week)
     try:
-        week.note(bring_up_to_date(replace(scope, again={}), _OTHERS, look, runner), _OTHERS)
+        week.note(bring_up_to_date(replace(scope, again={}), _OTHERS, read_situation, runner), _OTHERS)
     except AuditError as error:
         week.note_problem(str(error))
     # Also where nothing is new: the report says what could not be audited, and when the audit was.
@@ -133,14 +132,12 @@ def _roll_cutoffs(paths: DataPaths, today: date, week: WeeklySummary) -> None:
     if not any(spec.is_relative for spec in before.values()):
         return
     try:
-        if not roll_day(paths, today):
-            return
+        if roll_day(paths, today):
+            moved = find_moved_cutoffs(before, load_benchmarks())
+            week.rolled = [words for of_family in moved.values() for words in of_family]
+            week.notify(f"relative cutoffs are counted from {today} on: {', '.join(week.rolled) or 'none moved'}")
     except DataError as error:
         week.note_problem(str(error))
-        return
-    after = load_benchmarks()
-    week.rolled = [words for moved in find_moved_cutoffs(before, after).values() for words in moved]
-    week.notify(f"relative cutoffs are counted from {today} on: {', '.join(week.rolled) or 'none moved'}")
 
 
 def _read_documents_version(source: str, paths: DataPaths) -> str | None:
@@ -151,13 +148,13 @@ def _read_documents_version(source: str, paths: DataPaths) -> str | None:
 
 
 def _audit_model(entry: ModelEntry, specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
-    outcome = AuditOutcome(entry, specs)
+    outcome = AuditOutcome([entry], specs)
     try:
         model = Endpoints().load(entry, runner.paths, runner.notify)
-        audit_models(AuditRequest(entry, specs, terminal=False), [model], runner, outcome)
+        audit_models(AuditRequest([entry], specs, terminal=False), [model], runner, outcome)
     except runner.survives as error:
         week.note_problem(f"{entry.name}: {error}")
-    week.note(Brought(outcome.runs))
+    week.note(UpdateOutcome(outcome.runs))
     # An entry that names no usable corpus is no problem of the week: as without a reference model, the scores say it.
     for product, reason in outcome.not_made.items():
         if not isinstance(reason, ConfigError):
@@ -167,7 +164,7 @@ def _audit_model(entry: ModelEntry, specs: Sequence[BenchmarkSpec], runner: Runn
 
 
 def _select_fit_benchmarks(
-    specs: Mapping[str, BenchmarkSpec], brought: Brought, week: WeeklySummary, paths: DataPaths
+    specs: Mapping[str, BenchmarkSpec], brought: UpdateOutcome, week: WeeklySummary, paths: DataPaths
 ) -> list[BenchmarkSpec]:
     """Those that are built and passed their checks, up to date or not."""
     noted = brought.reasons_of(*(stage.name for stage in OF_BENCHMARKS))
@@ -197,7 +194,24 @@ def build_weekly_schedule(jobs: Jobs) -> dg.ScheduleDefinition:
     )
     def audit_week(context: dg.OpExecutionContext, data: AuditData) -> None:
         tags = {WEEKLY_TAG: context.run_id}
-        _report_week(context, run_week(jobs, context.instance, data.paths, utc_today(), context.log.info, tags))
+        week = run_weekly_audit(jobs, context.instance, data.paths, utc_today(), context.log.info, tags)
+        context.log.info(week.summary)
+        context.add_output_metadata(
+            {
+                "summary": week.summary,
+                "cutoffs moved": week.rolled,
+                "sources changed": week.changed_sources,
+                **{job.done: made for job, made in week.made.items()},
+                "problems": week.problems,
+            }
+        )
+        context.instance.add_run_tags(context.run_id, {SUMMARY_TAG: week.summary[:250]})
+        if week.problems:
+            raise dg.Failure(
+                f"{len(week.problems)} part(s) of the weekly audit failed, the others are done; {week.problems[0]}",
+                metadata={"problems": week.problems, "summary": week.summary},
+                allow_retries=False,
+            )
 
     @dg.job(
         name="weekly_audit",
@@ -217,24 +231,3 @@ def build_weekly_schedule(jobs: Jobs) -> dg.ScheduleDefinition:
         else dg.DefaultScheduleStatus.STOPPED,
         description="Mondays at 06:00 UTC: audits what is new, and says so where nothing is.",
     )
-
-
-def _report_week(context: dg.OpExecutionContext, week: WeeklySummary) -> None:
-    """Put the outcome of the week on its run and into its log; raises Failure where a part of it failed."""
-    context.log.info(week.summary)
-    context.add_output_metadata(
-        {
-            "summary": week.summary,
-            "cutoffs moved": week.rolled,
-            "sources changed": week.changed_sources,
-            **{job.done: made for job, made in week.made.items()},
-            "problems": week.problems,
-        }
-    )
-    context.instance.add_run_tags(context.run_id, {SUMMARY_TAG: week.summary[:250]})
-    if week.problems:
-        raise dg.Failure(
-            f"{len(week.problems)} part(s) of the weekly audit failed, the others are done; {week.problems[0]}",
-            metadata={"problems": week.problems, "summary": week.summary},
-            allow_retries=False,
-        )

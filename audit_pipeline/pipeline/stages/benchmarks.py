@@ -10,21 +10,18 @@ from pydantic import BaseModel, Field
 from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, KnownSplit, assess_split, read_split_inputs
 from audit_pipeline.benchmarks.build import BenchmarkReport, build, compute_wanted_digest
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.benchmarks.checks import CHECKS, CheckResult
+from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.benchmarks.days_before_today import ensure_reference_day
 from audit_pipeline.pipeline.stage import BUILD_BENCHMARKS, Check, Finding, Inputs, Made, Shown, Stage, StageRun
-from audit_pipeline.splits.assessment import (
-    MEASURE,
-    WORST,
-)
+from audit_pipeline.splits.assessment import MEASURE, WORST
 from audit_pipeline.splits.quality import MOST_PER_SIDE
 from audit_pipeline.statistics.claims import VERDICT_IN_WORDS
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import BLIND_SCORES, EXAMPLES, SPLIT_QUALITY
 
 if TYPE_CHECKING:
-    from audit_pipeline.pipeline.situation import Scope, Situation
+    from audit_pipeline.pipeline.situation import Situation
 
 
 def resolve_spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
@@ -82,13 +79,14 @@ def _build(run: StageRun) -> Made:
     report = build(resolve_spec_to_build(run.partition, run.paths), run.paths, run.run_id, code_version=run.stage.code)
     for row in report.skipped[:20]:
         run.log.warning(f"skipped {row.location}: {row.reason}")
-    found = {result.name: _to_finding(result) for result in report.checks}
+    found = {
+        check.name: Finding(
+            check.passed, check.what, Shown(values={**check.counts, "offenders": list(check.offenders)})
+        )
+        for check in report.checks
+    }
     nothing = Finding(True, "nothing to check in this benchmark")
     return Made(report.digest, _summarise_build(report), {name: found.get(name, nothing) for name in CHECKS})
-
-
-def _to_finding(result: CheckResult) -> Finding:
-    return Finding(result.passed, result.what, Shown(values={**result.counts, "offenders": list(result.offenders)}))
 
 
 def _note_skipped(name: str, paths: DataPaths) -> Iterator[str]:
@@ -100,12 +98,6 @@ def _note_skipped(name: str, paths: DataPaths) -> Iterator[str]:
         yield f"skipped in {name}: {skipped['rows']} row(s), the first {first['row']}: {first['reason']}"
 
 
-def _list_sources(scope: Scope, situation: Situation) -> Iterator[str]:
-    for name in scope.benchmarks:
-        if name in situation.specs:
-            yield from situation.specs[name].sources
-
-
 def _inputs_of_benchmark(name: str, situation: Situation) -> Inputs:
     """The digest that it would have if it were built now, which covers its sources and its control."""
     spec = situation.specs.get(name)
@@ -113,20 +105,17 @@ def _inputs_of_benchmark(name: str, situation: Situation) -> Inputs:
         return {}
     inputs: dict[str, str | None] = {}
     for source in spec.sources:
-        inputs |= situation.presence("documents", source)
+        inputs |= situation.find_presence("documents", source)
     if spec.control is not None:
-        inputs |= situation.presence("controlled_contamination", spec.control)
+        inputs |= situation.find_presence("controlled_contamination", spec.control)
     if None in inputs.values():
         # Where something that it is made of is not there yet, nothing is wrong: it is not known yet.
         return inputs
     version_of, ask_hub = situation.version_of_source, situation.ask_hub
-    wanted = compute_wanted_digest(spec, situation.built(name), situation.paths, version_of, ask_hub=ask_hub)
+    wanted = compute_wanted_digest(
+        spec, situation.find_built_digest(name), situation.paths, version_of, ask_hub=ask_hub
+    )
     return {**inputs, "entry": wanted}
-
-
-def _recorded_of_benchmark(name: str, situation: Situation) -> Inputs | None:
-    built = situation.built(name)
-    return None if built is None else {"entry": built}
 
 
 BENCHMARK_STAGE = Stage(
@@ -147,9 +136,11 @@ BENCHMARK_STAGE = Stage(
     absent="it has not been built",
     words={"entry": "its entry in the configuration or its sources changed since it was built"},
     notes=_note_skipped,
-    sources=_list_sources,
+    sources=lambda scope, situation: [
+        source for name in scope.benchmarks if name in situation.specs for source in situation.specs[name].sources
+    ],
     inputs=_inputs_of_benchmark,
-    recorded=_recorded_of_benchmark,
+    recorded=lambda name, situation: {"entry": built} if (built := situation.find_built_digest(name)) else None,
 )
 
 
@@ -178,10 +169,6 @@ def _assess(run: StageRun) -> Made:
     return Made(version, _summarise_split(split, run.paths), {"sides_alike": finding})
 
 
-def _inputs_of_split(name: str, situation: Situation) -> Inputs:
-    return {f"examples/{name}": situation.built(name)}
-
-
 SPLIT_STAGE = Stage(
     name="split_quality",
     description="How far the two sides of a benchmark can be separated without any model: by their words, "
@@ -204,6 +191,6 @@ SPLIT_STAGE = Stage(
         "examples": "the split was assessed on another build of the benchmark",
         "code": "the code that assesses the split changed since",
     },
-    inputs=_inputs_of_split,
+    inputs=lambda name, situation: {f"examples/{name}": situation.find_built_digest(name)},
     recorded=lambda name, situation: read_split_inputs(name, situation.paths),
 )

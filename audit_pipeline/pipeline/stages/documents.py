@@ -29,7 +29,10 @@ def _fetch(run: StageRun) -> Made:
     report = refresh(run.partition, run.paths, run.run_id, settings, str(all_sources()[run.partition].version))
     for missing in report.missing:
         run.log.warning(f"missing: {missing.part}: {missing.reason}")
-    complete = Finding(not report.missing, shown=_summarise_missing(report))
+    lacking = [(item.part, item.reason) for item in report.missing]
+    left_out = [(item.part, item.reason) for item in report.left_out[:_LEFT_OUT]]
+    tables = {"missing": (("part", "reason"), lacking), "left out": (("part", "reason"), left_out)}
+    complete = Finding(not report.missing, shown=Shown(tables=tables))
     return Made(report.data_version, _summarise_documents(report), {"complete": complete})
 
 
@@ -41,12 +44,6 @@ def _summarise_documents(report: SourceReport) -> Shown:
         {"documents": (("collection", "documents", "kept from earlier"), kept)},
         paths={"path": report.path},
     )
-
-
-def _summarise_missing(report: SourceReport) -> Shown:
-    missing = [(item.part, item.reason) for item in report.missing]
-    left_out = [(item.part, item.reason) for item in report.left_out[:_LEFT_OUT]]
-    return Shown(tables={"missing": (("part", "reason"), missing), "left out": (("part", "reason"), left_out)})
 
 
 def _note_missing(source: str, paths: DataPaths) -> Iterator[str]:
@@ -64,11 +61,6 @@ def _inputs(source: str, situation: Situation) -> Inputs:
     if to_be_set is not None and read_settings_digest(source, situation.paths) != wanted:
         raise ConfigError(f"{source} is not configured: {to_be_set}")
     return {"settings": wanted}
-
-
-def _recorded(source: str, situation: Situation) -> Inputs | None:
-    there = read_settings_digest(source, situation.paths)
-    return None if there is None else {"settings": there}
 
 
 DOCUMENTS_STAGE = Stage(
@@ -89,7 +81,9 @@ DOCUMENTS_STAGE = Stage(
     notes=_note_missing,
     partitions=lambda scope, situation: situation.list_sources(scope),
     inputs=_inputs,
-    recorded=_recorded,
+    recorded=lambda source, situation: (
+        {"settings": digest} if (digest := read_settings_digest(source, situation.paths)) else None
+    ),
 )
 FETCHED_AGAIN = {DOCUMENTS_STAGE.name: "it is to be fetched again"}
 """What a scope makes again whatever is there."""

@@ -131,9 +131,8 @@ def answer_missing(paths: DataPaths, config: Path | None = None) -> None:
         partition for table in (SCORES, EVALUATIONS) for partition, _ in store.iterate_partitions(paths, table)
     } - {partition for partition, _ in store.iterate_partitions(paths, PAIR_ANSWERS)}
     for partition in sorted(folders):
-        pair = Pair(*partition.split("|", 1))
         try:
-            _answer_again(pair, paths, config)
+            _answer_again(pair_of(partition), paths, config)
         except AuditError:
             # A damaged or missing file: building the warehouse names it.
             continue
@@ -152,7 +151,9 @@ def _answer_again(pair: Pair, paths: DataPaths, config: Path | None) -> None:
     run = read_latest_run(paths, "scores" if scores is not None else "evaluations", pair.partition)
     manifest = read_json_if_whole(paths.benchmark_manifest(pair.benchmark)) or {}
     examples = store.read(paths, EXAMPLES, pair.benchmark, label=f"the examples of {pair.benchmark}")
-    named = _named_headline(paths, pair)
+    # The detector that was named to answer when a user's own scores were evaluated.
+    given = [entry.settings for entry in read_ledger(paths).list_entries("scores", pair.partition) if entry.settings]
+    named = given[-1].get("headline") if given else None
     asked = collect_pair_context(pair, manifest, examples, scores, config=config, named_detector=named)
     # A run of its own, in which no model was seen: what is known of the findings' run stays what it was.
     run_id = f"answer-{run.run_id}"
@@ -175,12 +176,6 @@ def _latest_rows(paths: DataPaths, name: str, pair: Pair) -> tuple[pa.Table, dic
     run = read_latest_run(paths, name, partition)
     rows = store.read(paths, table, pair, run_id=run.run_id, label=f"the {name} of {partition}")
     return rows, {f"{name}/{partition}": run.data_version}
-
-
-def _named_headline(paths: DataPaths, pair: Pair) -> str | None:
-    """The detector that was named to answer when a user's own scores were evaluated."""
-    given = [entry.settings for entry in read_ledger(paths).of("scores", pair.partition) if entry.settings]
-    return given[-1].get("headline") if given else None
 
 
 EVALUATIONS_VERSION = "4"
@@ -303,7 +298,7 @@ def _evaluate(run: StageRun) -> Made:
 
 
 def _inputs(partition: str, situation: Situation) -> Inputs:
-    scores, split = situation.latest(SCORES.name, partition), f"split_quality/{pair_of(partition).benchmark}"
+    scores, split = situation.find_latest_entry(SCORES.name, partition), f"split_quality/{pair_of(partition).benchmark}"
     assessed = situation.facts_of(Product("split_quality", pair_of(partition).benchmark)).recorded
     return {
         f"scores/{partition}": None if scores is None else scores.data_version,

@@ -12,15 +12,7 @@ from audit_pipeline.pipeline.freshness import inputs_of_entry, pair_of
 from audit_pipeline.pipeline.seen_models import SeenModel
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, UNKNOWN, Check, Finding, Inputs, Made, Shown, Stage, StageRun
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION, run_other_models, run_tokens, score_pair
-from audit_pipeline.tables import (
-    HIGHLIGHTS,
-    KINDS,
-    OPTIONAL_KINDS,
-    SCORES,
-    TOKEN_STATISTICS,
-    Kind,
-    Pair,
-)
+from audit_pipeline.tables import HIGHLIGHTS, KINDS, OPTIONAL_KINDS, SCORES, TOKEN_STATISTICS, Kind, Pair
 from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET
 from audit_pipeline.token_statistics.versions import statistics_version
 
@@ -79,10 +71,10 @@ def _run_model(run: StageRun) -> Made:
 
 def _inputs_of_statistics(partition: str, situation: Situation) -> Inputs:
     pair = pair_of(partition)
-    model, built = situation.models.get(pair.model), situation.built(pair.benchmark)
+    model, built = situation.models.get(pair.model), situation.find_built_digest(pair.benchmark)
     inputs: dict[str, str | None] = {f"examples/{pair.benchmark}": built}
-    if (control := situation.control_of(pair.model)) is not None:
-        inputs |= situation.presence("controlled_contamination", control)
+    if (control := situation.find_control(pair.model)) is not None:
+        inputs |= situation.find_presence("controlled_contamination", control)
     if model is None:
         return inputs
     identity = model.identity
@@ -91,13 +83,15 @@ def _inputs_of_statistics(partition: str, situation: Situation) -> Inputs:
         "model" if identity.before is None else "endpoint": identity.model_fingerprint,
         "tokenizer": identity.tokenizer_fingerprint,
         "settings": _find_version_now(pair, situation),
-        "reference model": join_versions("reference_model", situation.needs(pair.model, "reference_model")),
+        "reference model": join_versions(
+            "reference_model", situation.find_needed_versions(pair.model, "reference_model")
+        ),
     }
 
 
 def _find_version_now(pair: Pair, situation: Situation) -> str | None:
     """The version that the pair's token statistics would have now; None where too little is known of the model."""
-    model, built = situation.models.get(pair.model), situation.built(pair.benchmark)
+    model, built = situation.models.get(pair.model), situation.find_built_digest(pair.benchmark)
     if model is None or built is None or (isinstance(model, SeenModel) and not model.is_known):
         return None
     return statistics_version(model, built)
@@ -108,8 +102,8 @@ def _recorded_of_statistics(partition: str, situation: Situation) -> Inputs | No
 
     Scores that were handed over have no pass: they stand for it.
     """
-    scores = situation.latest(SCORES.name, partition)
-    passes = situation.ledger.of(TOKEN_STATISTICS.name, partition)
+    scores = situation.find_latest_entry(SCORES.name, partition)
+    passes = situation.ledger.list_entries(TOKEN_STATISTICS.name, partition)
     entry: Entry | None = passes[-1] if passes else scores
     if entry is None:
         return None
@@ -193,12 +187,14 @@ def _inputs_of_scores(partition: str, situation: Situation) -> Inputs:
     return {
         f"token_statistics/{partition}": _find_version_now(pair, situation) or UNKNOWN,
         **({f"token_frequencies/{corpus}|{pair.model}": UNKNOWN} if corpus is not None else {}),
-        "token frequencies": join_versions("token_frequencies", situation.needs(pair.model, "token_frequencies")),
+        "token frequencies": join_versions(
+            "token_frequencies", situation.find_needed_versions(pair.model, "token_frequencies")
+        ),
     }
 
 
 def _recorded_of_scores(partition: str, situation: Situation) -> Inputs | None:
-    entry = situation.latest(SCORES.name, partition)
+    entry = situation.find_latest_entry(SCORES.name, partition)
     if entry is None:
         return None
     return {**inputs_of_entry(entry), "token frequencies": join_versions("token_frequencies", entry.upstream)}

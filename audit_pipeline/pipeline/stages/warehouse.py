@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from audit_pipeline.pipeline.coverage import judge
+from audit_pipeline.pipeline.coverage import judge_data_folder
 from audit_pipeline.pipeline.publication import note_report, note_warehouse
 from audit_pipeline.pipeline.stage import Check, Finding, Job, Made, Shown, Stage, StageRun
 from audit_pipeline.pipeline.stages.evaluations import answer_missing
@@ -16,7 +15,7 @@ from audit_pipeline.store.bucket_folder import refresh_warehouse
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 from audit_pipeline.tables import PAIR_STATES
-from audit_pipeline.warehouse.build import WarehouseReport, build_warehouse_file, read_lineage_gaps
+from audit_pipeline.warehouse.build import WarehouseReport, build_warehouse_file
 from audit_pipeline.warehouse.query import open_read_only
 
 PUBLISH = Job(
@@ -29,7 +28,7 @@ def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path
     """Build the warehouse (warehouse/build.py, build_warehouse_file), with or without excerpts of the texts; pairs
     without an answer get one first."""
     answer_missing(paths, config)
-    return build_warehouse_file(judge, paths, include_text=include_text, config=config)
+    return build_warehouse_file(judge_data_folder, paths, include_text=include_text, config=config)
 
 
 def ensure_warehouse(paths: DataPaths) -> Path:
@@ -55,11 +54,11 @@ def summarise_warehouse(report: WarehouseReport) -> Shown:
         counted = dict(connection.execute("SELECT status, count(*) FROM coverage GROUP BY ALL").fetchall())
     states = [(name, counted.get(name, 0), meaning) for name, meaning in PAIR_STATES.items()]
     return Shown(
-        sum(report.filled.rows.values()),
-        {"bytes": report.bytes, "seconds": report.seconds, "files loaded": report.filled.files},
+        sum(report.rows.values()),
+        {"bytes": report.bytes, "seconds": report.seconds, "files loaded": report.files},
         {
             "pairs": (("state", "pairs", "what it means"), states),
-            "tables": (("table", "rows"), list(report.filled.rows.items())),
+            "tables": (("table", "rows"), list(report.rows.items())),
         },
         paths={"path": report.path},
     )
@@ -74,17 +73,16 @@ def _build(run: StageRun) -> Made:
     if report.moved_wal is not None:
         run.log.warning(f"the log of somebody's read-write session was in the way and was moved to {report.moved_wal}")
     with open_read_only(report.path) as connection:
-        gaps = [astuple(gap) for gap in read_lineage_gaps(connection)[:_LISTED]]
-    filled = report.filled
-    left_out = [(item.path, item.reason) for item in filled.left_out[:_LISTED]]
+        gaps = connection.table("lineage_gaps").limit(_LISTED).fetchall()
+    left_out = [(item.path, item.reason) for item in report.left_out[:_LISTED]]
     shown_gaps = Shown(tables={"gaps": (("table", "partition", "run", "is left out", "what"), gaps)})
     return Made(
         shown=summarise_warehouse(report),
         checks={
-            "every_number_has_one_lineage_row": Finding(not filled.unexplained, shown=shown_gaps),
-            "every_key_once": Finding(not filled.doubled, shown=Shown(values={"rows too many": dict(filled.doubled)})),
+            "every_number_has_one_lineage_row": Finding(not report.unexplained, shown=shown_gaps),
+            "every_key_once": Finding(not report.doubled, shown=Shown(values={"rows too many": dict(report.doubled)})),
             "every_file_readable": Finding(
-                not filled.left_out, shown=Shown(tables={"left out": (("file", "reason"), left_out)})
+                not report.left_out, shown=Shown(tables={"left out": (("file", "reason"), left_out)})
             ),
         },
     )

@@ -77,7 +77,7 @@ def _compare_groups(run: StageRun) -> Made:
 
 
 def _inputs(partition: str, situation: Situation) -> Inputs:
-    scores = situation.latest(SCORES.name, partition)
+    scores = situation.find_latest_entry(SCORES.name, partition)
     return {f"scores/{partition}": None if scores is None else scores.data_version}
 
 

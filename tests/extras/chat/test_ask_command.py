@@ -197,5 +197,5 @@ def test_the_asset_asks_and_the_weekly_audit_does_not(benchmark: Workspace, chat
         checks = {check.check_name: check.passed for check in result.get_asset_check_evaluations()}
         assert checks == {"every_request_measured": True, "every_pair_ran": True}
         jobs = defs().resolve_job_def
-        weekly.run_week(jobs, instance, benchmark.paths, weekly.utc_today(), print, {})
+        weekly.run_weekly_audit(jobs, instance, benchmark.paths, weekly.utc_today(), print, {})
         assert len(server.requests) == asked

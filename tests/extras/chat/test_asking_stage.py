@@ -94,7 +94,7 @@ def test_a_model_that_knows_one_text_is_found_and_no_other(chat_server: Servers,
     assert {row["claim"] for row in report.documents if row["document_id"] != KNOWN} == {"not reproduced"}
     assert all(row["p_value"] == 1.0 for row in report.documents if row["document_id"] in ("b", "c"))
     assert known["q_bh"] == pytest.approx(0.15)
-    [entry] = read_ledger(paths).of("chat_documents", "works|made")
+    [entry] = read_ledger(paths).list_entries("chat_documents", "works|made")
     assert entry.settings["headline"] == "instruction"
     assert entry.upstream == {"files/works": "1"}
 

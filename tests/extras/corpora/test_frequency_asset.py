@@ -11,7 +11,7 @@ from made_workspace import partitions_of_controls, reload_assets
 
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.dagster.metadata import column_schema
+from audit_pipeline.pipeline.dagster.metadata import build_column_schema
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import TOKEN_FREQUENCIES
 
@@ -91,7 +91,7 @@ def test_what_the_asset_says_of_itself() -> None:
     asset = counting_asset()
     spec = asset.get_asset_spec()
     assert spec.group_name == "3_model_runs"
-    assert spec.metadata["dagster/column_schema"] == column_schema(TOKEN_FREQUENCIES)
+    assert spec.metadata["dagster/column_schema"] == build_column_schema(TOKEN_FREQUENCIES)
     assert asset.backfill_policy == dg.BackfillPolicy.single_run()
     assert isinstance(asset.partitions_def, dg.MultiPartitionsDefinition)
     assert [one.name for one in asset.partitions_def.partitions_defs] == ["corpus", "model"]

@@ -90,10 +90,3 @@ def test_whatever_the_warehouse_holds_has_it_rebuilt(ticks: Ticks, asset: str) -
         dg.AssetMaterialization(asset, partition="b1")
     )
     assert ticks.requested() == {WAREHOUSE}
-
-
-def test_a_rebuild_by_hand_of_the_warehouse_alone_is_followed_by_the_report(ticks: Ticks) -> None:
-    ticks.done("warehouse")
-    assert ticks.requested() == {REPORT}
-    ticks.done("contamination_report")
-    assert ticks.requested() == set()

@@ -11,14 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.pipeline.dagster.metadata import REPORT_URL, column_schema, markdown_table, metadata_of
+from audit_pipeline.pipeline.dagster.metadata import (
+    REPORT_URL,
+    build_column_schema,
+    build_markdown_table,
+    build_metadata,
+)
 from audit_pipeline.pipeline.stage import Shown
 from audit_pipeline.tables import TABLES, Table, description_of
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
 def test_a_column_schema_says_what_the_contract_says(table: Table) -> None:
-    columns = column_schema(table).columns
+    columns = build_column_schema(table).columns
     assert [(one.name, one.type, one.description, one.constraints.nullable) for one in columns] == [
         (field.name, str(field.type), description_of(field), field.nullable) for field in table.schema
     ]
@@ -32,7 +37,7 @@ def cells(markdown: str) -> list[list[str]]:
 
 
 def test_a_table_as_it_is_written() -> None:
-    value = markdown_table(("part", "reason"), [("a", 1), ("b", None)]).value
+    value = build_markdown_table(("part", "reason"), [("a", 1), ("b", None)]).value
     assert value == "| part | reason |\n|---|---|\n| a | 1 |\n| b | None |"
 
 
@@ -50,14 +55,14 @@ def test_a_table_as_it_is_written() -> None:
     ],
 )
 def test_untrusted_text_stays_text(text: str) -> None:
-    [_, _, row] = markdown_table(("one", "two"), [(text, "x")]).value.splitlines()  # type: ignore[union-attr]
+    [_, _, row] = build_markdown_table(("one", "two"), [(text, "x")]).value.splitlines()  # type: ignore[union-attr]
     assert cells(row) == [[text, "x"]]
     assert not re.search(r"[<>`\[\]()\\*_!]", row)
 
 
 @given(st.text(), st.text())
 def test_every_row_keeps_its_place_whatever_it_holds(first: str, second: str) -> None:
-    value = str(markdown_table(("one", "two"), [(first, second), ("last", "row")]).value)
+    value = str(build_markdown_table(("one", "two"), [(first, second), ("last", "row")]).value)
     found = cells(value)
     assert len(found) == 4
     assert all(len(row) == 2 for row in found)
@@ -66,7 +71,7 @@ def test_every_row_keeps_its_place_whatever_it_holds(first: str, second: str) ->
 
 def test_the_page_is_a_link_where_the_report_is_served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     shown = Shown(values={"status": "ok"}, page=tmp_path / "model=a%2Fb.html")
-    found = metadata_of(shown)
+    found = build_metadata(shown)
     assert (found["status"], found["page"]) == ("ok", dg.MetadataValue.path(tmp_path / "model=a%2Fb.html"))
     monkeypatch.setenv(REPORT_URL, "http://127.0.0.1:5000/contamination_report.html")
-    assert metadata_of(shown)["page"].value == "http://127.0.0.1:5000/model%3Da%252Fb.html"
+    assert build_metadata(shown)["page"].value == "http://127.0.0.1:5000/model%3Da%252Fb.html"

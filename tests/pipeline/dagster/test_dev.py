@@ -15,8 +15,6 @@ import requests
 from live_workspace import end, launch, make, start_services
 
 from audit_pipeline.pipeline.dagster.dev import serve_report
-from audit_pipeline.pipeline.dagster.metadata import REPORT_URL, metadata_of
-from audit_pipeline.pipeline.stage import Shown
 from audit_pipeline.store.paths import DataPaths
 
 GONE_SECONDS = 60.0
@@ -38,7 +36,7 @@ def is_at_work(process: psutil.Process) -> bool:
         return False
 
 
-def test_the_report_alone_is_served_to_this_machine_and_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_alone_is_served_to_this_machine(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     paths.reports.mkdir()
     paths.report.write_text("the report")
@@ -49,11 +47,6 @@ def test_the_report_alone_is_served_to_this_machine_and_linked(tmp_path: Path, m
     with closing(HTTPConnection(url.split("/")[2])) as connection:
         connection.request("GET", "/../texts.txt")
         assert connection.getresponse().status == 404
-    monkeypatch.setenv(REPORT_URL, url)
-    shown = Shown(page=paths.report)
-    assert metadata_of(shown)["page"].value == url
-    monkeypatch.delenv(REPORT_URL)
-    assert metadata_of(shown)["page"].value == str(paths.report)
 
 
 @pytest.mark.slow

@@ -342,7 +342,7 @@ def test_an_audit_that_has_begun_keeps_what_it_is_about_to_run(
         assert plan_to_forget(MADE_9, workspace.paths).obstacles, "a dry run says so too"
 
     benchmark = load_benchmarks()["made_9"]
-    request = AuditRequest(load_models()["tiny"], [benchmark], AuditOptions(publish=False))
+    request = AuditRequest([load_models()["tiny"]], [benchmark], AuditOptions(publish=False))
     with pytest.raises(AuditError, match="there is no"):
         forget(RemovalTarget("model", "nobody"), definitions, workspace.paths, lambda what: None)
     audit(request, definitions, workspace.paths, forget_meanwhile)

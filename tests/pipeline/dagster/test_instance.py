@@ -22,8 +22,8 @@ from made_workspace import Workspace
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.dagster.instance import (
-    dead_runs,
     ensure_dagster_home,
+    find_dead_runs,
     mark_dead_runs_failed,
     open_instance,
 )
@@ -145,7 +145,7 @@ def test_a_run_is_marked_failed_once_its_process_is_gone(instance: dg.DagsterIns
         os.kill(process.pid, signal.SIGKILL)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE, "its parent has not noticed"
-        assert [dead.run_id for dead in dead_runs(instance, paths)] == [run]
+        assert [dead.run_id for dead in find_dead_runs(instance, paths)] == [run]
         assert mark_dead_runs_failed(instance, paths) == [run]
     assert status(instance, run) is FAILED
     assert left_behind(paths) == []
@@ -181,7 +181,7 @@ def test_who_looks_at_a_file_and_who_begins_to_hold_it_do_not_disturb_each_other
     # The file is there before it is held.
     with ExitStack() as held:
         monkeypatch.setattr(time, "sleep", lambda seconds: held.enter_context(hold_run_file(paths, run)))
-        assert dead_runs(instance, paths) == []
+        assert find_dead_runs(instance, paths) == []
 
 
 def test_a_finished_run_stays_as_it_ended_whatever_became_of_its_process(

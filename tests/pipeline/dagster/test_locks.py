@@ -15,12 +15,7 @@ import pytest
 
 from audit_pipeline.errors import AuditError
 from audit_pipeline.pipeline.dagster import locks
-from audit_pipeline.pipeline.dagster.locks import (
-    has_running_audit,
-    hold_audit_lock,
-    hold_removal_lock,
-    hold_run_lock,
-)
+from audit_pipeline.pipeline.dagster.locks import has_running_audit, hold_audit_lock, hold_removal_lock, hold_run_lock
 from audit_pipeline.store.paths import DataPaths
 
 _HOLD = """

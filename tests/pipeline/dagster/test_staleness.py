@@ -226,7 +226,7 @@ def test_rows_that_are_gone_are_a_problem_and_no_step(workspace: Workspace) -> N
 
 def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
     model = built.model("tiny")
-    request = AuditRequest(model.entry, [spec()], AuditOptions(kinds=("base", "topk")))
+    request = AuditRequest([model.entry], [spec()], AuditOptions(kinds=("base", "topk")))
     before = plan_dry_run(request, model, built.paths).plans["made_8"][0]
     texts = read_built(built.paths, "made_8").examples.column("text").to_pylist()
     encoded = encode(model, texts)
@@ -250,6 +250,6 @@ def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
 def test_a_dry_run_of_what_is_not_built_names_what_is_built_first(built: Workspace) -> None:
     built.fetch(*(made_document("alder", name, day, made_text(name, 40)) for name, day in (("a", OLD), ("b", NEW))))
     model = built.model("tiny")
-    found = plan_dry_run(AuditRequest(model.entry, [spec()]), model, built.paths)
+    found = plan_dry_run(AuditRequest([model.entry], [spec()]), model, built.paths)
     assert (found.plans, found.not_built) == ({}, ["made_8"])
     assert [str(step.product) for step in found.first] == ["benchmark/made_8"]

@@ -46,50 +46,42 @@ WITH audits AS (
         ON now_installed."partition" = latest."partition" AND now_installed.run_id = latest.run_id
     LEFT JOIN packages AS then_installed
         ON then_installed."partition" = earlier."partition" AND then_installed.run_id = earlier.run_id
-), now_known AS (
-    SELECT pairs.*, board.* EXCLUDE (model, benchmark, run_id, finished_at)
+), boards AS (
+    SELECT pairs."partition", board.*
     FROM pairs JOIN leaderboard_history AS board
-        ON board.model = pairs.model AND board.benchmark = pairs.benchmark AND board.run_id = pairs.run_id
-), then_known AS (
-    SELECT pairs.*, board.* EXCLUDE (model, benchmark, run_id, finished_at)
-    FROM pairs JOIN leaderboard_history AS board
-        ON board.model = pairs.model AND board.benchmark = pairs.benchmark AND board.run_id = pairs.previous_run_id
+        ON board.model = pairs.model AND board.benchmark = pairs.benchmark
+        AND board.run_id IN (pairs.run_id, pairs.previous_run_id)
+), compared AS (
+    SELECT coalesce(now_known."partition", then_known."partition") AS "partition",
+        coalesce(now_known.detector, then_known.detector) AS detector,
+        coalesce(now_known.parameters, then_known.parameters) AS parameters,
+        CASE WHEN then_known.run_id IS NULL THEN 'new detector'
+            WHEN now_known.run_id IS NULL THEN 'no longer there'
+            WHEN now_known.auroc IS NOT DISTINCT FROM then_known.auroc
+                AND now_known.claim_level = then_known.claim_level
+                AND now_known.split_verdict = then_known.split_verdict THEN 'unchanged'
+            ELSE 'changed' END AS change,
+        now_known.auroc, now_known.auroc_low, now_known.auroc_high,
+        then_known.auroc AS previous_auroc, then_known.auroc_low AS previous_auroc_low,
+        then_known.auroc_high AS previous_auroc_high,
+        now_known.auroc - then_known.auroc AS difference,
+        now_known.auroc NOT BETWEEN then_known.auroc_low AND then_known.auroc_high AS left_interval,
+        now_known.claim_level, then_known.claim_level AS previous_claim_level,
+        now_known.split_verdict, then_known.split_verdict AS previous_split_verdict
+    FROM (FROM boards SEMI JOIN latest USING ("partition", run_id)) AS now_known
+    FULL JOIN (FROM boards ANTI JOIN latest USING ("partition", run_id)) AS then_known
+        ON then_known."partition" = now_known."partition" AND then_known.detector = now_known.detector
+        AND then_known.parameters = now_known.parameters
 )
-SELECT coalesce(now_known.model, then_known.model) AS model,
-    coalesce(now_known.benchmark, then_known.benchmark) AS benchmark,
-    coalesce(now_known.detector, then_known.detector) AS detector,
-    coalesce(now_known.parameters, then_known.parameters) AS parameters,
-    CASE WHEN coalesce(now_known.previous_run_id, then_known.previous_run_id) IS NULL THEN 'first audit'
-        WHEN then_known.detector IS NULL THEN 'new detector'
-        WHEN now_known.detector IS NULL THEN 'no longer there'
-        WHEN now_known.auroc IS NOT DISTINCT FROM then_known.auroc
-            AND now_known.claim_level = then_known.claim_level
-            AND now_known.split_verdict = then_known.split_verdict THEN 'unchanged'
-        ELSE 'changed' END AS change,
-    now_known.auroc, now_known.auroc_low, now_known.auroc_high,
-    then_known.auroc AS previous_auroc, then_known.auroc_low AS previous_auroc_low,
-    then_known.auroc_high AS previous_auroc_high,
-    now_known.auroc - then_known.auroc AS difference,
-    now_known.auroc NOT BETWEEN then_known.auroc_low AND then_known.auroc_high AS left_interval,
-    now_known.claim_level, then_known.claim_level AS previous_claim_level,
-    now_known.split_verdict, then_known.split_verdict AS previous_split_verdict,
-    coalesce(now_known.run_id, then_known.run_id) AS run_id,
-    coalesce(now_known.finished_at, then_known.finished_at) AS finished_at,
-    coalesce(now_known.previous_run_id, then_known.previous_run_id) AS previous_run_id,
-    coalesce(now_known.previous_finished_at, then_known.previous_finished_at) AS previous_finished_at,
-    CASE WHEN coalesce(now_known.previous_run_id, then_known.previous_run_id) IS NOT NULL
-        THEN coalesce(now_known.benchmark_changed, then_known.benchmark_changed) END AS benchmark_changed,
-    CASE WHEN coalesce(now_known.previous_run_id, then_known.previous_run_id) IS NOT NULL
-        THEN coalesce(now_known.model_changed, then_known.model_changed) END AS model_changed,
-    CASE WHEN coalesce(now_known.previous_run_id, then_known.previous_run_id) IS NOT NULL
-        THEN coalesce(now_known.code_changed, then_known.code_changed) END AS code_changed,
-    CASE WHEN coalesce(now_known.previous_run_id, then_known.previous_run_id) IS NOT NULL
-        THEN coalesce(now_known.inputs_changed, then_known.inputs_changed) END AS inputs_changed,
-    CASE WHEN coalesce(now_known.previous_run_id, then_known.previous_run_id) IS NOT NULL
-        THEN coalesce(now_known.packages_changed, then_known.packages_changed) END AS packages_changed
-FROM now_known FULL JOIN then_known
-    ON then_known."partition" = now_known."partition" AND then_known.detector = now_known.detector
-    AND then_known.parameters = now_known.parameters
+SELECT pairs.model, pairs.benchmark, compared.* EXCLUDE ("partition")
+    REPLACE (if(previous_run_id IS NULL, 'first audit', change) AS change),
+    run_id, finished_at, previous_run_id, previous_finished_at,
+    if(previous_run_id IS NULL, NULL, benchmark_changed) AS benchmark_changed,
+    if(previous_run_id IS NULL, NULL, model_changed) AS model_changed,
+    if(previous_run_id IS NULL, NULL, code_changed) AS code_changed,
+    if(previous_run_id IS NULL, NULL, inputs_changed) AS inputs_changed,
+    if(previous_run_id IS NULL, NULL, packages_changed) AS packages_changed
+FROM compared JOIN pairs ON pairs."partition" = compared."partition"
 ORDER BY 1, 2, 3, 4;
 
 COMMENT ON MACRO TABLE changes_since IS

@@ -49,7 +49,7 @@ LEFT JOIN split_summary ON split_summary.benchmark = headline.benchmark
 WHERE headline.detector <> 'blind_control';
 
 COMMENT ON VIEW leaderboard_history IS
-    'the leaderboard of every run there ever was, of models of controls too; what was known when: leaderboard_as_of(time), leaderboard_of_run(run_id)';
+    'the leaderboard of every run there ever was, of models of controls too; what was known when: leaderboard_as_of(time)';
 COMMENT ON COLUMN leaderboard_history.is_headline IS
     'whether this detector answers for the pair in the report; where several were run and none was named, none does';
 COMMENT ON COLUMN leaderboard_history.is_control IS
