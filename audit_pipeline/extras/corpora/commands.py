@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from audit_pipeline.extras.corpora.items import CorpusFindings, Item
     from audit_pipeline.extras.corpora.results import MatchedResults
-    from audit_pipeline.extras.corpora.search import SearchProgress, SearchResult
+    from audit_pipeline.extras.corpora.search import SearchResult
     from audit_pipeline.extras.corpora.stage import OverlapReport
 
 _SHOWN_PASSAGES, _SHOWN_ITEMS = 10, 20
@@ -130,10 +130,10 @@ def overlap(
     opened = open_sharded_corpus(corpus, corpus_column, only)
     quoted = texts_are_quoted() and not no_text
 
-    def show_search_progress(progress: SearchProgress) -> None:
-        show_progress(f"{opened.name}: {progress.in_words}")
-
-    work: dict[str, Any] = {"processes": processes or int(joblib.cpu_count()), "on_progress": show_search_progress}
+    work: dict[str, Any] = {
+        "processes": processes or int(joblib.cpu_count()),
+        "on_progress": lambda words: show_progress(f"{opened.name}: {words}"),
+    }
     if texts is not None:
         _search_file(texts, text_column, answer_column, out, (opened, chosen), work, quoted=quoted)
         return
@@ -243,10 +243,7 @@ def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
         contaminated=contaminated,
         rule=result.rule.name,
     )
-    if ignored := result.corpus.ignored:
-        print_message(
-            f"not read, of another kind: {len(ignored):,} file(s) in {result.corpus.name}, the first {ignored[0]}"
-        )
+    _print_ignored(result.corpus.ignored, result.corpus.name)
     for report in result.reports.values():
         if report.problem is not None:
             print_message(f"not read to its end: {report.problem}")
@@ -254,6 +251,11 @@ def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
             print_message(
                 f"{report.name}: {report.skipped:,} row(s) could not be used; the first: {report.first_skipped}"
             )
+
+
+def _print_ignored(names: Sequence[str], corpus: object) -> None:
+    if names:
+        print_message(f"not read, of another kind: {len(names):,} file(s) in {corpus}, the first {names[0]}")
 
 
 @command(Place(Section.AUDIT, 50), fail_on=("contaminated",))
@@ -392,7 +394,7 @@ def count(
     """
     configured = resolve_model_option(tokenizer)
 
-    from audit_pipeline.extras.corpora.corpus import list_ignored_files
+    from audit_pipeline.extras.corpora.corpus import list_corpus_files
     from audit_pipeline.extras.corpora.count import CountLimits, count_to_file
     from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.readers.formats import has_row_format, open_rows
@@ -408,6 +410,6 @@ def count(
         model, corpus, out, text_column, limits=limits, on_progress=lambda so_far: show_progress(so_far.in_words)
     )
     print_skipped(counted.skipped, counted.skipped_rows)
-    if ignored := list_ignored_files(corpus):
-        print_message(f"not read, of another kind: {len(ignored):,} file(s) in {corpus}, the first {ignored[0]}")
-    say(f"{counted.tokens:,} tokens in {counted.texts:,} texts, {int((counted.counts > 0).sum()):,} distinct, in {out}")
+    _print_ignored(list_corpus_files(corpus)[1], corpus)
+    distinct = int((counted.counts > 0).sum())
+    say(f"{counted.tokens:,} tokens in {counted.documents:,} texts, {distinct:,} distinct, in {out}")

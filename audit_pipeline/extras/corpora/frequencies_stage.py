@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from audit_pipeline.errors import AuditError, ConfigError
 from audit_pipeline.extras.corpora.config import ReferenceEntry, load_references
 from audit_pipeline.extras.corpora.frequencies import (
-    FrequencyReport,
     build_frequencies,
     corpus_from_entry,
     find_countable_corpus,
-    read_corpus_digests,
+    read_metadata_if_whole,
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.progress import progress_logger
@@ -38,29 +37,23 @@ def _count(run: StageRun) -> Made:
     )
     for row in report.count.skipped[:_LOGGED] if report.count else ():
         run.log.warning(f"{run.partition}: skipped {row.location}: {row.reason}")
+    tokens, skipped = report.read_number("tokens"), report.read_number("skipped_rows")
+    values = {
+        "tokens": tokens,
+        "documents": report.read_number("documents"),
+        "skipped rows": skipped,
+        "up to date before": report.count is None,
+        "tokenizer_fingerprint": report.tokenizer_fingerprint,
+        "corpus digest": report.metadata["corpus_digest"],
+        "data_version": report.data_version,
+    }
     return Made(
         report.data_version,
-        _summarise_count(report),
+        Shown(report.read_number("vocab_size"), values, paths={"path": report.path}),
         {
-            "counts_belong_to_tokenizer": Finding(report.problem is None, report.problem),
-            "every_row_counted": Finding(not report.skipped_rows, shown=Shown(values={"rows": report.skipped_rows})),
+            "counts_belong_to_tokenizer": Finding(tokens > 0, None if tokens else "the table holds no token"),
+            "every_row_counted": Finding(not skipped, shown=Shown(values={"rows": skipped})),
         },
-    )
-
-
-def _summarise_count(report: FrequencyReport) -> Shown:
-    return Shown(
-        report.vocabulary,
-        {
-            "tokens": report.tokens,
-            "documents": report.documents,
-            "skipped rows": report.skipped_rows,
-            "up to date before": report.count is None,
-            "tokenizer_fingerprint": report.tokenizer_fingerprint,
-            "corpus digest": report.metadata["corpus_digest"],
-            "data_version": report.data_version,
-        },
-        paths={"path": report.path},
     )
 
 
@@ -96,8 +89,8 @@ def _inputs(partition: str, situation: Situation) -> Inputs:
 def _recorded(partition: str, situation: Situation) -> Inputs | None:
     corpus, _, name = partition.partition("|")
     model = situation.models[name]
-    counted = read_corpus_digests(corpus, model, situation.paths) if isinstance(model, TokenizedModel) else None
-    return None if counted is None else {"settings": counted[0], "corpus": counted[1]}
+    counted = read_metadata_if_whole(corpus, model, situation.paths) if isinstance(model, TokenizedModel) else None
+    return counted and {"settings": counted.get("settings_digest", ""), "corpus": counted["corpus_digest"]}
 
 
 def _read_documents_digest(corpus: ReferenceEntry, paths: DataPaths) -> str | None:

@@ -37,8 +37,6 @@ _CONTEXT_WORDS = 12
 _WORDS_PER_SEED, _MOST_SEEDS = 20, 9
 """A text has a seed for every so many words, at most so many: nine seeds of five words are a run of thirteen."""
 _BREAK = re.compile(r"[.!?:;\n。！？：；]")
-_MOST_PAIRS = 1 << 22
-"""Pairs of a place in a document and a place in the texts that are in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -107,22 +105,17 @@ class Matcher:
     ) -> list[Kept]:
         """Return what is equal word for word. ``found`` [k]: words at which runs begin that the index holds; ``runs``
         [k] which they are, ``document`` [k] whose."""
-        index = self._index
-        # Every place of the texts at which the run stands, so many at a time as there is room for.
-        copies = index.first[runs + 1] - index.first[runs]
-        sums = np.cumsum(copies)
-        cuts = np.searchsorted(sums, np.arange(_MOST_PAIRS, int(sums[-1]) if len(sums) else 0, _MOST_PAIRS))
-        parts = [
-            self._find_stretches(found[part], runs[part], part[0])
-            for part in np.split(np.arange(len(runs)), cuts)
-            if len(part)
-        ]
-        stretches = np.concatenate([*parts, np.empty((0, 4), np.int64)])
-        if len(parts) > 1:
-            stretches = _join_stretches(stretches, found)
-        begins, lasts, first_hits, last_hits = stretches.T
-        starts, ends = words.starts[found[first_hits]], words.ends[found[last_hits] + index.n - 1]
-        found_at = np.stack([begins, lasts - begins + index.n, document[first_hits], starts, ends], axis=1)
+        hit, word = self._expand(found, runs)
+        order = np.lexsort((word, found[hit] - word))
+        hit, word = hit[order], word[order]
+        diagonal = found[hit] - word
+        goes_on = (diagonal[1:] == diagonal[:-1]) & (word[1:] == word[:-1] + 1)
+        # Runs that follow each other on one diagonal are one passage.
+        begins = np.flatnonzero(np.append(True, ~goes_on)[: len(word)])
+        lasts = np.flatnonzero(np.append(~goes_on, True)[: len(word)])
+        starts, ends = words.starts[found[hit[begins]]], words.ends[found[hit[lasts]] + self._index.n - 1]
+        lengths = word[lasts] - word[begins] + self._index.n
+        found_at = np.stack([word[begins], lengths, document[hit[begins]], starts, ends], axis=1)
         return list(_group(found_at, held, self._shard))
 
     def _expand(self, found: Places, runs: Places) -> tuple[Places, Places]:
@@ -207,29 +200,6 @@ class Matcher:
             # A word that a document holds twice is counted once: the same value is written twice.
             counts[numbers[begin:end]] += 1
         return counts
-
-    def _find_stretches(self, found: Places, runs: Places, first_hit: int) -> Places:
-        """Runs that follow each other on one diagonal, as rows of (first word, last word at which a run begins, first
-        hit, last hit)."""
-        hit, word = self._expand(found, runs)
-        order = np.lexsort((word, found[hit] - word))
-        hit, word = hit[order], word[order]
-        diagonal = found[hit] - word
-        goes_on = (diagonal[1:] == diagonal[:-1]) & (word[1:] == word[:-1] + 1)
-        begins = np.flatnonzero(np.append(True, ~goes_on)[: len(word)])
-        lasts = np.flatnonzero(np.append(~goes_on, True)[: len(word)])
-        return np.stack([word[begins], word[lasts], hit[begins] + first_hit, hit[lasts] + first_hit], axis=1)
-
-
-def _join_stretches(stretches: Places, found: Places) -> Places:
-    """Return the same rows, with those joined that were found apart and follow each other on one diagonal."""
-    diagonal = found[stretches[:, 2]] - stretches[:, 0]
-    order = np.lexsort((stretches[:, 0], diagonal))
-    rows, diagonal = stretches[order], diagonal[order]
-    goes_on = (diagonal[1:] == diagonal[:-1]) & (rows[1:, 0] == rows[:-1, 1] + 1)
-    begins = np.flatnonzero(np.append(True, ~goes_on))
-    lasts = np.flatnonzero(np.append(~goes_on, True))
-    return np.stack([rows[begins, 0], rows[lasts, 1], rows[begins, 2], rows[lasts, 3]], axis=1)
 
 
 def _group(found: Places, held: list[tuple[CorpusDocument, str]], shard: int) -> Iterator[Kept]:

@@ -40,22 +40,14 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
     def _lookup(self) -> FrequencyLookup:
         entry = self._model.entry
         given = self._scope.user_inputs.frequencies if self._scope.user_inputs is not None else None
-        if entry.start_token_policy != "always":
-            return _build_unavailable_lookup(
-                "dc_pdd scores the first token too: it needs the start-token policy 'always'"
-            )
-        if given is not None:
-            return FrequencyLookup(read_frequencies(given, self._model), None, {})
-        if entry.reference_corpus is None:
-            return _build_unavailable_lookup(
-                f"no reference corpus: give {entry.name} a reference_corpus in config/models.yaml"
-            )
+        if given is not None and entry.start_token_policy == "always":
+            return FrequencyLookup(read_frequencies(given, self._model))
         try:
-            return find_frequencies(entry.reference_corpus, self._model, self._scope.paths)
+            return find_frequencies(self._model, self._scope.paths)
         except TransientError:
             raise
         except AuditError as error:
-            return _build_unavailable_lookup(str(error))
+            return FrequencyLookup(reason=str(error))
 
     def missing(self) -> str | None:
         return self._lookup.reason
@@ -68,7 +60,3 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
         table = self._lookup.frequencies
         assert table is not None, "asked only where nothing is missing"
         return lambda scored: table
-
-
-def _build_unavailable_lookup(reason: str) -> FrequencyLookup:
-    return FrequencyLookup(None, reason, {})

@@ -17,7 +17,6 @@ from audit_pipeline.extras.corpora.rules import DEFAULT_RULE, RULES, OverlapRule
 from audit_pipeline.extras.corpora.search import (
     SEARCH_VERSION,
     AuditedTexts,
-    SearchProgress,
     SearchResult,
     search_corpus,
 )
@@ -64,7 +63,7 @@ def search_benchmarks(
     rule: OverlapRule,
     *,
     processes: int = 1,
-    on_progress: Callable[[SearchProgress], None] | None = None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> list[OverlapReport]:
     """Look for the texts of built benchmarks in the corpus, which is read once, and keep what was found by benchmark.
 
@@ -169,7 +168,7 @@ def _search(run: StageRun) -> Made:
         run.run_id,
         choose_rule(options.rule, options.n),
         processes=options.processes,
-        on_progress=lambda progress: notify(f"{corpus}: {progress.in_words}"),
+        on_progress=lambda words: notify(f"{corpus}: {words}"),
     )
     result, contaminated = report.result, report.contaminated
     read = {"shards read": result.whole_shards, "shards": len(result.corpus.shards)}

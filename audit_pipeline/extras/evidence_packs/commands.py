@@ -88,15 +88,9 @@ def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: Dat
 
 def _describe_plan(benchmark: str, plan: SealedPlan, late: Sequence[str], *, is_new: bool) -> str:
     """Say what was sealed; ``late``: why it does not show that the audit was planned beforehand."""
-    stamp = plan.timestamp
-    stamped = (
-        "no timestamp"
-        if stamp is None
-        else f"timestamp of {stamp.authority or 'an unnamed authority'}, {stamp.time:%F %T} UTC"
-    )
     what = "sealed" if is_new else f"the plan of {plan.sealed_at:%F %T} UTC says the same"
     beforehand = f"\n{benchmark}: not planned beforehand: {'; '.join(late)}" if late else ""
-    return f"{benchmark}: {what}; sha256 {plan.sha256}; {stamped}{beforehand}"
+    return f"{benchmark}: {what}; sha256 {plan.sha256}; {plan.timestamp or 'no timestamp'}{beforehand}"
 
 
 @command(Place(Section.PROOF, 20), prints="facts")

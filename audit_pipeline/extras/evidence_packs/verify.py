@@ -366,11 +366,10 @@ def _describe_timestamp(plan: SealedPlan, certificates: Path | None) -> str:
     stamp = plan.timestamp
     if stamp is None:
         return "no timestamp, so the time is this machine's word alone"
-    by = f"timestamp of {stamp.authority or 'an unnamed authority'}, {stamp.time:%F %T} UTC"
     if certificates is None:
-        return f"{by}; its signature was not checked: name the authority's certificates (--certificates)"
+        return f"{stamp}; its signature was not checked: name the authority's certificates (--certificates)"
     require_signature(stamp.response, plan.content.encode(), certificates)
-    return f"{by}; its signature is confirmed"
+    return f"{stamp}; its signature is confirmed"
 
 
 def _refuse_to_run(model: TokenizedModel) -> Backend:

