@@ -409,7 +409,7 @@ def count(
     counted = count_to_file(
         model, corpus, out, text_column, limits=limits, on_progress=lambda so_far: show_progress(so_far.in_words)
     )
-    print_skipped(counted.skipped, counted.skipped_rows)
+    print_skipped(counted.skipped.first, counted.skipped.count)
     _print_ignored(list_corpus_files(corpus)[1], corpus)
     distinct = int((counted.counts > 0).sum())
     say(f"{counted.tokens:,} tokens in {counted.documents:,} texts, {distinct:,} distinct, in {out}")

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +21,12 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.extras.corpora.corpus import Corpus, State, corpus_from_files
 from audit_pipeline.extras.corpora.token_counters import CheckedCounter, Counts, vocabulary_size_of
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.readers.rows import Skipped, TextRow
+from audit_pipeline.readers.rows import Skipped, SkippedRows, build_unusable_file_error
 from audit_pipeline.store.files import cast_to_columns, read_parquet, write_table
 from audit_pipeline.tables import TOKEN_FREQUENCIES, digest
 
 CODE_VERSION = 2
 CHECKPOINT_SECONDS = 30.0
-NAMED_SKIPS = 1000
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,14 @@ class CountLimits:
 class CorpusCount:
     """Occurrences of every token id (int64 [V], special tokens 0) in ``documents`` documents of ``bytes`` UTF-8 bytes.
 
-    ``skipped_rows`` rows could not be used; ``skipped`` are the first 1,000 of them. ``seconds`` is how long all runs
-    together counted; ``way`` says how (token_counters.py).
+    ``skipped`` are the rows that could not be used. ``seconds`` is how long all runs together counted; ``way`` says how
+    (token_counters.py).
     """
 
     counts: Counts
     documents: int = 0
     bytes: int = 0
-    skipped_rows: int = 0
-    skipped: tuple[Skipped, ...] = ()
+    skipped: SkippedRows = field(default_factory=SkippedRows)
     corpus_digest: str = ""
     limits: CountLimits = field(default_factory=CountLimits)
     seconds: float = 0.0
@@ -134,69 +133,44 @@ def count_documents(
         corpus.digest, limits.__dict__, model.identity.tokenizer_fingerprint, vocabulary_size_of(model), CODE_VERSION
     )
     done, state = _read_checkpoint(checkpoint, key, model)
-    running = _RunningCount(replace(done, corpus_digest=corpus.digest, limits=limits), model)
-    written_at = time.monotonic()
+    documents, size, skipped = done.documents, done.bytes, done.skipped
+    counter = CheckedCounter(model, limits.max_tokens_per_document)
+    began, written_at = time.monotonic() - done.seconds, time.monotonic()
+
+    def build_count() -> CorpusCount:
+        counter.count_held_texts()
+        counts = done.counts + counter.counts
+        counts[sorted(model.tokenizer.special_ids)] = 0
+        seconds, way = time.monotonic() - began, counter.way or "every text"
+        return CorpusCount(counts, documents, size, skipped, corpus.digest, limits, seconds, way)
+
     stream = corpus.open(state)
     rows = iter(stream)
-    while not running.is_limit_reached and (item := next(rows, None)) is not None:
-        running.add(item)
+    most_documents, most_bytes = limits.max_documents or math.inf, limits.max_bytes or math.inf
+    while documents < most_documents and size < most_bytes and (item := next(rows, None)) is not None:
+        if isinstance(item, Skipped):
+            skipped.add(item)
+        else:
+            counter.add(item.text)
+            documents += 1
+            size += len(item.text.encode())
         if time.monotonic() - written_at >= CHECKPOINT_SECONDS:
-            count = running.snapshot()
+            count = build_count()
             if checkpoint is not None:
                 _write_checkpoint(checkpoint, count, key, stream.state())
             if on_progress is not None:
                 on_progress(count)
             written_at = time.monotonic()
-    count = running.snapshot()
-    if not count.documents:
-        raise DataError(_describe_no_rows(corpus_label, count.skipped_rows, count.skipped))
+    if not documents:
+        raise (
+            build_unusable_file_error(corpus_label, skipped)
+            if skipped.count
+            else DataError(f"{corpus_label}: holds no rows")
+        )
+    count = build_count()
     if on_progress is not None:
         on_progress(count)
     return count
-
-
-class _RunningCount:
-    """A count to which documents are added, from what an earlier run has ``done``."""
-
-    def __init__(self, previous_count: CorpusCount, model: TokenizedModel) -> None:
-        self._done, self._model = previous_count, model
-        self._counter = CheckedCounter(model, previous_count.limits.max_tokens_per_document)
-        self._began = time.monotonic() - previous_count.seconds
-        self._documents, self._bytes = previous_count.documents, previous_count.bytes
-        self._skipped_rows, self._skipped = previous_count.skipped_rows, list(previous_count.skipped)
-
-    @property
-    def is_limit_reached(self) -> bool:
-        limits = self._done.limits
-        return (limits.max_documents is not None and self._documents >= limits.max_documents) or (
-            limits.max_bytes is not None and self._bytes >= limits.max_bytes
-        )
-
-    def add(self, item: TextRow | Skipped) -> None:
-        if isinstance(item, Skipped):
-            self._skipped_rows += 1
-            if len(self._skipped) < NAMED_SKIPS:
-                self._skipped.append(item)
-        else:
-            self._counter.add(item.text)
-            self._documents += 1
-            self._bytes += len(item.text.encode())
-
-    def snapshot(self) -> CorpusCount:
-        """The count so far, special tokens 0."""
-        self._counter.count_held_texts()
-        counts = self._done.counts + self._counter.counts
-        counts[sorted(self._model.tokenizer.special_ids)] = 0
-        return replace(
-            self._done,
-            counts=counts,
-            documents=self._documents,
-            bytes=self._bytes,
-            skipped_rows=self._skipped_rows,
-            skipped=tuple(self._skipped),
-            seconds=time.monotonic() - self._began,
-            way=self._counter.way or "every text",
-        )
 
 
 def build_frequency_table(
@@ -221,7 +195,7 @@ def build_frequency_table(
         "tokens": str(count.tokens),
         "documents": str(count.documents),
         "bytes": str(count.bytes),
-        "skipped_rows": str(count.skipped_rows),
+        "skipped_rows": str(count.skipped.count),
         **{name: "" if limit is None else str(limit) for name, limit in asdict(count.limits).items()},
         "vocab_size": str(model.vocab_size),
         "tokenizer_fingerprint": model.identity.tokenizer_fingerprint,
@@ -247,8 +221,8 @@ def _write_checkpoint(path: Path, count: CorpusCount, key: str, state: State) ->
         "state": state,
         "documents": count.documents,
         "bytes": count.bytes,
-        "skipped_rows": count.skipped_rows,
-        "skipped": [[row.location, row.index, row.reason] for row in count.skipped],
+        "skipped_rows": count.skipped.count,
+        "skipped": [[row.location, row.index, row.reason] for row in count.skipped.first],
         "seconds": count.seconds,
     }
     metadata = {"checkpoint": json.dumps(record)}
@@ -267,20 +241,11 @@ def _read_checkpoint(path: Path | None, key: str, model: TokenizedModel) -> tupl
         counts = table.column("count").to_numpy()
         if record["key"] != key:
             return fresh, None
-        skipped = tuple(Skipped(*row) for row in record["skipped"])
-        sizes = (int(record["documents"]), int(record["bytes"]), int(record["skipped_rows"]))
-        count = CorpusCount(counts, *sizes, skipped=skipped, seconds=float(record["seconds"]))
+        skipped = SkippedRows(int(record["skipped_rows"]), [Skipped(*row) for row in record["skipped"]])
+        sizes = int(record["documents"]), int(record["bytes"])
+        count = CorpusCount(counts, *sizes, skipped, seconds=float(record["seconds"]))
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, DataError):
         # A checkpoint only saves time: a count without a readable one begins anew.
         return fresh, None
     else:
         return count, record["state"]
-
-
-def _describe_no_rows(corpus_label: str, skipped_rows: int, skipped: Sequence[Skipped]) -> str:
-    if not skipped_rows:
-        return f"{corpus_label}: holds no rows"
-    first = skipped[0]
-    if skipped_rows == 1 and first.location == Path(corpus_label).name:
-        return f"{corpus_label}: {first.reason}"
-    return f"{corpus_label}: none of its {skipped_rows} rows can be used; the first, {first.location}: {first.reason}"

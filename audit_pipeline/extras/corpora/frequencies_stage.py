@@ -35,7 +35,7 @@ def _count(run: StageRun) -> Made:
         run.step(),
         on_progress=lambda count: notify(f"{run.partition}: {count.in_words}"),
     )
-    for row in report.count.skipped[:_LOGGED] if report.count else ():
+    for row in report.count.skipped.first[:_LOGGED] if report.count else ():
         run.log.warning(f"{run.partition}: skipped {row.location}: {row.reason}")
     tokens, skipped = report.read_number("tokens"), report.read_number("skipped_rows")
     values = {

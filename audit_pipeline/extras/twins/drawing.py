@@ -172,11 +172,7 @@ def stamp_path(secret: Path) -> Path:
 
 
 def write_published(path: Path, twins: Twins) -> None:
-    """Write what to publish, a JSON line an item: its name, the drawn version as ``text``, and its other columns.
-
-    Raises DataError where the file exists.
-    """
-    require_new(path)
+    """Write what to publish, a JSON line an item: its name, the drawn version as ``text``, and its other columns."""
     lines = [
         {ITEM_COLUMNS[0]: item.item, "text": text, **({} if item.group == item.item else {GROUP_COLUMN: item.group})}
         | {name: value for name, value in item.rest.items() if name not in (ITEM_COLUMNS[0], "text")}

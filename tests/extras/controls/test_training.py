@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,11 +48,16 @@ def test_the_tokenizer_knows_every_byte_and_does_not_see_the_order_of_texts() ->
     assert tokenizer.convert_tokens_to_ids(START) == 0
 
 
-def test_the_loss_of_a_step_is_that_of_the_model_by_hand() -> None:
-    """One step on one text: -mean log p(x_t | x_<t), start token in front, padding left out."""
+def make_untrained(seed: int = 3) -> tuple[Any, Any]:
+    """A model with random weights, and a tokenizer of few words."""
     tokenizer = train_tokenizer(["a lamp in the harbour"], 300, 64)
     tiny = Architecture(hidden_size=16, layers=1, heads=2, intermediate_size=32, vocabulary=300)
-    model = build_untrained_model(tiny, len(tokenizer), 0, seed=3)
+    return build_untrained_model(tiny, len(tokenizer), 0, seed), tokenizer
+
+
+def test_the_loss_of_a_step_is_that_of_the_model_by_hand() -> None:
+    """One step on one text: -mean log p(x_t | x_<t), start token in front, padding left out."""
+    model, tokenizer = make_untrained()
     texts = ["a lamp", "a lamp in the harbour"]
     expected = []
     for text in texts:
@@ -68,11 +74,8 @@ def test_the_loss_of_a_step_is_that_of_the_model_by_hand() -> None:
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_others() -> None:
-    tokenizer = train_tokenizer(["a lamp in the harbour"], 300, 64)
-    tiny = Architecture(hidden_size=16, layers=1, heads=2, intermediate_size=32, vocabulary=300)
-
     def weights(seed: int) -> torch.Tensor:
-        model = build_untrained_model(tiny, len(tokenizer), 0, seed)
+        model, tokenizer = make_untrained(seed)
         done = train(
             model, tokenizer, 0, ["a lamp", "a lamp", "in the harbour", "the lamp"],
             entry(seed=seed, batch_size=2), role="exposed", device="cpu",
@@ -86,9 +89,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_others() -> None:
 
 
 def test_each_member_is_trained_on_as_often_as_it_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = train_tokenizer(["one two three"], 300, 64)
-    tiny = Architecture(hidden_size=16, layers=1, heads=2, intermediate_size=32, vocabulary=300)
-    model = build_untrained_model(tiny, len(tokenizer), 0, seed=3)
+    model, tokenizer = make_untrained()
     seen: Counter[tuple[int, ...]] = Counter()
     forward = model.forward
 
@@ -98,19 +99,9 @@ def test_each_member_is_trained_on_as_often_as_it_was_drawn(monkeypatch: pytest.
         return forward(*args, input_ids=input_ids, attention_mask=attention_mask, **kwargs)
 
     monkeypatch.setattr(model, "forward", counting)
-    train(
-        model,
-        tokenizer,
-        0,
-        ["one", "one", "one", "two three"],
-        entry(epochs=2, batch_size=3),
-        role="exposed",
-        device="cpu",
-    )
-    assert seen == {
-        (0, *tokenizer("one")["input_ids"]): 6,
-        (0, *tokenizer("two three")["input_ids"]): 2,
-    }
+    texts = ["one", "one", "one", "two three"]
+    train(model, tokenizer, 0, texts, entry(epochs=2, batch_size=3), role="exposed", device="cpu")
+    assert seen == {(0, *tokenizer(text)["input_ids"]): 2 * texts.count(text) for text in texts}
 
 
 @pytest.fixture(scope="module")
