@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.extras.controls.config import FILE, load_controls, load_studies, sources_of
+from audit_pipeline.extras.controls.config import FILE, list_control_sources, load_controls, load_studies
 from audit_pipeline.extras.controls.versions import compute_wanted_version
 from audit_pipeline.pipeline.console import show_progress
 from audit_pipeline.pipeline.progress import progress_logger
@@ -62,7 +62,7 @@ def _list_controls(scope: Scope, situation: Situation) -> Iterable[str]:
 
 def _list_sources(scope: Scope, situation: Situation) -> Iterable[str]:
     controls = situation.configured(FILE)
-    return sources_of([controls[name] for name in _list_controls(scope, situation) if name in controls])
+    return list_control_sources([controls[name] for name in _list_controls(scope, situation) if name in controls])
 
 
 def _inputs(control: str, situation: Situation) -> Inputs:
@@ -82,7 +82,7 @@ def _list_document_products() -> tuple[str, ...]:
     """What controls are drawn from; nothing where the file cannot be read: a run reads it again, and says what is
     wrong."""
     try:
-        return tuple(f"documents/{name}" for name in sources_of(list(load_controls().values())))
+        return tuple(f"documents/{name}" for name in list_control_sources(list(load_controls().values())))
     except ConfigError:
         return ()
 

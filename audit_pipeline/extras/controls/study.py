@@ -129,7 +129,7 @@ def train_and_measure(
         known = {side: [text.text for text in texts if text.role == of][:_SHOTS] for side, of in roles.items()}
         inputs = UserInputs(known=known)
         session = Session(model, select(list(detectors), overrides=overrides), scratch, user_inputs=inputs)
-        examples = examples_of(texts, entry)
+        examples = build_control_examples(texts, entry)
         ids, windows = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
         session.run(windows, lambda _: forward)
         scored = session.score(ids, windows)
@@ -141,7 +141,7 @@ def train_and_measure(
     return evaluate(scores, examples, split, Pair(benchmark, entry.name), "study"), manifest["models"][role]
 
 
-def examples_of(texts: Sequence[DrawnText], entry: ControlEntry) -> pa.Table:
+def build_control_examples(texts: Sequence[DrawnText], entry: ControlEntry) -> pa.Table:
     """Members and held-out texts as examples (schema EXAMPLES), all of them evaluated: the control's own benchmark."""
     settings = ControlledSettings(
         builder="controlled",

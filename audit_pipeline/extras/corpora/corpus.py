@@ -264,7 +264,7 @@ def corpus_from_hub(hub: str, patterns: Sequence[str], revision: str | None, col
     Raises DataError if the data set cannot be read or none of its files matches.
     """
     commit, files = list_hub_files(hub, patterns, revision)
-    addresses = [hub_address(hub, commit, name) for name in files]
+    addresses = [build_hub_address(hub, commit, name) for name in files]
     return Corpus(
         digest(hub, commit, files)[:16],
         lambda state: HubStream(f"the data set {hub}", addresses, column or "text", state),
@@ -285,7 +285,7 @@ def list_hub_files(hub: str, patterns: Sequence[str], revision: str | None) -> t
     return str(found.sha), files
 
 
-def hub_address(hub: str, commit: str, name: str) -> str:
+def build_hub_address(hub: str, commit: str, name: str) -> str:
     """Where a file of a data set is, for `datasets`."""
     return f"hf://datasets/{hub}@{commit}/{name}"
 

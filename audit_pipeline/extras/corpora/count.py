@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.corpora.corpus import Corpus, State, corpus_from_files
-from audit_pipeline.extras.corpora.token_counters import CheckedCounter, Counts, vocabulary_size_of
+from audit_pipeline.extras.corpora.token_counters import CheckedCounter, Counts, count_token_ids
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.rows import Skipped, SkippedRows, build_unusable_file_error
 from audit_pipeline.store.files import cast_to_columns, read_parquet, write_table
@@ -103,14 +103,14 @@ def count_to_file(
 
     The checkpoint is in the folder of ``out`` until the table is written.
     """
-    checkpoint = checkpoint_of(out)
+    checkpoint = locate_checkpoint(out)
     count = count_corpus(model, corpus, text_column, limits=limits, checkpoint=checkpoint, on_progress=on_progress)
     write_table(out, build_frequency_table(count, model, corpus=corpus.name))
     checkpoint.unlink(missing_ok=True)
     return count
 
 
-def checkpoint_of(table: Path) -> Path:
+def locate_checkpoint(table: Path) -> Path:
     """Where the count that will be written to ``table`` keeps its checkpoint."""
     return table.with_name(f".{table.name}.partial")
 
@@ -130,7 +130,7 @@ def count_documents(
     Raises DataError, naming ``corpus_label``, if no document can be used.
     """
     key = digest(
-        corpus.digest, limits.__dict__, model.identity.tokenizer_fingerprint, vocabulary_size_of(model), CODE_VERSION
+        corpus.digest, limits.__dict__, model.identity.tokenizer_fingerprint, count_token_ids(model), CODE_VERSION
     )
     done, state = _read_checkpoint(checkpoint, key, model)
     documents, size, skipped = done.documents, done.bytes, done.skipped
@@ -186,7 +186,7 @@ def build_frequency_table(
 
     Metadata, all strings: corpus, corpus_digest, settings_digest, tokens (N), documents, bytes, skipped_rows,
     max_documents, max_bytes and max_tokens_per_document (empty: no limit), vocab_size, tokenizer_fingerprint,
-    data_version, run_id, counts_sha256 (:func:`counts_sha256`).
+    data_version, run_id, counts_sha256 (:func:`compute_counts_sha256`).
     """
     metadata = {
         "corpus": corpus,
@@ -201,7 +201,7 @@ def build_frequency_table(
         "tokenizer_fingerprint": model.identity.tokenizer_fingerprint,
         "data_version": data_version,
         "run_id": run_id,
-        "counts_sha256": counts_sha256(count.counts),
+        "counts_sha256": compute_counts_sha256(count.counts),
     }
     ids = np.arange(len(count.counts), dtype=np.int32)
     tokens = pa.array([model.tokenizer.token_of(number) for number in ids.tolist()], pa.string())
@@ -209,7 +209,7 @@ def build_frequency_table(
     return table.replace_schema_metadata(metadata)
 
 
-def counts_sha256(counts: Counts) -> str:
+def compute_counts_sha256(counts: Counts) -> str:
     """sha256 (hex) of the counts (int64 [V], little endian), for a table that no lineage row names."""
     return hashlib.sha256(counts.astype("<i8").tobytes()).hexdigest()
 
@@ -231,7 +231,7 @@ def _write_checkpoint(path: Path, count: CorpusCount, key: str, state: State) ->
 
 def _read_checkpoint(path: Path | None, key: str, model: TokenizedModel) -> tuple[CorpusCount, State | None]:
     """The count so far and the place where it goes on; an empty count if no checkpoint of this very count exists."""
-    fresh = CorpusCount(np.zeros(vocabulary_size_of(model), dtype=np.int64))
+    fresh = CorpusCount(np.zeros(count_token_ids(model), dtype=np.int64))
     if path is None or not path.exists():
         return fresh, None
     try:

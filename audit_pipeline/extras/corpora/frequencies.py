@@ -20,9 +20,9 @@ from audit_pipeline.extras.corpora.count import (
     CountLimits,
     Progress,
     build_frequency_table,
-    checkpoint_of,
+    compute_counts_sha256,
     count_documents,
-    counts_sha256,
+    locate_checkpoint,
 )
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -74,7 +74,7 @@ def _frequencies_from_table(
         raise DataError(
             f"{path} is damaged: its counts come to {int(counts.sum())}, not {metadata['tokens']}; {_REMEDY}"
         )
-    if metadata["counts_sha256"] != counts_sha256(counts):
+    if metadata["counts_sha256"] != compute_counts_sha256(counts):
         raise DataError(f"{path} is damaged: its counts are not those that were written; {_REMEDY}")
     missing = max(0, model.vocab_size - len(counts))
     return TokenFrequencies(np.pad(counts.astype(np.int64), (0, missing)), model.vocab_size)
@@ -87,7 +87,7 @@ def read_corpus_frequencies(
 
     Raises DataError as :func:`read_frequencies` does, and where it is not as it was written.
     """
-    partition = partition_of(corpus, model.identity.tokenizer_fingerprint)
+    partition = build_partition(corpus, model.identity.tokenizer_fingerprint)
     store.require_intact_partition(paths, TOKEN_FREQUENCIES, partition, label=f"the token frequencies of {corpus}")
     path = paths.token_frequencies(corpus, model.identity.tokenizer_fingerprint)
     table, metadata = _read_table(path)
@@ -123,7 +123,7 @@ def find_frequencies(model: TokenizedModel, paths: DataPaths) -> FrequencyLookup
             f"materialise token_frequencies for {entry.name}|{model.entry.name} again"
         )
     version = metadata.get("data_version", "")
-    upstream = {f"token_frequencies/{partition_of(entry.name, tokenizer)}": version}
+    upstream = {f"token_frequencies/{build_partition(entry.name, tokenizer)}": version}
     return FrequencyLookup(frequencies, None, upstream)
 
 
@@ -158,10 +158,10 @@ def read_table_version(model: ModelEntry, tokenizer_fingerprint: str, paths: Dat
     path = paths.token_frequencies(entry.name, tokenizer_fingerprint)
     if not path.exists() or (metadata := _read_table(path)[1]).get("settings_digest") != entry.settings_digest:
         return {}
-    return {f"token_frequencies/{partition_of(entry.name, tokenizer_fingerprint)}": metadata.get("data_version", "")}
+    return {f"token_frequencies/{build_partition(entry.name, tokenizer_fingerprint)}": metadata.get("data_version", "")}
 
 
-def partition_of(corpus: str, tokenizer_fingerprint: str) -> str:
+def build_partition(corpus: str, tokenizer_fingerprint: str) -> str:
     """The partition of a table in the lineage."""
     return f"{corpus}|{tokenizer_fingerprint}"
 
@@ -237,7 +237,7 @@ def build_frequencies(
     if counted is not None and counted.get("data_version", "") == version:
         return FrequencyReport(entry.name, tokenizer, path, version, counted, None)
     limits = CountLimits(entry.max_documents, entry.max_bytes, entry.max_tokens_per_document)
-    checkpoint = checkpoint_of(path)
+    checkpoint = locate_checkpoint(path)
     count = count_documents(
         model, corpus, f"the corpus {entry.name}", limits, checkpoint=checkpoint, on_progress=on_progress
     )
@@ -253,7 +253,7 @@ def build_frequencies(
         paths,
         step,
         TOKEN_FREQUENCIES,
-        partition_of(entry.name, tokenizer),
+        build_partition(entry.name, tokenizer),
         table,
         data_version=version,
         upstream={f"corpus/{entry.name}": corpus.digest, **corpus.upstream},

@@ -16,8 +16,8 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extras.corpora.config import load_references
 from audit_pipeline.extras.corpora.corpus import (
     HubStream,
+    build_hub_address,
     corpus_from_source,
-    hub_address,
     list_corpus_files,
     list_hub_files,
 )
@@ -73,7 +73,7 @@ class Shard:
     def has_changed(self) -> bool:
         """Return whether its file is another one than when the corpus was listed."""
         try:
-            return self.path is not None and _stamp_of(self.path.stat()) != self.stamp
+            return self.path is not None and _build_stamp(self.path.stat()) != self.stamp
         except OSError:
             return True
 
@@ -134,7 +134,7 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
         else:
             commit, files = list_hub_files(str(entry.hub), entry.files or (), entry.revision)
             shards = [
-                Shard(file, commit, None, address=hub_address(str(entry.hub), commit, file), text_column=column)
+                Shard(file, commit, None, address=build_hub_address(str(entry.hub), commit, file), text_column=column)
                 for file in files
             ]
     elif name in references.names:
@@ -159,11 +159,11 @@ def _list_shards(path: Path, text_column: str | None) -> tuple[list[Shard], list
     for file in files:
         name = str(file.relative_to(path)) if path.is_dir() else file.name
         status = file.stat()
-        shards.append(Shard(name, _stamp_of(status), status.st_size, path=file.absolute(), text_column=text_column))
+        shards.append(Shard(name, _build_stamp(status), status.st_size, path=file.absolute(), text_column=text_column))
     return shards, ignored
 
 
-def _stamp_of(status: os.stat_result) -> str:
+def _build_stamp(status: os.stat_result) -> str:
     return f"{status.st_size} {status.st_mtime_ns}"
 
 

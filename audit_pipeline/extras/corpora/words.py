@@ -69,7 +69,7 @@ def normalise(text: str) -> str:
 
 def is_by_character(character: str) -> bool:
     """Return whether a character is of a script that is written without spaces, and a word by itself."""
-    kinds, _ = _tables()
+    kinds, _ = _build_character_tables()
     return bool(kinds[min(ord(character), len(kinds) - 1)] == _WHOLE)
 
 
@@ -118,7 +118,7 @@ def hash_texts(normals: Sequence[str]) -> tuple[Words, Places]:
 def hash_words(normal: str) -> Words:
     """Return the words of a text that is normalised already."""
     points = np.frombuffer(normal.encode("utf-32-le", "surrogatepass"), np.uint32)
-    kinds, values = _tables()
+    kinds, values = _build_character_tables()
     if not normal.isascii():
         points = np.minimum(points, len(kinds) - 1)
     kind = kinds[points]
@@ -127,7 +127,7 @@ def hash_words(normal: str) -> Words:
     boundary = (padded[1:] != padded[:-1]) | (padded[1:] == _WHOLE)
     starts = np.flatnonzero(boundary[:-1] & (kind != _SEPARATOR))
     ends = np.flatnonzero(boundary[1:] & (kind != _SEPARATOR) | (kind == _WHOLE)) + 1
-    powers, inverses = _powers(1 << max(len(points), 1).bit_length())
+    powers, inverses = _compute_powers(1 << max(len(points), 1).bit_length())
     sums = np.zeros(len(points) + 1, np.uint64)
     np.cumsum(values[points] * powers[: len(points)], out=sums[1:])
     return Words(_mix((sums[ends] - sums[starts]) * inverses[starts]), starts, ends)
@@ -135,7 +135,7 @@ def hash_words(normal: str) -> Words:
 
 def find_word_end(normal: str, place: int, end: int) -> int:
     """Return the last place up to ``end`` at which no word is cut; ``end`` where one word begins before ``place``."""
-    kinds, _ = _tables()
+    kinds, _ = _build_character_tables()
     for begin in (max(place, end - 1000), place):
         points = np.frombuffer(normal[begin:end].encode("utf-32-le", "surrogatepass"), np.uint32)
         outside = np.flatnonzero(kinds[np.minimum(points, len(kinds) - 1)] != _LETTER)
@@ -167,7 +167,7 @@ def map_to_original(text: str) -> tuple[Places, Places]:
         if unicodedata.is_normalized("NFKC", stretch.group()):
             continue
         pieces.append(np.arange(place, stretch.start()))
-        clusters = [cluster.span() for cluster in _clusters().finditer(text, *stretch.span())]
+        clusters = [cluster.span() for cluster in _compile_cluster_pattern().finditer(text, *stretch.span())]
         lengths = [len(unicodedata.normalize("NFKC", text[start:end])) for start, end in clusters]
         whole = len(unicodedata.normalize("NFKC", stretch.group()))
         if sum(lengths) != whole:
@@ -185,7 +185,7 @@ _BEYOND_ASCII = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]+")
 
 
 @cache
-def _clusters() -> re.Pattern[str]:
+def _compile_cluster_pattern() -> re.Pattern[str]:
     # Marks, and the vowels and final consonants that Hangul syllables are composed of.
     joined = "".join(
         re.escape(chr(point))
@@ -196,7 +196,7 @@ def _clusters() -> re.Pattern[str]:
 
 
 @cache
-def _tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
+def _build_character_tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
     """Return of every code point its kind and its value; the last entry is that of all that are larger."""
     characters = list(map(chr, range(_LAST_LETTER + 1)))
     kinds = np.array([unicodedata.category(character)[0] in "LMN" for character in characters], np.uint8)
@@ -209,7 +209,7 @@ def _tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
 
 
 @cache
-def _powers(size: int) -> tuple[Hashes, Hashes]:
+def _compute_powers(size: int) -> tuple[Hashes, Hashes]:
     """Return the powers of an odd number, and of its inverse, modulo 2**64 (uint64 [size] each)."""
     base, inverse = np.full(size, _OF_CHARACTERS), np.full(size, np.uint64(pow(int(_OF_CHARACTERS), -1, 1 << 64)))
     base[0] = inverse[0] = 1

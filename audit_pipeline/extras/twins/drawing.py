@@ -137,7 +137,7 @@ def draw_twins(items: Sequence[Item], secret: Path, authority: str | None = None
     DataError where the file exists (versions that were published cannot be tested without the key that drew them), and
     AuthorityError where the authority does not answer; nothing is written then.
     """
-    for file in (secret, stamp_path(secret)):
+    for file in (secret, build_stamp_path(secret)):
         require_new(file)
     document = {
         "drawn_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -149,7 +149,7 @@ def draw_twins(items: Sequence[Item], secret: Path, authority: str | None = None
         from audit_pipeline.extras.evidence_packs.timestamps import request_timestamp  # noqa: PLC0415 - heavy
 
         stamp = request_timestamp(authority, content).response
-        with write_atomically(stamp_path(secret)) as temporary:
+        with write_atomically(build_stamp_path(secret)) as temporary:
             temporary.write_bytes(stamp)
     with write_atomically(secret) as temporary:
         temporary.write_bytes(content)
@@ -166,7 +166,7 @@ def require_new(file: Path) -> None:
         )
 
 
-def stamp_path(secret: Path) -> Path:
+def build_stamp_path(secret: Path) -> Path:
     """Return the path of the timestamp of a secret file."""
     return secret.with_name(f"{secret.name}.tsr")
 
@@ -198,7 +198,7 @@ def read_twins(secret: Path) -> Twins:
 
 
 def _describe_stamp(secret: Path) -> str:
-    stamp = stamp_path(secret)
+    stamp = build_stamp_path(secret)
     if not stamp.exists():
         return "without a timestamp"
     from audit_pipeline.extras.evidence_packs.timestamps import read_timestamp  # noqa: PLC0415 - heavy

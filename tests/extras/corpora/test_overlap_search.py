@@ -141,7 +141,7 @@ def spans_of(result: SearchResult) -> dict[int, set[Span]]:
     index = result.index
     found: dict[int, set[Span]] = defaultdict(set)
     for kept in result.passages:
-        text = int(index.text_of(kept.first))
+        text = int(index.find_texts(kept.first))
         found[text].add((int(index.starts[kept.first]), int(index.ends[kept.end - 1]), kept.documents))
     return dict(found)
 

@@ -20,10 +20,10 @@ from audit_pipeline.extras.corpora.count import (
     CorpusCount,
     CountLimits,
     build_frequency_table,
-    checkpoint_of,
+    compute_counts_sha256,
     count_corpus,
     count_to_file,
-    counts_sha256,
+    locate_checkpoint,
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.files import write_table
@@ -122,7 +122,7 @@ def test_the_table_names_tokens_its_corpus_and_its_tokenizer(model: TokenizedMod
         "tokenizer_fingerprint": model.identity.tokenizer_fingerprint,
         "data_version": "",
         "run_id": "r",
-        "counts_sha256": counts_sha256(counted.counts),
+        "counts_sha256": compute_counts_sha256(counted.counts),
     }
     assert len(counted.corpus_digest) == 16
 
@@ -161,7 +161,7 @@ def test_a_killed_count_goes_on_and_gives_the_same_counts(
     out = tmp_path / "out.parquet"
     with pytest.raises(KeyboardInterrupt):
         count_to_file(model, corpus, out, on_progress=kill)
-    assert checkpoint_of(out).exists()
+    assert locate_checkpoint(out).exists()
     assert not out.exists()
     read = []
     original = count.corpus_from_files
@@ -190,7 +190,7 @@ def test_a_killed_count_goes_on_and_gives_the_same_counts(
     assert np.array_equal(again.counts, whole.counts)
     assert (again.documents, again.bytes) == (whole.documents, whole.bytes)
     assert again.skipped == whole.skipped
-    assert not checkpoint_of(out).exists()
+    assert not locate_checkpoint(out).exists()
     assert pq.read_table(out).column("count").to_pylist() == whole.counts.tolist()
 
 
@@ -209,7 +209,7 @@ def test_a_checkpoint_of_something_else_is_not_taken(
         count_to_file(model, corpus, out, on_progress=kill)
     jsonl(corpus, TEXTS[3:])
     assert as_counter(count_to_file(model, corpus, out).counts) == brute_force(model, TEXTS[3:])
-    checkpoint_of(out).write_bytes(b"cut short")
+    locate_checkpoint(out).write_bytes(b"cut short")
     assert as_counter(count_to_file(model, corpus, out).counts) == brute_force(model, TEXTS[3:])
 
 
