@@ -191,9 +191,9 @@ class HubStream:
         self._group, self._row = (0, 0) if state is None else (int(state["group"]), int(state["row"]))
         self._begin: State | None = None if state is None else state["inner"]
         self._rows: Any = None
-        # Whether a row could be used, and why the first of all could not be.
-        self._usable = state is not None and bool(state["usable"])
-        self._unusable: str | None = None if state is None else state["unusable"]
+        # Whether a row could be used, and why the first could not be. A stream that goes on is past the first rows.
+        self._usable = state is not None
+        self._unusable: str | None = None
 
     def __iter__(self) -> Iterator[TextRow | Skipped]:
         # Here and not above: importing datasets takes a second, and only this needs it.
@@ -254,8 +254,7 @@ class HubStream:
 
     def state(self) -> State:
         inner = self._begin if self._rows is None else self._rows.state_dict()
-        known = {"usable": self._usable, "unusable": self._unusable}
-        return {"group": self._group, "row": self._row, "inner": inner, **known}
+        return {"group": self._group, "row": self._row, "inner": inner}
 
 
 def corpus_from_hub(hub: str, patterns: Sequence[str], revision: str | None, column: str | None) -> Corpus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -34,18 +34,6 @@ from audit_pipeline.tables import TOKEN_FREQUENCIES, digest
 
 _REMEDY = "count the corpus again"
 _NEEDED = ("tokens", "tokenizer_fingerprint", "corpus_digest")
-
-
-@dataclass(frozen=True, eq=False)
-class FrequencyLookup:
-    """What :func:`find_frequencies` found: the frequencies, or the reason why there are none.
-
-    ``upstream`` names the table's data version, for the lineage of what is computed from it.
-    """
-
-    frequencies: TokenFrequencies | None = None
-    reason: str | None = None
-    upstream: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_frequencies(path: Path, model: TokenizedModel) -> TokenFrequencies:
@@ -94,37 +82,33 @@ def read_corpus_frequencies(
     return _frequencies_from_table(table, metadata, path, model), metadata
 
 
-def find_frequencies(model: TokenizedModel, paths: DataPaths) -> FrequencyLookup:
-    """The table of the model's reference corpus for its tokenizer; or why there is none.
+def find_frequencies(model: TokenizedModel, paths: DataPaths) -> tuple[TokenFrequencies, Mapping[str, str]]:
+    """The table of the model's reference corpus for its tokenizer, and its data version by its name in the lineage.
 
-    The reason is one line that says what to do: dc_pdd scores every token of a text, so the model's start-token policy
-    must be ``always``; the table must have been counted, with the settings that the corpus has now. Raises ConfigError
-    where references.yaml cannot be read or names no such corpus, and DataError where the table cannot be read.
+    Raises ConfigError where references.yaml cannot be read or names no such corpus, and DataError, saying in one line
+    what to do, where the model's start-token policy is not always, it names no corpus, the table was not counted,
+    or under other settings than the corpus has now, or cannot be read.
     """
+    name = model.entry.name
     if model.entry.start_token_policy != "always":
-        return FrequencyLookup(reason="dc_pdd scores the first token too: it needs the start-token policy 'always'")
+        raise DataError("dc_pdd scores the first token too: it needs the start-token policy 'always'")
     if model.entry.reference_corpus is None:
-        return FrequencyLookup(
-            reason=f"no reference corpus: give {model.entry.name} a reference_corpus in config/models.yaml"
-        )
+        raise DataError(f"no reference corpus: give {name} a reference_corpus in config/models.yaml")
     entry = load_references().named(model.entry.reference_corpus)
     tokenizer = model.identity.tokenizer_fingerprint
-    path = paths.token_frequencies(entry.name, tokenizer)
-    if not path.exists():
-        return FrequencyLookup(
-            reason=f"the tokens of {entry.name} have not been counted with the tokenizer of {model.entry.name}: "
-            f"materialise token_frequencies for {entry.name}|{model.entry.name}, or give --frequencies a table of "
-            "corpus-audit count"
+    if not paths.token_frequencies(entry.name, tokenizer).exists():
+        raise DataError(
+            f"the tokens of {entry.name} have not been counted with the tokenizer of {name}: materialise "
+            f"token_frequencies for {entry.name}|{name}, or give --frequencies a table of corpus-audit count"
         )
     frequencies, metadata = read_corpus_frequencies(entry.name, model, paths)
     if metadata.get("settings_digest") != entry.settings_digest:
-        return FrequencyLookup(
-            reason=f"the tokens of {entry.name} were counted under other settings than config/references.yaml has now: "
-            f"materialise token_frequencies for {entry.name}|{model.entry.name} again"
+        raise DataError(
+            f"the tokens of {entry.name} were counted under other settings than config/references.yaml has now: "
+            f"materialise token_frequencies for {entry.name}|{name} again"
         )
     version = metadata.get("data_version", "")
-    upstream = {f"token_frequencies/{build_partition(entry.name, tokenizer)}": version}
-    return FrequencyLookup(frequencies, None, upstream)
+    return frequencies, {f"token_frequencies/{build_partition(entry.name, tokenizer)}": version}
 
 
 def find_countable_corpus(model: ModelEntry) -> ReferenceEntry | None:

@@ -194,13 +194,9 @@ def read_twins(secret: Path) -> Twins:
         places, drawn_at = draw_places(items, document["key"]), document["drawn_at"]
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{secret}: no secret file of twins ({error}); take the file as it was written") from error
-    return Twins(items, places, hashlib.sha256(content).hexdigest(), f"drawn {drawn_at}, {_describe_stamp(secret)}")
+    stamp: object = "without a timestamp"
+    if (file := build_stamp_path(secret)).exists():
+        from audit_pipeline.extras.evidence_packs.timestamps import read_timestamp  # noqa: PLC0415 - heavy
 
-
-def _describe_stamp(secret: Path) -> str:
-    stamp = build_stamp_path(secret)
-    if not stamp.exists():
-        return "without a timestamp"
-    from audit_pipeline.extras.evidence_packs.timestamps import read_timestamp  # noqa: PLC0415 - heavy
-
-    return str(read_timestamp(stamp.read_bytes(), secret.read_bytes()))
+        stamp = read_timestamp(file.read_bytes(), content)
+    return Twins(items, places, hashlib.sha256(content).hexdigest(), f"drawn {drawn_at}, {stamp}")

@@ -67,23 +67,19 @@ def lineage(paths: DataPaths) -> list[Mapping[str, object]]:
 
 def test_built_once_found_by_name_and_explained(model: TokenizedModel, paths: DataPaths, tmp_path: Path) -> None:
     entry = load_references()["mine"]
-    missing = find_frequencies(model, paths)
-    assert missing.frequencies is None
-    assert missing.reason is not None
-    assert "materialise token_frequencies for mine|" in missing.reason
+    with pytest.raises(DataError, match=r"materialise token_frequencies for mine\|"):
+        find_frequencies(model, paths)
     report = build_frequencies(entry, model, paths, step())
     fingerprint = model.identity.tokenizer_fingerprint
     assert report.path == tmp_path / "data" / "token_frequencies" / "corpus=mine" / f"tokenizer={fingerprint}.parquet"
     assert (report.read_number("documents"), report.read_number("skipped_rows")) == (2, 0)
-    found = find_frequencies(model, paths)
-    assert found.reason is None
-    assert found.frequencies is not None
-    assert found.upstream == {f"token_frequencies/mine|{fingerprint}": report.data_version}
-    counts = found.frequencies.counts
+    found, upstream = find_frequencies(model, paths)
+    assert upstream == {f"token_frequencies/mine|{fingerprint}": report.data_version}
+    counts = found.counts
     assert counts.sum() == report.read_number("tokens") > 0
     token = model.tokenizer.encode(["the"], add_special_tokens=False)[0].ids[0]
     wanted = math.log((counts[token] + 1) / (counts.sum() + model.vocab_size))
-    assert found.frequencies.log_frequency[token] == pytest.approx(wanted)
+    assert found.log_frequency[token] == pytest.approx(wanted)
     [row] = lineage(paths)
     assert (row["table"], row["partition"], row["run_id"]) == ("token_frequencies", f"mine|{fingerprint}", "run")
     assert (row["data_version"], row["tokenizer_fingerprint"]) == (report.data_version, fingerprint)
@@ -113,9 +109,8 @@ def test_only_what_is_stale_is_counted_again(
     assert len(counted) == 1
     cut = build_frequencies(entry.model_copy(update={"max_documents": 1}), model, paths, step("d"))
     assert (cut.read_number("documents"), len(counted)) == (1, 2)
-    stale = find_frequencies(model, paths)
-    assert stale.reason is not None
-    assert "under other settings" in stale.reason
+    with pytest.raises(DataError, match="under other settings"):
+        find_frequencies(model, paths)
     (tmp_path / "config" / "texts" / "b.txt").write_text("a third text")
     assert build_frequencies(entry, model, paths, step("e")).read_number("documents") == 3
     build_frequencies(entry, with_tokenizer(model, "another"), paths, step("f"))
@@ -130,7 +125,7 @@ def test_only_what_is_stale_is_counted_again(
         find_frequencies(model, paths)
     assert build_frequencies(entry, model, paths, step("h")).read_number("documents") == 3
     assert len(counted) == 6
-    assert find_frequencies(model, paths).frequencies is not None
+    assert find_frequencies(model, paths)
 
 
 def test_a_table_of_another_tokenizer_is_refused(model: TokenizedModel, paths: DataPaths, tmp_path: Path) -> None:
@@ -189,9 +184,8 @@ def test_the_first_token_must_be_scored(model: TokenizedModel, paths: DataPaths)
     build_frequencies(load_references()["mine"], model, paths, step())
     entry = model.entry.model_copy(update={"start_token_policy": "tokenizer"})
     other = dataclasses.replace(model, located=dataclasses.replace(model.located, entry=entry))
-    found = find_frequencies(other, paths)
-    assert found.frequencies is None
-    assert found.reason == "dc_pdd scores the first token too: it needs the start-token policy 'always'"
+    with pytest.raises(DataError, match="it needs the start-token policy 'always'"):
+        find_frequencies(other, paths)
 
 
 def test_the_shipped_corpora() -> None:
