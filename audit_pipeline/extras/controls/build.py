@@ -71,13 +71,15 @@ def ensure_control_trained(
     documents, versions = read_control_documents(entry, paths)
     version = compute_control_version(entry, versions)
     folder = paths.control_version(entry.name, version)
-    if _is_whole(folder):
-        manifest = read_json(folder / MANIFEST)
+    try:
+        require_intact_control(folder)
+    except (FileNotFoundError, ValueError):
+        # The folder is damaged, or a run died while it wrote it.
+        remove(folder / MANIFEST)
+    else:
         _write_control_pointer(entry.name, version, paths)
-        return ControlReport(version, folder, manifest, trained=False)
+        return ControlReport(version, folder, read_json(folder / MANIFEST), trained=False)
 
-    # The folder is damaged, or a run died while it wrote it.
-    remove(folder / MANIFEST)
     texts = draw_texts(documents, entry)
     manifest = train_into(folder, texts, entry, device=device or default_device(), paths=paths, on_step=on_step)
     manifest = {
@@ -191,14 +193,6 @@ def _initialise_model(
         # What is saved are plain weights.
         del model.config.quantization_config
     return model
-
-
-def _is_whole(folder: Path) -> bool:
-    try:
-        require_intact_control(folder)
-    except (FileNotFoundError, ValueError):
-        return False
-    return True
 
 
 def _write_control_pointer(name: str, version: str, paths: DataPaths) -> None:

@@ -39,7 +39,7 @@ from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from audit_pipeline.extras.corpora.items import CorpusFindings, Item
+    from audit_pipeline.extras.corpora.items import Item
     from audit_pipeline.extras.corpora.results import MatchedResults
     from audit_pipeline.extras.corpora.search import SearchResult
     from audit_pipeline.extras.corpora.stage import OverlapReport
@@ -297,7 +297,13 @@ def items(
         task, matched = _match_results_file(results, built.examples, built.manifest)
     judged = judge_items(built.examples, found, evidence, None if matched is None else matched.correct)
     if found is not None:
-        _say_how_much_was_read(found)
+        read = found.overlap.slice(0, 1).to_pylist()[0]
+        part = f"{read['shards_read']} of {read['shards']} shards were read"
+        facts = {name: read[name] for name in ("rule", "n", "shards_read", "shards", "is_complete")}
+        say(
+            f"Corpus {found.corpus}: {'all of it was read' if read['is_complete'] else part}; rule {read['rule']}",
+            corpus={"name": found.corpus, **facts},
+        )
     _show_items(judged)
     if matched is not None:
         _show_accuracy(judged)
@@ -333,15 +339,6 @@ def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, A
         },
     )
     return file.task or str(manifest["family"]), matched
-
-
-def _say_how_much_was_read(found: CorpusFindings) -> None:
-    read = found.overlap.slice(0, 1).to_pylist()[0]
-    words = (
-        "all of it was read" if read["is_complete"] else f"{read['shards_read']} of {read['shards']} shards were read"
-    )
-    facts = {name: read[name] for name in ("rule", "n", "shards_read", "shards", "is_complete")}
-    say(f"Corpus {found.corpus}: {words}; rule {read['rule']}", corpus={"name": found.corpus, **facts})
 
 
 def _show_items(judged: Sequence[Item]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from audit_pipeline.errors import AuditError, ConfigError
@@ -16,7 +17,6 @@ from audit_pipeline.extras.corpora.frequencies import (
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.progress import progress_logger
 from audit_pipeline.pipeline.stage import Check, Finding, Inputs, Job, Made, Shown, Stage, StageRun
-from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import TOKEN_FREQUENCIES
 
 if TYPE_CHECKING:
@@ -83,7 +83,12 @@ def _list_counts(scope: Scope, situation: Situation) -> Iterable[str]:
 def _inputs(partition: str, situation: Situation) -> Inputs:
     corpus = load_references(situation.config).named(partition.partition("|")[0])
     source = {} if corpus.package is None else situation.presence("documents", corpus.package)
-    return {**source, "settings": corpus.settings_digest, "corpus": _read_documents_digest(corpus, situation.paths)}
+    inputs: dict[str, str | None] = {**source, "settings": corpus.settings_digest, "corpus": None}
+    # The bytes of files, which may be many, are looked at when they are counted.
+    if corpus.package is not None and situation.paths.documents(corpus.package).exists():
+        with suppress(AuditError):
+            inputs["corpus"] = corpus_from_entry(corpus, situation.paths).digest
+    return inputs
 
 
 def _recorded(partition: str, situation: Situation) -> Inputs | None:
@@ -91,17 +96,6 @@ def _recorded(partition: str, situation: Situation) -> Inputs | None:
     model = situation.models[name]
     counted = read_metadata_if_whole(corpus, model, situation.paths) if isinstance(model, TokenizedModel) else None
     return counted and {"settings": counted.get("settings_digest", ""), "corpus": counted["corpus_digest"]}
-
-
-def _read_documents_digest(corpus: ReferenceEntry, paths: DataPaths) -> str | None:
-    """The digest of the documents of a corpus that is a source; None where they are not there, and of files: their
-    bytes, which may be many, are looked at when they are counted."""
-    if corpus.package is None or not paths.documents(corpus.package).exists():
-        return None
-    try:
-        return corpus_from_entry(corpus, paths).digest
-    except AuditError:
-        return None
 
 
 FREQUENCIES_STAGE = Stage(

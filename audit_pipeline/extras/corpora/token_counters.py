@@ -14,17 +14,17 @@ import itertools
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
+from audit_pipeline.extras.corpora.words import iterate_batches
 from audit_pipeline.models.tokenized_model import TokenizedModel
 
 Counts = npt.NDArray[np.int64]
-_T = TypeVar("_T")
 
 PROBE_CHARACTERS = 500_000
 _BATCH_CHARACTERS = 2_000_000
@@ -116,10 +116,10 @@ class TokenCounter:
         strung = (
             ("".join(f" {piece}" for piece in some), count)
             for count, pieces in by_count.items()
-            for some in _iterate_batches(pieces, len, _SLICE_CHARACTERS)
+            for some in iterate_batches(pieces, len, _SLICE_CHARACTERS)
         )
         held = itertools.chain(strung, self._uncut.items())
-        for batch in _iterate_batches(held, lambda text_and_count: len(text_and_count[0]), _BATCH_CHARACTERS):
+        for batch in iterate_batches(held, lambda text_and_count: len(text_and_count[0]), _BATCH_CHARACTERS):
             self.counts += _count_tokens(self._tokenizer, batch, len(self.counts))
         self._pieces, self._uncut = Counter(), Counter()
         self._characters = self.uncut_characters = 0
@@ -233,17 +233,3 @@ def _count_tokens(tokenizer: Tokenizer, texts: Sequence[tuple[str, int]], vocabu
     # Sums of whole numbers in float64 are exact up to 2**53, far beyond what is held at a time.
     weights = np.repeat(np.array([count for _, count in texts], dtype=np.float64), lengths)
     return np.bincount(ids, weights=weights, minlength=vocabulary).astype(np.int64)
-
-
-def _iterate_batches(values: Iterable[_T], measure: Callable[[_T], int], limit: int) -> Iterator[list[_T]]:
-    """Yield the values in order, so many at a time as come to about ``limit`` by their measures."""
-    batch: list[_T] = []
-    size = 0
-    for value in values:
-        batch.append(value)
-        size += measure(value)
-        if size >= limit:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch

@@ -13,13 +13,15 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+_T = TypeVar("_T")
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 Offsets = npt.NDArray[np.int64] | npt.NDArray[np.int32]
@@ -78,7 +80,7 @@ def split_texts(texts: Sequence[str]) -> tuple[Words, Places]:
     and of each text, and after the last one, which word comes first (int64 [len(texts) + 1])."""
     parts: list[Words] = []
     counts = [0]
-    for some in _iterate_blocks(texts):
+    for some in iterate_batches(texts, len, BLOCK) if texts else ((),):
         normals = list(map(normalise, some))
         words, first_word = hash_texts(normals)
         for at, (text, normal) in enumerate(zip(some, normals, strict=True)):
@@ -93,17 +95,18 @@ def split_texts(texts: Sequence[str]) -> tuple[Words, Places]:
     return Words(*joined), np.cumsum(counts)
 
 
-def _iterate_blocks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the texts, so many at a time as have about ``BLOCK`` characters; at least one block, which may be empty."""
-    some: list[str] = []
-    characters = 0
-    for text in texts:
-        some.append(text)
-        characters += len(text)
-        if characters >= BLOCK:
-            yield some
-            some, characters = [], 0
-    yield some
+def iterate_batches(values: Iterable[_T], measure: Callable[[_T], int], limit: int) -> Iterator[list[_T]]:
+    """Yield the values in order, so many at a time as come to about ``limit`` by their measures."""
+    batch: list[_T] = []
+    size = 0
+    for value in values:
+        batch.append(value)
+        size += measure(value)
+        if size >= limit:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def hash_texts(normals: Sequence[str]) -> tuple[Words, Places]:

@@ -86,7 +86,12 @@ def write_pack(
         with name_full_disk(out.parent):
             on_step("copying configuration and data")
             _write_configuration(workspace / "config", content, configuration)
-            _copy_tables(workspace, content)
+            root = DataPaths.of_workspace(workspace).root
+            for table in (table for table in TABLES.values() if table.has_files):
+                for partition, source in iterate_partitions(paths, table):
+                    if content.has_partition(table, partition):
+                        copy = root / source.relative_to(paths.root)
+                        shutil.copytree(source, copy, ignore=shutil.ignore_patterns(".*"))
             # Of lines of other tables digests and links alone.
             copy_ledger(paths, DataPaths.of_workspace(workspace), content.has_line)
             _copy_models(workspace, content)
@@ -200,15 +205,6 @@ def reduce_entries(models: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
             entry["endpoint"] = {**entry["endpoint"], "url": _NO_SERVER, "key_env": None}
         reduced[name] = {**entry, "card": fields["card"]}
     return reduced
-
-
-def _copy_tables(workspace: Path, content: _PackContent) -> None:
-    root = DataPaths.of_workspace(workspace).root
-    for table in (table for table in TABLES.values() if table.has_files):
-        for partition, folder in iterate_partitions(content.paths, table):
-            if content.has_partition(table, partition):
-                copy = root / folder.relative_to(content.paths.root)
-                shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".*"))
 
 
 def _copy_models(workspace: Path, content: _PackContent) -> None:
