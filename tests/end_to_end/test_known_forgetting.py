@@ -164,7 +164,8 @@ def concluded(workspace: Workspace, after: str, benchmark: str = "secret", retra
     built = read_built(workspace.paths, f"{benchmark}_{WORDS}")
     other = None if retrained is None else workspace.model(retrained)
     asked = UnlearningRequest(workspace.model("base"), workspace.model(after), other, built, built)
-    rows = [vars(row) for row in compare_models(asked, workspace.paths).findings]
+    findings, _ = compare_models(asked, workspace.paths)
+    rows = [vars(row) for row in findings]
     return conclude_unlearning(rows, before="base", after=after)
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.extras.unlearning.statistics import exact_memorization, extraction_strength
+from audit_pipeline.extras.unlearning.statistics import compute_exact_memorization, compute_extraction_strength
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.store.paths import DataPaths
 from tests.golden.field_values import PREFIX, RealModel, as_published, golden_values, needs_golden_values
 
-METRICS = {"exact_memorization": exact_memorization, "extraction_strength": extraction_strength}
+METRICS = {"exact_memorization": compute_exact_memorization, "extraction_strength": compute_extraction_strength}
 
 pytestmark = needs_golden_values
 

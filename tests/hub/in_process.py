@@ -88,8 +88,8 @@ def count(corpus: str, folder: str, killed_after: int | None) -> dict[str, Any]:
     assert report.count is not None
     return {
         "counts": report.count.counts.tolist(),
-        "documents": report.documents,
-        "skipped": report.skipped_rows,
+        "documents": report.read_number("documents"),
+        "skipped": report.read_number("skipped_rows"),
         "began_behind": first[0] - 1,
     }
 

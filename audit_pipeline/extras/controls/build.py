@@ -6,7 +6,6 @@ one version or the whole of another, and a run that dies leaves the pointer wher
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,34 +45,15 @@ from audit_pipeline.tables import CONTROL_TEXTS, CONTROLS, digest, text_sha256
 
 OnControlStep = Callable[[Role, int, int, float], None]
 
-# A model that has collapsed ends a hair below the loss of guessing; one that has learnt anything far below.
-_LEARNT = 0.9
-
 
 @dataclass(frozen=True)
 class ControlReport:
     """What training came to: the version, where it lies, the manifest as written, and whether it was trained before."""
 
-    entry: ControlEntry
     version: str
     folder: Path
     manifest: Mapping[str, Any]
     trained: bool
-
-    @property
-    def last_losses(self) -> Mapping[Role, float]:
-        """The mean loss of the last epoch (nats per token) of each model."""
-        return {role: trained["losses"][-1] for role, trained in self.manifest["models"].items()}
-
-    @property
-    def most_loss(self) -> float:
-        """What a model that has learnt anything stays below: nine tenths of the loss of guessing a token."""
-        return _LEARNT * math.log(self.manifest["vocabulary"])
-
-    @property
-    def has_converged(self) -> bool:
-        """Whether every model has learnt anything."""
-        return all(loss < self.most_loss for loss in self.last_losses.values())
 
 
 def ensure_control_trained(
@@ -91,13 +71,15 @@ def ensure_control_trained(
     documents, versions = read_control_documents(entry, paths)
     version = compute_control_version(entry, versions)
     folder = paths.control_version(entry.name, version)
-    if _is_whole(folder):
-        manifest = read_json(folder / MANIFEST)
+    try:
+        require_intact_control(folder)
+    except (FileNotFoundError, ValueError):
+        # The folder is damaged, or a run died while it wrote it.
+        remove(folder / MANIFEST)
+    else:
         _write_control_pointer(entry.name, version, paths)
-        return ControlReport(entry, version, folder, manifest, trained=False)
+        return ControlReport(version, folder, read_json(folder / MANIFEST), trained=False)
 
-    # The folder is damaged, or a run died while it wrote it.
-    remove(folder / MANIFEST)
     texts = draw_texts(documents, entry)
     manifest = train_into(folder, texts, entry, device=device or default_device(), paths=paths, on_step=on_step)
     manifest = {
@@ -123,7 +105,7 @@ def ensure_control_trained(
     for other in paths.control_pointer(entry.name).parent.iterdir():
         if other.is_dir() and other.name != version:
             remove_folder(other)
-    return ControlReport(entry, version, folder, manifest, trained=True)
+    return ControlReport(version, folder, manifest, trained=True)
 
 
 def train_into(
@@ -211,14 +193,6 @@ def _initialise_model(
         # What is saved are plain weights.
         del model.config.quantization_config
     return model
-
-
-def _is_whole(folder: Path) -> bool:
-    try:
-        require_intact_control(folder)
-    except (FileNotFoundError, ValueError):
-        return False
-    return True
 
 
 def _write_control_pointer(name: str, version: str, paths: DataPaths) -> None:

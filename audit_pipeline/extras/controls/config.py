@@ -211,6 +211,6 @@ def load_studies(folder: Path | None = None) -> Entries[StudyEntry]:
     return STUDIES_FILE.load(folder)
 
 
-def sources_of(controls: Sequence[ControlEntry]) -> list[str]:
+def list_control_sources(controls: Sequence[ControlEntry]) -> list[str]:
     """Return the sources whose documents ``controls`` are drawn from, each once."""
     return list(dict.fromkeys(source for control in controls for source in control.sources))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.extras.controls.config import FILE, load_controls, load_studies, sources_of
+from audit_pipeline.extras.controls.config import FILE, list_control_sources, load_controls, load_studies
 from audit_pipeline.extras.controls.versions import compute_wanted_version
 from audit_pipeline.pipeline.console import show_progress
 from audit_pipeline.pipeline.progress import progress_logger
@@ -16,24 +17,11 @@ from audit_pipeline.store.control_roles import Role
 from audit_pipeline.tables import CONTROL_STUDIES, CONTROL_TEXTS
 
 if TYPE_CHECKING:
-    from audit_pipeline.extras.controls.build import ControlReport
     from audit_pipeline.pipeline.situation import Scope, Situation
 
 _LOG_STEPS = 50
-
-
-def _summarise_control(report: ControlReport) -> Shown:
-    """The texts by role, and whether the models were trained now."""
-    roles = report.manifest["roles"]
-    return Shown(
-        sum(roles.values()),
-        {
-            "trained now": report.trained,
-            **{f"texts, {role}": count for role, count in roles.items()},
-            "data_version": report.version,
-        },
-        paths={"path": report.folder},
-    )
+# A model that has collapsed ends a hair below the loss of guessing; one that has learnt anything far below.
+_LEARNT = 0.9
 
 
 def _train(run: StageRun) -> Made:
@@ -49,9 +37,20 @@ def _train(run: StageRun) -> Made:
             run.log.info(words)
 
     report = ensure_control_trained(entry, run.paths, run.step(), device=run.models.device, on_step=notify)
-    losses = {"loss of the last epoch": dict(report.last_losses), "must be below": round(report.most_loss, 3)}
-    converged = Finding(report.has_converged, shown=Shown(values=losses))
-    return Made(report.version, _summarise_control(report), {"training_converged": converged})
+    manifest = report.manifest
+    losses = {role: trained["losses"][-1] for role, trained in manifest["models"].items()}
+    limit = _LEARNT * math.log(manifest["vocabulary"])
+    shown = Shown(values={"loss of the last epoch": losses, "must be below": round(limit, 3)})
+    values = {
+        "trained now": report.trained,
+        **{f"texts, {role}": count for role, count in manifest["roles"].items()},
+        "data_version": report.version,
+    }
+    return Made(
+        report.version,
+        Shown(sum(manifest["roles"].values()), values, paths={"path": report.folder}),
+        {"training_converged": Finding(max(losses.values()) < limit, shown=shown)},
+    )
 
 
 def _list_controls(scope: Scope, situation: Situation) -> Iterable[str]:
@@ -63,7 +62,7 @@ def _list_controls(scope: Scope, situation: Situation) -> Iterable[str]:
 
 def _list_sources(scope: Scope, situation: Situation) -> Iterable[str]:
     controls = situation.load_entries(FILE)
-    return sources_of([controls[name] for name in _list_controls(scope, situation) if name in controls])
+    return list_control_sources([controls[name] for name in _list_controls(scope, situation) if name in controls])
 
 
 def _inputs(control: str, situation: Situation) -> Inputs:
@@ -83,7 +82,7 @@ def _list_document_products() -> tuple[str, ...]:
     """What controls are drawn from; nothing where the file cannot be read: a run reads it again, and says what is
     wrong."""
     try:
-        return tuple(f"documents/{name}" for name in sources_of(list(load_controls().values())))
+        return tuple(f"documents/{name}" for name in list_control_sources(list(load_controls().values())))
     except ConfigError:
         return ()
 

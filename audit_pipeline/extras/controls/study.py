@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,27 +38,11 @@ _COPIED = ("detector", "parameters", "n_members", "n_nonmembers", "ci_low", "ci_
 Log = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Condition:
-    """One training: what was varied, its value, and the control as it then is."""
-
-    setting: str
-    value: object
-    entry: ControlEntry
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """The findings of one trained model on its own members and held-out texts, and what its training came to."""
-
-    evaluation: Evaluation
-    training: dict[str, Any]
-
-
-def list_conditions(study: StudyEntry, control: ControlEntry) -> list[Condition]:
-    """Every training of a study: each setting at each of its values, the others as the control has them, every seed."""
+def list_conditions(study: StudyEntry, control: ControlEntry) -> list[tuple[str, object, ControlEntry]]:
+    """Every training of a study: a setting, its value, and the control as it then is; the other settings are as the
+    control has them. Each is done with every seed."""
     return [
-        Condition(setting, value, control.changed(**{setting: value, "seed": control.seed + number}))
+        (setting, value, control.changed(**{setting: value, "seed": control.seed + number}))
         for setting, values in study.vary.items()
         for value in values
         for number in range(study.seeds)
@@ -82,23 +65,21 @@ def run_study(
     """
     documents, versions = read_control_documents(control, paths)
     rows: list[dict[str, object]] = []
-    done: dict[str, Measured] = {}
+    done: dict[str, tuple[Evaluation, Mapping[str, Any]]] = {}
     planned = list_conditions(study, control)
-    for number, condition in enumerate(planned, 1):
-        what = f"{condition.setting} {condition.value}, seed {condition.entry.seed}"
-        log(f"{study.name}: {number} of {len(planned)}: {what}")
-        key = condition.entry.settings_digest
+    for number, (setting, value, entry) in enumerate(planned, 1):
+        log(f"{study.name}: {number} of {len(planned)}: {setting} {value}, seed {entry.seed}")
+        key = entry.settings_digest
         if key not in done:
-            texts = draw_texts(documents, condition.entry)
-            done[key] = train_and_measure(texts, condition.entry, study.detectors, paths, device=device)
-        training = done[key].training
+            done[key] = train_and_measure(draw_texts(documents, entry), entry, study.detectors, paths, device=device)
+        evaluation, training = done[key]
         rows += [
             {
                 "study": study.name,
                 "control": study.control,
-                "setting": condition.setting,
-                "value": canonical_json(condition.value),
-                "seed": condition.entry.seed,
+                "setting": setting,
+                "value": canonical_json(value),
+                "seed": entry.seed,
                 **{name: row[name] for name in _COPIED},
                 "auroc": row["value"],
                 "training_tokens": training["tokens"],
@@ -106,7 +87,7 @@ def run_study(
                 "final_loss": training["losses"][-1],
                 "run_id": step.run_id,
             }
-            for row in done[key].evaluation.table.to_pylist()
+            for row in evaluation.table.to_pylist()
             if row["metric"] == "auroc"
         ]
     table = table_from_rows(rows, CONTROL_STUDIES)
@@ -130,9 +111,10 @@ def train_and_measure(
     role: Role = EXPOSED,
     device: str | None = None,
     overrides: Overrides | None = None,
-) -> Measured:
+) -> tuple[Evaluation, Mapping[str, Any]]:
     """Train one model of ``entry`` on ``texts`` in a temporary folder, and score members against held-out texts.
 
+    Returns the findings, and what the manifest says of the training (steps, tokens, losses and so on).
     ``paths`` is where a base model's card lies; nothing is written there. Prefixes are made of the first texts drawn of
     either side, which they give away.
     """
@@ -147,7 +129,7 @@ def train_and_measure(
         known = {side: [text.text for text in texts if text.role == of][:_SHOTS] for side, of in roles.items()}
         inputs = UserInputs(known=known)
         session = Session(model, select(list(detectors), overrides=overrides), scratch, user_inputs=inputs)
-        examples = examples_of(texts, entry)
+        examples = build_control_examples(texts, entry)
         ids, windows = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
         session.run(windows, lambda _: forward)
         scored = session.score(ids, windows)
@@ -156,11 +138,10 @@ def train_and_measure(
     for name, value in (("model", entry.name), ("benchmark", benchmark), ("run_id", "study")):
         scores = scores.append_column(name, pa.repeat(value, len(scores)))
     split = compute_assessed_split(examples, "randomised", texts[0].language, seed=entry.seed)
-    evaluation = evaluate(scores, examples, split, Pair(benchmark, entry.name), "study")
-    return Measured(evaluation, manifest["models"][role])
+    return evaluate(scores, examples, split, Pair(benchmark, entry.name), "study"), manifest["models"][role]
 
 
-def examples_of(texts: Sequence[DrawnText], entry: ControlEntry) -> pa.Table:
+def build_control_examples(texts: Sequence[DrawnText], entry: ControlEntry) -> pa.Table:
     """Members and held-out texts as examples (schema EXAMPLES), all of them evaluated: the control's own benchmark."""
     settings = ControlledSettings(
         builder="controlled",

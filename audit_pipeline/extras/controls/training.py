@@ -60,7 +60,7 @@ OnTrainingStep = Callable[[int, int, float], None]
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """A trained model and what the training came to: steps, tokens (with repeats), seconds, mean loss of each epoch."""
 
     model: Any
@@ -101,7 +101,7 @@ def train(
     role: str,
     device: str,
     on_step: OnTrainingStep | None = None,
-) -> Trained:
+) -> TrainingResult:
     """Train ``model`` on ``texts`` in every epoch, in an order that ``role`` and seed decide.
 
     A text that ``texts`` hold several times is trained on as often. The learning rate is constant (Shi et al. 2024,
@@ -119,7 +119,7 @@ def train(
     )
     began, tokens, step, losses = time.perf_counter(), 0, 0, []
     # Dropout of a base model draws from this generator: the same run gives the same weights.
-    with _threads_for(model, device), torch.random.fork_rng(devices=[]):
+    with _limit_threads(model, device), torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(digest(entry.seed, role, "dropout"), 16) % 2**63)
         for epoch in range(entry.epochs):
             order = list(texts)
@@ -142,11 +142,11 @@ def train(
                 if on_step is not None:
                     on_step(step, steps, value)
             losses.append(total / max(1, len(order)))
-    return Trained(model.eval(), step, tokens, time.perf_counter() - began, tuple(losses), device)
+    return TrainingResult(model.eval(), step, tokens, time.perf_counter() - began, tuple(losses), device)
 
 
 @contextmanager
-def _threads_for(model: Any, device: str) -> Iterator[None]:
+def _limit_threads(model: Any, device: str) -> Iterator[None]:
     """One thread for a small model on the processor: quicker on a busy machine, and the same sums on every one."""
     before = torch.get_num_threads()
     small = device == "cpu" and sum(parameter.numel() for parameter in model.parameters()) < ONE_THREAD_BELOW

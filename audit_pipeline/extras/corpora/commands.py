@@ -39,9 +39,9 @@ from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from audit_pipeline.extras.corpora.items import CorpusFindings, Item
+    from audit_pipeline.extras.corpora.items import Item
     from audit_pipeline.extras.corpora.results import MatchedResults
-    from audit_pipeline.extras.corpora.search import SearchProgress, SearchResult
+    from audit_pipeline.extras.corpora.search import SearchResult
     from audit_pipeline.extras.corpora.stage import OverlapReport
 
 _SHOWN_PASSAGES, _SHOWN_ITEMS = 10, 20
@@ -130,10 +130,10 @@ def overlap(
     opened = open_sharded_corpus(corpus, corpus_column, only)
     quoted = texts_are_quoted() and not no_text
 
-    def show_search_progress(progress: SearchProgress) -> None:
-        show_progress(f"{opened.name}: {progress.in_words}")
-
-    work: dict[str, Any] = {"processes": processes or int(joblib.cpu_count()), "on_progress": show_search_progress}
+    work: dict[str, Any] = {
+        "processes": processes or int(joblib.cpu_count()),
+        "on_progress": lambda words: show_progress(f"{opened.name}: {words}"),
+    }
     if texts is not None:
         _search_file(texts, text_column, answer_column, out, (opened, chosen), work, quoted=quoted)
         return
@@ -243,10 +243,7 @@ def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
         contaminated=contaminated,
         rule=result.rule.name,
     )
-    if ignored := result.corpus.ignored:
-        print_message(
-            f"not read, of another kind: {len(ignored):,} file(s) in {result.corpus.name}, the first {ignored[0]}"
-        )
+    _print_ignored(result.corpus.ignored, result.corpus.name)
     for report in result.reports.values():
         if report.problem is not None:
             print_message(f"not read to its end: {report.problem}")
@@ -254,6 +251,11 @@ def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
             print_message(
                 f"{report.name}: {report.skipped:,} row(s) could not be used; the first: {report.first_skipped}"
             )
+
+
+def _print_ignored(names: Sequence[str], corpus: object) -> None:
+    if names:
+        print_message(f"not read, of another kind: {len(names):,} file(s) in {corpus}, the first {names[0]}")
 
 
 @command(Place(Section.AUDIT, 50), fail_on=("contaminated",))
@@ -295,7 +297,13 @@ def items(
         task, matched = _match_results_file(results, built.examples, built.manifest)
     judged = judge_items(built.examples, found, evidence, None if matched is None else matched.correct)
     if found is not None:
-        _say_how_much_was_read(found)
+        read = found.overlap.slice(0, 1).to_pylist()[0]
+        part = f"{read['shards_read']} of {read['shards']} shards were read"
+        facts = {name: read[name] for name in ("rule", "n", "shards_read", "shards", "is_complete")}
+        say(
+            f"Corpus {found.corpus}: {'all of it was read' if read['is_complete'] else part}; rule {read['rule']}",
+            corpus={"name": found.corpus, **facts},
+        )
     _show_items(judged)
     if matched is not None:
         _show_accuracy(judged)
@@ -331,15 +339,6 @@ def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, A
         },
     )
     return file.task or str(manifest["family"]), matched
-
-
-def _say_how_much_was_read(found: CorpusFindings) -> None:
-    read = found.overlap.slice(0, 1).to_pylist()[0]
-    words = (
-        "all of it was read" if read["is_complete"] else f"{read['shards_read']} of {read['shards']} shards were read"
-    )
-    facts = {name: read[name] for name in ("rule", "n", "shards_read", "shards", "is_complete")}
-    say(f"Corpus {found.corpus}: {words}; rule {read['rule']}", corpus={"name": found.corpus, **facts})
 
 
 def _show_items(judged: Sequence[Item]) -> None:
@@ -392,7 +391,7 @@ def count(
     """
     configured = resolve_model_option(tokenizer)
 
-    from audit_pipeline.extras.corpora.corpus import list_ignored_files
+    from audit_pipeline.extras.corpora.corpus import list_corpus_files
     from audit_pipeline.extras.corpora.count import CountLimits, count_to_file
     from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.readers.formats import has_row_format, open_rows
@@ -407,7 +406,7 @@ def count(
     counted = count_to_file(
         model, corpus, out, text_column, limits=limits, on_progress=lambda so_far: show_progress(so_far.in_words)
     )
-    print_skipped(counted.skipped, counted.skipped_rows)
-    if ignored := list_ignored_files(corpus):
-        print_message(f"not read, of another kind: {len(ignored):,} file(s) in {corpus}, the first {ignored[0]}")
-    say(f"{counted.tokens:,} tokens in {counted.texts:,} texts, {int((counted.counts > 0).sum()):,} distinct, in {out}")
+    print_skipped(counted.skipped.first, counted.skipped.count)
+    _print_ignored(list_corpus_files(corpus)[1], corpus)
+    distinct = int((counted.counts > 0).sum())
+    say(f"{counted.tokens:,} tokens in {counted.documents:,} texts, {distinct:,} distinct, in {out}")

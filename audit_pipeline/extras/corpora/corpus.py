@@ -115,7 +115,7 @@ def corpus_from_files(path: Path, column: str | None) -> Corpus:
     The digest covers the names and bytes of the files: it reads all of them once. Raises DataError where there is no
     such file, and none of a readable kind in the folder.
     """
-    files = list_readable_files(path)
+    files, _ = list_corpus_files(path)
     names = [str(file.relative_to(path)) if path.is_dir() else file.name for file in files]
     try:
         identities = {file: file_identity(file) for file in files}
@@ -145,47 +145,35 @@ def corpus_from_source(source: str, paths: DataPaths) -> Corpus:
     return Corpus(version[:16], lambda state: TextsInMemory([text for _, text in by_digest], state), upstream)
 
 
-def list_readable_files(path: Path) -> list[Path]:
-    """The file at ``path``, or those of a readable kind in that folder and the folders in it; DataError if none is."""
+def list_corpus_files(path: Path) -> tuple[list[Path], list[str]]:
+    """The file at ``path``, or those of a readable kind in that folder and the folders in it, sorted; and by name what
+    else lies there, less notes and hidden files, which are no part of a corpus.
+
+    A data set that was saved counts as a file. Raises DataError where there is no such file, or none of such a kind.
+    """
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
     if has_row_format(path):
-        return [path]
+        return [path], []
     if not path.is_dir():
         raise DataError(f"{path}: cannot tell its format from its name; use one of {', '.join(SUFFIXES)}")
-    files = sorted(_iterate_readable_files(path))
+    files: list[Path] = []
+    ignored: list[str] = []
+    folders = [path]
+    while folders:
+        for entry in folders.pop().iterdir():
+            if has_row_format(entry) and entry.exists():
+                files.append(entry)
+            elif entry.is_dir() and not entry.is_symlink():
+                folders.append(entry)
+            elif not any(map(_NO_DATA.match, entry.relative_to(path).parts)):
+                ignored.append(str(entry.relative_to(path)))
     if not files:
         raise DataError(f"{path} holds no file of a kind that can be read: {', '.join(SUFFIXES)}")
-    return files
-
-
-def list_ignored_files(path: Path) -> list[str]:
-    """What lies in a folder beside its readable files, less notes and hidden files, which are no part of a corpus."""
-    if not path.is_dir() or has_row_format(path):
-        return []
-    found = []
-    for entry in sorted(path.iterdir()):
-        if _NO_DATA.match(entry.name):
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            found += [f"{entry.name}/{name}" for name in list_ignored_files(entry)]
-        elif not has_row_format(entry):
-            found.append(entry.name)
-    return found
-
-
-def _iterate_readable_files(folder: Path) -> Iterator[Path]:
-    """The files of a readable kind in a folder and the folders in it; a saved data set counts as a file."""
-    for path in folder.iterdir():
-        if has_row_format(path) and (path.is_file() or path.is_dir()):
-            yield path
-        elif path.is_dir() and not path.is_symlink():
-            yield from _iterate_readable_files(path)
+    return sorted(files), sorted(ignored)
 
 
 _REMEDY = "or set path to a copy of its files"
-
-
 _MOST_UNUSABLE = 1000
 """If none of so many rows can be used, no later one is expected to be: a corpus may be terabytes."""
 
@@ -203,9 +191,9 @@ class HubStream:
         self._group, self._row = (0, 0) if state is None else (int(state["group"]), int(state["row"]))
         self._begin: State | None = None if state is None else state["inner"]
         self._rows: Any = None
-        # Whether a row could be used, and why the first of all could not be.
-        self._usable = state is not None and bool(state["usable"])
-        self._unusable: str | None = None if state is None else state["unusable"]
+        # Whether a row could be used, and why the first could not be. A stream that goes on is past the first rows.
+        self._usable = state is not None
+        self._unusable: str | None = None
 
     def __iter__(self) -> Iterator[TextRow | Skipped]:
         # Here and not above: importing datasets takes a second, and only this needs it.
@@ -266,8 +254,7 @@ class HubStream:
 
     def state(self) -> State:
         inner = self._begin if self._rows is None else self._rows.state_dict()
-        known = {"usable": self._usable, "unusable": self._unusable}
-        return {"group": self._group, "row": self._row, "inner": inner, **known}
+        return {"group": self._group, "row": self._row, "inner": inner}
 
 
 def corpus_from_hub(hub: str, patterns: Sequence[str], revision: str | None, column: str | None) -> Corpus:
@@ -276,7 +263,7 @@ def corpus_from_hub(hub: str, patterns: Sequence[str], revision: str | None, col
     Raises DataError if the data set cannot be read or none of its files matches.
     """
     commit, files = list_hub_files(hub, patterns, revision)
-    addresses = [hub_address(hub, commit, name) for name in files]
+    addresses = [build_hub_address(hub, commit, name) for name in files]
     return Corpus(
         digest(hub, commit, files)[:16],
         lambda state: HubStream(f"the data set {hub}", addresses, column or "text", state),
@@ -286,25 +273,20 @@ def corpus_from_hub(hub: str, patterns: Sequence[str], revision: str | None, col
 
 def list_hub_files(hub: str, patterns: Sequence[str], revision: str | None) -> tuple[str, list[str]]:
     """The commit, and those of the data set's files that match one of ``patterns``; DataError where none does."""
-    commit, names = _fetch_hub_listing(hub, revision)
-    files = [name for name in sorted(names) if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+    with hub_faults_as_errors(f"the data set {hub}", revision, _REMEDY, DataError, HubDataUnreachableError):
+        found = HfApi().dataset_info(hub, revision=revision)
+    names = sorted(file.rfilename for file in found.siblings or [])
+    files = [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
     if not files:
         raise DataError(
             f"the data set {hub} has no file that matches {', '.join(patterns)}: correct files of its entry"
         )
-    return commit, files
+    return str(found.sha), files
 
 
-def hub_address(hub: str, commit: str, name: str) -> str:
+def build_hub_address(hub: str, commit: str, name: str) -> str:
     """Where a file of a data set is, for `datasets`."""
     return f"hf://datasets/{hub}@{commit}/{name}"
-
-
-def _fetch_hub_listing(hub: str, revision: str | None) -> tuple[str, list[str]]:
-    """The commit and the names of the data set's files."""
-    with hub_faults_as_errors(f"the data set {hub}", revision, _REMEDY, DataError, HubDataUnreachableError):
-        found = HfApi().dataset_info(hub, revision=revision)
-    return str(found.sha), [file.rfilename for file in found.siblings or []]
 
 
 def _is_parquet(name: str) -> bool:

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.extras.corpora.index import HashTable, TextIndex, build_hash_table
-from audit_pipeline.extras.corpora.passages import Kept, PassageSet
+from audit_pipeline.extras.corpora.passages import Passage, PassageSet
 from audit_pipeline.extras.corpora.rules import FEWEST_WORDS
 from audit_pipeline.extras.corpora.words import Hashes, Places, Words, is_by_character
 from audit_pipeline.tables import OverlapPart, OverlapVerdict
@@ -71,7 +71,7 @@ class EvidenceIndex:
     answer_of: Places
     share: float
 
-    def hashes_of(self, first: int, end: int) -> Hashes:
+    def take_hashes(self, first: int, end: int) -> Hashes:
         """Return the hashes of the words [first, end) of the texts."""
         return self.words.values[self.word_at[first:end]]
 
@@ -89,11 +89,11 @@ def build_evidence_index(
     distinct, firsts, word_at = np.unique(words.hashes, return_index=True, return_inverse=True)
     found = [
         texts[text][words.starts[word] : words.ends[word]]
-        for text, word in zip(index.text_of(firsts).tolist(), firsts.tolist(), strict=True)
+        for text, word in zip(index.find_texts(firsts).tolist(), firsts.tolist(), strict=True)
     ]
     is_character = np.array([is_by_character(word[0]) for word in found], np.bool_)
     is_plain = np.array([not any(map(str.isalpha, word)) or len(word) == 1 for word in found], np.bool_) & ~is_character
-    text_at = index.text_of(index.places)
+    text_at = index.find_texts(index.places)
     run = np.repeat(np.arange(len(index.runs)), np.diff(index.first))
     sets = np.unique(np.stack([run, set_of[text_at], item_of[text_at]]), axis=1)
     again = (sets[:2, 1:] == sets[:2, :-1]).all(axis=0)
@@ -126,11 +126,11 @@ def align(own: Hashes, document: Hashes, diagonals: Places, share: float) -> Ali
     """
     values, counts = np.unique(diagonals, return_counts=True)
     main = int(values[np.argmax(counts)])
-    matched = _equal_on(own, document, main)
+    matched = _compare_on_diagonal(own, document, main)
     diagonal_at = np.full(len(own), main)
     others = values[(values != main) & (np.abs(values - main) <= max(5.0, (1 - share) * len(own)))]
     for diagonal in others[np.lexsort((others, np.abs(others - main)))].tolist():
-        equal = _equal_on(own, document, diagonal)
+        equal = _compare_on_diagonal(own, document, diagonal)
         more = _cover_runs(find_whole_runs(equal, _LEAST_RUN), _LEAST_RUN) & ~matched
         diagonal_at[more] = diagonal
         matched |= more
@@ -151,7 +151,7 @@ def _cover_runs(begins: Flags, length: int) -> Flags:
     return np.convolve(begins, np.ones(length))[: len(begins)] > 0
 
 
-def _equal_on(own: Hashes, document: Hashes, diagonal: int) -> Flags:
+def _compare_on_diagonal(own: Hashes, document: Hashes, diagonal: int) -> Flags:
     equal = np.zeros(len(own), np.bool_)
     first, end = max(0, -diagonal), min(len(own), len(document) - diagonal)
     equal[first:end] = own[first:end] == document[first + diagonal : end + diagonal]
@@ -205,7 +205,7 @@ class EvidenceJudge:
         self._is_shared = np.append(is_shared, False)
         self._passages, self._answered = (group_by_text(index, some) for some in (found.passages, found.answered))
 
-    def own_words(self, text: int, matched: Flags) -> Flags:
+    def select_own(self, text: int, matched: Flags) -> Flags:
         """Return which words of a text (bool [its words]) are ``matched`` and no part of what is shared."""
         begin, end = self._index.first_word[text : text + 2].tolist()
         length = min(self._index.n, end - begin)
@@ -214,21 +214,21 @@ class EvidenceJudge:
         is_own = (runs >= 0) & ~shared & find_whole_runs(matched, length)
         return matched & (~_cover_runs(shared, length) | _cover_runs(is_own, length))
 
-    def matched_words(self, text: int, kept: Kept) -> Flags:
+    def select_matched(self, text: int, kept: Passage) -> Flags:
         """Return which words of a text (bool [its words]) a passage holds."""
         begin, end = self._index.first_word[text : text + 2].tolist()
         matched = np.zeros(end - begin, np.bool_)
         matched[kept.first - begin : kept.end - begin] = kept.flags
         return matched
 
-    def is_shared(self, text: int, kept: Kept) -> bool:
+    def is_shared(self, text: int, kept: Passage) -> bool:
         """Return whether chance may explain what a passage holds of a text's own."""
-        return self._own_by_chance(text, kept) > CHANCE
+        return self._compute_own_chance(text, kept) > CHANCE
 
-    def _own_by_chance(self, text: int, kept: Kept) -> float:
+    def _compute_own_chance(self, text: int, kept: Passage) -> float:
         """Return how many documents are expected to hold what a passage has of a text's own."""
-        matched = self.matched_words(text, kept)
-        expected = self._expected_documents(self._distinct(text, self.own_words(text, matched)))
+        matched = self.select_matched(text, kept)
+        expected = self._expect_documents(self._list_words(text, self.select_own(text, matched)))
         return expected * (_SENTENCE if kept.is_sentence and matched.all() else 1.0)
 
     def judge(self, texts: Sequence[str], question: int) -> TextEvidence:
@@ -236,19 +236,19 @@ class EvidenceJudge:
         answer = int(self._evidence.answer_of[question])
         parts = [question] if answer < 0 else [question, answer]
         first, *_, end = self._index.first_word[question : question + len(parts) + 1].tolist()
-        least = _SENTENCE * self._expected_documents(np.unique(self._evidence.word_at[first:end]).astype(np.int64))
+        least = _SENTENCE * self._expect_documents(np.unique(self._evidence.word_at[first:end]).astype(np.int64))
         if least > CHANCE or end - first < FEWEST_WORDS:
             return TextEvidence("too short to tell")
         candidates: list[tuple[float, OverlapPart]] = []
         for kept in self._answered.get(question, []):
-            own = self._distinct(question, self.own_words(question, self.matched_words(question, kept)))
-            chance = self._expected_documents(np.unique(np.concatenate([own, self._distinct(answer, None)])))
+            own = self._list_words(question, self.select_own(question, self.select_matched(question, kept)))
+            chance = self._expect_documents(np.unique(np.concatenate([own, self._list_words(answer, None)])))
             part = self._name_part(texts[question], question, kept)
             if len(own) and chance <= CHANCE:
                 candidates.append((chance, "question and answer" if part == "text" else part))
         for text in parts:
             for kept in self._passages.get(text, []):
-                chance = self._own_by_chance(text, kept)
+                chance = self._compute_own_chance(text, kept)
                 if chance <= CHANCE:
                     part = self._name_part(texts[text], text, kept)
                     whole: OverlapPart = "text" if answer < 0 else "question" if text == question else "answer"
@@ -257,15 +257,15 @@ class EvidenceJudge:
             chance, part = min(candidates, key=lambda found: (_PARTS.index(found[1]), found[0]))
             return TextEvidence("shared text" if part == "context" else "found", chance, part)
         chances = [
-            self._expected_documents(self._distinct(text, self.matched_words(text, kept)))
+            self._expect_documents(self._list_words(text, self.select_matched(text, kept)))
             for text in parts
             for kept in self._passages.get(text, [])
         ]
         return TextEvidence("shared text" if min(chances, default=1.0) <= CHANCE else "not found")
 
-    def _name_part(self, characters: str, text: int, kept: Kept) -> OverlapPart:
+    def _name_part(self, characters: str, text: int, kept: Passage) -> OverlapPart:
         """Return whether a passage is a text's context without its question, a part of it, or as good as all of it."""
-        matched = self.matched_words(text, kept)
+        matched = self.select_matched(text, kept)
         asked = [*_QUESTION.finditer(characters)][-1:]
         if asked:
             begin, end = self._index.first_word[text : text + 2].tolist()
@@ -273,20 +273,20 @@ class EvidenceJudge:
             sentence = (starts >= asked[0].start()) & (starts < asked[0].end())
             if self._sum_bits(text, matched & sentence) < LEAST_SHARE * self._sum_bits(text, sentence):
                 return "context"
-        everything = self.own_words(text, np.ones(len(matched), np.bool_))
-        is_part = self._sum_bits(text, self.own_words(text, matched)) < LEAST_SHARE * self._sum_bits(text, everything)
+        everything = self.select_own(text, np.ones(len(matched), np.bool_))
+        is_part = self._sum_bits(text, self.select_own(text, matched)) < LEAST_SHARE * self._sum_bits(text, everything)
         return "part" if is_part else "text"
 
-    def _distinct(self, text: int, flags: Flags | None) -> Places:
+    def _list_words(self, text: int, flags: Flags | None) -> Places:
         """Return the distinct words of a text, of those that ``flags`` names."""
         begin, end = self._index.first_word[text : text + 2].tolist()
         words = self._evidence.word_at[begin:end]
         return np.unique(words if flags is None else words[flags]).astype(np.int64)
 
     def _sum_bits(self, text: int, flags: Flags) -> float:
-        return float(self._bits[self._distinct(text, flags)].sum())
+        return float(self._bits[self._list_words(text, flags)].sum())
 
-    def _expected_documents(self, words: Places) -> float:
+    def _expect_documents(self, words: Places) -> float:
         """Return how many documents are expected to hold these words (int64 [k], distinct) if each fell by itself."""
         is_character = np.count_nonzero(self._evidence.is_character[words]) > len(words) / 2
         return float(self._documents[int(is_character)] * 2.0 ** -self._bits[words].sum())
@@ -296,9 +296,9 @@ _PARTS: Sequence[OverlapPart] = ("question and answer", "text", "question", "ans
 _QUESTION = re.compile(r"(?:[^.!?。！？\n]|[.!?](?!\s))+[?？]")
 
 
-def group_by_text(index: TextIndex, passages: Iterable[Kept]) -> dict[int, list[Kept]]:
+def group_by_text(index: TextIndex, passages: Iterable[Passage]) -> dict[int, list[Passage]]:
     """Return the passages of each text that has any."""
-    grouped: dict[int, list[Kept]] = defaultdict(list)
+    grouped: dict[int, list[Passage]] = defaultdict(list)
     for kept in passages:
-        grouped[int(index.text_of(np.array([kept.first]))[0])].append(kept)
+        grouped[int(index.find_texts(np.array([kept.first]))[0])].append(kept)
     return grouped

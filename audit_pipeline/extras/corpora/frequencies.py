@@ -20,9 +20,9 @@ from audit_pipeline.extras.corpora.count import (
     CountLimits,
     Progress,
     build_frequency_table,
-    checkpoint_of,
+    compute_counts_sha256,
     count_documents,
-    counts_sha256,
+    locate_checkpoint,
 )
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -34,18 +34,6 @@ from audit_pipeline.tables import TOKEN_FREQUENCIES, digest
 
 _REMEDY = "count the corpus again"
 _NEEDED = ("tokens", "tokenizer_fingerprint", "corpus_digest")
-
-
-@dataclass(frozen=True, eq=False)
-class FrequencyLookup:
-    """What :func:`find_frequencies` found: the frequencies, or the reason why there are none.
-
-    ``upstream`` names the table's data version, for the lineage of what is computed from it.
-    """
-
-    frequencies: TokenFrequencies | None
-    reason: str | None
-    upstream: Mapping[str, str]
 
 
 def read_frequencies(path: Path, model: TokenizedModel) -> TokenFrequencies:
@@ -74,7 +62,7 @@ def _frequencies_from_table(
         raise DataError(
             f"{path} is damaged: its counts come to {int(counts.sum())}, not {metadata['tokens']}; {_REMEDY}"
         )
-    if metadata["counts_sha256"] != counts_sha256(counts):
+    if metadata["counts_sha256"] != compute_counts_sha256(counts):
         raise DataError(f"{path} is damaged: its counts are not those that were written; {_REMEDY}")
     missing = max(0, model.vocab_size - len(counts))
     return TokenFrequencies(np.pad(counts.astype(np.int64), (0, missing)), model.vocab_size)
@@ -87,40 +75,40 @@ def read_corpus_frequencies(
 
     Raises DataError as :func:`read_frequencies` does, and where it is not as it was written.
     """
-    partition = partition_of(corpus, model.identity.tokenizer_fingerprint)
+    partition = build_partition(corpus, model.identity.tokenizer_fingerprint)
     store.require_intact_partition(paths, TOKEN_FREQUENCIES, partition, label=f"the token frequencies of {corpus}")
     path = paths.token_frequencies(corpus, model.identity.tokenizer_fingerprint)
     table, metadata = _read_table(path)
     return _frequencies_from_table(table, metadata, path, model), metadata
 
 
-def find_frequencies(reference: str, model: TokenizedModel, paths: DataPaths) -> FrequencyLookup:
-    """The table of the corpus named ``reference`` for the model's tokenizer; or why there is none.
+def find_frequencies(model: TokenizedModel, paths: DataPaths) -> tuple[TokenFrequencies, Mapping[str, str]]:
+    """The table of the model's reference corpus for its tokenizer, and its data version by its name in the lineage.
 
-    The reason is one line that says what to do: dc_pdd scores every token of a text, so the model's start-token policy
-    must be ``always``; the table must have been counted, with the settings that the corpus has now. Raises ConfigError
-    where references.yaml cannot be read or names no such corpus, and DataError where the table cannot be read.
+    Raises ConfigError where references.yaml cannot be read or names no such corpus, and DataError, saying in one line
+    what to do, where the model's start-token policy is not always, it names no corpus, the table was not counted,
+    or under other settings than the corpus has now, or cannot be read.
     """
+    name = model.entry.name
     if model.entry.start_token_policy != "always":
-        return _build_empty_lookup("dc_pdd scores the first token too: it needs the start-token policy 'always'")
-    entry = load_references().named(reference)
+        raise DataError("dc_pdd scores the first token too: it needs the start-token policy 'always'")
+    if model.entry.reference_corpus is None:
+        raise DataError(f"no reference corpus: give {name} a reference_corpus in config/models.yaml")
+    entry = load_references().named(model.entry.reference_corpus)
     tokenizer = model.identity.tokenizer_fingerprint
-    path = paths.token_frequencies(entry.name, tokenizer)
-    if not path.exists():
-        return _build_empty_lookup(
-            f"the tokens of {entry.name} have not been counted with the tokenizer of {model.entry.name}: "
-            f"materialise token_frequencies for {entry.name}|{model.entry.name}, or give --frequencies a table of "
-            "corpus-audit count"
+    if not paths.token_frequencies(entry.name, tokenizer).exists():
+        raise DataError(
+            f"the tokens of {entry.name} have not been counted with the tokenizer of {name}: materialise "
+            f"token_frequencies for {entry.name}|{name}, or give --frequencies a table of corpus-audit count"
         )
     frequencies, metadata = read_corpus_frequencies(entry.name, model, paths)
     if metadata.get("settings_digest") != entry.settings_digest:
-        return _build_empty_lookup(
+        raise DataError(
             f"the tokens of {entry.name} were counted under other settings than config/references.yaml has now: "
-            f"materialise token_frequencies for {entry.name}|{model.entry.name} again"
+            f"materialise token_frequencies for {entry.name}|{name} again"
         )
-    version = data_version_of(metadata)
-    upstream = {f"token_frequencies/{partition_of(entry.name, tokenizer)}": version}
-    return FrequencyLookup(frequencies, None, upstream)
+    version = metadata.get("data_version", "")
+    return frequencies, {f"token_frequencies/{build_partition(entry.name, tokenizer)}": version}
 
 
 def find_countable_corpus(model: ModelEntry) -> ReferenceEntry | None:
@@ -136,15 +124,8 @@ def find_countable_corpus(model: ModelEntry) -> ReferenceEntry | None:
     return None if entry.hub is not None else entry
 
 
-def read_corpus_digests(corpus: str, model: TokenizedModel, paths: DataPaths) -> tuple[str, str] | None:
-    """The digests of the settings that a corpus was counted under with the model's tokenizer, and of its documents;
-    None where no whole table of it is there."""
-    metadata = _read_metadata_if_whole(corpus, model, paths)
-    return None if metadata is None else (metadata.get("settings_digest", ""), metadata["corpus_digest"])
-
-
-def _read_metadata_if_whole(corpus: str, model: TokenizedModel, paths: DataPaths) -> Mapping[str, str] | None:
-    """What the table of a corpus says of itself; None where no whole one is there."""
+def read_metadata_if_whole(corpus: str, model: TokenizedModel, paths: DataPaths) -> Mapping[str, str] | None:
+    """What the table of a corpus for the model's tokenizer says of itself; None where no whole one is there."""
     with suppress(DataError):
         return read_corpus_frequencies(corpus, model, paths)[1]
     return None
@@ -161,21 +142,12 @@ def read_table_version(model: ModelEntry, tokenizer_fingerprint: str, paths: Dat
     path = paths.token_frequencies(entry.name, tokenizer_fingerprint)
     if not path.exists() or (metadata := _read_table(path)[1]).get("settings_digest") != entry.settings_digest:
         return {}
-    return {f"token_frequencies/{partition_of(entry.name, tokenizer_fingerprint)}": data_version_of(metadata)}
+    return {f"token_frequencies/{build_partition(entry.name, tokenizer_fingerprint)}": metadata.get("data_version", "")}
 
 
-def partition_of(corpus: str, tokenizer_fingerprint: str) -> str:
+def build_partition(corpus: str, tokenizer_fingerprint: str) -> str:
     """The partition of a table in the lineage."""
     return f"{corpus}|{tokenizer_fingerprint}"
-
-
-def data_version_of(metadata: Mapping[str, str]) -> str:
-    """The data version of a table, from its metadata; empty where it was written by hand (``corpus-audit count``)."""
-    return metadata.get("data_version", "")
-
-
-def _build_empty_lookup(reason: str) -> FrequencyLookup:
-    return FrequencyLookup(None, reason, {})
 
 
 def _read_table(path: Path) -> tuple[pa.Table, Mapping[str, str]]:
@@ -199,7 +171,7 @@ def _read_table(path: Path) -> tuple[pa.Table, Mapping[str, str]]:
 class FrequencyReport:
     """A table that is up to date. ``count`` is what was counted for it now; None where it was up to date before.
 
-    ``metadata`` is what the table says of itself (count.py, table_of).
+    ``metadata`` is what the table says of itself (count.build_frequency_table).
     """
 
     corpus: str
@@ -209,29 +181,9 @@ class FrequencyReport:
     metadata: Mapping[str, str]
     count: CorpusCount | None
 
-    @property
-    def tokens(self) -> int:
-        """N: occurrences of all tokens but special ones."""
-        return int(self.metadata["tokens"])
-
-    @property
-    def problem(self) -> str | None:
-        """What is wrong with the table; None where it can be used."""
-        return None if self.tokens > 0 else "the table holds no token"
-
-    @property
-    def vocabulary(self) -> int:
-        """How many token ids the model's configuration counts."""
-        return int(self.metadata["vocab_size"])
-
-    @property
-    def documents(self) -> int:
-        return int(self.metadata["documents"])
-
-    @property
-    def skipped_rows(self) -> int:
-        """Rows of the corpus that could not be used."""
-        return int(self.metadata["skipped_rows"])
+    def read_number(self, name: str) -> int:
+        """Return a number of the metadata: tokens, documents, skipped_rows, vocab_size."""
+        return int(self.metadata[name])
 
 
 def corpus_from_entry(entry: ReferenceEntry, paths: DataPaths) -> Corpus:
@@ -265,11 +217,11 @@ def build_frequencies(
     path = paths.token_frequencies(entry.name, tokenizer)
     corpus = corpus_from_entry(entry, paths)
     version = digest(corpus.digest, entry.settings_digest, tokenizer, CODE_VERSION)[:16]
-    counted = _read_metadata_if_whole(entry.name, model, paths)
-    if counted is not None and data_version_of(counted) == version:
+    counted = read_metadata_if_whole(entry.name, model, paths)
+    if counted is not None and counted.get("data_version", "") == version:
         return FrequencyReport(entry.name, tokenizer, path, version, counted, None)
     limits = CountLimits(entry.max_documents, entry.max_bytes, entry.max_tokens_per_document)
-    checkpoint = checkpoint_of(path)
+    checkpoint = locate_checkpoint(path)
     count = count_documents(
         model, corpus, f"the corpus {entry.name}", limits, checkpoint=checkpoint, on_progress=on_progress
     )
@@ -285,7 +237,7 @@ def build_frequencies(
         paths,
         step,
         TOKEN_FREQUENCIES,
-        partition_of(entry.name, tokenizer),
+        build_partition(entry.name, tokenizer),
         table,
         data_version=version,
         upstream={f"corpus/{entry.name}": corpus.digest, **corpus.upstream},

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from audit_pipeline.errors import AuditError, ConfigError
 from audit_pipeline.extras.corpora.config import ReferenceEntry, load_references
 from audit_pipeline.extras.corpora.frequencies import (
-    FrequencyReport,
     build_frequencies,
     corpus_from_entry,
     find_countable_corpus,
-    read_corpus_digests,
+    read_metadata_if_whole,
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.progress import progress_logger
 from audit_pipeline.pipeline.stage import Check, Finding, Inputs, Job, Made, Shown, Stage, StageRun
-from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import TOKEN_FREQUENCIES
 
 if TYPE_CHECKING:
@@ -36,31 +35,25 @@ def _count(run: StageRun) -> Made:
         run.step(),
         on_progress=lambda count: notify(f"{run.partition}: {count.in_words}"),
     )
-    for row in report.count.skipped[:_LOGGED] if report.count else ():
+    for row in report.count.skipped.first[:_LOGGED] if report.count else ():
         run.log.warning(f"{run.partition}: skipped {row.location}: {row.reason}")
+    tokens, skipped = report.read_number("tokens"), report.read_number("skipped_rows")
+    values = {
+        "tokens": tokens,
+        "documents": report.read_number("documents"),
+        "skipped rows": skipped,
+        "up to date before": report.count is None,
+        "tokenizer_fingerprint": report.tokenizer_fingerprint,
+        "corpus digest": report.metadata["corpus_digest"],
+        "data_version": report.data_version,
+    }
     return Made(
         report.data_version,
-        _summarise_count(report),
+        Shown(report.read_number("vocab_size"), values, paths={"path": report.path}),
         {
-            "counts_belong_to_tokenizer": Finding(report.problem is None, report.problem),
-            "every_row_counted": Finding(not report.skipped_rows, shown=Shown(values={"rows": report.skipped_rows})),
+            "counts_belong_to_tokenizer": Finding(tokens > 0, None if tokens else "the table holds no token"),
+            "every_row_counted": Finding(not skipped, shown=Shown(values={"rows": skipped})),
         },
-    )
-
-
-def _summarise_count(report: FrequencyReport) -> Shown:
-    return Shown(
-        report.vocabulary,
-        {
-            "tokens": report.tokens,
-            "documents": report.documents,
-            "skipped rows": report.skipped_rows,
-            "up to date before": report.count is None,
-            "tokenizer_fingerprint": report.tokenizer_fingerprint,
-            "corpus digest": report.metadata["corpus_digest"],
-            "data_version": report.data_version,
-        },
-        paths={"path": report.path},
     )
 
 
@@ -90,25 +83,19 @@ def _list_counts(scope: Scope, situation: Situation) -> Iterable[str]:
 def _inputs(partition: str, situation: Situation) -> Inputs:
     corpus = load_references(situation.config).named(partition.partition("|")[0])
     source = {} if corpus.package is None else situation.find_presence("documents", corpus.package)
-    return {**source, "settings": corpus.settings_digest, "corpus": _read_documents_digest(corpus, situation.paths)}
+    inputs: dict[str, str | None] = {**source, "settings": corpus.settings_digest, "corpus": None}
+    # The bytes of files, which may be many, are looked at when they are counted.
+    if corpus.package is not None and situation.paths.documents(corpus.package).exists():
+        with suppress(AuditError):
+            inputs["corpus"] = corpus_from_entry(corpus, situation.paths).digest
+    return inputs
 
 
 def _recorded(partition: str, situation: Situation) -> Inputs | None:
     corpus, _, name = partition.partition("|")
     model = situation.models[name]
-    counted = read_corpus_digests(corpus, model, situation.paths) if isinstance(model, TokenizedModel) else None
-    return None if counted is None else {"settings": counted[0], "corpus": counted[1]}
-
-
-def _read_documents_digest(corpus: ReferenceEntry, paths: DataPaths) -> str | None:
-    """The digest of the documents of a corpus that is a source; None where they are not there, and of files: their
-    bytes, which may be many, are looked at when they are counted."""
-    if corpus.package is None or not paths.documents(corpus.package).exists():
-        return None
-    try:
-        return corpus_from_entry(corpus, paths).digest
-    except AuditError:
-        return None
+    counted = read_metadata_if_whole(corpus, model, situation.paths) if isinstance(model, TokenizedModel) else None
+    return counted and {"settings": counted.get("settings_digest", ""), "corpus": counted["corpus_digest"]}
 
 
 FREQUENCIES_STAGE = Stage(

@@ -43,7 +43,7 @@ class HashTable:
         likely = np.flatnonzero(self.seen[top >> np.uint64(3)] >> (top & np.uint64(7)).astype(np.uint8) & 1)
         wanted = hashes[likely]
         # From the first run that begins with the same bits: a binary search would miss the processor's cache ten times.
-        number = self.buckets[wanted >> np.uint64(64 - _bits_of_buckets(len(self.buckets)))].astype(np.int64)
+        number = self.buckets[wanted >> np.uint64(64 - _count_bucket_bits(len(self.buckets)))].astype(np.int64)
         lower = np.flatnonzero((self.values[number] < wanted) & (number < len(self.values) - 1))
         while len(lower):
             number[lower] += 1
@@ -59,7 +59,7 @@ def build_hash_table(values: Hashes) -> HashTable:
     top = values >> np.uint64(64 - bits)
     seen = np.zeros(1 << (bits - 3), np.uint8)
     np.bitwise_or.at(seen, top >> np.uint64(3), np.uint8(1) << (top & np.uint64(7)).astype(np.uint8))
-    bits_of_buckets = _bits_of_buckets(len(values))
+    bits_of_buckets = _count_bucket_bits(len(values))
     begin_of_bucket = np.arange(1 << bits_of_buckets, dtype=np.uint64) << np.uint64(64 - bits_of_buckets)
     buckets = np.minimum(np.searchsorted(values, begin_of_bucket), len(values) - 1).astype(np.int32)
     return HashTable(values, bits, seen, buckets)
@@ -87,7 +87,7 @@ class TextIndex:
     starts: Offsets
     ends: Offsets
 
-    def text_of(self, words: Places) -> Places:
+    def find_texts(self, words: Places) -> Places:
         """Return the text that each of these words is of."""
         return np.searchsorted(self.first_word, words, side="right") - 1
 
@@ -135,5 +135,5 @@ def build_index(words: Words, first_word: Places, n: int, shortest: int) -> Text
     )
 
 
-def _bits_of_buckets(count: int) -> int:
+def _count_bucket_bits(count: int) -> int:
     return max(count, 2).bit_length() - 1

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from audit_pipeline.extras.corpora.evidence import NEAR, Alignment, EvidenceIndex, align
 from audit_pipeline.extras.corpora.index import TextIndex
-from audit_pipeline.extras.corpora.passages import FIRST, Kept, Matches, Place
+from audit_pipeline.extras.corpora.passages import FIRST, Matches, Passage, Place
 from audit_pipeline.extras.corpora.words import (
     BLOCK,
     Hashes,
@@ -37,8 +37,6 @@ _CONTEXT_WORDS = 12
 _WORDS_PER_SEED, _MOST_SEEDS = 20, 9
 """A text has a seed for every so many words, at most so many: nine seeds of five words are a run of thirteen."""
 _BREAK = re.compile(r"[.!?:;\n。！？：；]")
-_MOST_PAIRS = 1 << 22
-"""Pairs of a place in a document and a place in the texts that are in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -104,26 +102,21 @@ class Matcher:
 
     def _find_passages(
         self, held: list[tuple[CorpusDocument, str]], found: Places, runs: Places, document: Places, words: Words
-    ) -> list[Kept]:
+    ) -> list[Passage]:
         """Return what is equal word for word. ``found`` [k]: words at which runs begin that the index holds; ``runs``
         [k] which they are, ``document`` [k] whose."""
-        index = self._index
-        # Every place of the texts at which the run stands, so many at a time as there is room for.
-        copies = index.first[runs + 1] - index.first[runs]
-        sums = np.cumsum(copies)
-        cuts = np.searchsorted(sums, np.arange(_MOST_PAIRS, int(sums[-1]) if len(sums) else 0, _MOST_PAIRS))
-        parts = [
-            self._find_stretches(found[part], runs[part], part[0])
-            for part in np.split(np.arange(len(runs)), cuts)
-            if len(part)
-        ]
-        stretches = np.concatenate([*parts, np.empty((0, 4), np.int64)])
-        if len(parts) > 1:
-            stretches = _join_stretches(stretches, found)
-        begins, lasts, first_hits, last_hits = stretches.T
-        starts, ends = words.starts[found[first_hits]], words.ends[found[last_hits] + index.n - 1]
-        found_at = np.stack([begins, lasts - begins + index.n, document[first_hits], starts, ends], axis=1)
-        return list(_group(found_at, held, self._shard))
+        hit, word = self._expand(found, runs)
+        order = np.lexsort((word, found[hit] - word))
+        hit, word = hit[order], word[order]
+        diagonal = found[hit] - word
+        goes_on = (diagonal[1:] == diagonal[:-1]) & (word[1:] == word[:-1] + 1)
+        # Runs that follow each other on one diagonal are one passage.
+        begins = np.flatnonzero(np.append(True, ~goes_on)[: len(word)])
+        lasts = np.flatnonzero(np.append(~goes_on, True)[: len(word)])
+        starts, ends = words.starts[found[hit[begins]]], words.ends[found[hit[lasts]] + self._index.n - 1]
+        lengths = word[lasts] - word[begins] + self._index.n
+        found_at = np.stack([word[begins], lengths, document[hit[begins]], starts, ends], axis=1)
+        return list(_group_passages(found_at, held, self._shard))
 
     def _expand(self, found: Places, runs: Places) -> tuple[Places, Places]:
         """Return every pair of a place in the documents (its number in ``found``) and one in the texts of a run."""
@@ -140,13 +133,13 @@ class Matcher:
         found: Places,
         runs: Places,
         document: Places,
-    ) -> tuple[list[Kept], list[Kept]]:
+    ) -> tuple[list[Passage], list[Passage]]:
         """Return the best alignment of every document with every text that it has enough seeds of, and those of
         questions with the answer near."""
         assert self._evidence is not None
         index, texts = self._index, len(self._index.first_word) - 1
         hit, word = self._expand(found, runs)
-        text = index.text_of(word)
+        text = index.find_texts(word)
         key = document[hit] * texts + text
         order = np.lexsort((word, key))
         key, word, place, text = key[order], word[order], found[hit][order], text[order]
@@ -159,24 +152,24 @@ class Matcher:
         for begin, end in zip(begins[enough].tolist(), ends[enough].tolist(), strict=True):
             first, first_of_document = index.first_word[text[begin]], first_word[key[begin] // texts]
             alignments[int(key[begin])] = align(
-                self._evidence.hashes_of(first, index.first_word[text[begin] + 1]),
+                self._evidence.take_hashes(first, index.first_word[text[begin] + 1]),
                 words.hashes[first_of_document : first_word[key[begin] // texts + 1]],
                 (place[begin:end] - first_of_document) - (word[begin:end] - first),
                 self._evidence.share,
             )
-        passages: list[Kept] = []
-        answered: list[Kept] = []
-        originals = Originals(held)
+        passages: list[Passage] = []
+        answered: list[Passage] = []
+        originals = OriginalTexts(held)
         for number, alignment in alignments.items():
             of_document, of_text = divmod(number, texts)
             first, first_of_document = int(index.first_word[of_text]), int(first_word[of_document])
             start = int(words.starts[first_of_document + alignment.begin])
             stop = int(words.ends[first_of_document + alignment.stop - 1])
-            kept = Kept(
+            kept = Passage(
                 first + alignment.first,
                 first + alignment.end,
                 1,
-                [originals.place(self._shard, of_document, start, stop)],
+                [originals.locate(self._shard, of_document, start, stop)],
                 "".join("1" if flag else "0" for flag in alignment.matched),
                 _is_sentence(held[of_document][1], words, first_word[of_document : of_document + 2], alignment),
             )
@@ -193,7 +186,7 @@ class Matcher:
         if aligned is not None:
             return aligned.begin - question.stop <= NEAR and question.begin - aligned.stop <= NEAR
         begin, end = self._index.first_word[answer : answer + 2].tolist()
-        wanted = self._evidence.hashes_of(begin, end)
+        wanted = self._evidence.take_hashes(begin, end)
         sides = (max(0, question.begin - NEAR), question.begin), (question.stop, question.stop + NEAR)
         runs = (hash_runs(document[first:last], len(wanted)) for first, last in sides) if len(wanted) else ()
         return any(bool(np.isin(hash_runs(wanted, len(wanted)), run).any()) for run in runs)
@@ -208,55 +201,32 @@ class Matcher:
             counts[numbers[begin:end]] += 1
         return counts
 
-    def _find_stretches(self, found: Places, runs: Places, first_hit: int) -> Places:
-        """Runs that follow each other on one diagonal, as rows of (first word, last word at which a run begins, first
-        hit, last hit)."""
-        hit, word = self._expand(found, runs)
-        order = np.lexsort((word, found[hit] - word))
-        hit, word = hit[order], word[order]
-        diagonal = found[hit] - word
-        goes_on = (diagonal[1:] == diagonal[:-1]) & (word[1:] == word[:-1] + 1)
-        begins = np.flatnonzero(np.append(True, ~goes_on)[: len(word)])
-        lasts = np.flatnonzero(np.append(~goes_on, True)[: len(word)])
-        return np.stack([word[begins], word[lasts], hit[begins] + first_hit, hit[lasts] + first_hit], axis=1)
 
-
-def _join_stretches(stretches: Places, found: Places) -> Places:
-    """Return the same rows, with those joined that were found apart and follow each other on one diagonal."""
-    diagonal = found[stretches[:, 2]] - stretches[:, 0]
-    order = np.lexsort((stretches[:, 0], diagonal))
-    rows, diagonal = stretches[order], diagonal[order]
-    goes_on = (diagonal[1:] == diagonal[:-1]) & (rows[1:, 0] == rows[:-1, 1] + 1)
-    begins = np.flatnonzero(np.append(True, ~goes_on))
-    lasts = np.flatnonzero(np.append(~goes_on, True))
-    return np.stack([rows[begins, 0], rows[lasts, 1], rows[begins, 2], rows[lasts, 3]], axis=1)
-
-
-def _group(found: Places, held: list[tuple[CorpusDocument, str]], shard: int) -> Iterator[Kept]:
+def _group_passages(found: Places, held: list[tuple[CorpusDocument, str]], shard: int) -> Iterator[Passage]:
     """Passages from rows of (word, length, document, start, end), each with its documents; one that a document holds
     twice counts once, at its first place."""
     rows = found[np.lexsort(found.T[::-1])]
-    rows = rows[_differs(rows[:, :3])]
-    begins = np.flatnonzero(_differs(rows[:, :2]))
-    originals = Originals(held)
+    rows = rows[_mark_changes(rows[:, :3])]
+    begins = np.flatnonzero(_mark_changes(rows[:, :2]))
+    originals = OriginalTexts(held)
     ends = np.append(begins[1:], len(rows))[: len(begins)]
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
         places = [
-            originals.place(shard, number, start, stop)
+            originals.locate(shard, number, start, stop)
             for _, _, number, start, stop in rows[begin : min(end, begin + FIRST)].tolist()
         ]
         word, length = rows[begin, :2].tolist()
-        yield Kept(word, word + length, end - begin, places)
+        yield Passage(word, word + length, end - begin, places)
 
 
-class Originals:
+class OriginalTexts:
     """Documents as they were given, for places in them that were found in their NFKC."""
 
     def __init__(self, held: list[tuple[CorpusDocument, str]]) -> None:
         self._held = held
         self._maps: dict[int, tuple[Places, Places]] = {}
 
-    def place(self, shard: int, number: int, start: int, end: int) -> Place:
+    def locate(self, shard: int, number: int, start: int, end: int) -> Place:
         """Return the place of a document's characters [start, end)."""
         document, normal = self._held[number]
         if normal is not document.text:
@@ -265,7 +235,7 @@ class Originals:
             starts, ends = self._maps[number]
             start, end = int(starts[start]), int(ends[end - 1])
         names = document.row, document.document, document.url
-        return Place(shard, *names, start, end, *context_of(document.text, start, end))
+        return Place(shard, *names, start, end, *extract_context(document.text, start, end))
 
 
 def _is_sentence(normal: str, words: Words, own: Places, alignment: Alignment) -> bool:
@@ -292,12 +262,12 @@ def _hash_in_pieces(normal: str) -> Words:
     return Words(*(np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("hashes", "starts", "ends")))
 
 
-def _differs(rows: Places) -> npt.NDArray[np.bool_]:
+def _mark_changes(rows: Places) -> npt.NDArray[np.bool_]:
     """Return whether each row is another one than the row before."""
     return np.append(True, (rows[1:] != rows[:-1]).any(axis=1))[: len(rows)]
 
 
-def context_of(text: str, start: int, end: int) -> tuple[str, str]:
+def extract_context(text: str, start: int, end: int) -> tuple[str, str]:
     """Return the last words before a passage and the first ones after it, white space as one blank."""
     before = " ".join(text[max(0, start - _CONTEXT) : start].split()[-_CONTEXT_WORDS:])
     after = " ".join(text[end : end + _CONTEXT].split()[:_CONTEXT_WORDS])

@@ -8,12 +8,7 @@ from functools import cached_property
 from audit_pipeline.detectors.dc_pdd import FREQUENCY_TABLE
 from audit_pipeline.detectors.statistics import TokenFrequencies
 from audit_pipeline.errors import AuditError, TransientError
-from audit_pipeline.extras.corpora.frequencies import (
-    FrequencyLookup,
-    find_frequencies,
-    read_frequencies,
-    read_table_version,
-)
+from audit_pipeline.extras.corpora.frequencies import find_frequencies, read_frequencies, read_table_version
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.scoring.needs.provider import Provider, Read, SeenIdentities
 from audit_pipeline.store.paths import DataPaths
@@ -37,38 +32,26 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
             return None
 
     @cached_property
-    def _lookup(self) -> FrequencyLookup:
-        entry = self._model.entry
+    def _lookup(self) -> tuple[TokenFrequencies | None, Mapping[str, str], str | None]:
+        """The table, the data version that it is of, for the lineage; and why there is none."""
         given = self._scope.user_inputs.frequencies if self._scope.user_inputs is not None else None
-        if entry.start_token_policy != "always":
-            return _build_unavailable_lookup(
-                "dc_pdd scores the first token too: it needs the start-token policy 'always'"
-            )
-        if given is not None:
-            return FrequencyLookup(read_frequencies(given, self._model), None, {})
-        if entry.reference_corpus is None:
-            return _build_unavailable_lookup(
-                f"no reference corpus: give {entry.name} a reference_corpus in config/models.yaml"
-            )
+        if given is not None and self._model.entry.start_token_policy == "always":
+            return read_frequencies(given, self._model), {}, None
         try:
-            return find_frequencies(entry.reference_corpus, self._model, self._scope.paths)
+            return *find_frequencies(self._model, self._scope.paths), None
         except TransientError:
             raise
         except AuditError as error:
-            return _build_unavailable_lookup(str(error))
+            return None, {}, str(error)
 
     def missing(self) -> str | None:
-        return self._lookup.reason
+        return self._lookup[2]
 
     @property
     def upstream(self) -> Mapping[str, str]:
-        return self._lookup.upstream
+        return self._lookup[1]
 
     def read(self, texts: Sequence[str]) -> Read[TokenFrequencies]:
-        table = self._lookup.frequencies
+        table = self._lookup[0]
         assert table is not None, "asked only where nothing is missing"
         return lambda scored: table
-
-
-def _build_unavailable_lookup(reason: str) -> FrequencyLookup:
-    return FrequencyLookup(None, reason, {})

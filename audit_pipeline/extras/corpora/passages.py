@@ -35,7 +35,7 @@ class Place:
 
 
 @dataclass
-class Kept:
+class Passage:
     """A passage of a text: its words [first, end) among all words, the documents that hold it, the first five.
 
     ``matched``: of each word 1 or 0, whether the document that holds most of them has it; empty: it has all.
@@ -60,8 +60,8 @@ class Matches:
     """What documents hold: passages, those of questions with the answer near, and how many documents hold each of
     ``runs`` [k] and each of all words of the texts (int64 [v])."""
 
-    passages: Iterable[Kept]
-    answered: Iterable[Kept]
+    passages: Iterable[Passage]
+    answered: Iterable[Passage]
     runs: Places
     documents: Places
     documents_of_word: Places | None = None
@@ -73,12 +73,12 @@ class LongestPassages:
     def __init__(self) -> None:
         # In ascending order, by first word and so by last: none lies within another.
         self._firsts: list[int] = []
-        self._kept: list[Kept] = []
+        self._kept: list[Passage] = []
 
-    def __iter__(self) -> Iterator[Kept]:
+    def __iter__(self) -> Iterator[Passage]:
         return iter(self._kept)
 
-    def merge(self, passages: Iterable[Kept]) -> None:
+    def merge(self, passages: Iterable[Passage]) -> None:
         """Add what other documents hold."""
         for passage in passages:
             kept = self._find(passage.first, passage.end, passage.documents)
@@ -87,7 +87,7 @@ class LongestPassages:
                 kept.is_sentence |= passage.is_sentence
                 kept.matched = max(kept.matched, passage.matched, key=lambda matched: (matched.count("1"), matched))
 
-    def _find(self, first: int, end: int, documents: int) -> Kept | None:
+    def _find(self, first: int, end: int, documents: int) -> Passage | None:
         """The entry of this passage, with so many documents more; None where it lies within a longer one. A new one
         takes the place of those that lie within it."""
         at = bisect_left(self._firsts, first)
@@ -102,7 +102,7 @@ class LongestPassages:
         last = at
         while last < len(self._kept) and self._kept[last].end <= end:
             last += 1
-        kept = Kept(first, end, documents, [])
+        kept = Passage(first, end, documents, [])
         self._kept[at:last], self._firsts[at:last] = [kept], [first]
         return kept
 
@@ -116,7 +116,7 @@ class PassageSet:
         self.documents_of_word: npt.NDArray[np.int64] = np.zeros(words, np.int64)
         self.passages, self.answered = LongestPassages(), LongestPassages()
 
-    def __iter__(self) -> Iterator[Kept]:
+    def __iter__(self) -> Iterator[Passage]:
         return iter(self.passages)
 
     def merge(self, matches: Matches) -> None:
@@ -142,8 +142,8 @@ class PassageSet:
         """Add what :meth:`to_record` gave of other shards."""
         self.merge(
             Matches(
-                [_kept_from_record(fields) for fields in record["passages"]],
-                [_kept_from_record(fields) for fields in record["answered"]],
+                [_passage_from_record(fields) for fields in record["passages"]],
+                [_passage_from_record(fields) for fields in record["answered"]],
                 np.array(record["runs"], np.int64),
                 np.array(record["documents"], np.int64),
                 np.array(record["words"], np.int64),
@@ -151,9 +151,9 @@ class PassageSet:
         )
 
 
-def _to_record(kept: Kept) -> Mapping[str, Any]:
+def _to_record(kept: Passage) -> Mapping[str, Any]:
     return {**vars(kept), "places": [list(vars(place).values()) for place in kept.places]}
 
 
-def _kept_from_record(fields: Mapping[str, Any]) -> Kept:
-    return Kept(**{**fields, "places": [Place(*place) for place in fields["places"]]})
+def _passage_from_record(fields: Mapping[str, Any]) -> Passage:
+    return Passage(**{**fields, "places": [Place(*place) for place in fields["places"]]})

@@ -47,27 +47,6 @@ class ShardReport:
 
 
 @dataclass(frozen=True)
-class SearchProgress:
-    """How far a search is; ``bytes_before`` were done by an earlier run, ``seconds`` are those of this one."""
-
-    shards_done: int
-    shards_total: int
-    bytes_before: int
-    bytes_done: int
-    bytes_total: int
-    seconds: float
-
-    @property
-    def in_words(self) -> str:
-        done, remaining = self.bytes_done - self.bytes_before, self.bytes_total - self.bytes_done
-        left = f", about {self.seconds * remaining / done:,.0f} s left" if done and remaining else ""
-        return (
-            f"{self.shards_done:,} of {self.shards_total:,} shards, {self.bytes_done / 1e6:,.0f} of "
-            f"{self.bytes_total / 1e6:,.0f} MB{left}"
-        )
-
-
-@dataclass(frozen=True)
 class AuditedTexts:
     """The texts that are looked for, each with the place at which its answer begins (0: it has none), and the number of
     its test set (empty: all are of one)."""
@@ -135,12 +114,13 @@ def search_corpus(
     *,
     processes: int = 1,
     checkpoint: Path | None = None,
-    on_progress: Callable[[SearchProgress], None] | None = None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> SearchResult:
     """Find every passage of ``rule.n`` words and more of the texts that is in a document of the corpus.
 
     The file ``checkpoint`` keeps how far it is: a search that was stopped goes on with the shards that it lacks. A
-    shard that cannot be read, or not to its end, is reported, and the others go on. Raises DataError where no text is
+    shard that cannot be read, or not to its end, is reported, and the others go on. ``on_progress`` gets how far it
+    is, in words. Raises DataError where no text is
     long enough, and where no shard can be read at all.
     """
     result = prepare_search(audited, corpus, rule)
@@ -170,9 +150,12 @@ def search_corpus(
                     write_json(checkpoint, {"key": key, "shards": shards, "found": result.passages.to_record()})
                     saved_at = now
                 if on_progress is not None and (is_last or now - reported_at >= 1.0):
-                    bytes_done = sum(sizes.get(number, 0) for number in result.reports)
-                    counts = len(result.reports), len(corpus.selected), bytes_before, bytes_done, sum(sizes.values())
-                    on_progress(SearchProgress(*counts, now - began))
+                    done, total = sum(sizes.get(number, 0) for number in result.reports), sum(sizes.values())
+                    shards_done = f"{len(result.reports):,} of {len(corpus.selected):,} shards"
+                    words = f"{shards_done}, {done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
+                    if total > done > bytes_before:
+                        words += f", about {(now - began) * (total - done) / (done - bytes_before):,.0f} s left"
+                    on_progress(words)
                     reported_at = now
     except BrokenProcessPool as error:
         raise DataError(

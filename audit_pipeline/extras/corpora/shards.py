@@ -16,11 +16,10 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extras.corpora.config import load_references
 from audit_pipeline.extras.corpora.corpus import (
     HubStream,
+    build_hub_address,
     corpus_from_source,
-    hub_address,
+    list_corpus_files,
     list_hub_files,
-    list_ignored_files,
-    list_readable_files,
 )
 from audit_pipeline.extras.corpora.matching import CorpusDocument
 from audit_pipeline.readers.file_bytes import LINE_LIMIT, InputFile, open_bytes
@@ -74,7 +73,7 @@ class Shard:
     def has_changed(self) -> bool:
         """Return whether its file is another one than when the corpus was listed."""
         try:
-            return self.path is not None and _stamp_of(self.path.stat()) != self.stamp
+            return self.path is not None and _build_stamp(self.path.stat()) != self.stamp
         except OSError:
             return True
 
@@ -126,23 +125,22 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
     name = corpus if corpus in references.names else path.resolve().name
     if corpus in references.names:
         entry = references.named(corpus)
-        column, ignored = text_column or entry.text_column, []
+        column, ignored = text_column or entry.text_column, list[str]()
         if entry.path is not None:
-            shards, ignored = _shards_of_path(entry.path, column), list_ignored_files(entry.path)
+            shards, ignored = _list_shards(entry.path, column)
         elif entry.package is not None:
             stamp = corpus_from_source(entry.package, DataPaths.from_environment()).digest
             shards = [Shard(entry.package, stamp, None, source=entry.package)]
         else:
             commit, files = list_hub_files(str(entry.hub), entry.files or (), entry.revision)
             shards = [
-                Shard(file, commit, None, address=hub_address(str(entry.hub), commit, file), text_column=column)
+                Shard(file, commit, None, address=build_hub_address(str(entry.hub), commit, file), text_column=column)
                 for file in files
             ]
     elif name in references.names:
         raise ConfigError(f"{corpus} is called as the corpus {name} of config/references.yaml: rename one of the two")
     elif path.exists():
-        shards = _shards_of_path(path, text_column)
-        ignored = list_ignored_files(path)
+        shards, ignored = _list_shards(path, text_column)
     else:
         names = ", ".join(references.names)
         raise ConfigError(f"{corpus} is neither a file or folder nor a corpus of config/references.yaml ({names})")
@@ -154,16 +152,18 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
     return ShardedCorpus(name, shards, selected, ignored)
 
 
-def _shards_of_path(path: Path, text_column: str | None) -> list[Shard]:
+def _list_shards(path: Path, text_column: str | None) -> tuple[list[Shard], list[str]]:
+    """The files at a path as shards, and what else lies there."""
     shards = []
-    for file in list_readable_files(path):
+    files, ignored = list_corpus_files(path)
+    for file in files:
         name = str(file.relative_to(path)) if path.is_dir() else file.name
         status = file.stat()
-        shards.append(Shard(name, _stamp_of(status), status.st_size, path=file.absolute(), text_column=text_column))
-    return shards
+        shards.append(Shard(name, _build_stamp(status), status.st_size, path=file.absolute(), text_column=text_column))
+    return shards, ignored
 
 
-def _stamp_of(status: os.stat_result) -> str:
+def _build_stamp(status: os.stat_result) -> str:
     return f"{status.st_size} {status.st_mtime_ns}"
 
 

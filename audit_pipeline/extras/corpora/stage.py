@@ -17,7 +17,6 @@ from audit_pipeline.extras.corpora.rules import DEFAULT_RULE, RULES, OverlapRule
 from audit_pipeline.extras.corpora.search import (
     SEARCH_VERSION,
     AuditedTexts,
-    SearchProgress,
     SearchResult,
     search_corpus,
 )
@@ -64,7 +63,7 @@ def search_benchmarks(
     rule: OverlapRule,
     *,
     processes: int = 1,
-    on_progress: Callable[[SearchProgress], None] | None = None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> list[OverlapReport]:
     """Look for the texts of built benchmarks in the corpus, which is read once, and keep what was found by benchmark.
 
@@ -77,10 +76,8 @@ def search_benchmarks(
         [len(context or "") for built in read for context in built.contexts],
         [number for number, built in enumerate(read) for _ in range(built.examples.num_rows)],
     )
-    checkpoint = CORPUS_OVERLAP.file_of(paths, f"{benchmarks[0]}|{corpus.name}")
-    if checkpoint is None:
-        raise TypeError("corpus_overlap has no file of its own")
-    checkpoint = checkpoint.with_name(".search.partial")
+    file = paths.rewritten_file(CORPUS_OVERLAP.name, CORPUS_OVERLAP.per, f"{benchmarks[0]}|{corpus.name}")
+    checkpoint = file.with_name(".search.partial")
     result = search_corpus(audited, corpus, rule, processes=processes, checkpoint=checkpoint, on_progress=on_progress)
     names = [
         (built.name, example_id) for built in read for example_id in built.examples.column("example_id").to_pylist()
@@ -113,27 +110,6 @@ def _write_report(
             paths, step, table, partition, rows, upstream=upstream, benchmark_digest=built.digest, settings=settings
         )
     return OverlapReport(benchmark, own[CORPUS_OVERLAP], result, version)
-
-
-def _summarise_overlap(report: OverlapReport) -> Shown:
-    """How many texts were found, and how much of the corpus was read; the report has the passages."""
-    result = report.result
-    verdicts = Counter(report.texts.column("verdict").to_pylist())
-    unread = [(shard.name, shard.problem) for shard in result.reports.values() if shard.problem is not None]
-    return Shown(
-        report.texts.num_rows,
-        {
-            "answer": describe_overlap(result, verdicts, report.texts.num_rows),
-            **dict(sorted(verdicts.items())),
-            "contaminated by the rule": report.contaminated,
-            "rule": f"{result.rule.name}: {result.rule.source}",
-            "documents read": result.documents,
-            "shards read": result.whole_shards,
-            "shards": len(result.corpus.shards),
-            "data_version": report.data_version,
-        },
-        {"shards that could not be read": (("shard", "reason"), unread)} if unread else {},
-    )
 
 
 def describe_overlap(result: SearchResult, verdicts: Counter[str], texts: int) -> str:
@@ -169,14 +145,27 @@ def _search(run: StageRun) -> Made:
         run.run_id,
         choose_rule(options.rule, options.n),
         processes=options.processes,
-        on_progress=lambda progress: notify(f"{corpus}: {progress.in_words}"),
+        on_progress=lambda words: notify(f"{corpus}: {words}"),
     )
-    result, contaminated = report.result, report.contaminated
+    result, contaminated, texts = report.result, report.contaminated, report.texts.num_rows
+    verdicts = Counter(report.texts.column("verdict").to_pylist())
+    unread = [(shard.name, shard.problem) for shard in result.reports.values() if shard.problem is not None]
     read = {"shards read": result.whole_shards, "shards": len(result.corpus.shards)}
-    counted = {"contaminated": contaminated, "texts": report.texts.num_rows}
+    # How many texts were found, and how much of the corpus was read; the report has the passages.
+    summary = {
+        "answer": describe_overlap(result, verdicts, texts),
+        **dict(sorted(verdicts.items())),
+        "contaminated by the rule": contaminated,
+        "rule": f"{result.rule.name}: {result.rule.source}",
+        "documents read": result.documents,
+        **read,
+        "data_version": report.data_version,
+    }
+    tables = {"shards that could not be read": (("shard", "reason"), unread)} if unread else {}
+    counted = {"contaminated": contaminated, "texts": texts}
     return Made(
         report.data_version,
-        _summarise_overlap(report),
+        Shown(texts, summary, tables),
         {
             "whole_corpus_read": Finding(result.is_complete, shown=Shown(values=read)),
             "no_text_contaminated": Finding(not contaminated, shown=Shown(values=counted)),

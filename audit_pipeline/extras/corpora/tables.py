@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from audit_pipeline.extras.corpora.evidence import EvidenceJudge, TextEvidence, find_whole_runs, group_by_text
 from audit_pipeline.extras.corpora.index import TextIndex
-from audit_pipeline.extras.corpora.matching import context_of
-from audit_pipeline.extras.corpora.passages import Kept
+from audit_pipeline.extras.corpora.matching import extract_context
+from audit_pipeline.extras.corpora.passages import Passage
 from audit_pipeline.extras.corpora.search import SearchResult
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS, OverlapPart, OverlapVerdict
@@ -50,13 +50,13 @@ def build_overlap_tables(
         {**name, **span}
         for name, text, (question, after) in zip(named, result.audited.texts, pairwise(first_part), strict=True)
         for part in range(question, after)
-        for span in _spans(result, text, question, part, passages.get(part, []), judge)
+        for span in _describe_spans(result, text, question, part, passages.get(part, []), judge)
     ]
     return {OVERLAP_SPANS: table_from_rows(spans, OVERLAP_SPANS), CORPUS_OVERLAP: table_from_rows(rows, CORPUS_OVERLAP)}
 
 
 def _describe_items(
-    result: SearchResult, passages: Mapping[int, Sequence[Kept]], judge: EvidenceJudge | None
+    result: SearchResult, passages: Mapping[int, Sequence[Passage]], judge: EvidenceJudge | None
 ) -> Iterator[Mapping[str, object]]:
     """Yield the columns of corpus_overlap for each item."""
     index, rule = result.index, result.rule
@@ -65,7 +65,7 @@ def _describe_items(
     # word in a passage, and in a passage that is a copy.
     found_at, covered_at, copied_at = np.zeros((3, len(index.run_at)), np.bool_)
     found_at[looked_for] = result.passages.documents_of_run[index.run_at[looked_for]] > 0
-    copies: dict[int, list[Kept]] = defaultdict(list)
+    copies: dict[int, list[Passage]] = defaultdict(list)
     for part, kept_of_part in passages.items():
         for kept in kept_of_part:
             covered_at[kept.first : kept.end] |= kept.flags
@@ -111,7 +111,7 @@ def _describe_items(
         }
 
 
-def _name_sides(index: TextIndex, border: int, passages: Sequence[Kept]) -> OverlapPart | None:
+def _name_sides(index: TextIndex, border: int, passages: Sequence[Passage]) -> OverlapPart | None:
     """Return what passages hold of a text, wherever: of its question before ``border`` (0: it has none), its answer."""
     if not border:
         return "text" if passages else None
@@ -120,27 +120,27 @@ def _name_sides(index: TextIndex, border: int, passages: Sequence[Kept]) -> Over
     return "question and answer" if question and answer else "question" if question else "answer" if answer else None
 
 
-def _is_shared(result: SearchResult, part: int, kept: Kept, judge: EvidenceJudge | None) -> bool:
+def _is_shared(result: SearchResult, part: int, kept: Passage, judge: EvidenceJudge | None) -> bool:
     if judge is not None:
         return judge.is_shared(part, kept)
     return _count_documents_of_rarest_run(result, kept) > COMMON_FROM
 
 
-def _count_documents_of_rarest_run(result: SearchResult, kept: Kept) -> int:
+def _count_documents_of_rarest_run(result: SearchResult, kept: Passage) -> int:
     """Return how many documents hold the run that fewest hold, of those that a passage holds whole."""
     is_whole = find_whole_runs(kept.flags, min(result.index.n, kept.end - kept.first))
     runs = result.index.run_at[kept.first : kept.end][is_whole]
     return int(result.passages.documents_of_run[runs[runs >= 0]].min(initial=result.documents))
 
 
-def _spans(
-    result: SearchResult, text: str, question: int, part: int, passages: Sequence[Kept], judge: EvidenceJudge | None
+def _describe_spans(
+    result: SearchResult, text: str, question: int, part: int, passages: Sequence[Passage], judge: EvidenceJudge | None
 ) -> Iterator[Mapping[str, object]]:
     index, offset = result.index, 0 if part == question else len(result.parts[question])
     for kept in passages:
         start, end = offset + int(index.starts[kept.first]), offset + int(index.ends[kept.end - 1])
         stop = offset + int(index.ends[min(kept.first + _EXCERPT_WORDS, kept.end) - 1])
-        before, after = context_of(text, start, end)
+        before, after = extract_context(text, start, end)
         yield {
             "char_start": start,
             "char_end": end,

@@ -14,14 +14,14 @@ import itertools
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
+from audit_pipeline.extras.corpora.words import iterate_batches
 from audit_pipeline.models.tokenized_model import TokenizedModel
 
 Counts = npt.NDArray[np.int64]
@@ -52,17 +52,7 @@ _SAFE_ALTERNATIVES = frozenset(
 )
 
 
-class TextCounter(Protocol):
-    """Counts texts one by one; ``counts`` [V] are complete after ``count_held_texts`` (at any time)."""
-
-    counts: Counts
-
-    def add(self, text: str) -> None: ...
-
-    def count_held_texts(self) -> None: ...
-
-
-def vocabulary_size_of(model: TokenizedModel) -> int:
+def count_token_ids(model: TokenizedModel) -> int:
     """How many ids a table has to hold: added tokens can have ids above the model's vocabulary size."""
     return max(model.vocab_size, len(model.tokenizer))
 
@@ -75,108 +65,81 @@ def build_counting_tokenizer(model: TokenizedModel, max_tokens: int | None = Non
     return copy
 
 
-class PlainCounter:
-    """Encodes every text, many in one call, in the tokenizer's own threads, while the next texts are read."""
+class TokenCounter:
+    """Counts the tokens of texts: ``counts`` [V] are complete after ``count_held_texts`` (at any time).
 
-    def __init__(self, tokenizer: Tokenizer, vocabulary: int) -> None:
+    Each distinct text or, where it ``splits`` at blanks, each distinct piece is encoded once. Memory is bounded by
+    encoding what is held from time to time.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocabulary: int, *, splits: bool) -> None:
         self.counts = np.zeros(vocabulary, dtype=np.int64)
-        self._tokenizer = tokenizer
-        self._texts: list[str] = []
-        self._characters = 0
-        self._worker = ThreadPoolExecutor(1)
-        self._running: Future[Counts] | None = None
-
-    def add(self, text: str) -> None:
-        self._texts.append(text)
-        self._characters += len(text)
-        if self._characters >= _BATCH_CHARACTERS:
-            self._submit_batch()
-
-    def count_held_texts(self) -> None:
-        self._submit_batch()
-        self._collect()
-
-    def _submit_batch(self) -> None:
-        self._collect()
-        texts, self._texts, self._characters = self._texts, [], 0
-        self._running = self._worker.submit(
-            _count_tokens, self._tokenizer, [(text, 1) for text in texts], len(self.counts)
-        )
-
-    def _collect(self) -> None:
-        if self._running is not None:
-            self.counts += self._running.result()
-            self._running = None
-
-
-class DistinctCounter:
-    """Encodes each distinct piece between cuts once; memory is bounded by encoding what is held from time to time."""
-
-    def __init__(self, tokenizer: Tokenizer, vocabulary: int) -> None:
-        self.counts = np.zeros(vocabulary, dtype=np.int64)
-        self._tokenizer = tokenizer
+        self._tokenizer, self._splits = tokenizer, splits
         # Pieces without the blank that they begin with; and those that do not begin with one, or end in white space.
         self._pieces: Counter[str] = Counter()
         self._uncut: Counter[str] = Counter()
-        self._characters = self._uncut_characters = 0
+        # Characters that are held, and those of them in texts that are encoded one by one: of Chinese all.
+        self._characters = self.uncut_characters = 0
 
     def add(self, text: str) -> None:
-        pieces = text.split(" ") if _SPACE_THEN_BLANK.search(text) is None else _CUT.split(text)
-        first = pieces[0]
-        if first or len(pieces) == 1:
-            self._uncut[first] += 1
-            self._uncut_characters += len(first)
-        if len(pieces) > 1:
-            last = pieces.pop()
+        self._characters += len(text)
+        pieces = [text]
+        if self._splits:
+            pieces = text.split(" ") if _SPACE_THEN_BLANK.search(text) is None else _CUT.split(text)
+        first, *middle = pieces
+        if first or not middle:
+            self._add_uncut(first)
+        if middle:
+            last = middle.pop()
             if not last or last[-1].isspace():
-                self._uncut[f" {last}"] += 1
-                self._uncut_characters += len(last) + 1
+                self._add_uncut(f" {last}")
             else:
                 self._pieces[last] += 1
-            del pieces[0]
-            self._pieces.update(pieces)
-        self._characters += len(text)
+            self._pieces.update(middle)
         if (
             self._characters >= _HELD_CHARACTERS
-            or self._uncut_characters >= _HELD_UNCUT_CHARACTERS
+            or self.uncut_characters >= _HELD_UNCUT_CHARACTERS
             or len(self._pieces) >= _HELD_PIECES
         ):
             self.count_held_texts()
 
-    @property
-    def uncut_characters(self) -> int:
-        """Characters held in pieces that are encoded one by one: all of them where a language has no blanks."""
-        return self._uncut_characters
+    def _add_uncut(self, text: str) -> None:
+        self._uncut[text] += 1
+        self.uncut_characters += len(text)
 
     def count_held_texts(self) -> None:
+        """Bring ``counts`` up to date."""
         by_count: dict[int, list[str]] = defaultdict(list)
         for piece, count in self._pieces.items():
             by_count[count].append(piece)
         # Pieces that occur equally often are strung together again: a blank after a piece cuts as it did in the text.
-        strung = ((text, count) for count, pieces in by_count.items() for text in _join_pieces(pieces))
-        self.counts += _count_tokens(self._tokenizer, itertools.chain(strung, self._uncut.items()), len(self.counts))
+        strung = (
+            ("".join(f" {piece}" for piece in some), count)
+            for count, pieces in by_count.items()
+            for some in iterate_batches(pieces, len, _SLICE_CHARACTERS)
+        )
+        held = itertools.chain(strung, self._uncut.items())
+        for batch in iterate_batches(held, lambda text_and_count: len(text_and_count[0]), _BATCH_CHARACTERS):
+            self.counts += _count_tokens(self._tokenizer, batch, len(self.counts))
         self._pieces, self._uncut = Counter(), Counter()
-        self._characters = self._uncut_characters = 0
+        self._characters = self.uncut_characters = 0
 
 
 class CheckedCounter:
     """Counts the first documents both ways, and goes on in the quick way where the counts are the same.
 
-    Texts that hardly have blanks (Chinese) go the plain way: there is nothing to gain.
-
-    ``way`` is "distinct pieces" or "every text", and None as long as it is not decided.
+    Texts that hardly have blanks (Chinese) are not split: there is nothing to gain. ``way`` is "distinct pieces" or
+    "every text", and None as long as it is not decided.
     """
 
     def __init__(self, model: TokenizedModel, max_tokens: int | None = None) -> None:
-        vocabulary = vocabulary_size_of(model)
-        tokenizer = build_counting_tokenizer(model, max_tokens)
-        self._plain = PlainCounter(tokenizer, vocabulary)
-        self._counter: TextCounter = self._plain
-        self._distinct: DistinctCounter | None = None
+        vocabulary, tokenizer = count_token_ids(model), build_counting_tokenizer(model, max_tokens)
+        self._counter = TokenCounter(tokenizer, vocabulary, splits=False)
+        self._splitting: TokenCounter | None = None
         self._probed = 0
         self.way: str | None = "every text"
         if max_tokens is None and can_split_at_blanks(json.loads(tokenizer.to_str())):
-            self._distinct, self.way = DistinctCounter(tokenizer, vocabulary), None
+            self._splitting, self.way = TokenCounter(tokenizer, vocabulary, splits=True), None
 
     @property
     def counts(self) -> Counts:
@@ -185,26 +148,24 @@ class CheckedCounter:
 
     def add(self, text: str) -> None:
         self._counter.add(text)
-        if self.way is None and self._distinct is not None:
-            self._distinct.add(text)
+        if self._splitting is not None:
+            self._splitting.add(text)
             self._probed += len(text)
             if self._probed >= PROBE_CHARACTERS:
-                self._choose_counter()
+                self._choose_counter(self._splitting)
 
     def count_held_texts(self) -> None:
         """Bring ``counts`` up to date."""
         self._counter.count_held_texts()
 
-    def _choose_counter(self) -> None:
-        assert self._distinct is not None
-        worth_it = self._distinct.uncut_characters < _MOST_UNCUT * self._probed
-        self._plain.count_held_texts()
-        self._distinct.count_held_texts()
-        same = np.array_equal(self._plain.counts, self._distinct.counts)
-        self.way = "distinct pieces" if same and worth_it else "every text"
-        if same and worth_it:
-            self._counter = self._distinct
-        self._distinct = None
+    def _choose_counter(self, splitting: TokenCounter) -> None:
+        is_worth_it = splitting.uncut_characters < _MOST_UNCUT * self._probed
+        self._counter.count_held_texts()
+        splitting.count_held_texts()
+        self.way = "every text"
+        if is_worth_it and np.array_equal(self._counter.counts, splitting.counts):
+            self._counter, self.way = splitting, "distinct pieces"
+        self._splitting = None
 
 
 def can_split_at_blanks(description: Mapping[str, Any]) -> bool:
@@ -263,41 +224,12 @@ def _parse_alternatives(step: Mapping[str, Any]) -> list[str]:
     return parts
 
 
-def _count_tokens(tokenizer: Tokenizer, texts: Iterable[tuple[str, int]], vocabulary: int) -> Counts:
+def _count_tokens(tokenizer: Tokenizer, texts: Sequence[tuple[str, int]], vocabulary: int) -> Counts:
     """Occurrences of every token id in ``texts``, each text counted as often as it says: [V]."""
-    counts = np.zeros(vocabulary, dtype=np.int64)
-    for batch in _iterate_batches(texts):
-        encodings = tokenizer.encode_batch_fast([text for text, _ in batch], add_special_tokens=False)
-        encoded = [encoding.ids for encoding in encodings]
-        lengths = [len(ids) for ids in encoded]
-        ids = np.fromiter(itertools.chain.from_iterable(encoded), dtype=np.int64, count=sum(lengths))
-        # Sums of whole numbers in float64 are exact up to 2**53, far beyond what is held at a time.
-        weights = np.repeat(np.array([count for _, count in batch], dtype=np.float64), lengths)
-        counts += np.bincount(ids, weights=weights, minlength=vocabulary).astype(np.int64)
-    return counts
-
-
-def _iterate_batches(texts: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
-    batch: list[tuple[str, int]] = []
-    characters = 0
-    for text, count in texts:
-        batch.append((text, count))
-        characters += len(text)
-        if characters >= _BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
-
-
-def _join_pieces(pieces: Sequence[str]) -> Iterator[str]:
-    held: list[str] = []
-    characters = 0
-    for piece in pieces:
-        held.append(piece)
-        characters += len(piece) + 1
-        if characters >= _SLICE_CHARACTERS:
-            yield f" {' '.join(held)}"
-            held, characters = [], 0
-    if held:
-        yield f" {' '.join(held)}"
+    encodings = tokenizer.encode_batch_fast([text for text, _ in texts], add_special_tokens=False)
+    encoded = [encoding.ids for encoding in encodings]
+    lengths = [len(ids) for ids in encoded]
+    ids = np.fromiter(itertools.chain.from_iterable(encoded), dtype=np.int64, count=sum(lengths))
+    # Sums of whole numbers in float64 are exact up to 2**53, far beyond what is held at a time.
+    weights = np.repeat(np.array([count for _, count in texts], dtype=np.float64), lengths)
+    return np.bincount(ids, weights=weights, minlength=vocabulary).astype(np.int64)

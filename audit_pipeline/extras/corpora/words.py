@@ -13,13 +13,15 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+_T = TypeVar("_T")
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 Offsets = npt.NDArray[np.int64] | npt.NDArray[np.int32]
@@ -69,7 +71,7 @@ def normalise(text: str) -> str:
 
 def is_by_character(character: str) -> bool:
     """Return whether a character is of a script that is written without spaces, and a word by itself."""
-    kinds, _ = _tables()
+    kinds, _ = _build_character_tables()
     return bool(kinds[min(ord(character), len(kinds) - 1)] == _WHOLE)
 
 
@@ -78,7 +80,7 @@ def split_texts(texts: Sequence[str]) -> tuple[Words, Places]:
     and of each text, and after the last one, which word comes first (int64 [len(texts) + 1])."""
     parts: list[Words] = []
     counts = [0]
-    for some in _iterate_blocks(texts):
+    for some in iterate_batches(texts, len, BLOCK) if texts else ((),):
         normals = list(map(normalise, some))
         words, first_word = hash_texts(normals)
         for at, (text, normal) in enumerate(zip(some, normals, strict=True)):
@@ -93,17 +95,18 @@ def split_texts(texts: Sequence[str]) -> tuple[Words, Places]:
     return Words(*joined), np.cumsum(counts)
 
 
-def _iterate_blocks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the texts, so many at a time as have about ``BLOCK`` characters; at least one block, which may be empty."""
-    some: list[str] = []
-    characters = 0
-    for text in texts:
-        some.append(text)
-        characters += len(text)
-        if characters >= BLOCK:
-            yield some
-            some, characters = [], 0
-    yield some
+def iterate_batches(values: Iterable[_T], measure: Callable[[_T], int], limit: int) -> Iterator[list[_T]]:
+    """Yield the values in order, so many at a time as come to about ``limit`` by their measures."""
+    batch: list[_T] = []
+    size = 0
+    for value in values:
+        batch.append(value)
+        size += measure(value)
+        if size >= limit:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def hash_texts(normals: Sequence[str]) -> tuple[Words, Places]:
@@ -118,7 +121,7 @@ def hash_texts(normals: Sequence[str]) -> tuple[Words, Places]:
 def hash_words(normal: str) -> Words:
     """Return the words of a text that is normalised already."""
     points = np.frombuffer(normal.encode("utf-32-le", "surrogatepass"), np.uint32)
-    kinds, values = _tables()
+    kinds, values = _build_character_tables()
     if not normal.isascii():
         points = np.minimum(points, len(kinds) - 1)
     kind = kinds[points]
@@ -127,7 +130,7 @@ def hash_words(normal: str) -> Words:
     boundary = (padded[1:] != padded[:-1]) | (padded[1:] == _WHOLE)
     starts = np.flatnonzero(boundary[:-1] & (kind != _SEPARATOR))
     ends = np.flatnonzero(boundary[1:] & (kind != _SEPARATOR) | (kind == _WHOLE)) + 1
-    powers, inverses = _powers(1 << max(len(points), 1).bit_length())
+    powers, inverses = _compute_powers(1 << max(len(points), 1).bit_length())
     sums = np.zeros(len(points) + 1, np.uint64)
     np.cumsum(values[points] * powers[: len(points)], out=sums[1:])
     return Words(_mix((sums[ends] - sums[starts]) * inverses[starts]), starts, ends)
@@ -135,7 +138,7 @@ def hash_words(normal: str) -> Words:
 
 def find_word_end(normal: str, place: int, end: int) -> int:
     """Return the last place up to ``end`` at which no word is cut; ``end`` where one word begins before ``place``."""
-    kinds, _ = _tables()
+    kinds, _ = _build_character_tables()
     for begin in (max(place, end - 1000), place):
         points = np.frombuffer(normal[begin:end].encode("utf-32-le", "surrogatepass"), np.uint32)
         outside = np.flatnonzero(kinds[np.minimum(points, len(kinds) - 1)] != _LETTER)
@@ -167,7 +170,7 @@ def map_to_original(text: str) -> tuple[Places, Places]:
         if unicodedata.is_normalized("NFKC", stretch.group()):
             continue
         pieces.append(np.arange(place, stretch.start()))
-        clusters = [cluster.span() for cluster in _clusters().finditer(text, *stretch.span())]
+        clusters = [cluster.span() for cluster in _compile_cluster_pattern().finditer(text, *stretch.span())]
         lengths = [len(unicodedata.normalize("NFKC", text[start:end])) for start, end in clusters]
         whole = len(unicodedata.normalize("NFKC", stretch.group()))
         if sum(lengths) != whole:
@@ -185,7 +188,7 @@ _BEYOND_ASCII = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]+")
 
 
 @cache
-def _clusters() -> re.Pattern[str]:
+def _compile_cluster_pattern() -> re.Pattern[str]:
     # Marks, and the vowels and final consonants that Hangul syllables are composed of.
     joined = "".join(
         re.escape(chr(point))
@@ -196,7 +199,7 @@ def _clusters() -> re.Pattern[str]:
 
 
 @cache
-def _tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
+def _build_character_tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
     """Return of every code point its kind and its value; the last entry is that of all that are larger."""
     characters = list(map(chr, range(_LAST_LETTER + 1)))
     kinds = np.array([unicodedata.category(character)[0] in "LMN" for character in characters], np.uint8)
@@ -209,7 +212,7 @@ def _tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
 
 
 @cache
-def _powers(size: int) -> tuple[Hashes, Hashes]:
+def _compute_powers(size: int) -> tuple[Hashes, Hashes]:
     """Return the powers of an odd number, and of its inverse, modulo 2**64 (uint64 [size] each)."""
     base, inverse = np.full(size, _OF_CHARACTERS), np.full(size, np.uint64(pow(int(_OF_CHARACTERS), -1, 1 << 64)))
     base[0] = inverse[0] = 1

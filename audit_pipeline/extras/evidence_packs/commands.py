@@ -23,7 +23,6 @@ from audit_pipeline.pipeline.options import BENCHMARK, FILE, RunOptions
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
-    from audit_pipeline.extras.evidence_packs.plan import SealedPlan
     from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.store.paths import DataPaths
 
@@ -74,7 +73,9 @@ def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: Dat
             print_message(f"{spec.name} is not sealed: {error}", style="yellow")
             continue
         late = explain_late_plan(plan, pair, paths)
-        words.append(_describe_plan(spec.name, plan, late, is_new=is_new))
+        what = "sealed" if is_new else f"the plan of {plan.sealed_at:%F %T} UTC says the same"
+        words.append(f"{spec.name}: {what}; sha256 {plan.sha256}; {plan.timestamp or 'no timestamp'}")
+        words += [f"{spec.name}: not planned beforehand: {'; '.join(late)}"] if late else []
         facts[spec.name] = {
             "sha256": plan.sha256,
             "sealed_at": plan.sealed_at,
@@ -84,19 +85,6 @@ def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: Dat
     if not facts:
         raise DataError("no benchmark is fit to be audited, so no plan was sealed")
     say("\n".join(words), plans=facts)
-
-
-def _describe_plan(benchmark: str, plan: SealedPlan, late: Sequence[str], *, is_new: bool) -> str:
-    """Say what was sealed; ``late``: why it does not show that the audit was planned beforehand."""
-    stamp = plan.timestamp
-    stamped = (
-        "no timestamp"
-        if stamp is None
-        else f"timestamp of {stamp.authority or 'an unnamed authority'}, {stamp.time:%F %T} UTC"
-    )
-    what = "sealed" if is_new else f"the plan of {plan.sealed_at:%F %T} UTC says the same"
-    beforehand = f"\n{benchmark}: not planned beforehand: {'; '.join(late)}" if late else ""
-    return f"{benchmark}: {what}; sha256 {plan.sha256}; {stamped}{beforehand}"
 
 
 @command(Place(Section.PROOF, 20), prints="facts")

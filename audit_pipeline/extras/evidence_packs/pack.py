@@ -86,9 +86,14 @@ def write_pack(
         with name_full_disk(out.parent):
             on_step("copying configuration and data")
             _write_configuration(workspace / "config", content, configuration)
-            _copy_tables(workspace, content)
+            root = DataPaths.of_workspace(workspace).root
+            for table in (table for table in TABLES.values() if table.has_files):
+                for partition, source in iterate_partitions(paths, table):
+                    if content.has_partition(table, partition):
+                        copy = root / source.relative_to(paths.root)
+                        shutil.copytree(source, copy, ignore=shutil.ignore_patterns(".*"))
             # Of lines of other tables digests and links alone.
-            copy_ledger(paths, DataPaths.of_workspace(workspace), content.holds_line)
+            copy_ledger(paths, DataPaths.of_workspace(workspace), content.has_line)
             _copy_models(workspace, content)
             on_step("copying cached statistics")
             _copy_statistics(workspace, content)
@@ -131,7 +136,7 @@ class _PackContent:
         reference = load_reference_model(model, paths)
         self.models = [model] if reference is None else [model, reference]
 
-    def holds(self, table: Table, partition: str) -> bool:
+    def has_partition(self, table: Table, partition: str) -> bool:
         """Return whether a partition of a table belongs to the pairs."""
         first = partition.partition("|")[0]
         match table.per:
@@ -145,10 +150,10 @@ class _PackContent:
                 return first == self.model.entry.reference_corpus
         return False
 
-    def holds_line(self, fields: Mapping[str, Any]) -> bool:
+    def has_line(self, fields: Mapping[str, Any]) -> bool:
         """Return whether a line of the ledger is of a partition that belongs to the pairs."""
         table = TABLES.get(fields.get("table", ""))
-        return table is not None and self.holds(table, fields["partition"])
+        return table is not None and self.has_partition(table, fields["partition"])
 
     def list_text_digests(self) -> pa.Array:
         """List the sha256 of all that the models were run on for the pairs."""
@@ -200,15 +205,6 @@ def reduce_entries(models: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
             entry["endpoint"] = {**entry["endpoint"], "url": _NO_SERVER, "key_env": None}
         reduced[name] = {**entry, "card": fields["card"]}
     return reduced
-
-
-def _copy_tables(workspace: Path, content: _PackContent) -> None:
-    root = DataPaths.of_workspace(workspace).root
-    for table in (table for table in TABLES.values() if table.has_files):
-        for partition, folder in iterate_partitions(content.paths, table):
-            if content.holds(table, partition):
-                copy = root / folder.relative_to(content.paths.root)
-                shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".*"))
 
 
 def _copy_models(workspace: Path, content: _PackContent) -> None:

@@ -45,6 +45,9 @@ class Timestamp:
     time: datetime
     authority: str | None
 
+    def __str__(self) -> str:
+        return f"timestamp of {self.authority or 'an unnamed authority'}, {self.time:%F %T} UTC"
+
 
 def request_timestamp(url: str, content: bytes) -> Timestamp:
     """Request a timestamp of ``content`` from the authority at ``url``, which gets the digest alone.

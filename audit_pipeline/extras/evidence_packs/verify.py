@@ -343,7 +343,7 @@ class _Verification:
         ]
 
     def _compare_logprobs(self, what: str, packed: pa.Table, again: pa.Table, rerun: Rerun) -> Check:
-        mine, theirs = map(_logprobs_by_text, (packed, again))
+        mine, theirs = map(_index_logprobs_by_text, (packed, again))
         if {key: len(values) for key, values in mine.items()} != {key: len(values) for key, values in theirs.items()}:
             return Check(what, False, "the pack lacks some that were run, or their tokens are others")
         distances = np.concatenate([np.abs(mine[key] - theirs[key]) for key in mine])
@@ -355,7 +355,7 @@ class _Verification:
         return Check(what, mean <= TOLERANCE[dtype], words)
 
 
-def _logprobs_by_text(rows: pa.Table) -> dict[tuple[str, ...], npt.NDArray[np.floating]]:
+def _index_logprobs_by_text(rows: pa.Table) -> dict[tuple[str, ...], npt.NDArray[np.floating]]:
     """Return the log-probabilities of every text, or window of a text, by its sha256 and beginning."""
     names = [name for name in ("text_sha256", "start") if name in rows.column_names]
     keys = zip(*(map(str, rows[name].to_pylist()) for name in names), strict=True)
@@ -366,11 +366,10 @@ def _describe_timestamp(plan: SealedPlan, certificates: Path | None) -> str:
     stamp = plan.timestamp
     if stamp is None:
         return "no timestamp, so the time is this machine's word alone"
-    by = f"timestamp of {stamp.authority or 'an unnamed authority'}, {stamp.time:%F %T} UTC"
     if certificates is None:
-        return f"{by}; its signature was not checked: name the authority's certificates (--certificates)"
+        return f"{stamp}; its signature was not checked: name the authority's certificates (--certificates)"
     require_signature(stamp.response, plan.content.encode(), certificates)
-    return f"{by}; its signature is confirmed"
+    return f"{stamp}; its signature is confirmed"
 
 
 def _refuse_to_run(model: TokenizedModel) -> Backend:

@@ -124,7 +124,7 @@ class Worker:
         The cache is not read: what is missing has been found out, and is given.
         """
         try:
-            model, backend, caches = self._held
+            model, backend, caches = self._loaded
             summary = run_prepared(
                 model, work.prepared, caches, lambda: backend, modes=work.modes, branch_steps=work.steps
             )
@@ -134,7 +134,7 @@ class Worker:
         return number, summary.branch_tokens
 
     @cached_property
-    def _held(self) -> tuple[TokenizedModel, Backend, Caches]:
+    def _loaded(self) -> tuple[TokenizedModel, Backend, Caches]:
         # Read when torch is loaded, which nothing has done in this process yet.
         os.environ["OMP_NUM_THREADS"] = str(self.threads)
         paths = DataPaths(resolve_data_root(self.data))

@@ -137,7 +137,7 @@ def draw_twins(items: Sequence[Item], secret: Path, authority: str | None = None
     DataError where the file exists (versions that were published cannot be tested without the key that drew them), and
     AuthorityError where the authority does not answer; nothing is written then.
     """
-    for file in (secret, stamp_path(secret)):
+    for file in (secret, build_stamp_path(secret)):
         require_new(file)
     document = {
         "drawn_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -149,7 +149,7 @@ def draw_twins(items: Sequence[Item], secret: Path, authority: str | None = None
         from audit_pipeline.extras.evidence_packs.timestamps import request_timestamp  # noqa: PLC0415 - heavy
 
         stamp = request_timestamp(authority, content).response
-        with write_atomically(stamp_path(secret)) as temporary:
+        with write_atomically(build_stamp_path(secret)) as temporary:
             temporary.write_bytes(stamp)
     with write_atomically(secret) as temporary:
         temporary.write_bytes(content)
@@ -166,17 +166,13 @@ def require_new(file: Path) -> None:
         )
 
 
-def stamp_path(secret: Path) -> Path:
+def build_stamp_path(secret: Path) -> Path:
     """Return the path of the timestamp of a secret file."""
     return secret.with_name(f"{secret.name}.tsr")
 
 
 def write_published(path: Path, twins: Twins) -> None:
-    """Write what to publish, a JSON line an item: its name, the drawn version as ``text``, and its other columns.
-
-    Raises DataError where the file exists.
-    """
-    require_new(path)
+    """Write what to publish, a JSON line an item: its name, the drawn version as ``text``, and its other columns."""
     lines = [
         {ITEM_COLUMNS[0]: item.item, "text": text, **({} if item.group == item.item else {GROUP_COLUMN: item.group})}
         | {name: value for name, value in item.rest.items() if name not in (ITEM_COLUMNS[0], "text")}
@@ -198,14 +194,9 @@ def read_twins(secret: Path) -> Twins:
         places, drawn_at = draw_places(items, document["key"]), document["drawn_at"]
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{secret}: no secret file of twins ({error}); take the file as it was written") from error
-    return Twins(items, places, hashlib.sha256(content).hexdigest(), f"drawn {drawn_at}, {_describe_stamp(secret)}")
+    stamp: object = "without a timestamp"
+    if (file := build_stamp_path(secret)).exists():
+        from audit_pipeline.extras.evidence_packs.timestamps import read_timestamp  # noqa: PLC0415 - heavy
 
-
-def _describe_stamp(secret: Path) -> str:
-    stamp = stamp_path(secret)
-    if not stamp.exists():
-        return "without a timestamp"
-    from audit_pipeline.extras.evidence_packs.timestamps import read_timestamp  # noqa: PLC0415 - heavy
-
-    found = read_timestamp(stamp.read_bytes(), secret.read_bytes())
-    return f"timestamp of {found.authority or 'an unnamed authority'}, {found.time:%F %T} UTC"
+        stamp = read_timestamp(file.read_bytes(), content)
+    return Twins(items, places, hashlib.sha256(content).hexdigest(), f"drawn {drawn_at}, {stamp}")

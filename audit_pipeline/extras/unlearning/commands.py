@@ -65,15 +65,16 @@ def compare(
     held_out = own if holdout is None else read_built(paths, resolve_built_benchmark(holdout, paths))
     first, second, *others = (load_tokenizer(entry, paths) for entry in entries)
     third = others[0] if others else None
-    done = unlearning.compare_models(unlearning.UnlearningRequest(first, second, third, own, held_out), paths)
-    if done.left_out:
+    request = unlearning.UnlearningRequest(first, second, third, own, held_out)
+    findings, left_out = unlearning.compare_models(request, paths)
+    if left_out:
         print_message(
-            f"{done.left_out} text(s) without a scored token, or with a probability that is no number, are left out"
+            f"{left_out} text(s) without a scored token, or with a probability that is no number, are left out"
         )
-    unlearning.write_comparison(done, paths, run_id=f"compare-{uuid.uuid4()}")
+    unlearning.write_comparison(request, findings, paths, run_id=f"compare-{uuid.uuid4()}")
     publish(paths)
-    _show_unlearning(done.findings)
-    rows = [asdict(finding) for finding in done.findings]
+    _show_unlearning(findings)
+    rows = [asdict(finding) for finding in findings]
     found = conclude_unlearning(rows, before=first.entry.name, after=second.entry.name)
     words = "\n".join(["", found.headline, *found.explanation])
     say(words, outcome=found.outcome, headline=found.headline, explanation=list(found.explanation))

@@ -71,20 +71,12 @@ class UnlearningRequest:
         return list({benchmark.name: benchmark for benchmark in (self.forget, self.holdout)}.values())
 
 
-@dataclass(frozen=True, eq=False)
-class UnlearningComparison:
-    """The results of a comparison; ``left_out``: texts that a model scores no token of."""
-
-    request: UnlearningRequest
-    findings: Sequence[Finding]
-    left_out: int
-
-
-def compare_models(request: UnlearningRequest, paths: DataPaths) -> UnlearningComparison:
+def compare_models(request: UnlearningRequest, paths: DataPaths) -> tuple[Sequence[Finding], int]:
     """Compare the models on the texts of both sides, from cached statistics and tables alone.
 
-    Raises DataError where a model is named twice or reads texts in another way than the others, a side is empty, or a
-    model has not been run on the texts.
+    Returns the numbers, and how many texts are left out, as a model scores no token of them. Raises DataError where a
+    model is named twice or reads texts in another way than the others, a side is empty, or a model has not been run on
+    the texts.
     """
     _require_comparable(request.models)
     sides = read_sides(request.forget, request.holdout)
@@ -103,12 +95,11 @@ def compare_models(request: UnlearningRequest, paths: DataPaths) -> UnlearningCo
         *compare_documents(read_document_values(request.models, request.benchmarks, paths)),
         find_still_reproduced(read_reproduced(request.models, request.benchmarks, paths)),
     ]
-    return UnlearningComparison(request, findings, int((~scored).sum()))
+    return findings, int((~scored).sum())
 
 
-def write_comparison(comparison: UnlearningComparison, paths: DataPaths, *, run_id: str) -> None:
+def write_comparison(request: UnlearningRequest, findings: Sequence[Finding], paths: DataPaths, *, run_id: str) -> None:
     """Write the rows of a comparison, with the data versions of what was read, as far as the lineage knows them."""
-    request = comparison.request
     read = {f"examples/{benchmark.name}": benchmark.digest for benchmark in request.benchmarks}
     for model, benchmark in product(request.models.values(), request.benchmarks):
         partition = Pair(benchmark.name, model.entry.name).partition
@@ -128,7 +119,7 @@ def write_comparison(comparison: UnlearningComparison, paths: DataPaths, *, run_
         LineageStep.now(run_id, "unlearning", CODE_VERSION),
         UNLEARNING,
         Pair(request.forget.name, request.after.entry.name),
-        table_from_rows([{**compared, **asdict(finding)} for finding in comparison.findings], UNLEARNING),
+        table_from_rows([{**compared, **asdict(finding)} for finding in findings], UNLEARNING),
         upstream=read,
         model_fingerprint=request.after.identity.model_fingerprint,
         tokenizer_fingerprint=request.after.identity.tokenizer_fingerprint,

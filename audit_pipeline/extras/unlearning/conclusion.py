@@ -102,7 +102,10 @@ def conclude_unlearning(rows: Iterable[Row], *, before: str, after: str) -> Conc
     found = {(row["metric"], row["role"], row["side"]): row for row in rows}
     retrained = _find_value(found, "auroc_min_40", "retrained", "both") is not None
     outcome, why = _judge(found)
-    reproduced = _read_reproduced(found)
+    # The documents to be forgotten that the model after still reproduces; None where there are none.
+    reproduced = found.get((STILL_REPRODUCED, "after", "forget"))
+    if reproduced is None or reproduced["value"] is None or round(reproduced["value"] * reproduced["n"]) < 1:
+        reproduced = None
     if reproduced and outcome in _OUTWEIGHED:
         outcome = "still reproduced"
     facts = {"before": before, "after": after, "reference": _REFERENCE_RETRAINED if retrained else _REFERENCE_STATED}
@@ -111,12 +114,6 @@ def conclude_unlearning(rows: Iterable[Row], *, before: str, after: str) -> Conc
     lines = [_MEANINGS[outcome].format(**facts)] if outcome in _MEANINGS else []
     lines += [_format_reproduced(reproduced, facts, retrained)] if reproduced else []
     return Conclusion(outcome, _HEADLINES[outcome].format(**facts), (*lines, *_explain(found, why, retrained)))
-
-
-def _read_reproduced(rows: Mapping[Key, Row]) -> Row | None:
-    """Return the row of the documents to be forgotten that the model after still reproduces; None where none is."""
-    row = rows.get((STILL_REPRODUCED, "after", "forget"))
-    return row if row is not None and row["value"] is not None and round(row["value"] * row["n"]) >= 1 else None
 
 
 def _format_reproduced(row: Row, facts: Mapping[str, str], retrained: bool) -> str:

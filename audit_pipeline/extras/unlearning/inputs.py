@@ -28,7 +28,7 @@ from audit_pipeline.extras.unlearning.measures import (
     ThresholdBefore,
     Values,
 )
-from audit_pipeline.extras.unlearning.statistics import exact_memorization, extraction_strength
+from audit_pipeline.extras.unlearning.statistics import compute_exact_memorization, compute_extraction_strength
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.statistics.roc import Bools
 from audit_pipeline.statistics.sides import relabel_for_comparison
@@ -134,7 +134,7 @@ def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPa
             continue
         if statistics.explain_absent_columns(READS_OF_FIRST_CHOICES) is None:
             matches = statistics.argmax_id == statistics.token_id
-            row[:2] = exact_memorization(matches), extraction_strength(matches)
+            row[:2] = compute_exact_memorization(matches), compute_extraction_strength(matches)
         lowest = lowest_means(statistics.logprob, (_SHARE, share))
         row[2:] = statistics.logprob.mean(dtype=np.float64), *lowest
     return dict(zip((*MEANS, MIN_40, MIN_K), rows.T, strict=True))
@@ -203,24 +203,24 @@ def read_document_values(
         for role, model in models.items():
             written = _find_comparable_extraction(model, benchmark, models.values(), paths)
             if isinstance(written, str):
-                return _empty_document_values(written)
+                return _build_empty_document_values(written)
             # The reference models by which passages were set apart, with their weights.
             references.add(tuple(sorted(item for item in written.upstream.items() if item[0].startswith(_REFERENCE))))
             if len(references) > 1:
-                return _empty_document_values(
+                return _build_empty_document_values(
                     "extraction was not run with the same reference model, or none, each time"
                 )
             found[role] = _read_extraction(written, paths)
         together = _join_rows_by_document(found)
         if together is None:
-            return _empty_document_values(
+            return _build_empty_document_values(
                 f"extraction of {benchmark.name} was run with other windows on one model than on another"
             )
         is_first = benchmark is benchmarks[0]
         alone = len(benchmarks) == 1
         rows += [(document["after"]["side"] == "audited" if alone else is_first, document) for document in together]
     if not rows:
-        return _empty_document_values(NO_WINDOW)
+        return _build_empty_document_values(NO_WINDOW)
     sides = np.array([is_forget for is_forget, _ in rows])
     groups = [document["after"]["group"] for _, document in rows]
     values = {}
@@ -298,5 +298,5 @@ def _join_rows_by_document(
     return [{role: rows[document] for role, rows in by_document.items()} for document in common]
 
 
-def _empty_document_values(reason: str) -> ComparedValues:
+def _build_empty_document_values(reason: str) -> ComparedValues:
     return ComparedValues(np.empty(0, dtype=np.bool_), [], {}, reason)

@@ -11,13 +11,13 @@ import numpy as np
 from audit_pipeline.extras.unlearning.statistics import (
     LEAST_RATIO,
     STATED_REFERENCE,
-    difference_of_means,
-    group_means,
+    compute_difference_of_means,
+    compute_group_means,
+    compute_kolmogorov_smirnov,
+    compute_mean,
+    compute_privleak,
+    compute_relative_privleak,
     is_nearly_unchanged,
-    kolmogorov_smirnov,
-    mean_of,
-    privleak,
-    privleak_against_retrained,
 )
 from audit_pipeline.statistics.evaluation import compare_aurocs
 from audit_pipeline.statistics.intervals import NO_INTERVAL, GroupedSides, Measurement, measure_auroc
@@ -159,7 +159,7 @@ def _compute_means(metric: str, subjects: ComparedValues, things: str) -> Iterat
             mean = _measure_mean(metric, role, column[here], _select_names(subjects.groups, here), things)
             yield _build_finding(metric, role, side, int(here.sum()), mean)
     if metric in OUTPUTS and all((chosen & known).any() for _, chosen in subjects.sides):
-        difference = difference_of_means(
+        difference = compute_difference_of_means(
             columns["change"][known],
             subjects.forget[known],
             _select_names(subjects.groups, known),
@@ -180,7 +180,7 @@ def _measure_mean(
     bounds = (-1.0 if role == "change" else 0.0, 1.0)
     if metric not in OUTPUTS:
         bounds = (-math.inf, math.inf if role == "change" else 0.0)
-    return mean_of(values, groups, things=things, bounds=bounds)
+    return compute_mean(values, groups, things=things, bounds=bounds)
 
 
 def _compute_leakage(texts: ComparedValues) -> Iterator[Finding]:
@@ -198,11 +198,11 @@ def _compute_leakage(texts: ComparedValues) -> Iterator[Finding]:
         leak: Measurement | str
         if "retrained" not in aurocs:
             how = f"reference .5, as stated; AUROC: {aurocs[role].method}"
-            leak = privleak(aurocs[role].value, aurocs[role].interval, STATED_REFERENCE, how)
+            leak = compute_privleak(aurocs[role].value, aurocs[role].interval, STATED_REFERENCE, how)
         elif aurocs["retrained"].value == 1:
             leak = "the retrained model separates all forget texts from held-out texts: there is nothing to divide by"
         else:
-            leak = privleak_against_retrained(aurocs[role], aurocs["retrained"], sides)
+            leak = compute_relative_privleak(aurocs[role], aurocs["retrained"], sides)
         yield _build_finding("privleak", role, "both", n, leak)
 
 
@@ -214,7 +214,9 @@ def _compute_forget_quality(texts: ComparedValues) -> Iterator[Finding]:
             found: Measurement | str = NO_RETRAINED
             if "retrained" in texts.values:
                 values = (texts.values[model]["mean_log_probability"][chosen] for model in (role, "retrained"))
-                p_value, statistic = kolmogorov_smirnov(*(group_means(column, groups) for column in values))
+                p_value, statistic = compute_kolmogorov_smirnov(
+                    *(compute_group_means(column, groups) for column in values)
+                )
                 method = (
                     "p-value of the two-sample Kolmogorov-Smirnov test against the retrained model, of the mean "
                     f"log-probability of each group of texts; largest distance {statistic:.3g}"

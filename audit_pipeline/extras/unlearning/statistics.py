@@ -33,12 +33,12 @@ ALL_EQUAL = "no interval: all have the same value"
 """In the method of a mean that has no interval because nothing varies."""
 
 
-def exact_memorization(matches: Bools) -> float:
+def compute_exact_memorization(matches: Bools) -> float:
     """Return the share of the scored tokens that are the model's first choice; ``matches`` [n >= 1] says which are."""
     return float(matches.mean())
 
 
-def extraction_strength(matches: Bools) -> float:
+def compute_extraction_strength(matches: Bools) -> float:
     """Return the share of the scored tokens that follow the last one that is not the model's first choice.
 
     1 - k/n, with k the shortest beginning after which every one of the n >= 1 tokens is a first choice. 0 where the
@@ -59,13 +59,13 @@ def is_nearly_unchanged(before: Floats, after: Floats) -> Bools:
     return np.asarray(same | (both & (np.abs(np.log(ratio)) < np.log(LEAST_RATIO))))
 
 
-def group_means(values: Floats, groups: Sequence[str]) -> Floats:
+def compute_group_means(values: Floats, groups: Sequence[str]) -> Floats:
     """Return the mean of ``values`` [n] in each group, by the groups' names: [groups]."""
     places = encode_groups(groups)
     return np.asarray(np.bincount(places, weights=values) / np.bincount(places))
 
 
-def mean_of(
+def compute_mean(
     values: Floats,
     groups: Sequence[str],
     *,
@@ -88,7 +88,7 @@ def mean_of(
     return Measurement(mean, Interval(float(low), float(high)), f"mean over {things}; {how}")
 
 
-def difference_of_means(
+def compute_difference_of_means(
     values: Floats, forget: Bools, groups: Sequence[str], *, n_measures: int, things: str = "texts"
 ) -> Measurement:
     """Return the mean of ``values`` [n] where ``forget`` [n], less that of the others; both sides have some.
@@ -115,16 +115,16 @@ def difference_of_means(
     return Measurement(difference, Interval(difference - reach, difference + reach), f"{meaning}; {how}")
 
 
-def privleak(auroc: float, interval: Interval, reference: float, how: str) -> Measurement:
+def compute_privleak(auroc: float, interval: Interval, reference: float, how: str) -> Measurement:
     """100 (A - A') / A' with A = 1 - AUROC (the forget texts are the members) and A' = ``reference`` > 0.
 
     ``interval`` is the AUROC's, and ``how`` it was computed: PrivLeak is a straight line in the AUROC.
     """
-    low, high = (None if end is None else _compute_privleak(end, reference) for end in (interval.high, interval.low))
-    return Measurement(_compute_privleak(auroc, reference), Interval(low, high), how)
+    low, high = (None if end is None else _convert_auroc(end, reference) for end in (interval.high, interval.low))
+    return Measurement(_convert_auroc(auroc, reference), Interval(low, high), how)
 
 
-def privleak_against_retrained(auroc: MeasuredAuroc, retrained: MeasuredAuroc, sides: GroupedSides) -> Measurement:
+def compute_relative_privleak(auroc: MeasuredAuroc, retrained: MeasuredAuroc, sides: GroupedSides) -> Measurement:
     """PrivLeak against the ``retrained`` model's A' = 1 - AUROC > 0; the interval holds its uncertainty, too.
 
     It is built for the logarithm of A / A'. Where the AUROC is 0 or 1, or as good as, A' is taken as it is, and the
@@ -133,8 +133,8 @@ def privleak_against_retrained(auroc: MeasuredAuroc, retrained: MeasuredAuroc, s
     reference = 1 - retrained.value
     if auroc.interval.low == 0.0 or auroc.interval.high == 1.0:
         how = f"reference: the retrained model, as it is; AUROC: {auroc.method}"
-        return privleak(auroc.value, auroc.interval, reference, how)
-    meaning, value = "reference: the retrained model, on the same texts", _compute_privleak(auroc.value, reference)
+        return compute_privleak(auroc.value, auroc.interval, reference, how)
+    meaning, value = "reference: the retrained model, on the same texts", _convert_auroc(auroc.value, reference)
     scatter = None
     if not sides.problem:
         scatter = sides.compute_scatter(retrained.parts / reference - auroc.parts / (1 - auroc.value))
@@ -145,11 +145,11 @@ def privleak_against_retrained(auroc: MeasuredAuroc, retrained: MeasuredAuroc, s
     return Measurement(value, Interval(float(low), float(high)), f"{meaning}; {how}")
 
 
-def kolmogorov_smirnov(values: Floats, others: Floats) -> tuple[float, float]:
+def compute_kolmogorov_smirnov(values: Floats, others: Floats) -> tuple[float, float]:
     """The two-sided p-value and the statistic of the two-sample Kolmogorov-Smirnov test of [n] and [m] values."""
     found = scipy.stats.ks_2samp(values, others)
     return float(found.pvalue), float(found.statistic)
 
 
-def _compute_privleak(auroc: float, reference: float) -> float:
+def _convert_auroc(auroc: float, reference: float) -> float:
     return 100 * ((1 - auroc) / reference - 1)

@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,11 +48,16 @@ def test_the_tokenizer_knows_every_byte_and_does_not_see_the_order_of_texts() ->
     assert tokenizer.convert_tokens_to_ids(START) == 0
 
 
-def test_the_loss_of_a_step_is_that_of_the_model_by_hand() -> None:
-    """One step on one text: -mean log p(x_t | x_<t), start token in front, padding left out."""
+def make_untrained(seed: int = 3) -> tuple[Any, Any]:
+    """A model with random weights, and a tokenizer of few words."""
     tokenizer = train_tokenizer(["a lamp in the harbour"], 300, 64)
     tiny = Architecture(hidden_size=16, layers=1, heads=2, intermediate_size=32, vocabulary=300)
-    model = build_untrained_model(tiny, len(tokenizer), 0, seed=3)
+    return build_untrained_model(tiny, len(tokenizer), 0, seed), tokenizer
+
+
+def test_the_loss_of_a_step_is_that_of_the_model_by_hand() -> None:
+    """One step on one text: -mean log p(x_t | x_<t), start token in front, padding left out."""
+    model, tokenizer = make_untrained()
     texts = ["a lamp", "a lamp in the harbour"]
     expected = []
     for text in texts:
@@ -68,11 +74,8 @@ def test_the_loss_of_a_step_is_that_of_the_model_by_hand() -> None:
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_others() -> None:
-    tokenizer = train_tokenizer(["a lamp in the harbour"], 300, 64)
-    tiny = Architecture(hidden_size=16, layers=1, heads=2, intermediate_size=32, vocabulary=300)
-
     def weights(seed: int) -> torch.Tensor:
-        model = build_untrained_model(tiny, len(tokenizer), 0, seed)
+        model, tokenizer = make_untrained(seed)
         done = train(
             model, tokenizer, 0, ["a lamp", "a lamp", "in the harbour", "the lamp"],
             entry(seed=seed, batch_size=2), role="exposed", device="cpu",
@@ -86,9 +89,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_others() -> None:
 
 
 def test_each_member_is_trained_on_as_often_as_it_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = train_tokenizer(["one two three"], 300, 64)
-    tiny = Architecture(hidden_size=16, layers=1, heads=2, intermediate_size=32, vocabulary=300)
-    model = build_untrained_model(tiny, len(tokenizer), 0, seed=3)
+    model, tokenizer = make_untrained()
     seen: Counter[tuple[int, ...]] = Counter()
     forward = model.forward
 
@@ -98,19 +99,9 @@ def test_each_member_is_trained_on_as_often_as_it_was_drawn(monkeypatch: pytest.
         return forward(*args, input_ids=input_ids, attention_mask=attention_mask, **kwargs)
 
     monkeypatch.setattr(model, "forward", counting)
-    train(
-        model,
-        tokenizer,
-        0,
-        ["one", "one", "one", "two three"],
-        entry(epochs=2, batch_size=3),
-        role="exposed",
-        device="cpu",
-    )
-    assert seen == {
-        (0, *tokenizer("one")["input_ids"]): 6,
-        (0, *tokenizer("two three")["input_ids"]): 2,
-    }
+    texts = ["one", "one", "one", "two three"]
+    train(model, tokenizer, 0, texts, entry(epochs=2, batch_size=3), role="exposed", device="cpu")
+    assert seen == {(0, *tokenizer(text)["input_ids"]): 2 * texts.count(text) for text in texts}
 
 
 @pytest.fixture(scope="module")
@@ -175,17 +166,20 @@ def test_nothing_is_trained_twice_and_a_moved_setting_trains_anew(built: DataPat
     assert read_control("c", paths)["version"] == second.version
 
 
-@pytest.mark.parametrize("name", ["texts.parquet", "exposed/model.safetensors", "twin/tokenizer.json"])
-def test_a_control_with_a_changed_byte_is_refused_and_trained_again(
-    built: DataPaths, tmp_path: Path, name: str
-) -> None:
+@pytest.mark.parametrize("name", ["texts.parquet", "exposed/model.safetensors", "twin/tokenizer.json", "manifest.json"])
+def test_a_control_that_is_damaged_is_refused_and_trained_again(built: DataPaths, tmp_path: Path, name: str) -> None:
     paths = DataPaths(shutil.copytree(built.root, tmp_path / "data"))
     file = paths.control_version("c", read_control("c", paths)["version"]) / name
     whole = file.read_bytes()
     changed = bytearray(whole)
     changed[len(changed) // 2] ^= 1
     file.write_bytes(changed)
-    if name == "texts.parquet":
+    if name == "manifest.json":
+        # Of a training that was cut short.
+        file.unlink()
+        with pytest.raises(DataError, match="has not been trained yet: corpus-audit control c"):
+            read_control("c", paths)
+    elif name == "texts.parquet":
         with pytest.raises(DataError, match=rf"the control c is damaged: .*{name} is missing or not as it was written"):
             read_control_texts("c", paths)
     else:
@@ -195,7 +189,7 @@ def test_a_control_with_a_changed_byte_is_refused_and_trained_again(
         assert load_tokenizer(ModelEntry(name="m", control={"name": "c", "role": other}), paths)
     assert read_trained_version(ENTRY.name, paths) != compute_wanted_version(ENTRY, paths)
     assert ensure_control_trained(ENTRY, paths, step()).trained
-    assert file.read_bytes() == whole, "the same seed, on the same machine"
+    assert name == "manifest.json" or file.read_bytes() == whole, "the same seed, on the same machine"
     assert read_trained_version(ENTRY.name, paths) == compute_wanted_version(ENTRY, paths)
 
 
@@ -208,18 +202,6 @@ def test_models_that_are_trained_side_by_side_have_the_weights_of_one_after_the_
         train_into(tmp_path, texts, ENTRY, device="cpu", paths=built, roles=(role,))
         alone, beside = (load_file(folder / role / "model.safetensors") for folder in (tmp_path, version))
         assert all(torch.equal(alone[name], beside[name]) for name in alone), role
-
-
-def test_a_training_that_was_cut_short_is_not_taken_for_a_whole_one(built: DataPaths, tmp_path: Path) -> None:
-    paths = DataPaths(tmp_path)
-    report = build(paths)
-    (report.folder / "manifest.json").unlink()
-    (report.folder / "exposed" / "model.safetensors").write_bytes(b"half")
-    with pytest.raises(DataError, match="has not been trained yet: corpus-audit control c"):
-        read_control("c", paths)
-    again = ensure_control_trained(ENTRY, paths, step())
-    assert again.trained
-    assert load_file(again.folder / "exposed" / "model.safetensors")
 
 
 def test_what_is_not_there_says_how_to_have_it(tmp_path: Path) -> None:
@@ -238,12 +220,14 @@ def test_members_are_told_from_held_out_texts_and_the_twin_tells_nothing() -> No
     texts = draw_texts(documents(), control)
     detectors = ("loss", "min_k", "min_k_plus_plus")
     for role, low, high in (("exposed", 0.95, 1.0), ("twin", 0.2, 0.8)):
-        measured = train_and_measure(texts, control, detectors, DataPaths(Path("/nowhere")), role=role, device="cpu")  # type: ignore[arg-type]
-        rows = measured.evaluation.table.to_pylist()
+        evaluation, _ = train_and_measure(
+            texts, control, detectors, DataPaths(Path("/nowhere")), role=role, device="cpu"
+        )  # type: ignore[arg-type]
+        rows = evaluation.table.to_pylist()
         found = {row["detector"]: row["value"] for row in rows if row["metric"] == "auroc"}
         assert set(found) >= set(detectors)
         assert all(low <= found[name] <= high for name in detectors), (role, found)
-        assert measured.evaluation.split_verdict == "randomised by design"
+        assert evaluation.split_verdict == "randomised by design"
 
 
 def test_a_study_varies_one_setting_at_a_time_and_trains_no_condition_twice(
@@ -253,7 +237,11 @@ def test_a_study_varies_one_setting_at_a_time_and_trains_no_condition_twice(
         name="s", description="d", control="c", vary={"occurrences": (1, 8), "epochs": (1,)}, detectors=("loss",)
     )
     planned = list_conditions(study, ENTRY)
-    assert [(one.setting, one.value) for one in planned] == [("occurrences", 1), ("occurrences", 8), ("epochs", 1)]
+    assert [(setting, value) for setting, value, _ in planned] == [
+        ("occurrences", 1),
+        ("occurrences", 8),
+        ("epochs", 1),
+    ]
     paths = DataPaths(tmp_path)
     build(paths)
     lines: list[str] = []

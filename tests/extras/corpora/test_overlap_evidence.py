@@ -125,7 +125,7 @@ def test_frequencies_and_passages_do_not_depend_on_the_order(seed: int, shards: 
         assert found[0].documents_of_word[at] == sum(word in document for document in split)
     for first, run in enumerate(prepared.index.run_at.tolist()):
         if run >= 0:
-            length = min(5, len(texts[int(prepared.index.text_of(np.array([first]))[0])].split()))
+            length = min(5, len(texts[int(prepared.index.find_texts(np.array([first]))[0])].split()))
             wanted = own[first : first + length]
             holders = [any(document[at : at + length] == wanted for at in range(len(document))) for document in split]
             assert found[0].documents_of_run[run] == sum(holders)

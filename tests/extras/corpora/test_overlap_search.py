@@ -141,7 +141,7 @@ def spans_of(result: SearchResult) -> dict[int, set[Span]]:
     index = result.index
     found: dict[int, set[Span]] = defaultdict(set)
     for kept in result.passages:
-        text = int(index.text_of(kept.first))
+        text = int(index.find_texts(kept.first))
         found[text].add((int(index.starts[kept.first]), int(index.ends[kept.end - 1]), kept.documents))
     return dict(found)
 
@@ -180,27 +180,6 @@ def test_a_long_document_is_searched_in_pieces(tmp_path: Path, monkeypatch: pyte
     assert spans_of(search_corpus(texts, open_sharded_corpus(str(tmp_path / "corpus")), RULE)) == expected
 
 
-def test_what_is_found_in_slices_is_what_is_found_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = random.Random(9)
-    documents, texts = corpus_with_plants(draw, 60, 30)
-    repeated = "no no yes " * 20
-    documents, texts = [*documents, repeated * 3], [*texts, repeated]
-    write_corpus(tmp_path / "corpus", documents, 2)
-    corpus = open_sharded_corpus(str(tmp_path / "corpus"))
-    whole = search_corpus(texts, corpus, RULE)
-    monkeypatch.setattr(matching, "_MOST_PAIRS", 7)
-    assert spans_of(search_corpus(texts, corpus, RULE)) == spans_of(whole)
-
-
-def test_a_long_document_without_white_space_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = [f"w{number}" for number in range(300)]
-    text = " ".join(words[100:160])
-    monkeypatch.setattr(matching, "BLOCK", 61)
-    write_corpus(tmp_path / "corpus", [",".join(words)], 1)
-    result = search_corpus([text], open_sharded_corpus(str(tmp_path / "corpus")), RULE)
-    assert spans_of(result) == {0: {(0, len(text), 1)}}
-
-
 def test_files_that_are_not_read_make_a_corpus_incomplete(tmp_path: Path) -> None:
     text = "alpha beta gamma delta epsilon zeta"
     write_corpus(tmp_path / "corpus", [text], 1)
@@ -231,16 +210,6 @@ def test_where_a_passage_stands(tmp_path: Path) -> None:
     assert document[place.start : place.end] == text.upper().removesuffix(".")
     assert (place.shard, place.row, place.url) == (1, 0, "http://x/y")
     assert (place.before, place.after) == ("Ünlike e\u0301:", ". And more.")
-
-
-def test_what_every_item_repeats_is_not_looked_for(tmp_path: Path) -> None:
-    instruction = "answer the question with one letter only"
-    texts = [f"{instruction} {number} and then some words of {number}" for number in range(MOST_PLACES + 1)]
-    write_corpus(tmp_path / "corpus", [f"{instruction} please", texts[7]], 1)
-    result = search_corpus(texts, open_sharded_corpus(str(tmp_path / "corpus")), RULE)
-    # Of the seven words that all repeat, two runs of six are left out; the third goes on into the item's own words.
-    assert spans_of(result) == {7: {(instruction.index("question"), len(texts[7]), 1)}}
-    assert result.index.templates.sum() == 2 * len(texts)
 
 
 def test_a_stopped_search_goes_on_at_the_next_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

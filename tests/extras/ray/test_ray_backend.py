@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from local_pool import LocalBackend, make_local_backend
 from tiny_models import SENTENCES, tokenized
 
@@ -31,7 +30,6 @@ from audit_pipeline.token_statistics.cache import PartCache, list_parts, read_pa
 from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
 from audit_pipeline.token_statistics.engine import Engine
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.loading import load_local_pass
 from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, read_prefixed
 from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
 from audit_pipeline.token_statistics.tokens import encode_prefix
@@ -193,31 +191,6 @@ def test_a_worker_that_has_other_packages_refuses(monkeypatch, llama) -> None:
     monkeypatch.setattr(ray_backend, "package_versions", lambda: next(versions))
     with pytest.raises(ClusterError, match=r"has other packages.*torch is 1\.0"):
         compute(model, TEXTS, paths, lambda: local.backend)
-
-
-def test_a_batch_that_a_workers_device_has_no_room_for_is_halved_there(monkeypatch, llama) -> None:
-    model, paths = llama("there")
-    local = make_local_backend(monkeypatch, model, paths)
-    begin, refused = ForwardPass.begin, []
-
-    def crowded(self: ForwardPass, encoded: object, batch: list[object], *given: object, **more: object) -> object:
-        if len(batch) > 4:
-            refused.append(len(batch))
-            raise torch.OutOfMemoryError("no room")
-        return begin(self, encoded, batch, *given, **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(ForwardPass, "begin", crowded)
-    summary = compute(model, TEXTS, paths, lambda: local.backend)
-    assert refused
-    assert summary.texts_computed == len(set(keys_of(model, paths, "base"))) == 240
-
-
-def test_what_needs_the_weights_here_loads_them_here(monkeypatch, llama, tiny) -> None:
-    model, paths = llama("there")
-    local = make_local_backend(monkeypatch, model, paths)
-    forward = tiny("llama")[1]
-    monkeypatch.setattr(local.backend, "_load", lambda: forward)
-    assert load_local_pass(model, lambda _: local.backend) is forward
 
 
 def test_one_model_at_a_time_has_workers(monkeypatch, llama) -> None:

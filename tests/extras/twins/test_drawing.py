@@ -19,11 +19,11 @@ from audit_pipeline.extras.evidence_packs.timestamps import AuthorityError
 from audit_pipeline.extras.twins.canaries import WORDS, make_canaries
 from audit_pipeline.extras.twins.drawing import (
     Item,
+    build_stamp_path,
     draw_places,
     draw_twins,
     read_items,
     read_twins,
-    stamp_path,
     write_published,
 )
 
@@ -120,9 +120,9 @@ def test_a_timestamp_is_of_this_file(tmp_path: Path) -> None:
     with serve_authority(make_authority(tmp_path / "authority")) as authority:
         drawn = draw_twins(made_items(), secret, authority.url)
     assert "timestamp of CN=" in drawn.origin
-    assert stamp_path(secret).exists()
+    assert build_stamp_path(secret).exists()
     draw_twins(made_items(), other)
-    stamp_path(secret).rename(stamp_path(other))
+    build_stamp_path(secret).rename(build_stamp_path(other))
     with pytest.raises(DataError, match="the timestamp is of another digest"):
         read_twins(other)
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from scipy.stats import t
 
 from audit_pipeline.extras.unlearning.statistics import (
-    difference_of_means,
-    exact_memorization,
-    extraction_strength,
-    group_means,
+    compute_difference_of_means,
+    compute_exact_memorization,
+    compute_extraction_strength,
+    compute_group_means,
+    compute_kolmogorov_smirnov,
+    compute_mean,
+    compute_privleak,
+    compute_relative_privleak,
     is_nearly_unchanged,
-    kolmogorov_smirnov,
-    mean_of,
-    privleak,
-    privleak_against_retrained,
 )
 from audit_pipeline.statistics.intervals import (
     NO_INTERVAL,
@@ -35,9 +35,9 @@ from audit_pipeline.statistics.roc import roc_points
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
 def test_memorisation_is_as_the_papers_define_it(matches: list[bool]) -> None:
     n = len(matches)
-    assert exact_memorization(np.array(matches)) == pytest.approx(sum(matches) / n)
+    assert compute_exact_memorization(np.array(matches)) == pytest.approx(sum(matches) / n)
     shortest = next(k for k in range(n + 1) if all(matches[k:]))
-    assert extraction_strength(np.array(matches)) == pytest.approx(1 - shortest / n)
+    assert compute_extraction_strength(np.array(matches)) == pytest.approx(1 - shortest / n)
 
 
 def test_a_score_has_hardly_moved_within_the_factor_in_either_direction() -> None:
@@ -48,8 +48,8 @@ def test_a_score_has_hardly_moved_within_the_factor_in_either_direction() -> Non
 
 def test_the_interval_of_a_mean_respects_groups() -> None:
     values = np.repeat(np.random.default_rng(3).normal(size=20), 10)
-    alone = mean_of(values, [str(place) for place in range(200)])
-    together = mean_of(values, [str(place // 10) for place in range(200)])
+    alone = compute_mean(values, [str(place) for place in range(200)])
+    together = compute_mean(values, [str(place // 10) for place in range(200)])
     assert alone.value == together.value == pytest.approx(values.mean())
     widths = [one.interval.high - one.interval.low for one in (alone, together)]  # type: ignore[operator]
     assert widths[1] == pytest.approx(2 * 1.96 * values.std() / math.sqrt(20), rel=0.15)
@@ -60,14 +60,14 @@ def test_the_interval_of_a_mean_respects_groups() -> None:
 def test_the_interval_of_a_mean_is_students_over_groups_and_within_its_bounds() -> None:
     values = np.array([0.1, 0.9, 0.4])
     reach = t.ppf(0.975, 2) * values.std(ddof=1) / math.sqrt(3)
-    found = mean_of(values, ["a", "b", "c"])
+    found = compute_mean(values, ["a", "b", "c"])
     assert found.interval == Interval(pytest.approx(values.mean() - reach), pytest.approx(values.mean() + reach))
-    assert mean_of(values, ["a", "b", "c"], bounds=(0.0, 1.0)).interval == Interval(0.0, 1.0)
+    assert compute_mean(values, ["a", "b", "c"], bounds=(0.0, 1.0)).interval == Interval(0.0, 1.0)
 
 
 def test_a_mean_without_an_interval_says_why() -> None:
-    one = mean_of(np.array([1.0, 2.0]), ["a", "a"])
-    same = mean_of(np.array([2.0, 2.0]), ["a", "b"])
+    one = compute_mean(np.array([1.0, 2.0]), ["a", "a"])
+    same = compute_mean(np.array([2.0, 2.0]), ["a", "b"])
     assert (one.value, one.interval, same.value, same.interval) == (1.5, NO_INTERVAL, 2.0, NO_INTERVAL)
     assert "of one group" in one.method
     assert "the same value" in same.method
@@ -77,7 +77,7 @@ def test_a_difference_of_means_is_of_groups_and_for_all_measures_together() -> N
     forget, chance = np.arange(80) < 40, np.random.default_rng(1)
     values = chance.normal(size=80) - 3 * forget
     groups = [str(place) for place in range(80)]
-    alone, four = (difference_of_means(values, forget, groups, n_measures=count) for count in (1, 4))
+    alone, four = (compute_difference_of_means(values, forget, groups, n_measures=count) for count in (1, 4))
     assert alone.value == four.value == pytest.approx(values[forget].mean() - values[~forget].mean())
     error = math.sqrt(values[forget].var() / 40 + values[~forget].var() / 40)
     for found, ends in ((alone, 1.991), (four, 2.560)):  # of 78 degrees of freedom
@@ -93,24 +93,24 @@ def test_few_groups_give_no_difference_that_is_clear(together: int, needed: int)
     for pairs in (needed - 1, needed):
         forget = np.repeat([True, False], pairs)
         values, groups = np.where(np.arange(2 * pairs) % 2, 0.1, -0.1) - forget, list(map(str, range(2 * pairs)))
-        found = difference_of_means(values, forget, groups, n_measures=together)
+        found = compute_difference_of_means(values, forget, groups, n_measures=together)
         assert found.value == pytest.approx(values[forget].mean() - values[~forget].mean())
         assert (found.interval == NO_INTERVAL) == (pairs < needed)
-    same = difference_of_means(-1.0 * forget, forget, groups, n_measures=together)
+    same = compute_difference_of_means(-1.0 * forget, forget, groups, n_measures=together)
     assert (same.value, same.interval) == (-1, NO_INTERVAL)
     assert same.method.endswith(NOTHING_VARIES)
-    one = difference_of_means(np.arange(4.0), np.arange(4) < 2, ["a", "a", "b", "c"], n_measures=1)
+    one = compute_difference_of_means(np.arange(4.0), np.arange(4) < 2, ["a", "a", "b", "c"], n_measures=1)
     assert one.interval == NO_INTERVAL
     assert "of one group" in one.method
 
 
 def test_privleak_is_0_where_nothing_leaks_and_negative_where_texts_are_known() -> None:
-    known = privleak(1.0, Interval(0.9, 1.0), 0.5, "how")
+    known = compute_privleak(1.0, Interval(0.9, 1.0), 0.5, "how")
     assert (known.value, known.interval) == (-100, Interval(-100, pytest.approx(-80)))
-    assert privleak(0.5, Interval(0.4, 0.6), 0.5, "how").value == 0
-    assert privleak(0.0, NO_INTERVAL, 0.5, "how").value == 100, "less likely than what was never read"
+    assert compute_privleak(0.5, Interval(0.4, 0.6), 0.5, "how").value == 0
+    assert compute_privleak(0.0, NO_INTERVAL, 0.5, "how").value == 100, "less likely than what was never read"
     # With the constant of MUSE's News model.
-    assert privleak(0.6, NO_INTERVAL, 0.4772, "how").value == pytest.approx(100 * (0.4 - 0.4772) / 0.4772)
+    assert compute_privleak(0.6, NO_INTERVAL, 0.4772, "how").value == pytest.approx(100 * (0.4 - 0.4772) / 0.4772)
 
 
 SIDES = GroupedSides([str(place) for place in range(60)], np.repeat([1, 0], 30))
@@ -124,9 +124,9 @@ def made(shift: float, seed: int = 7) -> MeasuredAuroc:
 
 def test_the_retrained_models_uncertainty_is_in_the_interval() -> None:
     auroc, reference = made(1.0), made(0.0)
-    itself = privleak_against_retrained(auroc, auroc, SIDES)
+    itself = compute_relative_privleak(auroc, auroc, SIDES)
     assert (itself.value, itself.interval) == (0, NO_INTERVAL), "of one model there is nothing to compare"
-    found = privleak_against_retrained(auroc, reference, SIDES)
+    found = compute_relative_privleak(auroc, reference, SIDES)
     assert found.value == pytest.approx(100 * ((1 - auroc.value) / (1 - reference.value) - 1))
     # Each text left out in turn: how far the logarithm of the ratio moves.
     ratio = math.log((1 - auroc.value) / (1 - reference.value))
@@ -141,15 +141,15 @@ def test_texts_that_all_stand_out_have_the_exact_bound() -> None:
     auroc = made(50.0)
     assert auroc.value == 1
     reference = made(0.0)
-    found = privleak_against_retrained(auroc, reference, SIDES)
+    found = compute_relative_privleak(auroc, reference, SIDES)
     assert found.value == -100
     bound = 100 * ((1 - 0.025 ** (1 / 30)) / (1 - reference.value) - 1)
     assert found.interval == Interval(-100, pytest.approx(bound))
 
 
 def test_two_models_are_compared_by_one_value_a_group() -> None:
-    assert group_means(np.array([1.0, 3.0, 5.0]), ["a", "b", "a"]).tolist() == [3.0, 3.0]
-    p_value, distance = kolmogorov_smirnov(np.arange(10.0), np.arange(10.0) + 100)
+    assert compute_group_means(np.array([1.0, 3.0, 5.0]), ["a", "b", "a"]).tolist() == [3.0, 3.0]
+    p_value, distance = compute_kolmogorov_smirnov(np.arange(10.0), np.arange(10.0) + 100)
     assert distance == 1
     assert p_value == pytest.approx(2 / math.comb(20, 10))
-    assert kolmogorov_smirnov(np.arange(10.0), np.arange(10.0)) == (1, 0)
+    assert compute_kolmogorov_smirnov(np.arange(10.0), np.arange(10.0)) == (1, 0)
