@@ -17,11 +17,7 @@ from audit_pipeline.detectors import combined, infilling
 from audit_pipeline.detectors.detector import Detector, ParameterValue, Settings, score_texts
 from audit_pipeline.detectors.registry import (
     Overrides,
-    add_fixed_settings,
-    clamp_overrides,
-    clamp_settings,
-    fix_settings,
-    restrict_settings,
+    deduplicate_settings,
     select,
 )
 from audit_pipeline.detectors.statistics import Lacking, Need, StatisticsIndex, TextStatistics, explain_missing_columns
@@ -118,23 +114,23 @@ class Session:
         scope = ScoringScope(model, location, paths, benchmark, in_context, in_parts, user_inputs)
         self.model, self.where = model, location
         providers = _build_providers(scope, selection)
+        find_limits = partial(_find_parameter_limits, providers)
         self.selection: Selection = [
-            (detector, clamp_settings(detector, partial(_find_parameter_limits, detector, providers), own))
+            (detector, deduplicate_settings(detector, ({**each, **find_limits(detector, each)} for each in own)))
             for detector, own in selection
         ]
-        limited = any(_find_parameter_limits(detector, providers, each) for detector, own in selection for each in own)
+        limited = any(find_limits(detector, each) for detector, own in selection for each in own)
         self._providers = _build_providers(scope, self.selection) if limited else providers
         self._reasons: dict[Need[Any], str | None] = {}
 
     def limit_overrides(self, overrides: Overrides | None) -> Overrides:
         """What is fixed of the detectors' defaults: ``overrides``, as far as what the needs are met with reaches."""
-        fixed = overrides or {}
-        limited = {}
+        fixed = dict(overrides or {})
         for detector, _ in self.selection:
             own = fixed.get(detector.name, {})
-            if limits := _find_parameter_limits(detector, self._providers, {**detector.default, **own}):
-                limited[detector.name] = clamp_overrides(detector, limits, own)
-        return {**fixed, **limited}
+            if limits := _find_parameter_limits(self._providers, detector, {**detector.default, **own}):
+                fixed[detector.name] = {**own, **limits}
+        return fixed
 
     @property
     def missing(self) -> Mapping[Need[Any], str]:
@@ -300,9 +296,9 @@ def _build_providers(scope: ScoringScope, selection: Selection) -> dict[Need[Any
 
 
 def _find_parameter_limits(
-    detector: Detector, providers: Mapping[Need[Any], Provider[Any]], setting: Settings
+    providers: Mapping[Need[Any], Provider[Any]], detector: Detector, setting: Settings
 ) -> Settings:
-    """The most that its parameters can be at ``setting``: the least that any of its needs allows."""
+    """The parameters of ``setting`` that go beyond what the detector's needs allow, with the most that all allow."""
     found: dict[str, ParameterValue] = {}
     for need in detector.needs:
         for name, limit in providers[need].limits(setting).items():
@@ -360,15 +356,20 @@ def build_audit_selection(overrides: Overrides) -> Selection:
     passes of its own for every value, the default. Of combined the benchmark's list alone: it is named beforehand, so
     that there is nothing to choose from.
     """
-    special = {infilling.NAME: restrict_settings, combined.NAME: fix_settings}
     single_values = {
         detector.name: {name: detector.default[name] for name, each in detector.parameters.items() if each.passes_each}
         for detector, _ in select()
     }
-    return [
-        (detector, special.get(detector.name, add_fixed_settings)(detector, overrides.get(detector.name, {}), settings))
-        for detector, settings in select(grid=True, overrides=single_values)
-    ]
+    selection: list[tuple[Detector, Sequence[Settings]]] = []
+    for detector, grid in select(grid=True, overrides=single_values):
+        fixed, settings = overrides.get(detector.name, {}), list[Settings](grid)
+        if detector.name == combined.NAME:
+            settings = []
+        elif detector.name == infilling.NAME and "m" in fixed:
+            settings = [setting for setting in grid if setting["m"] <= fixed["m"]]  # type: ignore[operator]
+        settings += [{**setting, **fixed} for setting in grid]
+        selection.append((detector, deduplicate_settings(detector, settings)))
+    return selection
 
 
 def build_audit_session(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> Session:

@@ -130,7 +130,7 @@ class Provider(Generic[T]):
         raise NotImplementedError
 
     def limits(self, setting: Settings) -> Settings:
-        """The most that parameters of a detector at ``setting`` can be, of those that something here limits."""
+        """Parameters of ``setting`` that go beyond what can be met here, each with the most that can."""
         return {}
 
     @property
