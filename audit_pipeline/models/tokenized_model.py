@@ -210,7 +210,7 @@ def build_reference_upstream(reference: TokenizedModel | None) -> Mapping[str, s
     return {f"reference_model/{reference.entry.name}": f"{identity.model_fingerprint}/{identity.tokenizer_fingerprint}"}
 
 
-def with_overrides(
+def apply_overrides(
     entry: ModelEntry,
     *,
     dtype: str | None = None,

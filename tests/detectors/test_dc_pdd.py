@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.detectors.dc_pdd import DC_PDD, FREQUENCY_TABLE, calibrated_probabilities, first_occurrences
+from audit_pipeline.detectors.dc_pdd import DC_PDD, FREQUENCY_TABLE, first_occurrences
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.detectors.statistics import TextStatistics, TokenFrequencies
@@ -88,23 +88,11 @@ def test_the_twin_agrees(
     assert outcome.score >= 0
     if switches.get("lup", True):
         assert outcome.score <= a * (1 + 1e-12)
-    # Higher means more likely a member: a model that finds every token likelier never scores the text lower.
-    likelier = dataclasses.replace(
-        statistics, columns={**statistics.columns, "logprob": np.minimum(logprobs + 0.5, 0).astype(np.float32)}
-    )
-    higher = DC_PDD.score(likelier, [setting])[0].score
-    assert higher is not None
-    assert higher >= outcome.score * (1 - 1e-12)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1))
 def test_first_occurrences(ids: list[int]) -> None:
     assert first_occurrences(ids).tolist() == [place for place, one in enumerate(ids) if one not in ids[:place]]
-
-
-def test_rare_tokens_weigh_more() -> None:
-    common, rare = calibrated_probabilities([math.log(0.5)] * 2, np.log([0.5, 0.001]))
-    assert 0 < common < rare
 
 
 @pytest.mark.parametrize("token", [3, 49152, -1])

@@ -159,16 +159,27 @@ class Provider(Generic[T]):
 class DerivedTextsProvider(Provider[T]):
     """The statistics of other texts that :meth:`make` makes of each text, by passes of the audited model over them."""
 
-    def make(self, texts: Sequence[str]) -> Sequence[str]:
-        """The other texts of ``texts``."""
-        raise NotImplementedError
+    _made: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
+
+    def make(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
+        """The other texts of each of ``texts``."""
+        return [self.derived([text]) for text in texts]
+
+    def make_once(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
+        """As :meth:`make`; made once for the texts at hand, which are asked for to be run, and to be scored."""
+        if self._made is None or self._made[0] != texts:
+            self._made = texts, self.make(texts)
+        return self._made[1]
+
+    def _list_made(self, texts: Sequence[str]) -> list[str]:
+        return [other for own in self.make_once(texts) for other in own]
 
     def missing(self) -> str | None:
         return BY_ITSELF if self._scope.in_context else None
 
     def plan(self, texts: Sequence[str]) -> Plan | None:
-        return plan(self._model, self.make(texts), self._where)
+        return plan(self._model, self._list_made(texts), self._where)
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
         backend = partial(backend_of, self._model)
-        return compute(self._model, self.make(texts), self._where, backend, on_progress=on_progress)
+        return compute(self._model, self._list_made(texts), self._where, backend, on_progress=on_progress)

@@ -18,7 +18,7 @@ from audit_pipeline.extras.corpora import frequencies
 from audit_pipeline.extras.corpora.config import ReferenceEntry, load_references
 from audit_pipeline.extras.corpora.count import build_frequency_table, count_corpus
 from audit_pipeline.extras.corpora.frequencies import build_frequencies, find_frequencies, read_frequencies
-from audit_pipeline.models.tokenized_model import TokenizedModel, with_overrides
+from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides
 from audit_pipeline.store.files import write_table
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths
@@ -191,7 +191,7 @@ def test_damaged_tables_are_refused(model: TokenizedModel, paths: DataPaths, tmp
 
 def test_the_first_token_must_be_scored(model: TokenizedModel, paths: DataPaths) -> None:
     build_frequencies(load_references()["mine"], model, paths, step())
-    entry = with_overrides(model.entry, start_token_policy="tokenizer")
+    entry = apply_overrides(model.entry, start_token_policy="tokenizer")
     other = dataclasses.replace(model, located=dataclasses.replace(model.located, entry=entry))
     found = find_frequencies("mine", other, paths)
     assert found.frequencies is None
