@@ -52,12 +52,12 @@ class TextTokenizer:
         """Return the text of the ids, special tokens included."""
         return str(self.backend.decode(list(ids), skip_special_tokens=False))
 
-    def id_of(self, token: str) -> int | None:
+    def find_id(self, token: str) -> int | None:
         """Return the id of a token; None where there is no such token."""
         found: int | None = self.backend.token_to_id(token)
         return found
 
-    def token_of(self, number: int) -> str | None:
+    def find_token(self, number: int) -> str | None:
         """Return the token of an id as the tokenizer writes it; None for an unused id."""
         found: str | None = self.backend.id_to_token(number)
         return found

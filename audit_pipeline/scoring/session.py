@@ -92,7 +92,7 @@ class Session:
 
     ``benchmark``, ``in_context``, ``in_parts`` and ``user_inputs`` are those of :class:`ScoringScope`. The attribute
     ``selection`` is what is scored: what was asked for, as far as what its needs are met with reaches. Whether a need
-    is met is asked when that is first wanted; methods raise what its provider's ``missing`` raises.
+    is met is asked when that is first wanted; methods raise what its provider's ``explain_missing`` raises.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Session:
 
     def describe_extra_costs(self, texts: Sequence[str]) -> list[str]:
         """What more than a pass over the texts will be run, a line each; nothing where that is little or cached."""
-        costs = (provider.cost(texts) for provider in self._met(other_model=False))
+        costs = (provider.describe_cost(texts) for provider in self._met(other_model=False))
         return [cost for cost in costs if cost is not None]
 
     def plan(self, texts: Sequence[str], kinds: Sequence[Kind] = ("base",)) -> Plan:
@@ -276,7 +276,7 @@ class Session:
     def _explain_missing(self, need: Need[Any]) -> str | None:
         if need not in self._reasons:
             lacks = explain_missing_columns(self.model.gives, need.statistics)
-            self._reasons[need] = self._providers[need].missing() if lacks is None else lacks
+            self._reasons[need] = self._providers[need].explain_missing() if lacks is None else lacks
         return self._reasons[need]
 
 
@@ -297,7 +297,7 @@ def _find_parameter_limits(
     """The parameters of ``setting`` that go beyond what the detector's needs allow, with the most that all allow."""
     found: dict[str, ParameterValue] = {}
     for need in detector.needs:
-        for name, limit in providers[need].limits(setting).items():
+        for name, limit in providers[need].find_limits(setting).items():
             found[name] = min(limit, found.get(name, limit))
     return found
 

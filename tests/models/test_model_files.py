@@ -194,7 +194,7 @@ def test_start_tokens_follow_the_family(
 ) -> None:
     model, _ = tiny(family)
     assert model.start_token == expected
-    assert model.tokenizer.id_of(expected) == model.start_token_id
+    assert model.tokenizer.find_id(expected) == model.start_token_id
 
 
 def test_start_tokens_that_are_configured_or_missing(tiny_folder: Folder, tmp_path: Path) -> None:

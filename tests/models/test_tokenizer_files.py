@@ -192,7 +192,7 @@ def test_a_classs_own_tokens_have_roles_only_where_the_vocabulary_has_them(tmp_p
     assert tokenized(gpt2, tmp_path / "data").start_token == "<|endoftext|>"
     cohere = save_folder(tmp_path / "cohere", train_byte_level(), tokenizer_class="CohereTokenizer", bos_token="</s>")
     model = tokenized(cohere, tmp_path / "data")
-    assert model.tokenizer.id_of("<BOS_TOKEN>") is None
+    assert model.tokenizer.find_id("<BOS_TOKEN>") is None
     assert len(model.tokenizer) == model.vocab_size
 
 

@@ -51,8 +51,8 @@ def one(model: TokenizedModel, text: str) -> EncodedText:
 def test_always_puts_exactly_one_start_token_in_front(of: Of, adds_bos: bool) -> None:
     model = of(adds_bos=adds_bos)
     text = one(model, SENTENCES[0])
-    assert text.start_token_id == model.tokenizer.id_of("<s>")
-    assert model.tokenizer.id_of("<s>") not in text.token_id
+    assert text.start_token_id == model.tokenizer.find_id("<s>")
+    assert model.tokenizer.find_id("<s>") not in text.token_id
     assert text.n_scored == len(text.token_id) > 5
     assert (text.char_start[0], text.char_end[-1]) == (0, len(SENTENCES[0]))
 
@@ -240,13 +240,13 @@ def test_a_special_token_that_the_model_lacks_is_read_as_text(tmp_path: Path) ->
     tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
     tokenizer.save_pretrained(folder)
     model = tokenized(folder, tmp_path)
-    assert model.tokenizer.id_of("<image>") == size == model.vocab_size
+    assert model.tokenizer.find_id("<image>") == size == model.vocab_size
     spelled, plain, known = encode(model, ["an <image> here", "plain", "a </s> b"])
     assert spelled.token_id.max() < size
     assert spelled.char_end[-1] == len("an <image> here")
     np.testing.assert_array_equal(plain.token_id, one(model, "plain").token_id)
-    assert model.tokenizer.id_of("</s>") in known.token_id
-    assert model.tokenizer.id_of("</s>") in one(model, "a </s> b").token_id
+    assert model.tokenizer.find_id("</s>") in known.token_id
+    assert model.tokenizer.find_id("</s>") in one(model, "a </s> b").token_id
 
 
 def test_a_tokenizer_of_another_model_is_found_out(tmp_path: Path) -> None:

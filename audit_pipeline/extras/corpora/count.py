@@ -256,7 +256,7 @@ def counts_sha256(counts: Counts) -> str:
 
 def _build_counts_table(count: CorpusCount, model: TokenizedModel) -> pa.Table:
     ids = np.arange(len(count.counts), dtype=np.int32)
-    tokens = pa.array([model.tokenizer.token_of(number) for number in ids.tolist()], pa.string())
+    tokens = pa.array([model.tokenizer.find_token(number) for number in ids.tolist()], pa.string())
     return cast_to_columns(pa.table({"token_id": ids, "token": tokens, "count": count.counts}), TOKEN_FREQUENCIES)
 
 

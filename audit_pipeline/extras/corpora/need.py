@@ -57,7 +57,7 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
         except AuditError as error:
             return _build_unavailable_lookup(str(error))
 
-    def missing(self) -> str | None:
+    def explain_missing(self) -> str | None:
         return self._lookup.reason
 
     @property

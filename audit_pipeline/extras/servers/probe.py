@@ -247,7 +247,7 @@ def _require_same_special_tokens(model: TokenizedModel, client: EndpointClient) 
     spelled = [
         token
         for number in sorted(model.tokenizer.special_ids)
-        if (token := model.tokenizer.token_of(number)) is not None and token != model.start_token
+        if (token := model.tokenizer.find_token(number)) is not None and token != model.start_token
     ]
     if not spelled:
         return

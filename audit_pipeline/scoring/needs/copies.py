@@ -76,15 +76,15 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
         self._is_run = False
 
     @staticmethod
-    def derived(texts: Sequence[str]) -> Sequence[str]:
+    def list_derived(texts: Sequence[str]) -> Sequence[str]:
         # Those of the default setting: others, and a stream's, are not known from the text alone.
         return [copy for text in texts for copy in make_shuffled_copies(text, Copying.of(PAC.default))]
 
-    def missing(self) -> str | None:
+    def explain_missing(self) -> str | None:
         in_file = self._scope.user_inputs is not None or not any(self._streams.values())
-        return super().missing() or (None if in_file else _NO_FILE)
+        return super().explain_missing() or (None if in_file else _NO_FILE)
 
-    def cost(self, texts: Sequence[str]) -> str | None:
+    def describe_cost(self, texts: Sequence[str]) -> str | None:
         tokens = plan(self._model, self._list_made(texts), self._where).tokens_to_run
         return f"pac: {self.passes} copies of each text, {tokens:,} tokens in all" if tokens else None
 

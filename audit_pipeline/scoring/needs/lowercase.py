@@ -17,7 +17,7 @@ class LowercaseProvider(DerivedTextsProvider[TextStatistics]):
     passes = 1
 
     @staticmethod
-    def derived(texts: Sequence[str]) -> Sequence[str]:
+    def list_derived(texts: Sequence[str]) -> Sequence[str]:
         return [text.lower() for text in texts if text.lower() != text]
 
     def read(self, texts: Sequence[str]) -> Read[TextStatistics]:

@@ -36,17 +36,17 @@ class NeighboursProvider(DerivedTextsProvider[Sequence[TextStatistics]]):
     def kinds(self) -> Sequence[str]:  # type: ignore[override]
         return self._proposer.kinds
 
-    def missing(self) -> str | None:
+    def explain_missing(self) -> str | None:
         # In an audit, no user has said how they are to be made.
         if self._scope.in_context or self._scope.user_inputs is None:
-            return super().missing() or self.not_run
+            return super().explain_missing() or self.not_run
         given = all(KINDS[kind].is_available_from(self._model.gives) for kind in self.kinds)
         return None if given else f"{NOT_GIVEN}: the likeliest tokens, which make neighbours"
 
     def plan(self, texts: Sequence[str]) -> None:
         """Neighbours are not known before the texts' own pass."""
 
-    def cost(self, texts: Sequence[str]) -> str:
+    def describe_cost(self, texts: Sequence[str]) -> str:
         return f"neighbour: {self._proposer.cost(texts, self.passes)}"
 
     def make(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:

@@ -80,7 +80,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
     def _encode_shots(self, shots: int, join: str) -> Prefix:
         return encode_prefix(self._model, "".join(shot + JOINS[join] for shot in self._known.texts[:shots]))
 
-    def limits(self, setting: Settings) -> Settings:
+    def find_limits(self, setting: Settings) -> Settings:
         if self._scope.in_context or isinstance(self._shots, str):
             return {}
         most = min(int(setting["shots"]), len(self._shots.texts))
@@ -119,7 +119,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         """The prefixes that can be made."""
         return {request: self._encode_shots(*request) for request in self._requested if request not in self._unmet}
 
-    def missing(self) -> str | None:
+    def explain_missing(self) -> str | None:
         """Why there is no prefix. Raises ConfigError where a user has asked for it, or given texts for it."""
         if self._scope.in_context:
             return BY_ITSELF
@@ -169,7 +169,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
             plans.append(replace(plan, tokens_to_run=plan.tokens_to_run + again))
         return reduce(Plan.with_further, plans)
 
-    def cost(self, texts: Sequence[str]) -> str | None:
+    def describe_cost(self, texts: Sequence[str]) -> str | None:
         tokens, passes = self.plan(texts).tokens_to_run, len(self._prefixes)
         each = ", ".join(str(shots) for shots in dict.fromkeys(shots for shots, _ in self._prefixes))
         what = f"the texts after prefixes of {each} {self.side.name}"

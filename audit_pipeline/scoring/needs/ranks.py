@@ -49,7 +49,7 @@ class RanksProvider(Provider[Mapping[str, Ranks]]):
                 raise ConfigError(f"{NAME}.of: there is no one-pass detector '{unknown[0]}'; {hint}")
             self._lists[of] = [ONE_PASS[name] for name in names]
 
-    def missing(self) -> str | None:
+    def explain_missing(self) -> str | None:
         if self._scope.in_parts:
             return _IN_PARTS
         return _IN_CONTEXT if self._scope.in_context else None

@@ -29,8 +29,8 @@ PROVIDERS: Mapping[str, type[Provider[Any]]] = _find_providers()
 
 
 def list_derived_texts(texts: Sequence[str]) -> list[str]:
-    """Other texts that models are run over for the needs of ``texts``: see Provider.derived."""
-    return [text for provider in PROVIDERS.values() for text in provider.derived(texts)]
+    """Other texts that models are run over for the needs of ``texts``: see Provider.list_derived."""
+    return [text for provider in PROVIDERS.values() for text in provider.list_derived(texts)]
 
 
 def is_from_need(upstream: str) -> bool:

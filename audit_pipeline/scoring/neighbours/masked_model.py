@@ -22,7 +22,7 @@ from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.suitability import build_read_error
 from audit_pipeline.models.tokenizer_files import list_special_ids, read_tokenizer_files
 from audit_pipeline.models.weights import choose_default_device
-from audit_pipeline.scoring.neighbours.proposer import format_cost, generator_of, select_distinct
+from audit_pipeline.scoring.neighbours.proposer import create_generator, format_cost, select_distinct
 from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics.tokens import cover_text
 
@@ -100,7 +100,7 @@ class MaskedModelProposer:
 
     def _neighbours(self, text: str, seed: int) -> Iterator[str]:
         ids, words = self._words(text)
-        order = generator_of(text, seed).permutation(len(words)).tolist()
+        order = create_generator(text, seed).permutation(len(words)).tolist()
         step = self._compute_words_per_step(words)
         for start in range(0, len(order), step):
             chosen = [words[i] for i in order[start : start + step]]

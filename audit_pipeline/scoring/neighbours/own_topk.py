@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.neighbours.proposer import format_cost, generator_of, select_distinct
+from audit_pipeline.scoring.neighbours.proposer import create_generator, format_cost, select_distinct
 from audit_pipeline.tables import Kind, text_sha256
 from audit_pipeline.token_statistics.cached_texts import CacheLocation, collect_lists_by_text, plan, read_statistics
 
@@ -70,7 +70,7 @@ class OwnTopkProposer:
             return
         candidates = topk["token_id"].reshape(len(own), -1)
         logprobs = topk["logprob"].reshape(len(own), -1)
-        generator = generator_of(text, seed)
+        generator = create_generator(text, seed)
         spans = self._spans(text, own, base["char_start"], base["char_end"])
         positions = generator.permutation(np.array(sorted(spans), dtype=np.int64)).tolist()
         drawn: dict[int, list[str]] = {}
