@@ -44,6 +44,13 @@ def test_curvature_equals_its_twin(text_statistics, drawn):
     assert curvature(text_statistics, drawn).score == pytest.approx(expected, rel=1e-12, abs=1e-11)
 
 
+@given(drawn=tokens, by=st.floats(0.5, 4))
+def test_a_likelier_text_has_a_higher_curvature_and_order_does_not_matter(text_statistics, drawn, by):
+    score = curvature(text_statistics, drawn).score
+    assert curvature(text_statistics, [(logprob + by, mean, std) for logprob, mean, std in drawn]).score > score
+    assert curvature(text_statistics, drawn[::-1]).score == pytest.approx(score, rel=1e-12, abs=1e-11)
+
+
 def test_log_rank_by_hand(text_statistics):
     assert log_rank(text_statistics, [0, 0]) == 0.0
     assert log_rank(text_statistics, [0, 1, 7]) == pytest.approx(-(math.log(2) + math.log(8)) / 3)

@@ -88,6 +88,13 @@ def test_the_twin_agrees(
     assert outcome.score >= 0
     if switches.get("lup", True):
         assert outcome.score <= a * (1 + 1e-12)
+    # Higher means more likely a member: a model that finds every token likelier never scores the text lower.
+    likelier = dataclasses.replace(
+        statistics, columns={**statistics.columns, "logprob": np.minimum(logprobs + 0.5, 0).astype(np.float32)}
+    )
+    higher = DC_PDD.score(likelier, [setting])[0].score
+    assert higher is not None
+    assert higher >= outcome.score * (1 - 1e-12)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1))

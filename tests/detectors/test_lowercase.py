@@ -32,6 +32,12 @@ def test_lowercase_equals_its_twin(text_statistics, own, lowercased):
     assert scored(text_statistics, own, lowercased).score == pytest.approx(twin, rel=1e-12)
 
 
+@given(own=logprobs, lowercased=logprobs)
+def test_a_likelier_text_scores_higher(text_statistics, own, lowercased):
+    likelier = [value / 2 for value in own]
+    assert scored(text_statistics, likelier, lowercased).score > scored(text_statistics, own, lowercased).score
+
+
 @pytest.mark.parametrize("text", ["数据集 2021。", "12 + 30 = 42", "🙂 ... !", "אבג", ""])
 def test_text_without_cased_characters_is_not_applicable(text_statistics, text):
     assert not has_cased_characters(text)

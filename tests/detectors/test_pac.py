@@ -49,6 +49,12 @@ def test_pac_equals_its_twin_and_the_order_of_copies_does_not_matter(text_statis
     assert scored(text_statistics, own, copies[::-1]).score == pytest.approx(found, rel=1e-9, abs=1e-9)
 
 
+@given(own=logprobs, copies=st.lists(logprobs, min_size=1, max_size=4))
+def test_copies_that_lose_more_score_higher(text_statistics, own, copies):
+    worse = [[value * 2 for value in one] for one in copies]
+    assert scored(text_statistics, own, worse).score >= scored(text_statistics, own, copies).score - 1e-9
+
+
 def test_where_no_copy_differs_or_has_a_token(text_statistics):
     same = {Copying(0.3, 1, "text"): [text_statistics([-1.0], "word")]}
     [outcome] = PAC.score(dataclasses.replace(text_statistics([-1.0], "word"), extras={COPIES: same}), [{"n": 1}])

@@ -41,6 +41,13 @@ def test_both_forms_equal_their_twins(text_statistics, own, reference):
     assert ratio.score == pytest.approx(-(l_own / l_reference), rel=1e-12)
 
 
+@given(own=logprobs, reference=logprobs)
+def test_higher_means_likelier_under_the_audited_model(text_statistics, own, reference):
+    likelier = scored(text_statistics, [value / 2 for value in own], reference)
+    for more, less in zip(likelier, scored(text_statistics, own, reference), strict=True):
+        assert more.score > less.score
+
+
 def test_a_reference_loss_of_exactly_zero(text_statistics):
     difference, ratio = scored(text_statistics, [-2.0], [0.0, 0.0])
     assert difference == (-2.0, "ok", None)

@@ -78,3 +78,11 @@ def test_surp_equals_its_twin(text_statistics, drawn):
     for ours, setting in zip(found, GRID, strict=True):
         expected = twin(drawn, setting["k"], setting["max_entropy"])
         assert ours == (None if expected is None else pytest.approx(expected, rel=1e-12, abs=1e-300))
+
+
+@given(drawn=tokens)
+def test_a_likelier_text_scores_higher(text_statistics, drawn):
+    likelier = SURP.score(of(text_statistics, [(value / 2, entropy) for value, entropy in drawn]), GRID)
+    for more, less in zip(likelier, SURP.score(of(text_statistics, drawn), GRID), strict=True):
+        assert more.status == less.status
+        assert less.score is None or more.score >= less.score
