@@ -31,7 +31,7 @@ from audit_pipeline.extras.controls.training import train
 from audit_pipeline.extras.controls.versions import read_control_documents
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.conversion import read_with_transformers
-from audit_pipeline.models.tokenized_model import load_tokenizer, with_overrides
+from audit_pipeline.models.tokenized_model import apply_overrides, load_tokenizer
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import refresh
@@ -126,7 +126,7 @@ def write_configuration(config: Path) -> None:
 
 def train_adapter(folder: Path, texts: Sequence[str], control: ControlEntry, paths: DataPaths, config: Path) -> None:
     """Train an adapter, and keep it after an eighth, a quarter, a half and all of the steps."""
-    base = load_tokenizer(with_overrides(load_models(config)[BASE], dtype=DTYPE), paths)
+    base = load_tokenizer(apply_overrides(load_models(config)[BASE], dtype=DTYPE), paths)
     assert base.start_token_id is not None
     torch.manual_seed(control.seed)
     adapted = get_peft_model(load_weights(base, "cpu"), LoraConfig(**LORA, layers_to_transform=TRAINED_LAYERS))

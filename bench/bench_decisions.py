@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
 
-from audit_pipeline.scoring.needs.ranks import mid_ranks
+from audit_pipeline.scoring.needs.ranks import compute_mid_ranks
 from audit_pipeline.statistics.conformal import conformal_p_values, q_values, run_group_tests
 from audit_pipeline.statistics.contamination_rate import compute_unit_rates, measure_instrument
 from audit_pipeline.statistics.rates import grouped_rate
@@ -124,7 +124,7 @@ def combined_levels(sets: int) -> Iterator[Verdict]:
             scores[100 - read :] += SHIFT
             by_each = [float(conformal_p_values(one[39], one[:39])) for one in scores.T]
             below = (scores[:39, None] < scores).mean(axis=0).mean(axis=1)
-            together = mid_ranks(scores).mean(axis=1)
+            together = compute_mid_ranks(scores).mean(axis=1)
             pooled[index], alone[index] = (conformal_p_values(one[39], one[:39]) for one in (together, below))
             best[index] = min(by_each)
         allowed = [level + 3 * np.sqrt(level * (1 - level) / sets) for level in levels]

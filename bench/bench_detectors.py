@@ -22,8 +22,8 @@ from bench_token_statistics import texts_from_addresses
 from audit_pipeline.detectors.min_k import z_scores
 from audit_pipeline.detectors.registry import REGISTRY, select
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
-from audit_pipeline.models.weights import default_device, load_weights
+from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenizer
+from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -37,7 +37,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--texts", type=int, default=16)
     parser.add_argument("--words", type=int, default=64)
     parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--device", default=default_device())
+    parser.add_argument("--device", default=choose_default_device())
     return parser.parse_args()
 
 
@@ -57,7 +57,7 @@ def main() -> None:
     for dtype in DTYPES:
         with tempfile.TemporaryDirectory() as folder:
             paths = DataPaths(Path(folder))
-            model = load_tokenizer(with_overrides(resolve_model(given.model, load_models()), dtype=dtype), paths)
+            model = load_tokenizer(apply_overrides(resolve_model(given.model, load_models()), dtype=dtype), paths)
             forward = ForwardPass(load_weights(model, given.device), model.vocab_size)
             own = Session(model, select(one_pass), paths).run(texts, partial(_loaded, forward)).own
             if dtype == "float32":

@@ -32,7 +32,7 @@ from audit_pipeline.extras.extraction.stage import documents_of
 from audit_pipeline.extras.extraction.windows import encode_windows_at
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
-from audit_pipeline.models.weights import default_device
+from audit_pipeline.models.weights import choose_default_device
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read_documents
 from audit_pipeline.tables import KINDS
@@ -71,7 +71,7 @@ def main() -> None:
 
 def _loaded(name: str, paths: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
     model = load_tokenizer(resolve_model(name, load_models()), paths)
-    return model, load_forward_pass(model, paths, default_device(), print)
+    return model, load_forward_pass(model, paths, choose_default_device(), print)
 
 
 def speed(model: TokenizedModel, forward: ForwardPass, text: str, count: int, repeats: int) -> None:
@@ -89,7 +89,7 @@ def speed(model: TokenizedModel, forward: ForwardPass, text: str, count: int, re
 
     def ours() -> None:
         for batch in batches:
-            forward.run(encoded, batch, wanted=KINDS["extraction"].statistics)
+            forward.begin(encoded, batch, wanted=KINDS["extraction"].statistics)()
 
     @torch.inference_mode()
     def bare() -> None:
@@ -100,7 +100,7 @@ def speed(model: TokenizedModel, forward: ForwardPass, text: str, count: int, re
                 logits = bare_model.get_output_embeddings()(hidden[:, PREFIX:-1])
                 torch.log_softmax(logits.float(), -1).gather(2, batch[:, PREFIX + 1 :, None])
 
-    device = default_device()
+    device = choose_default_device()
     tokens = sum(window.length for window in windows)
     times = [(seconds_of(ours, device), seconds_of(bare, device)) for _ in range(repeats)]
     ratio = statistics.median(theirs / own for own, theirs in times)

@@ -29,12 +29,12 @@ import torch
 from bench_token_statistics import seconds_of, texts_from_addresses
 
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.tokenized_model import load_tokenizer, with_overrides
-from audit_pipeline.models.weights import default_device, load_weights
+from audit_pipeline.models.tokenized_model import apply_overrides, load_tokenizer
+from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
-from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode, iterate_batches, windows_of
+from audit_pipeline.token_statistics.tokens import EncodedText, Window, cut_windows, encode, iterate_batches
 
 BATCH = 16
 TIMED_BATCHES = 2
@@ -51,11 +51,11 @@ class Bench:
 
     def one_pass(self) -> None:
         for window in self.windows:
-            self.forward.run(self.encoded, [window])
+            self.forward.begin(self.encoded, [window])()
 
     def one_pass_together(self) -> None:
         for batch in self._batches():
-            self.forward.run(self.encoded, batch)
+            self.forward.begin(self.encoded, batch)()
 
     def packed(self, steps: int) -> None:
         for window in self.windows:
@@ -74,7 +74,7 @@ class Bench:
             [
                 done.values["rank"]
                 for window in self.windows
-                for done in self.forward.run(self.encoded, [window])
+                for done in self.forward.begin(self.encoded, [window])()
                 if done.values is not None
             ]
         )
@@ -113,7 +113,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--texts", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--device", default=default_device())
+    parser.add_argument("--device", default=choose_default_device())
     parser.add_argument("--whole", action="store_true", help="time every batch of the baseline")
     parser.add_argument("--no-baseline", action="store_true")
     parser.add_argument("--profile", action="store_true", help="where the time of the packed pass goes, too")
@@ -123,7 +123,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     given = parse()
     with tempfile.TemporaryDirectory() as folder:
-        entry = with_overrides(resolve_model(given.model, load_models()), dtype=given.dtype)
+        entry = apply_overrides(resolve_model(given.model, load_models()), dtype=given.dtype)
         model = load_tokenizer(entry, DataPaths(Path(folder)))
         forward = ForwardPass(load_weights(model, given.device), model.vocab_size)
     print(
@@ -133,10 +133,10 @@ def main() -> None:
     print("words  m  against rerun: alone  together | in passes: alone  together  aim | share not first choice")
     for words in given.words:
         encoded = encode(model, texts_from_addresses(given.texts, words))
-        windows = [one for number, text in enumerate(encoded) for one in windows_of(number, text, 8192, 4096)]
+        windows = [one for number, text in enumerate(encoded) for one in cut_windows(number, text, 8192, 4096)]
         bench = Bench(forward, encoded, windows, given.whole)
         share = bench.share()
-        done = [done for window in windows for done in forward.run(encoded, [window])]
+        done = [done for window in windows for done in forward.begin(encoded, [window])()]
         modes = [window.values["argmax_id"] for window in done if window.values is not None]
         timed: dict[str, list[float]] = {}
 

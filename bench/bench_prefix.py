@@ -25,8 +25,8 @@ import torch
 from bench_token_statistics import texts_from_addresses
 
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.tokenized_model import load_tokenizer, with_overrides
-from audit_pipeline.models.weights import default_device, load_weights
+from audit_pipeline.models.tokenized_model import apply_overrides, load_tokenizer
+from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
@@ -34,11 +34,11 @@ from audit_pipeline.token_statistics.tokens import (
     EncodedText,
     Prefix,
     Window,
+    cut_windows,
     encode,
     encode_prefix,
     iterate_batches,
     put_after,
-    windows_of,
 )
 
 
@@ -51,7 +51,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=1500, help="about how many tokens the texts have together")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--device", default=default_device())
+    parser.add_argument("--device", default=choose_default_device())
     return parser.parse_args()
 
 
@@ -71,7 +71,7 @@ class Bench:
     def __init__(self, forward: ForwardPass, own: list[EncodedText], prefix: Prefix) -> None:
         self.forward, self.own, self.prefix = forward, own, prefix
         self.texts = [put_after(prefix, one) for one in own]
-        windows = [one for number, text in enumerate(own) for one in windows_of(number, text, 8192, 4096)]
+        windows = [one for number, text in enumerate(own) for one in cut_windows(number, text, 8192, 4096)]
         budget = TOKEN_BUDGET[forward.device.type]
         self.batches: list[list[Window]] = [list(one) for one in iterate_batches(windows, budget)]
         self.anew: list[list[Window]] = [
@@ -80,14 +80,14 @@ class Bench:
 
     def one_pass(self) -> None:
         for batch in self.batches:
-            self.forward.run(self.own, batch)
+            self.forward.begin(self.own, batch)()
 
     def behind_prefix(self) -> None:
         for batch in self.batches:
             self._run(batch)
 
     def and_prefix(self) -> None:
-        self.forward.run(self.texts[:1], [Window(0, 0, 1, 0, True)], (), before=[0])
+        self.forward.begin(self.texts[:1], [Window(0, 0, 1, 0, True)], (), before=[0])()
         self.behind_prefix()
 
     def whole(self) -> None:
@@ -103,14 +103,14 @@ class Bench:
         return max(float(np.abs(one - other).max()) for one, other in zip(shared, anew, strict=True))
 
     def _run(self, batch: list[Window]) -> list[np.ndarray]:
-        found = self.forward.run(self.texts, batch, (), before=self.prefix.ids[:-1])
+        found = self.forward.begin(self.texts, batch, (), before=self.prefix.ids[:-1])()
         return [done.values["logprob"] for done in found if done.values is not None]
 
 
 def main() -> None:
     given = parse()
     with tempfile.TemporaryDirectory() as folder:
-        entry = with_overrides(resolve_model(given.model, load_models()), dtype=given.dtype)
+        entry = apply_overrides(resolve_model(given.model, load_models()), dtype=given.dtype)
         model = load_tokenizer(entry, DataPaths(Path(folder)))
         forward = ForwardPass(load_weights(model, given.device), model.vocab_size)
     if not forward.shared_prefix:

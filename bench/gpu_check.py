@@ -29,13 +29,13 @@ from bench_token_statistics import Variant, seconds_of, texts_from_addresses
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
-from audit_pipeline.models.weights import default_device, load_weights
+from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenizer
+from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.blocks import ComputedLogits, Logits, Reduced, Scratch
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
-from audit_pipeline.token_statistics.tokens import encode, iterate_batches, windows_of
+from audit_pipeline.token_statistics.tokens import cut_windows, encode, iterate_batches
 
 SHAPES = {
     "7 B, V=49152": {
@@ -74,7 +74,7 @@ class Check:
         return statistics.median(seconds_of(work, self.device) for _ in range(self.repeats))
 
     def tokenized(self, dtype: str) -> TokenizedModel:
-        return load_tokenizer(with_overrides(self.entry, dtype=dtype), DataPaths(Path(tempfile.mkdtemp())))
+        return load_tokenizer(apply_overrides(self.entry, dtype=dtype), DataPaths(Path(tempfile.mkdtemp())))
 
     def variant(
         self,
@@ -178,12 +178,12 @@ def check_large(check: Check) -> None:
 def measure_infilling(check: Check, variant: Variant) -> float:
     """The cost of branches of five tokens, in passes over the texts."""
     forward, encoded = variant.forward, variant.encoded
-    windows = [window for number, text in enumerate(encoded) for window in windows_of(number, text, 8192, 4096)]
+    windows = [window for number, text in enumerate(encoded) for window in cut_windows(number, text, 8192, 4096)]
     batches = list(iterate_batches(windows, TOKEN_BUDGET[forward.device.type]))
 
     def run(steps: int) -> None:
         for batch in batches:
-            forward.run_with_branches(encoded, batch, steps) if steps else forward.run(encoded, batch)
+            forward.run_with_branches(encoded, batch, steps) if steps else forward.begin(encoded, batch)()
 
     return check.median(partial(run, 5)) / check.median(partial(run, 0))
 
@@ -237,7 +237,7 @@ def find_zeros(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: C
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default=default_device())
+    parser.add_argument("--device", default=choose_default_device())
     parser.add_argument("--ceiling", action="store_true", help="only the cost of all but the model; needs no GPU")
     parser.add_argument("--texts", type=int, default=2000, help="texts of the ceiling")
     parser.add_argument("--repeats", type=int, default=7, help="repeats of the ceiling")

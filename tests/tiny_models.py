@@ -22,7 +22,16 @@ from audit_pipeline.models.weights import load_weights
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import KINDS
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowResult
-from audit_pipeline.token_statistics.tokens import EncodedText, encode, iterate_batches, window_and_stride, windows_of
+from audit_pipeline.token_statistics.tokens import (
+    EncodedText,
+    cut_windows,
+    encode,
+    iterate_batches,
+    window_and_stride,
+)
+
+Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
+"""A tiny model of a family, and its forward pass: the fixture ``tiny``."""
 
 CONTEXT = 64
 SENTENCES = (
@@ -233,7 +242,7 @@ def twin_of_logits(logits: np.ndarray, target: Sequence[int]) -> dict[str, np.nd
 def twin_logits(model: TokenizedModel, forward: ForwardPass, text: EncodedText) -> np.ndarray:
     """The logits [scored tokens, V] of a text: each window alone through the bare model, no padding, float64."""
     rows = []
-    for window in windows_of(0, text, *window_and_stride(model)):
+    for window in cut_windows(0, text, *window_and_stride(model)):
         start = [] if text.start_token_id is None else [text.start_token_id]
         ids = torch.tensor([[*start, *text.token_id[window.begin : window.end].tolist()]])
         logits = forward.model(input_ids=ids).logits[0].double().numpy()
@@ -255,10 +264,10 @@ def score(
     """Statistics of each text, all texts through the model together."""
     encoded = encode(model, texts)
     window, stride = window_and_stride(model)
-    windows = [part for number, text in enumerate(encoded) for part in windows_of(number, text, window, stride)]
+    windows = [part for number, text in enumerate(encoded) for part in cut_windows(number, text, window, stride)]
     done: list[list[WindowResult]] = [[] for _ in texts]
     for batch in iterate_batches(windows, budget, equal_lengths=forward.equal_lengths, length_step=forward.length_step):
-        for one in forward.run(encoded, batch, {*KINDS["base"].statistics, *also}):
+        for one in forward.begin(encoded, batch, {*KINDS["base"].statistics, *also})():
             done[one.window.text].append(one)
     rows = []
     for parts in done:
@@ -283,3 +292,8 @@ def assert_like_twin(
     possible = (logits > own[:, None] - 1e-4).sum(1)
     assert ((ours["rank"] >= certain) & (ours["rank"] <= possible)).all()
     assert (logits.max(1) - logits[np.arange(len(targets)), ours["argmax_id"]] < 1e-4).all()
+
+
+def never(*_: object) -> ForwardPass:
+    """Load a model where none may be loaded."""
+    raise AssertionError("the model must not be loaded: everything is cached")

@@ -92,9 +92,9 @@ def say_run_resources(model: TokenizedModel, options: RunOptions) -> None:
     if not model.entry.host.is_here:
         return
     if engine.name != "ray":
-        from audit_pipeline.models.weights import default_device, fit_of
+        from audit_pipeline.models.weights import check_memory_fit, choose_default_device
 
-        fit = fit_of(model, options.device or default_device())
+        fit = check_memory_fit(model, options.device or choose_default_device())
         say(fit.words, weights={"bytes": fit.bytes, "fit": fit.now, "words": fit.words})
         return
     count = "as many workers as it has room for" if engine.workers is None else f"{engine.workers} workers"
@@ -109,10 +109,10 @@ def estimate_seconds(model: TokenizedModel, tokens: int, options: RunOptions) ->
     """Estimate how long ``tokens`` tokens take; None for a server or a Ray cluster, whose speed is not known."""
     if not model.entry.host.is_here or options.chosen_engine.name == "ray":
         return None
-    from audit_pipeline.models.weights import default_device
+    from audit_pipeline.models.weights import choose_default_device
     from audit_pipeline.token_statistics.estimate import estimate_pass_seconds
 
-    return estimate_pass_seconds(model, DataPaths.from_environment(), tokens, options.device or default_device())
+    return estimate_pass_seconds(model, DataPaths.from_environment(), tokens, options.device or choose_default_device())
 
 
 def format_estimated_time(seconds: float | None) -> str:

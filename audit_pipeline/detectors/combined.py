@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings, for_each_setting
 from audit_pipeline.detectors.statistics import Lacking, Need, TextStatistics
 from audit_pipeline.tables import RANKED_AMONG_ALL
 
@@ -29,12 +29,8 @@ def split_detector_names(joined_names: str) -> list[str]:
     return joined_names.split(",")
 
 
-def _combined(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    ranks = statistics.of(RANKS)
-    return [_outcome(ranks[str(setting["of"])]) for setting in settings]
-
-
-def _outcome(ranks: Sequence[float] | Lacking) -> Outcome:
+def _combined(statistics: TextStatistics, setting: Settings) -> Outcome:
+    ranks = statistics.of(RANKS)[str(setting["of"])]
     return Outcome.not_applicable(ranks.reason) if isinstance(ranks, Lacking) else Outcome.of(float(np.mean(ranks)))
 
 
@@ -58,7 +54,7 @@ COMBINED = Detector(
     source="this project: ranks averaged with equal weights (a Borda count)",
     needs=(RANKS,),
     passes="1",
-    compute=_combined,
+    compute=for_each_setting(_combined),
     reads=_reads,
     parameters={
         "of": Parameter(

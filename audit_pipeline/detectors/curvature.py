@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Settings, always
+from audit_pipeline.detectors.detector import Detector, Outcome, always, for_all_settings
 from audit_pipeline.detectors.lowercase import quotient
 from audit_pipeline.detectors.statistics import TextStatistics
 
 
-def _curvature(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    return [_outcome(statistics)] * len(settings)
-
-
-def _outcome(statistics: TextStatistics) -> Outcome:
+def _curvature(statistics: TextStatistics) -> Outcome:
     above = float(np.sum(statistics.logprob, dtype=np.float64) - np.sum(statistics.mean, dtype=np.float64))
     variance = float(np.sum(np.square(statistics.std, dtype=np.float64)))
     if variance == 0:
@@ -30,7 +25,7 @@ CURVATURE = Detector(
     source="Bao et al., ICLR 2024 (Fast-DetectGPT, analytic form)",
     passes="1",
     reads=always("mean", "std"),
-    compute=_curvature,
+    compute=for_all_settings(_curvature),
     equation=(
         "(sum of l_t - sum of mu_t) / sqrt(sum of sigma_t^2) over the n scored tokens, mu_t and sigma_t the mean and "
         "the standard deviation of log p(. | x_<t) under the model's own distribution"

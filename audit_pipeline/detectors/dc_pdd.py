@@ -8,15 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.detectors.detector import (
-    Detector,
-    Outcome,
-    Parameter,
-    Settings,
-    by_group,
-    outcomes,
-    switch,
-)
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, by_group, outcomes, switch
 from audit_pipeline.detectors.statistics import Need, TextStatistics, TokenFrequencies
 
 NAME = "dc_pdd"

@@ -43,6 +43,8 @@ class Outcome(NamedTuple):
         return cls(None, "failed", reason)
 
 
+Compute = Callable[[TextStatistics, Sequence[Settings]], Sequence[Outcome]]
+
 UNKNOWN_LOGPROB = (
     "a token's log-probability is not a finite number: it is minus infinity, or the server that runs the model gives a "
     "placeholder or a floor in its place"
@@ -117,7 +119,7 @@ class Detector:
     summary: str
     source: str
     passes: str
-    compute: Callable[[TextStatistics, Sequence[Settings]], Sequence[Outcome]]
+    compute: Compute
     equation: str
     reported: str
     also_reads: str
@@ -199,6 +201,16 @@ def by_group(
 def outcomes(values: Iterable[float]) -> list[Outcome]:
     """Each value as an outcome."""
     return [Outcome.of(value) for value in values]
+
+
+def for_all_settings(score: Callable[[TextStatistics], Outcome]) -> Compute:
+    """``Detector.compute`` of a score that is the same at every setting."""
+    return lambda statistics, settings: [score(statistics)] * len(settings)
+
+
+def for_each_setting(score: Callable[[TextStatistics, Settings], Outcome]) -> Compute:
+    """``Detector.compute`` of a score whose settings have no work in common."""
+    return lambda statistics, settings: [score(statistics, setting) for setting in settings]
 
 
 def _read_bool(text: str) -> bool:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Settings, always
+from audit_pipeline.detectors.detector import Detector, Outcome, always, for_all_settings
 from audit_pipeline.detectors.statistics import TextStatistics
 
 
-def _log_rank(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+def _log_rank(statistics: TextStatistics) -> Outcome:
     """-mean log(r_t + 1), r_t = 0 for the likeliest token: a better rank has to score higher, hence the minus."""
-    return [Outcome.of(-float(np.mean(np.log1p(statistics.rank.astype(np.float64)))))] * len(settings)
+    return Outcome.of(-float(np.mean(np.log1p(statistics.rank.astype(np.float64)))))
 
 
 LOG_RANK = Detector(
@@ -21,7 +19,7 @@ LOG_RANK = Detector(
     source="a baseline in the code of Bao et al., ICLR 2024 (Fast-DetectGPT)",
     passes="1",
     reads=always("rank"),
-    compute=_log_rank,
+    compute=for_all_settings(_log_rank),
     equation="-(mean over the n scored tokens of log(r_t + 1)), r_t = 0 where x_t is the model's first choice",
     reported=(
         "Made to detect texts that a machine wrote, not members. No figure is given here: no table on members was read."

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 
 import numpy as np
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Settings
+from audit_pipeline.detectors.detector import Detector, Outcome, for_all_settings
 from audit_pipeline.detectors.statistics import TextStatistics
 
 
@@ -16,17 +15,13 @@ def mean_logprob(statistics: TextStatistics) -> float:
     return float(np.mean(statistics.logprob, dtype=np.float64))
 
 
-def _loss(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    return [Outcome.of(mean_logprob(statistics))] * len(settings)
-
-
-def _zlib(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+def _zlib(statistics: TextStatistics) -> Outcome:
     try:
         encoded = statistics.text.encode()
     except UnicodeEncodeError as error:
         reason = f"the text is not valid Unicode: lone surrogate at character {error.start}"
-        return [Outcome.failed(reason)] * len(settings)
-    return [Outcome.of(mean_logprob(statistics) / len(zlib.compress(encoded)))] * len(settings)
+        return Outcome.failed(reason)
+    return Outcome.of(mean_logprob(statistics) / len(zlib.compress(encoded)))
 
 
 LOSS = Detector(
@@ -34,7 +29,7 @@ LOSS = Detector(
     summary="mean log-likelihood of the text's tokens (the negative loss)",
     source="Yeom et al., CSF 2018; as used in Shi et al., ICLR 2024, section 4.2",
     passes="1",
-    compute=_loss,
+    compute=for_all_settings(lambda statistics: Outcome.of(mean_logprob(statistics))),
     equation="mean over the n scored tokens of l_t = log p(x_t | x_<t), in nats",
     reported=(
         "No figure of Yeom et al. 2018 is given here. In Zhang et al. 2025 it has an AUROC of 66.5, 63.3 and 67.4 on "
@@ -51,7 +46,7 @@ ZLIB = Detector(
     summary="mean log-likelihood divided by the bytes of the zlib-compressed text",
     source="Carlini et al., USENIX Security 2021; as used in Shi et al., ICLR 2024, section 4.2",
     passes="1",
-    compute=_zlib,
+    compute=for_all_settings(_zlib),
     equation="(mean over the n scored tokens of l_t) / (bytes of the text in UTF-8, compressed by zlib)",
     reported=(
         "No figure of Carlini et al. 2021 is given here. In Zhang et al. 2025 it has an AUROC of 67.0, 65.0 and 69.4 "

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Settings
+from audit_pipeline.detectors.detector import Detector, Outcome, for_all_settings
 from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.statistics import Need, TextStatistics
 
@@ -23,16 +22,12 @@ def quotient(dividend: float, divisor: float) -> float:
     return dividend / divisor if math.isfinite(dividend) and math.isfinite(divisor) else math.nan
 
 
-def _lowercase(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+def _lowercase(statistics: TextStatistics) -> Outcome:
     """mean l(lower(x)) / mean l(x), in [0, inf).
 
     Both means are negative, so their ratio is that of the losses: it grows as the text itself gets likelier. Text that
     is in lower case already scores 1; text without cased characters has no lower case to be compared with.
     """
-    return [_outcome(statistics)] * len(settings)
-
-
-def _outcome(statistics: TextStatistics) -> Outcome:
     lowercased = statistics.of(LOWERCASED)
     if not has_cased_characters(statistics.text):
         return Outcome.not_applicable("the text has no cased characters")
@@ -50,7 +45,7 @@ LOWERCASE = Detector(
     source="Carlini et al., USENIX Security 2021; as used in Zhang et al., ICLR 2025, section 5.1",
     needs=(LOWERCASED,),
     passes="2",
-    compute=_lowercase,
+    compute=for_all_settings(_lowercase),
     equation="(mean of l_t over the tokens of the text in lower case) / (mean of l_t over those of the text)",
     reported=(
         "No figure of Carlini et al. 2021 is given here. In Zhang et al. 2025 (table 1) it has an AUROC of 63.5, 60.8 "

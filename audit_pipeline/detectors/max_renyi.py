@@ -6,14 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from audit_pipeline.detectors.detector import (
-    Detector,
-    Outcome,
-    Parameter,
-    Settings,
-    by_group,
-    outcomes,
-)
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, by_group, outcomes
 from audit_pipeline.detectors.min_k import lowest_means
 from audit_pipeline.detectors.statistics import Float64s, Need, PowerSums, TextStatistics
 
@@ -55,16 +48,12 @@ def _max_renyi(statistics: TextStatistics, settings: Sequence[Settings]) -> list
     return by_group(settings, ("alpha", "select"), group)
 
 
-def _reads(setting: Settings) -> tuple[str, ...]:
-    return {"1": ("mean",), "inf": ("max_logprob",)}.get(str(setting["alpha"]), ())
-
-
 MAX_RENYI = Detector(
     name="max_renyi",
     summary="minus the mean Rényi entropy of the model's distribution, over the k% of positions where it is highest",
     source="Li et al., NeurIPS 2024 (Max-Rényi-K%)",
     passes="1",
-    reads=_reads,
+    reads=lambda setting: {"1": ("mean",), "inf": ("max_logprob",)}.get(str(setting["alpha"]), ()),
     compute=_max_renyi,
     wishes=(POWER_SUMS,),
     parameters={

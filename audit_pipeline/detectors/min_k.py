@@ -94,10 +94,6 @@ def _score_windows(values: npt.NDArray[np.floating], settings: Sequence[Settings
     return by_group(settings, ("window",), group)
 
 
-def _min_k(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    return _score_windows(statistics.logprob, settings)
-
-
 def _min_k_plus_plus(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
     bad = check_deviation(statistics)
     if bad is not None:
@@ -136,7 +132,7 @@ MIN_K = Detector(
     summary="mean log-likelihood of the k% least likely tokens",
     source="Shi et al., ICLR 2024, eq. 1 (Min-K% Prob); window: Arkhmammadova et al. 2025 (Win-k)",
     passes="1",
-    compute=_min_k,
+    compute=lambda statistics, settings: _score_windows(statistics.logprob, settings),
     parameters={"k": K, "window": WINDOW},
     equation=(
         "mean of the max(1, int(k * N)) lowest of the N = n - window + 1 moving means of l_t = log p(x_t | x_<t) over "

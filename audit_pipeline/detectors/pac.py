@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, for_each_setting
 from audit_pipeline.detectors.min_k import K, is_count, lowest_means
 from audit_pipeline.detectors.statistics import Need, TextStatistics
 
@@ -46,17 +46,13 @@ def polarized_distance(logprob: npt.ArrayLike) -> float:
     return float(highest - lowest)
 
 
-def _pac(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+def _pac(statistics: TextStatistics, setting: Settings) -> Outcome:
     """The mean distance of the copies less the text's own: the authors' number, negated.
 
     Seen texts have few tokens that are far below the others, until their words are swapped.
     """
-    copies, own = statistics.of(COPIES), polarized_distance(statistics.logprob)
-    return [_outcome(statistics.text, own, copies[Copying.of(setting)]) for setting in settings]
-
-
-def _outcome(text: str, own: float, copies: Sequence[TextStatistics]) -> Outcome:
-    if all(copy.text == text for copy in copies):
+    copies, own = statistics.of(COPIES)[Copying.of(setting)], polarized_distance(statistics.logprob)
+    if all(copy.text == statistics.text for copy in copies):
         return Outcome.not_applicable("no copy differs from the text: it has no two words that could be swapped")
     if not all(len(copy) for copy in copies):
         return Outcome.not_applicable("a copy of the text has no scored token")
@@ -69,7 +65,7 @@ PAC = Detector(
     source="Ye et al., Findings of ACL 2024 (PAC)",
     needs=(COPIES,),
     passes="1 + n",
-    compute=_pac,
+    compute=for_each_setting(_pac),
     parameters={
         "alpha": replace(K, default=0.3, grid=(0.3,), description="the share of the words that is swapped in a copy"),
         "n": Parameter(

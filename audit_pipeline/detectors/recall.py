@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, for_each_setting
 from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.lowercase import quotient
 from audit_pipeline.detectors.statistics import Float32s, Lacking, Need, TextStatistics
@@ -22,22 +22,13 @@ JOINS = {"none": "", "space": " ", "newline": "\n", "blank_line": "\n\n"}
 """What follows each shot, before the next one and before the text, by the values of the parameter ``join``."""
 
 
-def _recall(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    """mean l(x | P) over all T tokens / mean l(x) over the scored ones.
+def _recall(statistics: TextStatistics, setting: Settings) -> Outcome:
+    """(mean l(x | P_non) - gamma * mean l(x | P_mem)) / mean l(x): over all T tokens / over the scored ones.
 
-    Both means are negative: the less likely a prefix of non-members makes the text, the higher the score.
+    All means are negative: the less likely a prefix of non-members makes the text, the higher the score. ``recall`` has
+    no gamma, and no prefix of members.
     """
-    return [_outcome(statistics, setting, 0.0) for setting in settings]
-
-
-def _con_recall(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    """(mean l(x | P_non) - gamma * mean l(x | P_mem)) / mean l(x)."""
-    return [_outcome(statistics, setting, float(setting["gamma"])) for setting in settings]
-
-
-def _outcome(statistics: TextStatistics, setting: Settings, gamma: float) -> Outcome:
-    means = []
-    # A gamma of 0 takes no members: the two detectors are one then.
+    means, gamma = [], float(setting.get("gamma", 0.0))
     for need in (NONMEMBER_PREFIX, MEMBER_PREFIX) if gamma else (NONMEMBER_PREFIX,):
         found = statistics.of(need)[int(setting["shots"]), str(setting["join"])]
         if isinstance(found, Lacking):
@@ -75,7 +66,7 @@ RECALL = Detector(
     source="Xie et al., EMNLP 2024 (ReCaLL)",
     needs=(NONMEMBER_PREFIX,),
     passes=f"2, and 1 of the prefix in all{_ANEW}",
-    compute=_recall,
+    compute=for_each_setting(_recall),
     parameters={"shots": _SHOTS, "join": _JOIN},
     equation=(
         "LL(x | P) / LL(x): LL(x | P) is the mean of log p(x_t | P, x_<t) over all T tokens of the text, LL(x) the "
@@ -97,7 +88,7 @@ CON_RECALL = Detector(
     source="Wang et al., COLING 2025 (Con-ReCall)",
     needs=(NONMEMBER_PREFIX, MEMBER_PREFIX),
     passes=f"3, and 1 of each prefix in all{_ANEW}",
-    compute=_con_recall,
+    compute=for_each_setting(_recall),
     parameters={
         "shots": _SHOTS,
         "gamma": Parameter(

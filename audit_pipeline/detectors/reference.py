@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, for_each_setting
 from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.lowercase import quotient
 from audit_pipeline.detectors.min_k import moving_means
@@ -37,7 +37,7 @@ def vote_share(own_logprob: npt.ArrayLike, other_logprob: npt.ArrayLike, windows
     return float(np.mean([np.mean(moving_means(margin, min(width, len(margin))) > 0) for width in windows]))
 
 
-def _reference(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+def _reference(statistics: TextStatistics, setting: Settings) -> Outcome:
     """``difference``: mean l - mean l_ref. ``ratio``: -(mean l / mean l_ref). ``wbc``: votes of windows.
 
     Each mean is over the model's own tokens; two tokenizers may cut the text differently. The difference grows as the
@@ -48,17 +48,13 @@ def _reference(statistics: TextStatistics, settings: Sequence[Settings]) -> list
     """
     reference = statistics.of(REFERENCE_MODEL)
     if not len(reference):
-        return [Outcome.not_applicable("the text has no scored token under the reference model")] * len(settings)
-    return [_outcome(str(setting["form"]), statistics, reference) for setting in settings]
-
-
-def _outcome(form: str, statistics: TextStatistics, reference: TextStatistics) -> Outcome:
-    if form == WBC:
+        return Outcome.not_applicable("the text has no scored token under the reference model")
+    if setting["form"] == WBC:
         if not np.array_equal(statistics.token_id, reference.token_id):
             return Outcome.not_applicable("the reference model does not score the same tokens of the text")
         return Outcome.of(vote_share(statistics.logprob, reference.logprob))
     own, other = mean_logprob(statistics), mean_logprob(reference)
-    if form == DIFFERENCE:
+    if setting["form"] == DIFFERENCE:
         return Outcome.of(own - other)
     if other == 0:
         return Outcome.not_applicable(
@@ -73,7 +69,7 @@ REFERENCE = Detector(
     source="Carlini et al., USENIX Security 2021; as in Shi et al., ICLR 2024, section 4.2; wbc: Chen et al. 2026",
     needs=(REFERENCE_MODEL,),
     passes="1, and 1 of the reference model",
-    compute=_reference,
+    compute=for_each_setting(_reference),
     parameters={
         "form": Parameter(
             default=DIFFERENCE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -105,52 +105,8 @@ def expand_settings(
     return [dict(zip(detector.parameters, values, strict=True)) for values in itertools.product(*choices)]
 
 
-def restrict_settings(
-    detector: Detector, limits: Settings, base_settings: Sequence[Mapping[str, ParameterValue]]
-) -> list[dict[str, ParameterValue]]:
-    """``base_settings`` without those beyond ``limits``, and with those at the limits: each once, in order.
-
-    ``limits`` are numbers by parameter: infilling's ``{"m": 5}``, say.
-    """
-    within = [setting for setting in base_settings if all(setting[name] <= limit for name, limit in limits.items())]  # type: ignore[operator]
-    return _deduplicate_settings(detector, [*within, *({**setting, **limits} for setting in base_settings)])
-
-
-def clamp_settings(
-    detector: Detector, limits: Callable[[Settings], Settings], base_settings: Sequence[Mapping[str, ParameterValue]]
-) -> list[dict[str, ParameterValue]]:
-    """``base_settings``, where a value beyond the ``limits`` of its setting becomes the limit: each once, in order."""
-    return _deduplicate_settings(
-        detector, [{**setting, **_clamp_setting(setting, limits(setting))} for setting in base_settings]
-    )
-
-
-def _clamp_setting(setting: Settings, limits: Settings) -> dict[str, ParameterValue]:
-    return {name: min(setting[name], limit) for name, limit in limits.items() if name in setting}
-
-
-def clamp_overrides(detector: Detector, limits: Settings, fixed: Settings) -> dict[str, ParameterValue]:
-    """What is fixed of the detector where its default setting, with ``fixed`` in it, goes beyond ``limits``."""
-    return {**fixed, **_clamp_setting({**detector.default, **fixed}, limits)}
-
-
-def add_fixed_settings(
-    detector: Detector, fixed: Settings, base_settings: Sequence[Mapping[str, ParameterValue]]
-) -> list[dict[str, ParameterValue]]:
-    """``base_settings`` and the same with the parameters of ``fixed`` at their values: each once, in order."""
-    return _deduplicate_settings(detector, [*base_settings, *({**setting, **fixed} for setting in base_settings)])
-
-
-def fix_settings(
-    detector: Detector, fixed: Settings, base_settings: Sequence[Mapping[str, ParameterValue]]
-) -> list[dict[str, ParameterValue]]:
-    """``base_settings`` with the parameters of ``fixed`` at their values and no other: each once, in order."""
-    return _deduplicate_settings(detector, [{**setting, **fixed} for setting in base_settings])
-
-
-def _deduplicate_settings(
-    detector: Detector, settings: Sequence[Mapping[str, ParameterValue]]
-) -> list[dict[str, ParameterValue]]:
+def deduplicate_settings(detector: Detector, settings: Iterable[Settings]) -> list[Settings]:
+    """``settings`` in order, those of one label once."""
     return list({detector.label(setting): dict(setting) for setting in settings}.values())
 
 

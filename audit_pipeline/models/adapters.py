@@ -44,7 +44,7 @@ class HeldBase:
             raise ModelError(words)
         entry, identity = model.entry, model.identity
         key = (identity.weights_digest, identity.config_digest, entry.dtype, entry.attention, entry.devices, device)
-        self._take_off()
+        self._detach_adapter()
         # Compiled layers are made for the modules that were in them.
         if self._base is None or self._key != key or entry.compile:
             self.free()
@@ -54,7 +54,7 @@ class HeldBase:
         notify(f"{entry.name}: putting the adapter {entry.adapter} on its base")
         self._state = _read_state(self._base)
         try:
-            self._adapted = _put_on(self._base, model, model.located.adapter, device)
+            self._adapted = _attach_adapter(self._base, model, model.located.adapter, device)
         except BaseException:
             self.free()
             raise
@@ -65,7 +65,7 @@ class HeldBase:
         self._key = self._base = self._adapted = None
         give_back_memory()
 
-    def _take_off(self) -> None:
+    def _detach_adapter(self) -> None:
         """Leave the base as it was loaded, or none where a type cannot be taken off or changed the base (PiSSA)."""
         if self._adapted is None:
             return
@@ -86,7 +86,7 @@ def give_back_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def _put_on(base: Any, model: TokenizedModel, folder: Path, device: str) -> Any:
+def _attach_adapter(base: Any, model: TokenizedModel, folder: Path, device: str) -> Any:
     """Return peft's model of ``base``, whose layers it changes, with the adapter in ``folder``."""
     from peft import PeftConfig, get_peft_model  # noqa: PLC0415 - an extra
     from safetensors import SafetensorError  # noqa: PLC0415

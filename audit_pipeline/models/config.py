@@ -275,10 +275,6 @@ class ModelEntry(StrictSettings):
             raise ValueError("stride must be smaller than window")
         if self.compile and self.devices is not None:
             raise ValueError("compile goes with one device: leave devices out")
-        return self
-
-    @model_validator(mode="after")
-    def _require_training_before_release(self) -> Self:
         cutoff, release = self.training_cutoff, self.release_date
         if cutoff is not None and release is not None and cutoff > release:
             raise ValueError(f"training_cutoff {cutoff} is after release_date {release}: correct one of the two")

@@ -25,7 +25,7 @@ from audit_pipeline.models.suitability import (
     require_usable,
     silence_transformers,
 )
-from audit_pipeline.models.tokenizer_files import read_tokenizer_files
+from audit_pipeline.models.tokenizer_files import list_special_ids, read_tokenizer_files
 from audit_pipeline.store.files import read_json
 
 READ_ERRORS = (
@@ -56,11 +56,8 @@ def convert_tokenizer(located: LocatedModel, folder: Path | None) -> KeptTokeniz
     backend.no_truncation()
     text = config.get_text_config()
     context = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
-    # The tokens that no text is made of: those with a role, and those that the tokenizer itself calls special.
-    added = (number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
-    special_ids = frozenset({*tokenizer.all_special_ids, *added})
     converted = KeptTokenizer(
-        TextTokenizer(backend, special_ids),
+        TextTokenizer(backend, list_special_ids(tokenizer)),
         default_start_token=_default_start_token(tokenizer, str(config.model_type)),
         context_length=int(context)
         if context and context >= 1

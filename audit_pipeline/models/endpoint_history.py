@@ -51,7 +51,7 @@ class EndpointHistory:
     server: str | None = None
 
 
-def largest_deviation(values: Iterable[float], others: Iterable[float]) -> float:
+def find_largest_deviation(values: Iterable[float], others: Iterable[float]) -> float:
     """Return the largest difference between two sequences of one length; two infinities of one kind are equal."""
     return max((0.0 if a == b else float(abs(a - b)) for a, b in zip(values, others, strict=True)), default=0.0)
 
@@ -69,7 +69,7 @@ def is_different_model(values: Values, probe: Probe) -> bool:
     if [len(of_text) for of_text in values] != [len(of_text) for of_text in probe.values]:
         return True
     tolerance = max(_LEAST_TOLERANCE, _TIMES_NOISE * probe.noise)
-    return any(largest_deviation(*pair) > tolerance for pair in zip(values, probe.values, strict=True))
+    return any(find_largest_deviation(*pair) > tolerance for pair in zip(values, probe.values, strict=True))
 
 
 def add_probe(history: EndpointHistory, probe: Probe) -> EndpointHistory:
@@ -81,7 +81,7 @@ def add_probe(history: EndpointHistory, probe: Probe) -> EndpointHistory:
     return EndpointHistory((*history.names, name), probe.values, probe.server)
 
 
-def fingerprint_of(endpoint: Endpoint, tokenizer_fingerprint: str, name: str | None) -> str:
+def compute_endpoint_fingerprint(endpoint: Endpoint, tokenizer_fingerprint: str, name: str | None) -> str:
     """Return the fingerprint of the model of that name; None: it has not been probed yet.
 
     All that changes rows is in it: whose model it is, how it is asked, which columns it gives. Keys, limits, prices and

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ADAPTER_CONFIG, ADAPTER_WEIGHTS, Endpoint, ModelEntry
-from audit_pipeline.models.endpoint_history import LENGTH, fingerprint_of, read_history
+from audit_pipeline.models.endpoint_history import LENGTH, compute_endpoint_fingerprint, read_history
 from audit_pipeline.models.locate import LocatedModel, locate, read_card
 from audit_pipeline.store.files import read_json_if_whole, write_json
 from audit_pipeline.store.integrity import file_sha256
@@ -64,7 +64,8 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
     """
     entry, endpoint = located.entry, located.entry.endpoint
     if entry.card is not None:
-        return _read_identity_on_card(entry.card, paths)
+        card = read_card(entry.card, paths)
+        return ModelIdentity(entry.card, card["tokenizer_fingerprint"], card["weights_digest"], digest(card))
     try:
         if located.gguf is not None:
             weights = _load_or_compute_digest(located.gguf, paths)
@@ -83,7 +84,12 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
             else:
                 shards = sorted(located.folder.glob("*.safetensors"))
                 weights = digest([(shard.name, _load_or_compute_digest(shard, paths)) for shard in shards])
-        adapter = None if located.adapter is None else _adapter_digest(located.adapter, paths)
+        adapter = None
+        if located.adapter is not None:
+            # The name of its base is not in it: that is digested itself.
+            adapter_config = _config_digest(located.adapter / ADAPTER_CONFIG, _VOLATILE_ADAPTER_CONFIG)
+            adapter_weights = _load_or_compute_digest(located.adapter / ADAPTER_WEIGHTS, paths)
+            adapter = digest("adapter", adapter_weights, adapter_config)
     except OSError as error:
         raise ModelError(f"the files of {entry.name} cannot be read: {error}") from error
     if endpoint is not None:
@@ -102,18 +108,7 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
     )
 
 
-def _adapter_digest(folder: Path, paths: DataPaths) -> str:
-    """A digest of an adapter's weights and of its configuration, but for the name of its base, which is digested."""
-    config = _config_digest(folder / ADAPTER_CONFIG, _VOLATILE_ADAPTER_CONFIG)
-    return digest("adapter", _load_or_compute_digest(folder / ADAPTER_WEIGHTS, paths), config)
-
-
-def _read_identity_on_card(fingerprint: str, paths: DataPaths) -> ModelIdentity:
-    card = read_card(fingerprint, paths)
-    return ModelIdentity(fingerprint, card["tokenizer_fingerprint"], card["weights_digest"], digest(card))
-
-
-def fingerprints_before(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[str] | None:
+def list_earlier_fingerprints(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[str] | None:
     """See ModelIdentity.before: of the model with that tokenizer, by what is known of it without asking anybody."""
     if entry.endpoint is None:
         return None
@@ -123,7 +118,7 @@ def fingerprints_before(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> 
 def _list_state_fingerprints(endpoint: Endpoint, tokenizer: str, paths: DataPaths) -> list[str]:
     """Return the fingerprints of all models of an endpoint, in order; the first is that of one that was not probed."""
     names = [None, *read_history(endpoint, tokenizer, paths).names]
-    return [fingerprint_of(endpoint, tokenizer, name) for name in names]
+    return [compute_endpoint_fingerprint(endpoint, tokenizer, name) for name in names]
 
 
 def _config_digest(path: Path, volatile: Sequence[str] = _VOLATILE_CONFIG) -> str:

@@ -52,12 +52,12 @@ class TextTokenizer:
         """Return the text of the ids, special tokens included."""
         return str(self.backend.decode(list(ids), skip_special_tokens=False))
 
-    def id_of(self, token: str) -> int | None:
+    def find_id(self, token: str) -> int | None:
         """Return the id of a token; None where there is no such token."""
         found: int | None = self.backend.token_to_id(token)
         return found
 
-    def token_of(self, number: int) -> str | None:
+    def find_token(self, number: int) -> str | None:
         """Return the token of an id as the tokenizer writes it; None for an unused id."""
         found: str | None = self.backend.id_to_token(number)
         return found
@@ -132,7 +132,7 @@ def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[
     try:
         write(aside)
         write_json(aside / KEPT_MANIFEST, {**content, "files": digests_of_folder(aside)})
-        if _read_if_whole(folder) is None:
+        if read_manifest_if_whole(folder) is None:
             shutil.rmtree(folder, ignore_errors=True)
             with suppress(OSError):
                 aside.rename(folder)
@@ -142,7 +142,7 @@ def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[
 
 def read_tokenizer(folder: Path) -> KeptTokenizer | None:
     """Return the tokenizer kept in ``folder``; None where there is none, or, with a warning, where it is damaged."""
-    summary = _read_if_whole(folder)
+    summary = read_manifest_if_whole(folder)
     if summary is None:
         return None
     backend = Tokenizer.from_str((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
@@ -153,11 +153,6 @@ def read_tokenizer(folder: Path) -> KeptTokenizer | None:
         summary["context_length"],
         summary["vocab_size"],
     )
-
-
-def weights_are_whole(folder: Path) -> bool:
-    """Return whether ``folder`` holds converted weights, every byte as it was written; damage is a warning."""
-    return _read_if_whole(folder) is not None
 
 
 def list_kept_folders(paths: DataPaths) -> list[Path]:
@@ -178,7 +173,8 @@ def read_intact_manifest(folder: Path) -> Mapping[str, Any]:
     return manifest
 
 
-def _read_if_whole(folder: Path) -> Mapping[str, Any] | None:
+def read_manifest_if_whole(folder: Path) -> Mapping[str, Any] | None:
+    """As :func:`read_intact_manifest`; None where there is none, or, with a warning, where a file is damaged."""
     try:
         return read_intact_manifest(folder)
     except FileNotFoundError:

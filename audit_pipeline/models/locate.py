@@ -70,22 +70,17 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
     A control's models lie under ``paths``, which is the configured data folder where it is not given.
     Raises ModelError where there are none, or only weights in a format that can run code when it is read.
     """
-    located = _locate_base(entry, paths)
-    return located if entry.adapter is None else replace(located, adapter=_locate_adapter(entry.adapter))
-
-
-def _locate_base(entry: ModelEntry, paths: DataPaths | None) -> LocatedModel:
     if entry.card is not None:
-        folder = _find_tokenizer_of_card(entry.card, paths or DataPaths.from_environment())
-        return LocatedModel(entry, folder, None, None)
-    if entry.package is not None:
-        gguf = _file_in_package(entry.package)
-        return LocatedModel(entry, gguf.parent, gguf, None)
-    if entry.path is not None:
-        return _locate_on_disk(entry, entry.path.expanduser())
-    if entry.control is not None:
-        return _locate_trained(entry, entry.control, paths or DataPaths.from_environment())
-    return _fetch_from_hub(entry)
+        located = _locate_tokenizer_of_card(entry, paths or DataPaths.from_environment())
+    elif entry.package is not None:
+        located = _locate_in_package(entry, entry.package)
+    elif entry.path is not None:
+        located = _locate_on_disk(entry, entry.path.expanduser())
+    elif entry.control is not None:
+        located = _locate_trained(entry, entry.control, paths or DataPaths.from_environment())
+    else:
+        located = _fetch_from_hub(entry)
+    return located if entry.adapter is None else replace(located, adapter=_locate_adapter(entry.adapter))
 
 
 def read_card(fingerprint: str, paths: DataPaths) -> dict[str, Any]:
@@ -98,13 +93,13 @@ def read_card(fingerprint: str, paths: DataPaths) -> dict[str, Any]:
     return card
 
 
-def _find_tokenizer_of_card(fingerprint: str, paths: DataPaths) -> Path:
-    """Return the folder of the tokenizer that was kept last of a model, whatever versions kept it."""
-    tokenizer = str(read_card(fingerprint, paths)["tokenizer_fingerprint"])
+def _locate_tokenizer_of_card(entry: ModelEntry, paths: DataPaths) -> LocatedModel:
+    """Return the tokenizer that was kept last of a model, whatever versions kept it."""
+    tokenizer = str(read_card(str(entry.card), paths)["tokenizer_fingerprint"])
     folders = [path.parent for path in paths.kept_tokenizers(tokenizer).glob("*/tokenizer.json")]
     if not folders:
-        raise ModelError(f"no tokenizer is kept of the model {fingerprint} in {paths.root}")
-    return max(folders, key=lambda folder: folder.stat().st_mtime_ns)
+        raise ModelError(f"no tokenizer is kept of the model {entry.card} in {paths.root}")
+    return LocatedModel(entry, max(folders, key=lambda folder: folder.stat().st_mtime_ns), None, None)
 
 
 def _locate_trained(entry: ModelEntry, control: TrainedHere, paths: DataPaths) -> LocatedModel:
@@ -121,7 +116,7 @@ def _locate_trained(entry: ModelEntry, control: TrainedHere, paths: DataPaths) -
     return _locate_on_disk(entry, folder / control.role)
 
 
-def _file_in_package(package: InstalledFile) -> Path:
+def _locate_in_package(entry: ModelEntry, package: InstalledFile) -> LocatedModel:
     try:
         files = importlib.metadata.files(package.distribution) or []
     except importlib.metadata.PackageNotFoundError as error:
@@ -132,7 +127,7 @@ def _file_in_package(package: InstalledFile) -> Path:
     for file in files:
         path = Path(str(file.locate()))
         if file.name == package.file and path.is_file():
-            return path
+            return LocatedModel(entry, path.parent, path, None)
     raise ModelError(f"the installed package {package.distribution} holds no file {package.file}")
 
 

@@ -110,7 +110,7 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
             located, None if entry.trust_remote_code or explain_unwritable(paths.root) is not None else folder
         )
     start_token = entry.start_token or converted.default_start_token
-    start_token_id = None if start_token is None else converted.tokenizer.id_of(start_token)
+    start_token_id = None if start_token is None else converted.tokenizer.find_id(start_token)
     if start_token is not None and start_token_id is None:
         raise ModelError(f"{entry.name}: the start token {start_token} is not in the tokenizer's vocabulary")
     if start_token_id is None and entry.start_token_policy == "always":
@@ -210,7 +210,7 @@ def build_reference_upstream(reference: TokenizedModel | None) -> Mapping[str, s
     return {f"reference_model/{reference.entry.name}": f"{identity.model_fingerprint}/{identity.tokenizer_fingerprint}"}
 
 
-def with_overrides(
+def apply_overrides(
     entry: ModelEntry,
     *,
     dtype: str | None = None,

@@ -58,6 +58,12 @@ def read_tokenizer_files(folder: Path, name: str, *, trust_remote_code: bool = F
     )
 
 
+def list_special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Return the tokens that no text is made of: those with a role, and those that the tokenizer calls special."""
+    added = (number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
+    return frozenset({*tokenizer.all_special_ids, *added})
+
+
 def _add_missing_tokens(backend: Tokenizer, declared: PreTrainedTokenizerBase) -> None:
     """Add the tokens that tokenizer_config.json declares and the file has not, in the order of their ids."""
     present = {token.content for token in backend.get_added_tokens_decoder().values()}

@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.conversion import READ_ERRORS, cache_gguf_parsing, keep_weights
-from audit_pipeline.models.kept_files import weights_are_whole
+from audit_pipeline.models.kept_files import read_manifest_if_whole
 from audit_pipeline.models.quantisation import require_quantisation_package
 from audit_pipeline.models.suitability import build_read_error, require_same_tensors, silence_transformers
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -152,7 +152,7 @@ def count_parameters(tokenized: TokenizedModel) -> int:
     return sum(parameter.numel() for parameter in empty.parameters())
 
 
-def fit_of(tokenized: TokenizedModel, device: str) -> Fit:
+def check_memory_fit(tokenized: TokenizedModel, device: str) -> Fit:
     """Return whether the model's weights fit where its entry puts them; ``device``: 'cpu' or 'cuda'."""
     needed = compute_weight_bytes(tokenized, device)
     spreads = tokenized.entry.devices is not None
@@ -187,7 +187,7 @@ def _format_gb(size: int) -> str:
 _LEFT_FREE = 2 << 30
 
 
-def default_device() -> str:
+def choose_default_device() -> str:
     """'cuda' if any, else 'cpu'."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -209,7 +209,7 @@ def load_weights(
     require_device(device)
     transformers_logging.disable_progress_bar()
     require_quantisation_package(tokenized.entry.name, tokenized.quantisation)
-    fit = fit_of(tokenized, device)
+    fit = check_memory_fit(tokenized, device)
     if not fit.ever:
         raise ModelError(
             f"{tokenized.entry.name} is too large: {fit.words} Set devices: auto in its entry, or a smaller dtype "
@@ -221,39 +221,30 @@ def load_weights(
     return model  # type: ignore[no-any-return]
 
 
-def ensure_safetensors(tokenized: TokenizedModel, notify: Callable[[str], None]) -> TokenizedModel:
-    """Return the same model, read from safetensors: a .gguf is converted where that has not been done.
-
-    Raises ModelError where the disk has no room for what it is converted into.
-    """
-    located = tokenized.located
-    if located.gguf is None:
-        return tokenized
-    if not weights_are_whole(tokenized.weights_folder):
-        _load_converted(tokenized, notify)
-    if not tokenized.weights_folder.exists():
-        raise ModelError(
-            f"{located.entry.name} is read by several devices out of converted weights, and the disk has no room for "
-            f"them: make room under {tokenized.weights_folder.parent}, or leave devices out"
-        )
-    folder = tokenized.weights_folder
-    return replace(tokenized, located=replace(located, folder=folder, gguf=None), config_folder=folder)
-
-
 def _load_on_all_devices(tokenized: TokenizedModel, device: str, notify: Callable[[str], None]) -> Any:
-    plain = ensure_safetensors(tokenized, notify)
+    located, folder = tokenized.located, tokenized.weights_folder
+    if located.gguf is not None:
+        # Several devices read safetensors alone.
+        if read_manifest_if_whole(folder) is None:
+            _load_converted(tokenized, notify)
+        if not folder.exists():
+            raise ModelError(
+                f"{located.entry.name} is read by several devices out of converted weights, and the disk has no room "
+                f"for them: make room under {folder.parent}, or leave devices out"
+            )
+        tokenized = replace(tokenized, located=replace(located, folder=folder, gguf=None), config_folder=folder)
     # Else the library would take the GPUs as well.
     room = {"cpu": compute_weight_budget()} if device == "cpu" else None
-    model = _load_pretrained(plain, plain.weights_folder, device_map=plain.entry.devices, max_memory=room)
+    model = _load_pretrained(tokenized, folder, device_map=tokenized.entry.devices, max_memory=room)
     # 'disk': read when they are run.
     by_layer = getattr(model, "hf_device_map", None) or {"": model.device}
     devices = {f"cuda:{device}" if isinstance(device, int) else str(device) for device in by_layer.values()}
-    notify(f"{plain.entry.name}: its layers lie on {', '.join(sorted(devices))}")
+    notify(f"{tokenized.entry.name}: its layers lie on {', '.join(sorted(devices))}")
     return model
 
 
 def _load_on_single_device(tokenized: TokenizedModel, device: str, notify: Callable[[str], None]) -> Any:
-    if tokenized.located.gguf is not None and not weights_are_whole(tokenized.weights_folder):
+    if tokenized.located.gguf is not None and read_manifest_if_whole(tokenized.weights_folder) is None:
         return _load_converted(tokenized, notify).to(device)
     if tokenized.quantisation is not None:
         # Packed weights are put where they stay: they cannot be moved, or not without being unpacked.

@@ -213,14 +213,14 @@ def score_texts(
 
     Raises ConfigError, ModelError, DataError and what else a user can act on.
     """
-    from audit_pipeline.models.tokenized_model import with_overrides  # noqa: PLC0415
+    from audit_pipeline.models.tokenized_model import apply_overrides  # noqa: PLC0415
     from audit_pipeline.scoring.backends import build_backend_loader  # noqa: PLC0415
     from audit_pipeline.scoring.file import score_file  # noqa: PLC0415
     from audit_pipeline.scoring.needs.provider import UserInputs  # noqa: PLC0415
     from audit_pipeline.scoring.used_endpoints import Endpoints  # noqa: PLC0415
 
     options = request.options
-    entry = with_overrides(
+    entry = apply_overrides(
         model,
         dtype=options.dtype,
         start_token_policy=options.start_token,

@@ -15,8 +15,10 @@ from typing import Any
 
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, fingerprints_before
+from audit_pipeline.models.fingerprint import ModelIdentity
+from audit_pipeline.models.fingerprint import entry_version
 from audit_pipeline.pipeline.freshness import pair_of
+from audit_pipeline.models.fingerprint import list_earlier_fingerprints
 from audit_pipeline.scoring.needs.provider import SeenIdentities
 from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.store.files import read_json_if_whole
@@ -104,7 +106,7 @@ def _read_cards(paths: DataPaths) -> list[Card]:
 
 def _read_earlier_fingerprints(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[str] | None:
     try:
-        return fingerprints_before(entry, tokenizer, paths)
+        return list_earlier_fingerprints(entry, tokenizer, paths)
     except AuditError:
         # The doctor names the damaged file; which model was there before is not known.
         return frozenset()

@@ -34,21 +34,13 @@ from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import RunSummary, join_summaries
 
-_TEXTS = 8192
-_CHARACTERS = 4_000_000
-
 
 @dataclass(frozen=True)
 class ChunkLimits:
     """The most texts, and the most characters, of a chunk; a longer text is a chunk of its own."""
 
-    texts: int = _TEXTS
-    characters: int = _CHARACTERS
-
-
-def compute_chunk_limits(held_per_text: int) -> ChunkLimits:
-    """The bounds of a chunk where so many times a text's own statistics are held for it (Session.held_per_text)."""
-    return ChunkLimits(characters=_CHARACTERS // held_per_text)
+    texts: int = 8192
+    characters: int = 4_000_000
 
 
 def split_texts_into_chunks(texts: Iterable[TextRow], bounds: ChunkLimits) -> Iterator[list[TextRow]]:
@@ -71,7 +63,7 @@ GROUP = "group"
 """The column of the book, patent or article that a text is of."""
 
 
-def group_of(row: TextRow) -> str | None:
+def read_group(row: TextRow) -> str | None:
     """The group that a row names."""
     given = row.values.get(GROUP)
     return None if given is None or given == "" else str(given)
@@ -121,15 +113,13 @@ class LabelledScores:
             label = labels[-1] = self.labels.read(text.values[self.label_column])
             if label is not None:
                 self._labels.append(label)
-                self._groups.append(self._group_number(text))
+                name = read_group(text)
+                # Below 0 the text's own place, where it names no group.
+                number = -1 - text.index if name is None else self._group_names.setdefault(name, len(self._group_names))
+                self._groups.append(number)
                 for place, column in self._scores.items():
                     column.append(row[place])
         return labels
-
-    def _group_number(self, text: TextRow) -> int:
-        """The place of the text's group among their names; below 0 the text's own place where it names none."""
-        name = group_of(text)
-        return -1 - text.index if name is None else self._group_names.setdefault(name, len(self._group_names))
 
     @property
     def problem(self) -> str | None:
@@ -220,7 +210,7 @@ def score_file(
     """
     listener, caches = listener or ProgressListener(), Caches(paths)
     session = Session(model, selection, caches, in_parts=True, user_inputs=user_inputs or UserInputs())
-    bounds = bounds or compute_chunk_limits(session.held_per_text)
+    bounds = bounds or ChunkLimits(characters=ChunkLimits.characters // session.held_per_text)
     others: list[Mapping[str, RunSummary]] = []
     if session.runs_other_models:
         # Over the whole file first: a model is in memory at a time, and a change of model per chunk would take hours.
@@ -273,7 +263,7 @@ class _ScoreTable:
             "example_index": pc.cast(scored.column("example_id"), pa.int64()),
             **{name: scored.column(name) for name in ("detector", "parameters", "score", "status", "reason")},
             "label": pa.array(labels, pa.int8()).take(of_text),
-            GROUP: pa.array([group_of(row) for row in rows], pa.string()).take(of_text),
+            GROUP: pa.array([read_group(row) for row in rows], pa.string()).take(of_text),
             "sha256": pa.array([text_sha256(text) for text in texts], pa.string()).take(of_text),
         }
         with_score = scored.filter(pc.is_valid(scored.column("score")))

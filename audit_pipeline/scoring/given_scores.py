@@ -1,9 +1,4 @@
-"""A table of scores that a user hands over, made into the tables that findings are drawn from.
-
-What belongs here: which texts calibrate, where infinite scores are placed, and the two tables. What does not: the
-file's columns and which rows cannot be used (score_rows.py), statistics (statistics/findings.py), writing and
-publishing (pipeline/evaluate_file.py).
-"""
+"""A table of scores that a user hands over (score_rows.py), made into the tables that findings are drawn from."""
 
 from __future__ import annotations
 
@@ -28,16 +23,7 @@ from audit_pipeline.statistics.decision_tables import ALPHAS
 from audit_pipeline.statistics.thresholds import min_marginal_groups
 from audit_pipeline.store.duckdb_connections import open_in_memory
 from audit_pipeline.store.files import cast_to_columns
-from audit_pipeline.tables import (
-    EXAMPLES,
-    MEMBER,
-    NON_MEMBER,
-    SCORES,
-    Pair,
-    Split,
-    digest_of_items,
-    text_sha256,
-)
+from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, Split, digest_of_items, text_sha256
 from audit_pipeline.tables.table import Table
 
 _NAMED = 3
@@ -162,7 +148,9 @@ def read_given(
     absent, notes = list[int](), list[str]()
     if texts is not None:
         rows, absent, notes = _join_texts(file, rows, texts)
-    contradicting = _find_texts_on_both_sides(rows.texts, language)
+    content, digests, labels = (rows.texts[name].to_pylist() for name in ("text", "sha256", "label"))
+    split = list if is_unspaced(language) else str.split
+    contradicting = find_texts_on_both_sides(content, digests, labels, NEAR_DUPLICATE, split)
     reasons = Counter(row.reason for row in rows.skipped)
     unscored = Counter(rows.scores["unscored"].drop_null().to_pylist())
     notes += [rows.not_understood] if rows.not_understood is not None else []
@@ -175,7 +163,7 @@ def read_given(
         notes.append("there is no column 'group': every text was taken to be independent of all others")
     has_text = pc.any(pc.not_equal(rows.texts["text"], "")).as_py()
     if not has_text:
-        hint = ": name the file that was scored with --texts" if any(rows.texts["sha256"].to_pylist()) else ""
+        hint = ": name the file that was scored with --texts" if any(digests) else ""
         notes.append(f"there is no column 'text': the blind control, which needs the texts, was not computed{hint}")
     if absent and texts is not None:
         where = _format_places(rows.texts, absent)
@@ -210,15 +198,8 @@ def read_given(
         left_out=dict(sorted((reasons + unscored).items())),
         notes=tuple(notes),
         has_text=has_text,
-        names_splits=_has_named_splits(rows.texts),
+        names_splits=rows.texts["split"].null_count < len(rows.texts),
     )
-
-
-def _find_texts_on_both_sides(texts: pa.Table, language: str) -> list[int]:
-    """The places of the texts that are on the other side, too."""
-    split = list if is_unspaced(language) else str.split
-    content, digests, labels = (texts[name].to_pylist() for name in ("text", "sha256", "label"))
-    return find_texts_on_both_sides(content, digests, labels, NEAR_DUPLICATE, split)
 
 
 def _format_contradiction(texts: pa.Table, places: Sequence[int]) -> str:
@@ -248,10 +229,6 @@ def _place_infinite(scores: pa.Table) -> tuple[pa.Table, str | None]:
     )
 
 
-def _has_named_splits(texts: pa.Table) -> bool:
-    return bool(texts["split"].null_count < len(texts))
-
-
 def _assign_splits(
     texts: pa.Table, calibration: float, seed: int, left_out: Collection[int]
 ) -> tuple[list[Split], str | None]:
@@ -263,8 +240,7 @@ def _assign_splits(
     an AUROC some groups of either side. ``left_out``: places that do not count.
     """
     groups, labels = texts["group"].to_pylist(), texts["label"].to_pylist()
-    if _has_named_splits(texts):
-        fixed = _collect_named_splits(texts)
+    if fixed := _collect_named_splits(texts):
         return [fixed.get(group, "evaluation") for group in groups], None
     audited = {group for group, label in zip(groups, labels, strict=True) if label is None}
     known = [group not in audited for group in groups]
@@ -313,7 +289,9 @@ def _collect_named_splits(texts: pa.Table) -> dict[str, Split]:
 
 
 def _build_scores_table(scores: pa.Table, settings: Collection[Setting], pair: Pair, run_id: str) -> pa.Table:
-    defaults = _mark_default_settings(settings)
+    counted = Counter(detector for detector, _ in settings)
+    # The only setting that a detector has is its default: there was nothing to choose from.
+    defaults = {setting: counted[setting[0]] == 1 or is_default(*setting) for setting in settings}
     named = zip(scores["detector"].to_pylist(), scores["parameters"].to_pylist(), strict=True)
     return _build_table(
         SCORES,
@@ -331,15 +309,6 @@ def _build_scores_table(scores: pa.Table, settings: Collection[Setting], pair: P
         },
         len(scores),
     )
-
-
-def _mark_default_settings(settings: Collection[Setting]) -> Mapping[Setting, bool]:
-    """Whether each of the settings is its detector's default.
-
-    One that its detector alone has is: there was nothing to choose from.
-    """
-    counted = Counter(detector for detector, _ in settings)
-    return {setting: counted[setting[0]] == 1 or is_default(*setting) for setting in settings}
 
 
 def _build_examples_table(texts: pa.Table, splits: list[Split], benchmark: str, language: str, run_id: str) -> pa.Table:

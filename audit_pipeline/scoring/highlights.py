@@ -20,9 +20,10 @@ from audit_pipeline.statistics.evaluate_options import PREFERRED, choose_headlin
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import EXCERPT_CHARACTERS, EXCERPT_WORDS, HIGHLIGHTS, Pair, text_sha256
-from audit_pipeline.token_statistics.cached_texts import read_statistics
+from audit_pipeline.token_statistics.cached_texts import collect_lists_by_text, read_statistics
 
 MOST_TEXTS = 10
+_READ = ["example_id", "text", "context"]
 
 # A character of a script without blanks between words counts as a word, as in the warehouse's excerpts.
 _WORD = re.compile(
@@ -51,26 +52,16 @@ def build_highlights(
     detector = choose_headline_detector(set(ok["detector"].to_pylist()))
     if detector not in PREFERRED:
         return HIGHLIGHTS.empty_table()
-    own = ok.filter(pc.and_(pc.equal(ok["detector"], detector), ok["is_default"]))
     evaluated = {
         row["example_id"]: ((row["context"] or ""), row["text"])
-        for row in examples.select(["example_id", "text", "context", "split"]).to_pylist()
-        if row["split"] == "evaluation"
+        for row in examples.filter(pc.equal(examples["split"], "evaluation")).select(_READ).to_pylist()
     }
-    ranked = sorted(
-        (
-            row
-            for row in own.select(["example_id", "parameters", "score", "run_id"]).to_pylist()
-            if row["example_id"] in evaluated
-        ),
-        key=lambda row: (-row["score"], row["example_id"]),
-    )[:MOST_TEXTS]
+    is_shown = pc.is_in(ok["example_id"], pa.array(list(evaluated), pa.string()))
+    own = ok.filter(pc.and_(pc.and_(pc.equal(ok["detector"], detector), ok["is_default"]), is_shown))
+    ranked = own.sort_by([("score", "descending"), ("example_id", "ascending")]).slice(0, MOST_TEXTS).to_pylist()
     table = read_statistics(model, ["".join(evaluated[row["example_id"]]) for row in ranked], paths)
     index = StatisticsIndex(table, model.gives)
-    starts, ends = (
-        dict(zip(table["text_sha256"].to_pylist(), table[name].to_pylist(), strict=True))
-        for name in ("char_start", "char_end")
-    )
+    places = collect_lists_by_text(table, ("char_start", "char_end"))
     rows = []
     for place, row in enumerate(ranked, start=1):
         context, text = evaluated[row["example_id"]]
@@ -81,12 +72,9 @@ def build_highlights(
         k = float(json.loads(row["parameters"]).get("k", 1.0)) if detector != "loss" else 1.0
         token_scores = z_scores(statistics) if detector == "min_k_plus_plus" else statistics.logprob.astype(np.float64)
         counted = mark_lowest_tokens(token_scores, k)
-        sha256 = text_sha256(context + text)
-        spans = [
-            (max(0, start - len(context)), max(0, end - len(context)))
-            for start, end in list(zip(starts[sha256], ends[sha256], strict=True))[-len(statistics) :]
-        ]
-        shown = select_excerpt(text, spans, counted)
+        of_text = places[text_sha256(context + text)].values()
+        first, last = (np.maximum(ends[-len(statistics) :] - len(context), 0).tolist() for ends in of_text)
+        shown = select_excerpt(text, list(zip(first, last, strict=True)), counted)
         rows.append(
             {
                 **{name: row[name] for name in ("example_id", "parameters", "score", "run_id")},

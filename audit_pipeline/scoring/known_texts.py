@@ -80,7 +80,7 @@ def _take_first_words(words: str) -> str:
     return " ".join(words.split(" ")[:_BEGINNING_WORDS])
 
 
-def shots_of_benchmark(benchmark: BuiltBenchmark, side: Side) -> Shots:
+def collect_benchmark_shots(benchmark: BuiltBenchmark, side: Side) -> Shots:
     """The labelled texts of the calibration split, one a group, in the order of a hash of the benchmark's name."""
     examples = benchmark.examples
     by_group: dict[str, list[str]] = {}
@@ -121,8 +121,6 @@ def read_known_texts(
     from_input = [option for option, path in named.items() if path == STANDARD_INPUT]
     if len(from_input) > 1:
         raise ConfigError(f"{' and '.join(from_input)} cannot all read standard input: name a file for all but one")
-    if len({path.resolve() for path in files.values()}) < len(files):
-        raise ConfigError(f"{NON_MEMBERS.option} and {MEMBERS.option} name the same file: a text is of one side")
     texts = {side: read_texts_of_side(path, side, text_column, label_column) for side, path in files.items()}
     both = set(texts.get(NON_MEMBERS, ())).intersection(texts.get(MEMBERS, ()))
     if both:

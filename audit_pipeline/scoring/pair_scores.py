@@ -44,7 +44,11 @@ def run_other_models(
     session = Session(model, select(), paths)
     try:
         if session.runs_other_models:
-            session.run_other_models(_texts_of_all(pairs, model, paths), backend_of, on_progress=on_progress)
+            texts: list[str] = []
+            for pair in pairs:
+                with suppress(DataError):
+                    texts += _read_auditable_benchmark(pair, model, paths).texts
+            session.run_other_models(texts, backend_of, on_progress=on_progress)
         problems = session.missing_of_other_models
     except AuditError as error:
         # A server of a model was asked patiently by then; a hub is tried again.
@@ -53,14 +57,6 @@ def run_other_models(
         problems = [str(error)]
     for problem in problems:
         notify(f"{model.entry.name}: detectors that need another model are not computed: {problem}")
-
-
-def _texts_of_all(pairs: Sequence[Pair], model: TokenizedModel, paths: DataPaths) -> list[str]:
-    texts: list[str] = []
-    for pair in pairs:
-        with suppress(DataError):
-            texts.extend(_read_auditable_benchmark(pair, model, paths).texts)
-    return texts
 
 
 def _read_auditable_benchmark(pair: Pair, model: TokenizedModel, paths: DataPaths) -> BuiltBenchmark:

@@ -1,9 +1,5 @@
 """The rows of a table of scores that a user hands over: what each says, and why some cannot be used.
 
-What belongs here: which columns there may be, what their cells mean, which rows cannot be used and which contradict
-each other. What does not: how a file comes to its rows (readers/formats.py), splits and the tables that findings are
-drawn from (given_scores.py).
-
 Every cell is read as a string. What a string means is found out once for each distinct one, in Python; what follows for
 the rows is asked of DuckDB.
 
@@ -236,13 +232,14 @@ def _build_cell_batch(rows: Sequence[Row]) -> pa.RecordBatch:
     """Raises UnicodeEncodeError for a lone surrogate in a string."""
     columns = {name: [row.values.get(name) for row in rows] for name in column_names(rows)}
 
-    def as_strings(name: str, as_string: Callable[[object], str] = format_label) -> pa.StringArray:
+    def as_strings(name: str, *, is_json: bool = False) -> pa.StringArray:
         """The cells of a column, trimmed; empty where there is nothing (null, NaN)."""
         if name not in columns:
             return pa.repeat("", len(rows))
         if set(map(type, columns[name])) <= {str, type(None)}:
             return pc.fill_null(pc.utf8_trim_whitespace(pa.array(columns[name], pa.string())), "")
-        return pa.array(map(as_string, columns[name]), pa.string())
+        cells = (json.dumps(cell) if is_json and isinstance(cell, dict) else cell for cell in columns[name])
+        return pa.array(map(format_label, cells), pa.string())
 
     strings = {name: as_strings(name) for name in _STRINGS}
     scores = [_parse_score(cell) for cell in columns.get("score", [None] * len(rows))]
@@ -251,7 +248,7 @@ def _build_cell_batch(rows: Sequence[Row]) -> pa.RecordBatch:
             **strings,
             # An hour of the day makes no other date.
             "published": pc.utf8_slice_codeunits(strings["published"], 0, 10),
-            "parameters": as_strings("parameters", _as_json),
+            "parameters": as_strings("parameters", is_json=True),
             # What a row says of its detector, as it is written: rows without ids are counted by it.
             "counted_by": pc.binary_join_element_wise(strings["detector"], as_strings("parameters"), ""),
             "score": pa.array([score for score, _ in scores], pa.float64()),
@@ -260,10 +257,6 @@ def _build_cell_batch(rows: Sequence[Row]) -> pa.RecordBatch:
             "place": pa.array([row.index for row in rows], pa.int64()),
         }
     )
-
-
-def _as_json(cell: object) -> str:
-    return json.dumps(cell) if isinstance(cell, dict) else format_label(cell)
 
 
 def _parse_score(cell: object) -> tuple[float | None, str | None]:

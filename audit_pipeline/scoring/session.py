@@ -15,15 +15,7 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.detectors import combined, infilling
 from audit_pipeline.detectors.detector import Detector, ParameterValue, Settings, score_texts
-from audit_pipeline.detectors.registry import (
-    Overrides,
-    add_fixed_settings,
-    clamp_overrides,
-    clamp_settings,
-    fix_settings,
-    restrict_settings,
-    select,
-)
+from audit_pipeline.detectors.registry import Overrides, deduplicate_settings, select
 from audit_pipeline.detectors.statistics import Lacking, Need, StatisticsIndex, TextStatistics, explain_missing_columns
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -100,7 +92,7 @@ class Session:
 
     ``benchmark``, ``in_context``, ``in_parts`` and ``user_inputs`` are those of :class:`ScoringScope`. The attribute
     ``selection`` is what is scored: what was asked for, as far as what its needs are met with reaches. Whether a need
-    is met is asked when that is first wanted; methods raise what its provider's ``missing`` raises.
+    is met is asked when that is first wanted; methods raise what its provider's ``explain_missing`` raises.
     """
 
     def __init__(
@@ -118,23 +110,23 @@ class Session:
         scope = ScoringScope(model, location, paths, benchmark, in_context, in_parts, user_inputs)
         self.model, self.where = model, location
         providers = _build_providers(scope, selection)
+        find_limits = partial(_find_parameter_limits, providers)
         self.selection: Selection = [
-            (detector, clamp_settings(detector, partial(_find_parameter_limits, detector, providers), own))
+            (detector, deduplicate_settings(detector, ({**each, **find_limits(detector, each)} for each in own)))
             for detector, own in selection
         ]
-        limited = any(_find_parameter_limits(detector, providers, each) for detector, own in selection for each in own)
+        limited = any(find_limits(detector, each) for detector, own in selection for each in own)
         self._providers = _build_providers(scope, self.selection) if limited else providers
         self._reasons: dict[Need[Any], str | None] = {}
 
     def limit_overrides(self, overrides: Overrides | None) -> Overrides:
         """What is fixed of the detectors' defaults: ``overrides``, as far as what the needs are met with reaches."""
-        fixed = overrides or {}
-        limited = {}
+        fixed = dict(overrides or {})
         for detector, _ in self.selection:
             own = fixed.get(detector.name, {})
-            if limits := _find_parameter_limits(detector, self._providers, {**detector.default, **own}):
-                limited[detector.name] = clamp_overrides(detector, limits, own)
-        return {**fixed, **limited}
+            if limits := _find_parameter_limits(self._providers, detector, {**detector.default, **own}):
+                fixed[detector.name] = {**own, **limits}
+        return fixed
 
     @property
     def missing(self) -> Mapping[Need[Any], str]:
@@ -177,7 +169,7 @@ class Session:
 
     def describe_extra_costs(self, texts: Sequence[str]) -> list[str]:
         """What more than a pass over the texts will be run, a line each; nothing where that is little or cached."""
-        costs = (provider.cost(texts) for provider in self._met(other_model=False))
+        costs = (provider.describe_cost(texts) for provider in self._met(other_model=False))
         return [cost for cost in costs if cost is not None]
 
     def plan(self, texts: Sequence[str], kinds: Sequence[Kind] = ("base",)) -> Plan:
@@ -284,7 +276,7 @@ class Session:
     def _explain_missing(self, need: Need[Any]) -> str | None:
         if need not in self._reasons:
             lacks = explain_missing_columns(self.model.gives, need.statistics)
-            self._reasons[need] = self._providers[need].missing() if lacks is None else lacks
+            self._reasons[need] = self._providers[need].explain_missing() if lacks is None else lacks
         return self._reasons[need]
 
 
@@ -300,12 +292,12 @@ def _build_providers(scope: ScoringScope, selection: Selection) -> dict[Need[Any
 
 
 def _find_parameter_limits(
-    detector: Detector, providers: Mapping[Need[Any], Provider[Any]], setting: Settings
+    providers: Mapping[Need[Any], Provider[Any]], detector: Detector, setting: Settings
 ) -> Settings:
-    """The most that its parameters can be at ``setting``: the least that any of its needs allows."""
+    """The parameters of ``setting`` that go beyond what the detector's needs allow, with the most that all allow."""
     found: dict[str, ParameterValue] = {}
     for need in detector.needs:
-        for name, limit in providers[need].limits(setting).items():
+        for name, limit in providers[need].find_limits(setting).items():
             found[name] = min(limit, found.get(name, limit))
     return found
 
@@ -360,15 +352,20 @@ def build_audit_selection(overrides: Overrides) -> Selection:
     passes of its own for every value, the default. Of combined the benchmark's list alone: it is named beforehand, so
     that there is nothing to choose from.
     """
-    special = {infilling.NAME: restrict_settings, combined.NAME: fix_settings}
     single_values = {
         detector.name: {name: detector.default[name] for name, each in detector.parameters.items() if each.passes_each}
         for detector, _ in select()
     }
-    return [
-        (detector, special.get(detector.name, add_fixed_settings)(detector, overrides.get(detector.name, {}), settings))
-        for detector, settings in select(grid=True, overrides=single_values)
-    ]
+    selection: list[tuple[Detector, Sequence[Settings]]] = []
+    for detector, grid in select(grid=True, overrides=single_values):
+        fixed, settings = overrides.get(detector.name, {}), list[Settings](grid)
+        if detector.name == combined.NAME:
+            settings = []
+        elif detector.name == infilling.NAME and "m" in fixed:
+            settings = [setting for setting in grid if setting["m"] <= fixed["m"]]  # type: ignore[operator]
+        settings += [{**setting, **fixed} for setting in grid]
+        selection.append((detector, deduplicate_settings(detector, settings)))
+    return selection
 
 
 def build_audit_session(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> Session:

@@ -285,7 +285,7 @@ def _pad_rows(values: torch.Tensor, rows: int) -> torch.Tensor:
     return functional.pad(values, (0, 0, 0, rows - len(values)))
 
 
-def head_of(model: torch.nn.Module, config: Any, linear: Linear) -> Head | None:
+def find_head(model: torch.nn.Module, config: Any, linear: Linear) -> Head | None:
     """The head of a language model where it is a plain linear layer, else None: such a model is run whole."""
     layer: Any = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]
     if type(layer) is not torch.nn.Linear:

@@ -72,7 +72,7 @@ class Branches:
         return np.asarray(self.ids[self.window[self.owner], self.start[self.owner] + self.step + 1])
 
 
-def branches_of(batch: Sequence[Window], ids: Ints, argmax: Sequence[IntArray], steps: int) -> Branches:
+def list_branches(batch: Sequence[Window], ids: Ints, argmax: Sequence[IntArray], steps: int) -> Branches:
     """The branches of a batch: one for each scored token that is not the argmax and has a token after it.
 
     ``argmax`` holds each window's modes, one a scored token. A branch has ``steps`` tokens, fewer where the window
@@ -230,7 +230,7 @@ def build_layout(branches: Branches, rows: Ints, branch_numbers: Ints, device: t
     )
 
 
-def mask_of(layout: Layout, dtype: torch.dtype, sliding_window: int | None = None) -> torch.Tensor:
+def build_branch_mask(layout: Layout, dtype: torch.dtype, sliding_window: int | None = None) -> torch.Tensor:
     """The additive mask [R, 1, C, prefix + C]: 0 where a token may look, the dtype's least number where not.
 
     A token sees the prefix before its branch's start and its own branch up to itself; with ``sliding_window``, of these
@@ -258,13 +258,13 @@ def build_branch_inputs(layout: Layout, prefix: Cache, config: Any, dtype: torch
     if kinds - {"full_attention"}:
         # Models whose layers differ take one mask a kind of layer.
         mask = {
-            "full_attention": mask_of(layout, dtype),
-            "sliding_attention": mask_of(layout, dtype, window),
+            "full_attention": build_branch_mask(layout, dtype),
+            "sliding_attention": build_branch_mask(layout, dtype, window),
         }
         if kinds == {"sliding_attention"}:
             mask = mask["sliding_attention"]
     else:
-        mask = mask_of(layout, dtype, None if kinds else window)
+        mask = build_branch_mask(layout, dtype, None if kinds else window)
     return {
         "input_ids": layout.ids,
         "attention_mask": mask,

@@ -21,12 +21,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline.errors import OTHER_VERSION, DataError
 from audit_pipeline.store.bucket_folder import put_in_place, refetch_damaged_file, refresh, remove, temporary_file
-from audit_pipeline.store.files import (
-    cast_to_columns,
-    move_into_place,
-    open_parquet,
-    write_parquet,
-)
+from audit_pipeline.store.files import cast_to_columns, move_into_place, open_parquet, write_parquet
 from audit_pipeline.store.integrity import DamagedError, cached_sha256, file_sha256
 
 _DIGITS = 32
@@ -140,15 +135,18 @@ class PartCache:
                     if table is not None:
                         yield path, table
 
-    def _read_part_columns(
-        self, path: Path, columns: Sequence[str], take: _Take = lambda batch: batch
-    ) -> pa.Table | None:
-        """``columns`` of what ``take`` takes of a part; None where it is damaged: it is set aside then."""
-        try:
-            return _read_part_with_refetch(path, columns, take)
-        except DamagedError:
-            self.unreadable.append(set_aside(path))
-            return None
+    def _read_part_columns(self, path: Path, columns: Sequence[str], take: _Take) -> pa.Table | None:
+        """``columns`` of what ``take`` takes of a part; None where it is damaged: it is set aside then.
+
+        A part that is damaged in a bucket's cache alone is fetched once more.
+        """
+        with suppress(DamagedError):
+            return read_part(path, columns, take)
+        with suppress(DamagedError):
+            if refetch_damaged_file(path):
+                return read_part(path, columns, take)
+        self.unreadable.append(set_aside(path))
+        return None
 
 
 def read_part(path: Path, columns: Sequence[str] | None = None, take: _Take = lambda batch: batch) -> pa.Table:
@@ -165,16 +163,6 @@ def read_part(path: Path, columns: Sequence[str] | None = None, take: _Take = la
             part.schema_arrow if columns is None else pa.schema([part.schema_arrow.field(name) for name in columns])
         )
         return pa.Table.from_batches([batch for batch in taken if len(batch)], schema.remove_metadata())
-
-
-def _read_part_with_refetch(path: Path, columns: Sequence[str] | None, take: _Take) -> pa.Table:
-    """As :func:`read_part`; a part that is damaged in a bucket's cache alone is fetched once more."""
-    try:
-        return read_part(path, columns, take)
-    except DamagedError:
-        if not refetch_damaged_file(path):
-            raise
-        return read_part(path, columns, take)
 
 
 def require_part(path: Path) -> None:
@@ -201,20 +189,16 @@ def discard_rows(folder: Path, text_sha256: Collection[str]) -> None:
     unwanted = pa.array(sorted(text_sha256), pa.string())
     refresh(folder)
     for part in list_parts(folder):
-        _discard_from_part(part, unwanted)
-
-
-def _discard_from_part(part: Path, unwanted: pa.Array) -> None:
-    # One that is not there was set aside by another process.
-    with suppress(FileNotFoundError):
-        try:
-            found = pc.is_in(read_part(part, ["text_sha256"]).column("text_sha256"), unwanted)
-            if pc.any(found).as_py():
-                if len(remaining := read_part(part).filter(pc.invert(found))):
-                    write_part(part.parent, remaining, time.time_ns())
-                remove(part)
-        except DamagedError:
-            set_aside(part)
+        # One that is not there was set aside by another process.
+        with suppress(FileNotFoundError):
+            try:
+                found = pc.is_in(read_part(part, ["text_sha256"]).column("text_sha256"), unwanted)
+                if pc.any(found).as_py():
+                    if len(remaining := read_part(part).filter(pc.invert(found))):
+                        write_part(folder, remaining, time.time_ns())
+                    remove(part)
+            except DamagedError:
+                set_aside(part)
 
 
 def find_damaged_parts(folder: Path, *, whole: bool) -> Iterator[Path]:

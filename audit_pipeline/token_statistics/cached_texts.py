@@ -22,9 +22,9 @@ from audit_pipeline.token_statistics.tokens import (
     Prefix,
     Window,
     cache_keys,
+    cut_windows,
     encode,
     window_and_stride,
-    windows_of,
 )
 
 
@@ -76,17 +76,16 @@ def open_caches(location: CacheLocation) -> Caches:
     return location if isinstance(location, Caches) else Caches(location)
 
 
-class TextsWithBranches:
-    """Which of the texts have branches on disk, of at least ``steps`` tokens: shorter ones are part of longer ones."""
-
-    def __init__(self, model: TokenizedModel, cache: PartCache, steps: int, texts_sha256: Collection[str]) -> None:
-        long_enough = sorted(length for length in cache.values_of("m") if length >= steps)
-        self._keys = [cache_keys(model, texts_sha256, "branches", length) for length in long_enough]
-        self._missing = cache.missing(key for keys in self._keys for key in keys.values())
-
-    def best(self, sha256: str) -> str | None:
-        """The key of the text's shortest branches that are long enough."""
-        return next((keys[sha256] for keys in self._keys if keys[sha256] not in self._missing), None)
+def _find_branch_keys(
+    model: TokenizedModel, cache: PartCache, steps: int, texts_sha256: Collection[str]
+) -> dict[str, str]:
+    """The key of each text's shortest branches on disk of at least ``steps`` tokens, which are part of longer ones."""
+    keys: dict[str, str] = {}
+    for length in sorted((length for length in cache.values_of("m") if length >= steps), reverse=True):
+        keys_of_length = cache_keys(model, texts_sha256, "branches", length)
+        missing = cache.missing(keys_of_length.values())
+        keys |= {sha256: key for sha256, key in keys_of_length.items() if key not in missing}
+    return keys
 
 
 def read_statistics(
@@ -103,10 +102,7 @@ def read_statistics(
 def read_branches(model: TokenizedModel, texts: Sequence[str], location: CacheLocation, steps: int) -> pa.Table:
     """The cached branches of ``texts`` of at least ``steps`` tokens, one row per text, in no particular order."""
     cache = open_caches(location).of(model, "branches")
-    distinct = dict.fromkeys(map(text_sha256, texts))
-    branched = TextsWithBranches(model, cache, steps, distinct)
-    keys = map(branched.best, distinct)
-    return cache.read(key for key in keys if key is not None)
+    return cache.read(_find_branch_keys(model, cache, steps, {text_sha256(text) for text in texts}).values())
 
 
 def collect_lists_by_text(table: pa.Table, names: Sequence[str]) -> dict[str, Mapping[str, npt.NDArray[Any]]]:
@@ -234,13 +230,13 @@ def prepare(
     distinct = {text_sha256(text): text for text in texts}
     keys = {kind: cache_keys(model, distinct, kind, steps) for kind in kinds}
     absent = {kind: caches.of(model, kind).missing(keys[kind].values()) for kind in kinds if kind != "branches"}
-    branched = TextsWithBranches(model, caches.of(model, "branches"), steps, distinct) if steps else None
+    branched = _find_branch_keys(model, caches.of(model, "branches"), steps, distinct) if steps else distinct
     to_encode: list[str] = []
     own: list[Mapping[Kind, str]] = []
     missing: list[frozenset[Kind]] = []
     for sha256, text in distinct.items():
         lacking: set[Kind] = {kind for kind, own_keys in absent.items() if keys[kind][sha256] in own_keys}
-        if branched is not None and branched.best(sha256) is None:
+        if sha256 not in branched:
             lacking.add("branches")
         if not lacking.difference(along, ("branches",)):
             lacking.difference_update(along)
@@ -250,7 +246,7 @@ def prepare(
             missing.append(frozenset(lacking))
     encoded = encode(model, to_encode)
     window, stride = window_and_stride(model)
-    windows = [part for number, text in enumerate(encoded) for part in windows_of(number, text, window, stride)]
+    windows = [part for number, text in enumerate(encoded) for part in cut_windows(number, text, window, stride)]
     return Prepared(len(distinct), own, encoded, missing, windows)
 
 

@@ -18,28 +18,28 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.suitability import silence_transformers
 from audit_pipeline.tables import MEASURED, SIGMA_FLOOR
 from audit_pipeline.token_statistics.backend import FloatArray, WindowBranches, WindowResult, Work
-from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, Logits, Reduced, Scratch, head_of
+from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, Logits, Reduced, Scratch, find_head
 from audit_pipeline.token_statistics.branches import (
     Branches,
     assign_rows,
-    branches_of,
     build_branch_inputs,
     build_layout,
     halve_batch,
     iterate_reruns,
     iterate_row_batches,
+    list_branches,
     use_key_positions,
 )
 from audit_pipeline.token_statistics.compiled_reductions import CompiledReductions
 from audit_pipeline.token_statistics.layers import (
     choose_linear_function,
     compile_decoder_layers,
-    device_of_ids,
-    device_of_logits,
+    find_input_device,
+    find_length_step,
     find_linear_layers,
+    find_output_device,
     has_local_attention,
     is_model_faster_with_onednn,
-    length_step_of,
     use_linear,
 )
 from audit_pipeline.token_statistics.local_pass import run_in_batches
@@ -116,15 +116,15 @@ class ForwardPass:
     ) -> None:
         self.model = model
         self._compiles = compiles
-        self.device = device_of_ids(model)
+        self.device = find_input_device(model)
         self.dtype = next(model.parameters()).dtype
-        self._end = device_of_logits(model)
+        self._end = find_output_device(model)
         self._branch_tokens = BRANCH_TOKENS[self.device.type]
         self.vocab_size = vocab_size
         self.tokens_run = 0
         self.branch_tokens_run = 0
         config: Any = model.config.get_text_config()  # type: ignore[union-attr,operator]
-        self.length_step = length_step_of(config)
+        self.length_step = find_length_step(config)
         self._config = config
         self._head: Head | None = None
         self._scratch = Scratch(self._end)
@@ -135,7 +135,7 @@ class ForwardPass:
             not compiles and is_model_faster_with_onednn(self._layers) if load_check is None else load_check.onednn
         )
         # Made while the model is not run: within that, every layer looks as if another library held it.
-        head = head_of(model, config, choose_linear_function(onednn=self._onednn))
+        head = find_head(model, config, choose_linear_function(onednn=self._onednn))
         checked = self._run_load_checks(head) if load_check is None else load_check
         self._head = head if checked.split else None
         if checked.compiled:
@@ -256,7 +256,7 @@ class ForwardPass:
         batch = [Window(number, 0, len(text.token_id), 1, False) for number, text in enumerate(texts)]
         argmax = [generator.integers(self.vocab_size, size=len(text.token_id) - 1, dtype=np.int32) for text in texts]
         ids, _, _ = build_batch_arrays(texts, batch, 24)
-        branches = branches_of(batch, ids, argmax, 3)
+        branches = list_branches(batch, ids, argmax, 3)
         return self._has_equal_results(
             lambda: self._run_packed(branches, self._prefix(torch.from_numpy(ids).to(self.device)))[0],
             lambda: self._run_separately(branches, batch, self._branch_tokens)[0],
@@ -364,14 +364,6 @@ class ForwardPass:
                 self.model(**inputs)
         return cache
 
-    def _get_shared_prefix(self, ids: Sequence[int]) -> SharedPrefix:
-        """The keys and values of ``ids``; those of the last that were asked for are kept until they are forgotten."""
-        if self._last_prefix is None or self._last_prefix.ids != ids:
-            self._last_prefix = None
-            self.tokens_run += len(ids)
-            self._last_prefix = SharedPrefix.of(ids, self._prefix(torch.tensor([ids], device=self.device)))
-        return self._last_prefix
-
     def forget_prefix(self) -> None:
         """Free the keys and values of the last prefix; where they are asked for again, it is run again."""
         self._last_prefix = None
@@ -379,7 +371,8 @@ class ForwardPass:
     @property
     def described(self) -> str:
         """Where the model is run, and how branches are, in words."""
-        return f"on {self.device}, {format_branch_mode(packed=self.packed)}"
+        how = "packed over their text" if self.packed else "each run separately, which takes far longer"
+        return f"on {self.device}, branches {how}"
 
     @property
     def on_this_machine(self) -> Self:
@@ -390,22 +383,6 @@ class ForwardPass:
         """See Backend."""
         return run_in_batches(self, work)
 
-    def run(
-        self,
-        encoded: Sequence[EncodedText],
-        batch: Sequence[Window],
-        wanted: Collection[str] = _MEASURED,
-        *,
-        before: Sequence[int] = (),
-    ) -> list[WindowResult]:
-        """Score one batch of windows; ``encoded`` is the list that the windows' text numbers point into.
-
-        ``wanted`` names the statistics that are kept apart from the log-probability (reductions.py). ``before`` are the
-        tokens before every window; its start token follows them. Their keys and values are computed once for all
-        batches in a row that have the same, where ``shared_prefix`` says so.
-        """
-        return self.begin(encoded, batch, wanted, before=before)()
-
     def begin(
         self,
         encoded: Sequence[EncodedText],
@@ -414,7 +391,13 @@ class ForwardPass:
         *,
         before: Sequence[int] = (),
     ) -> Callable[[], list[WindowResult]]:
-        """As :func:`run`; what is returned gives the statistics, and waits for a device that is still at them."""
+        """Begin to score one batch of windows; what is returned waits for a device that is still at them.
+
+        ``encoded`` is the list that the windows' text numbers point into. ``wanted`` names the statistics that are kept
+        apart from the log-probability (reductions.py). ``before`` are the tokens before every window; its start token
+        follows them. Their keys and values are computed once for all batches in a row that have the same, where
+        ``shared_prefix`` says so.
+        """
         with self.running():
             return self._begin(encoded, batch, wanted, before=before, shared=self.shared_prefix)
 
@@ -427,7 +410,7 @@ class ForwardPass:
         *,
         argmax: Sequence[IntArray] | None = None,
     ) -> list[WindowResult]:
-        """As :func:`run`, with the branches of up to ``steps`` tokens.
+        """Score a batch as :meth:`begin` does, with the branches of up to ``steps`` tokens.
 
         They start from ``argmax`` as :func:`run_branches` does, else from the modes found.
         """
@@ -482,7 +465,13 @@ class ForwardPass:
         with ExitStack() as meanwhile:
             over_cache: Mapping[str, Any] = {} if cache is None else {"past_key_values": cache, "use_cache": True}
             if before and shared:
-                prefix, before = self._get_shared_prefix(before), ()
+                if self._last_prefix is None or self._last_prefix.ids != before:
+                    # One is kept, until it is forgotten; two need not be in memory.
+                    self.forget_prefix()
+                    self.tokens_run += len(before)
+                    filled = self._prefix(torch.tensor([before], device=self.device))
+                    self._last_prefix = SharedPrefix.of(before, filled)
+                prefix, before = self._last_prefix, ()
                 over_cache = build_prefix_inputs(prefix)
                 meanwhile.enter_context(
                     attend_to_prefix(self._config, prefix, choose_linear_function(onednn=self._onednn))
@@ -525,7 +514,7 @@ class ForwardPass:
         cache: Cache | None,
     ) -> list[WindowResult]:
         ids, _, _ = build_batch_arrays(encoded, batch, self._padded_length(batch))
-        branches = branches_of(batch, ids, argmax, steps)
+        branches = list_branches(batch, ids, argmax, steps)
         found = (
             self._run_packed(branches, cache)
             if cache is not None
@@ -571,11 +560,6 @@ class ForwardPass:
     def _decoder(self) -> torch.nn.Module:
         decoder: torch.nn.Module = self.model.get_decoder() if hasattr(self.model, "get_decoder") else self.model  # type: ignore[operator]
         return decoder
-
-
-def format_branch_mode(*, packed: bool) -> str:
-    """How branches are run."""
-    return f"branches {'packed over their text' if packed else 'each run separately, which takes far longer'}"
 
 
 def _set_attention(model: Any, attention: str) -> None:

@@ -25,16 +25,16 @@ def is_wrapped(layer: torch.nn.Module) -> bool:
     return "forward" in layer.__dict__
 
 
-def device_of_ids(model: torch.nn.Module) -> torch.device:
+def find_input_device(model: torch.nn.Module) -> torch.device:
     """The device that token ids are given to a model on."""
     first = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None  # type: ignore[operator]
     return _find_device(first) or next(model.parameters()).device
 
 
-def device_of_logits(model: torch.nn.Module) -> torch.device:
+def find_output_device(model: torch.nn.Module) -> torch.device:
     """The device that a model's logits are made on."""
     last = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]
-    return _find_device(last) or device_of_ids(model)
+    return _find_device(last) or find_input_device(model)
 
 
 def _find_device(layer: Any) -> torch.device | None:
@@ -165,7 +165,7 @@ def compile_decoder_layers(decoder: torch.nn.Module) -> None:
         layer.compile()
 
 
-def length_step_of(config: Any) -> int | None:
+def find_length_step(config: Any) -> int | None:
     """The length up to which LongRoPE takes its short factors; None for other position encodings."""
     parameters = getattr(config, "rope_parameters", None) or {}
     layers = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]

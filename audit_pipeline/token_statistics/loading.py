@@ -11,7 +11,7 @@ import torch
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.adapters import HeldBase
 from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
-from audit_pipeline.models.weights import count_parameters, default_device, require_device
+from audit_pipeline.models.weights import choose_default_device, count_parameters, require_device
 from audit_pipeline.store.files import read_json_if_whole, write_json
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.backend import BackendOf
@@ -32,7 +32,7 @@ def load_forward_pass(
 
     ``held``: the base that may be in memory. Raises ModelError as :meth:`HeldBase.load` and :class:`ForwardPass` do.
     """
-    place = device or default_device()
+    place = device or choose_default_device()
     require_device(place)
     known = read_load_check(model, paths, place)
     if place == "cpu":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,15 +17,6 @@ TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
 
 Begun = Callable[[], Sequence[WindowResult]]
 """A batch that was begun: returns its results, and waits for a device that is still at them."""
-
-
-@dataclass(frozen=True)
-class _Task:
-    """What is run of a batch of windows: their own statistics, their branches, or both; branches from cached modes."""
-
-    own: bool
-    branches: bool
-    from_modes: bool
 
 
 def run_in_batches(forward: Any, work: Work) -> Generator[Sequence[WindowResult]]:
@@ -55,18 +46,19 @@ def _begin_batches(forward: Any, work: Work) -> Generator[Begun]:
     """Begin every batch in turn; one that the device's memory does not hold is run in halves."""
     encoded, wanted = work.prepared.encoded, work.wanted
     try:
-        for task, batch in _batch_by_task(forward, work):
+        for wants_own, wants_branches, has_modes, batch in _batch_by_task(forward, work):
             waiting = [batch]
             while waiting:
                 part = waiting.pop()
-                modes = [work.modes_of(window) for window in part] if task.from_modes else None
+                modes = [work.modes_of(window) for window in part] if has_modes else None
                 try:
-                    if not task.branches:
+                    if not wants_branches:
                         begun: Begun = forward.begin(encoded, part, wanted, before=work.before)
-                    elif modes is not None and not task.own:
-                        begun = _done(forward.run_branches(encoded, part, modes, work.steps))
+                    elif modes is not None and not wants_own:
+                        begun = partial(list, forward.run_branches(encoded, part, modes, work.steps))
                     else:
-                        begun = _done(forward.run_with_branches(encoded, part, work.steps, wanted, argmax=modes))
+                        results = forward.run_with_branches(encoded, part, work.steps, wanted, argmax=modes)
+                        begun = partial(list, results)
                 except torch.OutOfMemoryError:
                     if len(part) == 1:
                         raise
@@ -81,16 +73,12 @@ def _begin_batches(forward: Any, work: Work) -> Generator[Begun]:
         forward.forget_prefix()
 
 
-def _done(results: Sequence[WindowResult]) -> Begun:
-    return lambda: results
-
-
-def _batch_by_task(forward: Any, work: Work) -> Iterator[tuple[_Task, Sequence[Window]]]:
-    """Batches of windows that want the same."""
-    groups: dict[_Task, list[Window]] = {}
+def _batch_by_task(forward: Any, work: Work) -> Iterator[tuple[bool, bool, bool, Sequence[Window]]]:
+    """Batches of windows that want the same: their own statistics, branches, and these from cached modes or not."""
+    groups: dict[tuple[bool, bool, bool], list[Window]] = {}
     wants_pass, wants_branches = work.prepared.wants_pass, work.prepared.wants_branches
     for window in work.prepared.windows:
-        task = _Task(wants_pass(window.text), wants_branches(window.text), window.text in work.modes)
+        task = wants_pass(window.text), wants_branches(window.text), window.text in work.modes
         groups.setdefault(task, []).append(window)
     for task, windows in groups.items():
         batches = iterate_batches(
@@ -101,4 +89,4 @@ def _batch_by_task(forward: Any, work: Work) -> Iterator[tuple[_Task, Sequence[W
             prefix_length=0 if forward.shared_prefix else len(work.before),
             pad_length=forward.pad_length,
         )
-        yield from ((task, batch) for batch in batches)
+        yield from ((*task, batch) for batch in batches)

@@ -17,7 +17,7 @@ from audit_pipeline.token_statistics.cached_texts import Caches, Prepared
 from audit_pipeline.token_statistics.tokens import EncodedText
 
 if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.backend import WindowBranches, WindowResult
+    from audit_pipeline.token_statistics.backend import WindowResult
 
 
 Values = Mapping[str, npt.NDArray[Any]]
@@ -87,7 +87,14 @@ class RowWriter:
     def _columns(self, kind: Kind, text: EncodedText, parts: Sequence[WindowResult]) -> dict[str, object]:
         """The columns of a text's row of ``kind`` but key and text."""
         if kind == "branches":
-            return _build_branch_columns([part.branches for part in parts if part.branches is not None], self._steps)
+            branches = [part.branches for part in parts if part.branches is not None]
+            lengths = _join_parts([part.lengths for part in branches])
+            return {
+                "m": self._steps,
+                "offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+                "logprob": _join_parts([part.logprob for part in branches]),
+                "z": _join_parts([part.z for part in branches]),
+            }
         own = [part.values for part in parts if part.values is not None]
         if kind == "topk":
             return {
@@ -131,16 +138,6 @@ def _build_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     # An empty array may have another type than its column.
     filled = [value for value in values if value.size] or [np.empty(0)]
     return pa.ListArray.from_arrays(offsets, pa.array(np.concatenate(filled), type_.value_type), type=type_)
-
-
-def _build_branch_columns(parts: Sequence[WindowBranches], steps: int) -> dict[str, object]:
-    lengths = _join_parts([part.lengths for part in parts])
-    return {
-        "m": steps,
-        "offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
-        "logprob": _join_parts([part.logprob for part in parts]),
-        "z": _join_parts([part.z for part in parts]),
-    }
 
 
 def build_swept_columns(kind: Kind, parts: Sequence[Values], *, from_logits: bool = False) -> dict[str, object]:

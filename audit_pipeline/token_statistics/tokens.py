@@ -188,7 +188,7 @@ class Window:
         return self.end - self.begin + self.has_start_token
 
 
-def windows_of(text: int, encoded: EncodedText, window: int, stride: int) -> list[Window]:
+def cut_windows(text: int, encoded: EncodedText, window: int, stride: int) -> list[Window]:
     """The windows that score every token of a text exactly once; none for a text without a scored token.
 
     A text that fits is one window. In a longer one, windows move on by ``stride`` tokens and the last ends with the

@@ -6,7 +6,6 @@ import pytest
 from audit_pipeline.detectors import registry
 from audit_pipeline.detectors.detector import Detector, Parameter, outcomes
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.scoring.needs.registry import PROVIDERS
 
 TWO = Detector(
     name="two_parameters",
@@ -32,16 +31,6 @@ def two(monkeypatch):
     return TWO
 
 
-def test_the_registry_lists_every_detector():
-    assert {"loss", "zlib", "min_k", "min_k_plus_plus"} <= set(registry.REGISTRY)
-    for name, detector in registry.REGISTRY.items():
-        assert detector.name == name
-        assert all(need.name in PROVIDERS for need in detector.needs)
-        assert detector.summary
-        assert detector.source
-        assert detector.passes
-
-
 def test_an_unknown_detector_gets_the_nearest_names():
     with pytest.raises(ConfigError, match=r"no detector 'mink'.*did you mean min_k"):
         registry.get_detector("mink")
@@ -57,11 +46,6 @@ def test_the_k_grid_is_spelled_canonically(name):
     ks = ["0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1.0"]
     assert [one for one in grid if "window" not in one] == [f'{{"k":{k}}}' for k in ks]
     assert [one for one in grid if "window" in one] == [f'{{"k":{k},"window":3}}' for k in ks]
-
-
-def test_a_detector_without_parameters_has_one_setting():
-    assert registry.expand_settings(registry.get_detector("loss")) == [{}]
-    assert registry.expand_settings(registry.get_detector("loss"), grid=True) == [{}]
 
 
 def test_a_grid_holds_the_default_and_every_combination(two):

@@ -38,11 +38,6 @@ def test_a_likelier_text_scores_higher(text_statistics, own, lowercased):
     assert scored(text_statistics, likelier, lowercased).score > scored(text_statistics, own, lowercased).score
 
 
-@given(own=logprobs)
-def test_text_in_lower_case_already_scores_one(text_statistics, own):
-    assert scored(text_statistics, own, own, text="no capitals").score == 1.0
-
-
 @pytest.mark.parametrize("text", ["数据集 2021。", "12 + 30 = 42", "🙂 ... !", "אבג", ""])
 def test_text_without_cased_characters_is_not_applicable(text_statistics, text):
     assert not has_cased_characters(text)

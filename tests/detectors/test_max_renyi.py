@@ -58,12 +58,6 @@ def test_what_is_lacking_is_said_by_the_orders_that_read_it(text_statistics: Mak
     ]
 
 
-def test_a_value_that_is_no_number_gives_no_score(text_statistics: Make) -> None:
-    statistics = text_statistics([-1.0, -2.0], mean=[math.nan, -1.0], max_logprob=[-math.inf, -1.0])
-    found = MAX_RENYI.score(statistics, [{"alpha": alpha, "k": 0.0} for alpha in ("1", "inf")])
-    assert [one.status for one in found] == ["failed", "failed"]
-
-
 @given(
     st.lists(st.lists(st.floats(1e-6, 1.0), min_size=4, max_size=4), min_size=1, max_size=20),
     st.floats(0.0, 1.0),

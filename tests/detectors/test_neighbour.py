@@ -33,19 +33,6 @@ def test_neighbour_equals_its_twin(text_statistics, own, neighbours, data):
         assert outcome.score == pytest.approx(math.fsum(own) / len(own) - math.fsum(means) / n, rel=1e-9, abs=1e-9)
 
 
-@given(own=logprobs, neighbours=st.lists(logprobs, min_size=1, max_size=30))
-def test_the_order_of_those_averaged_does_not_matter(text_statistics, own, neighbours):
-    (forward,) = scored(text_statistics, own, neighbours, [len(neighbours)])
-    (backward,) = scored(text_statistics, own, neighbours[::-1], [len(neighbours)])
-    assert forward.score == pytest.approx(backward.score, rel=1e-9, abs=1e-9)
-
-
-@given(own=logprobs, n=st.integers(1, 30))
-def test_neighbours_as_likely_as_the_text_score_zero(text_statistics, own, n):
-    (outcome,) = scored(text_statistics, own, [own] * n, [n])
-    assert outcome.score == pytest.approx(0.0, abs=1e-9)
-
-
 def test_too_few_neighbours_are_not_applicable(text_statistics):
     few, many = scored(text_statistics, [-1.0], [[-2.0]] * 7, [7, 8])
     assert few == (1.0, "ok", None)
@@ -62,12 +49,6 @@ def test_a_bad_neighbour_fails_only_what_averages_it(text_statistics):
     outcomes = scored(text_statistics, [-1.0], [[-2.0], [math.nan], [-2.0]], [1, 2, 3])
     assert [one.status for one in outcomes] == ["ok", "failed", "failed"]
     assert [one.status for one in scored(text_statistics, [math.nan], [[-2.0]], [1])] == ["failed"]
-
-
-def test_it_runs_on_request_only():
-    assert NEIGHBOUR.on_request
-    assert "neighbour" not in [one.name for one, _ in registry.select()]
-    assert [one.name for one, _ in registry.select(["neighbour"])] == ["neighbour"]
 
 
 def test_the_grid_is_served_by_the_first_neighbours():

@@ -1,6 +1,5 @@
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from audit_pipeline.detectors.statistics import StatisticsIndex
@@ -41,12 +40,6 @@ def test_slices_and_chunks_keep_their_rows(statistics_table, start):
     for text, values in TEXTS.items():
         assert StatisticsIndex(in_chunks).find(text).logprob.tolist() == values
     assert len(StatisticsIndex(table.slice(start))) == 4 - start
-
-
-def test_a_table_read_back_from_parquet(statistics_table, tmp_path):
-    pq.write_table(statistics_table(TEXTS), tmp_path / "part.parquet", row_group_size=2)
-    index = StatisticsIndex(pq.read_table(tmp_path / "part.parquet"))
-    assert {text: index.find(text).logprob.tolist() for text in TEXTS} == TEXTS
 
 
 def test_large_lists_are_taken_too(statistics_table):

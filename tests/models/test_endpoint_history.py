@@ -18,13 +18,13 @@ from audit_pipeline.models.endpoint_history import (
     EndpointHistory,
     Probe,
     add_probe,
-    fingerprint_of,
+    compute_endpoint_fingerprint,
     history_path,
     is_different_model,
     read_history,
     record_probe,
 )
-from audit_pipeline.models.fingerprint import fingerprints_before
+from audit_pipeline.models.fingerprint import list_earlier_fingerprints
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.store.paths import DataPaths
@@ -99,7 +99,7 @@ def test_a_model_lasts_until_another_one_is_seen_and_earlier_names_are_kept() ->
 
 
 def test_what_changes_no_row_changes_no_fingerprint() -> None:
-    before = fingerprint_of(endpoint(), "t", "s")
+    before = compute_endpoint_fingerprint(endpoint(), "t", "s")
     unchanged = (
         {"key_env": "KEY"},
         {"concurrency": 2, "timeout_seconds": 1.0},
@@ -108,10 +108,10 @@ def test_what_changes_no_row_changes_no_fingerprint() -> None:
         # As many best tokens as the rows hold, and more.
         {"top_logprobs": 30},
     )
-    assert {fingerprint_of(endpoint(**changes), "t", "s") for changes in unchanged} == {before}
+    assert {compute_endpoint_fingerprint(endpoint(**changes), "t", "s") for changes in unchanged} == {before}
     others = [
         *(
-            fingerprint_of(endpoint(**changes), "t", "s")
+            compute_endpoint_fingerprint(endpoint(**changes), "t", "s")
             for changes in (
                 {"url": "https://other/v1"},
                 {"model": "n"},
@@ -121,9 +121,9 @@ def test_what_changes_no_row_changes_no_fingerprint() -> None:
                 {"moments": True},
             )
         ),
-        fingerprint_of(endpoint(), "u", "s"),
-        fingerprint_of(endpoint(), "t", "z"),
-        fingerprint_of(endpoint(), "t", None),
+        compute_endpoint_fingerprint(endpoint(), "u", "s"),
+        compute_endpoint_fingerprint(endpoint(), "t", "z"),
+        compute_endpoint_fingerprint(endpoint(), "t", None),
     ]
     assert len({before, *others}) == len(others) + 1
 
@@ -155,7 +155,7 @@ def test_identity_and_card_of_a_model_without_weights(tokenizer_alone: Path, tmp
     fingerprints = [model.identity.model_fingerprint for model in (unknown, first, second)]
     assert len(set(fingerprints)) == 3
     assert second.identity.before == {*fingerprints[:2]}
-    assert second.identity.before == fingerprints_before(served, second.identity.tokenizer_fingerprint, paths)
+    assert second.identity.before == list_earlier_fingerprints(served, second.identity.tokenizer_fingerprint, paths)
     assert {model.identity.weights_digest for model in (unknown, first, second)} == {None}
     write_card(second, paths)
     card = json.loads(paths.model_card(fingerprints[2]).read_text())

@@ -19,9 +19,9 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.weights import (
     Memory,
     apply_memory_limits,
+    check_memory_fit,
     compute_weight_bytes,
     count_parameters,
-    fit_of,
     load_weights,
 )
 from audit_pipeline.store.files import write_json
@@ -100,12 +100,12 @@ def test_a_model_that_never_fits_is_refused_and_nothing_is_loaded(
     size = compute_weight_bytes(model, "cpu")
     # What is taken now may be free in a moment: that alone stops nothing.
     given(monkeypatch, Memory(size, size // 2))
-    assert "do not fit" in fit_of(model, "cpu").words
+    assert "do not fit" in check_memory_fit(model, "cpu").words
     load_weights(model, "cpu")
     given(monkeypatch, Memory(size - 1, size - 1))
     with pytest.raises(ModelError, match=r"too large: The weights take 0.2 MB in memory \(float32\), and do not fit"):
         load_forward_pass(model, DataPaths(tmp_path / "data"), "cpu")
-    assert fit_of(model_of(tmp_path, devices="auto"), "cpu").ever
+    assert check_memory_fit(model_of(tmp_path, devices="auto"), "cpu").ever
 
 
 def test_several_gpus_have_their_memory_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,13 +113,13 @@ def test_several_gpus_have_their_memory_together(tmp_path: Path, monkeypatch: py
     size = compute_weight_bytes(one, "cuda")
     half = Memory(size * 2 // 3, size * 2 // 3)
     given(monkeypatch, Memory(10 * size, 10 * size), half, half)
-    assert not fit_of(one, "cuda").ever
-    assert fit_of(auto, "cuda").now
-    assert "2 GPUs have" in fit_of(auto, "cuda").words
+    assert not check_memory_fit(one, "cuda").ever
+    assert check_memory_fit(auto, "cuda").now
+    assert "2 GPUs have" in check_memory_fit(auto, "cuda").words
     given(monkeypatch, Memory(10 * size, 10 * size), half)
-    assert not fit_of(auto, "cuda").now
-    assert "The rest lies in main memory" in fit_of(auto, "cuda").words
-    assert fit_of(auto, "cuda").ever
+    assert not check_memory_fit(auto, "cuda").now
+    assert "The rest lies in main memory" in check_memory_fit(auto, "cuda").words
+    assert check_memory_fit(auto, "cuda").ever
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

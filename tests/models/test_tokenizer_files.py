@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-import transformers
-from tiny_models import CONTEXT, SENTENCES, config_of, forward_of, score, tokenized
+from tiny_models import SENTENCES, config_of, tokenized
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from audit_pipeline.errors import ModelError, OtherTokenizerWarning
@@ -105,7 +103,6 @@ def build_metaspace(scheme: str) -> pre_tokenizers.Metaspace:
 BLANKS = normalizers.Replace(" ", "▁")
 KINDS: dict[str, tuple[str | None, str, Callable[[], Tokenizer], dict[str, Any]]] = {
     "gpt2": ("GPT2Tokenizer", "gpt2", train_byte_level, {}),
-    "gpt2 over a llama": ("GPT2TokenizerFast", "llama", train_byte_level, {}),
     "lower case": ("GPT2Tokenizer", "llama", lambda: train_byte_level(normalizer=normalizers.Lowercase()), {}),
     "prefix space in the config alone": ("GPT2Tokenizer", "gpt2", train_byte_level, {"add_prefix_space": True}),
     "prefix space in the file alone": (
@@ -116,7 +113,6 @@ KINDS: dict[str, tuple[str | None, str, Callable[[], Tokenizer], dict[str, Any]]
     ),
     "merges ignored": ("GPT2Tokenizer", "llama", lambda: train_byte_level(ignores_merges=True), {}),
     "neox without NFC": ("GPTNeoXTokenizer", "gpt_neox", train_byte_level, {}),
-    "neox with NFKC": ("GPTNeoXTokenizerFast", "gpt_neox", lambda: train_byte_level(normalizer=normalizers.NFKC()), {}),
     "start token in the file alone": (
         "GPTNeoXTokenizer",
         "gpt_neox",
@@ -155,8 +151,6 @@ KINDS: dict[str, tuple[str | None, str, Callable[[], Tokenizer], dict[str, Any]]
     ),
     "gemma that cannot be built": ("GemmaTokenizer", "llama", train_byte_level, {}),
     "qwen2 without NFC": ("Qwen2Tokenizer", "qwen2", train_byte_level, {}),
-    "qwen2 over a llama": ("Qwen2Tokenizer", "llama", lambda: train_byte_level(split_by(r"\p{N}")), {}),
-    "cohere over a llama": ("CohereTokenizer", "llama", train_byte_level, {}),
     "of a class that is not there": ("NoSuchTokenizer", "gpt2", train_byte_level, {}),
     "of a class for another kind of vocabulary": ("T5Tokenizer", "llama", train_byte_level, {}),
     "of no class": (None, "gpt_neox", train_byte_level, {}),
@@ -198,7 +192,7 @@ def test_a_classs_own_tokens_have_roles_only_where_the_vocabulary_has_them(tmp_p
     assert tokenized(gpt2, tmp_path / "data").start_token == "<|endoftext|>"
     cohere = save_folder(tmp_path / "cohere", train_byte_level(), tokenizer_class="CohereTokenizer", bos_token="</s>")
     model = tokenized(cohere, tmp_path / "data")
-    assert model.tokenizer.id_of("<BOS_TOKEN>") is None
+    assert model.tokenizer.find_id("<BOS_TOKEN>") is None
     assert len(model.tokenizer) == model.vocab_size
 
 
@@ -310,22 +304,3 @@ def test_a_control_is_trained_with_the_file(tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path / "control")
     saved = read_tokenizer_files(tmp_path / "control", "control")
     assert saved(TEXTS[-4])["input_ids"] == file.encode(TEXTS[-4]).ids
-
-
-@pytest.mark.parametrize(("family", "name"), [("llama", "GPT2Tokenizer"), ("gpt_neox", "GPTNeoXTokenizer")])
-def test_a_score_is_the_loss_of_the_files_tokens(tmp_path: Path, family: str, name: str) -> None:
-    file = train_byte_level(split_by(r"\p{N}"))
-    folder = save_folder(tmp_path / "m", file, None, tokenizer_class=name, bos_token="<s>", eos_token="</s>")
-    torch.manual_seed(0)
-    weights = transformers.AutoModelForCausalLM.from_config(config_of(family, file.get_vocab_size())).eval()
-    weights.save_pretrained(folder)
-    text = "In 2023 it cost 12,600 pounds; in 1984 it did not."
-    ids = file.encode(text, add_special_tokens=False).ids
-    start = {"llama": "<s>", "gpt_neox": "<|endoftext|>"}[family]
-    rows = torch.tensor([[file.token_to_id(start), *ids]])
-    assert len(ids) < CONTEXT
-    with torch.inference_mode():
-        expected = weights(input_ids=rows).logits[0, :-1].double().log_softmax(-1)[range(len(ids)), ids]
-    model = tokenized(folder, tmp_path / "data")
-    [found] = score(model, forward_of(model), [text])
-    assert found["logprob"] == pytest.approx(expected.numpy(), abs=1e-4)

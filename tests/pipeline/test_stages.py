@@ -17,7 +17,7 @@ from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, assess_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError, TransientError
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
+from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenizer
 from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
 from audit_pipeline.scoring.pair_scores import run_other_models, run_tokens, score_pair
 from audit_pipeline.scoring.session import build_audit_selection
@@ -167,7 +167,7 @@ def test_the_reference_model_is_run_once_for_all_pairs_and_again_where_the_hub_w
     workspace: Workspace, tiny_folder: Callable[[str], Path]
 ) -> None:
     model = load_tokenizer(
-        with_overrides(workspace.model("tiny").entry, reference_model=str(tiny_folder("gpt2"))), workspace.paths
+        apply_overrides(workspace.model("tiny").entry, reference_model=str(tiny_folder("gpt2"))), workspace.paths
     )
     loaded: list[str] = []
 
@@ -203,7 +203,7 @@ def test_statistics_version_follows_all_that_can_change_a_statistic(workspace: W
     def version(digest: str = "d", **changes: object) -> str:
         changed = entry.model_copy(update={key: value for key, value in changes.items() if key != "policy"})
         if "policy" in changes:
-            changed = with_overrides(changed, start_token_policy=str(changes["policy"]))
+            changed = apply_overrides(changed, start_token_policy=str(changes["policy"]))
         return statistics_version(load_tokenizer(changed, workspace.paths), digest)
 
     versions = [

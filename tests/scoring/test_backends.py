@@ -65,28 +65,24 @@ def test_the_same_model_is_loaded_once(model: TokenizedModel) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    "change",
     [
-        {"devices": "auto"},
-        {"endpoint": Endpoint(url="http://127.0.0.1:1/v1", model="m", dialect="vllm", concurrency=2)},
+        lambda model: with_entry(model, devices="auto"),
+        lambda model: with_entry(
+            model, endpoint=Endpoint(url="http://127.0.0.1:1/v1", model="m", dialect="vllm", concurrency=2)
+        ),
+        lambda model: replace(model, start_token_id=7),
     ],
-    ids=["devices", "endpoint"],
+    ids=["devices", "endpoint", "start token"],
 )
-def test_the_same_weights_divided_or_asked_otherwise_are_another_model(
-    model: TokenizedModel, changes: dict[str, Any]
+def test_the_same_weights_divided_asked_or_started_otherwise_are_another_model(
+    model: TokenizedModel, change: Callable[[TokenizedModel], TokenizedModel]
 ) -> None:
     held, load = HeldModel(), Loader()
-    other = with_entry(model, **changes)
+    other = change(model)
     assert other.identity == model.identity
     assert held.ready(model, load) is not held.ready(other, load)
     assert load.loaded == [model.entry.name] * 2
-
-
-def test_another_start_token_is_another_model(model: TokenizedModel) -> None:
-    held, load = HeldModel(), Loader()
-    held.ready(model, load)
-    held.ready(replace(model, start_token_id=7), load)
-    assert len(load.loaded) == 2
 
 
 def test_the_earlier_one_is_gone_before_the_next_is_loaded(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.readers.rows import TextRow
-from audit_pipeline.scoring.file import ChunkLimits, compute_chunk_limits, split_texts_into_chunks
+from audit_pipeline.scoring.file import ChunkLimits, split_texts_into_chunks
 
 
 @given(
@@ -27,7 +27,3 @@ def test_every_text_is_in_one_chunk_in_order_and_no_chunk_is_larger_than_it_may_
         if number + 1 < len(divided):
             following = divided[number + 1][0]
             assert len(chunk) == most or size + len(following.text) > characters, "as large as may be"
-
-
-def test_what_takes_more_memory_a_text_makes_smaller_chunks() -> None:
-    assert compute_chunk_limits(26).characters == compute_chunk_limits(1).characters // 26

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_files import write_rows
-from tiny_models import SENTENCES, twin_statistics
+from tiny_models import SENTENCES, Tiny, never, twin_statistics
 
 from audit_pipeline.detectors.pac import STREAM, TEXT, Copying, polarized_distance
 from audit_pipeline.detectors.registry import select
-from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.scoring.file import ChunkLimits, score_file
 from audit_pipeline.scoring.needs.copies import draw_word_orders, make_shuffled_copies
@@ -24,10 +23,8 @@ from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.needs.registry import list_derived_texts
 from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 
 # One stands twice, and right behind itself.
 TEXTS = [*SENTENCES[:3], SENTENCES[2], "word", SENTENCES[0]]
@@ -142,7 +139,3 @@ def test_where_there_are_no_copies(
 def test_the_copies_are_found_when_a_text_is_forgotten() -> None:
     text = SENTENCES[0]
     assert set(make_shuffled_copies(text, Copying(0.3, 5, TEXT))) <= set(list_derived_texts([text]))
-
-
-def never(wanted: TokenizedModel) -> ForwardPass:
-    raise AssertionError("the model must not be loaded: everything is cached")

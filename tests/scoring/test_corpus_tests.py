@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_models import twin_statistics
+from tiny_models import Tiny, twin_statistics
 
-from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.corpus_tests import CorpusTest, run_order_test
 from audit_pipeline.statistics.sharded_permutation import draw_orders
 from audit_pipeline.statistics.shards import divide_into_shards
 from audit_pipeline.statistics.twin_ranks import compute_rank_sum_p
-from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.tables import CORPUS_TESTS
-from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 WORDS = ("wind", "sail", "net", "boat")
 ITEMS = [f"item {7 * place % 41}: {WORDS[place % 4]}" for place in range(44)]
 
@@ -111,11 +105,3 @@ def test_a_test_set_that_cannot_be_tested_is_a_refused_row(ordered: Callable[...
         "even 2 items a shard do not fit into the 64 tokens of a pass",
         "30 random orders in all shards together, the test needs 100; items as long as these call for more of them",
     ]
-
-
-def test_results_and_refusals_are_rows_of_the_table(ordered: Callable[..., CorpusTest]) -> None:
-    tested = ordered(ITEMS, shards=12), ordered(ITEMS[:9])
-    rows = [{**asdict(test), "direction": None, "run_id": "run-1"} for test in tested]
-    table = table_from_rows(rows, CORPUS_TESTS)
-    assert table.column("status").to_pylist() == ["ok", "refused"]
-    assert table.column("run_id").to_pylist() == ["run-1"] * 2

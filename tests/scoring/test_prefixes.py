@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from made_files import write_rows, written
 from made_rows import make_table
-from tiny_models import CONTEXT, SENTENCES
+from tiny_models import CONTEXT, SENTENCES, Tiny
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.detectors.recall import JOINS
@@ -22,9 +22,9 @@ from audit_pipeline.scoring.known_texts import (
     NON_MEMBERS,
     Shots,
     Side,
+    collect_benchmark_shots,
     read_known_texts,
     read_texts_of_side,
-    shots_of_benchmark,
 )
 from audit_pipeline.scoring.needs import prefixes
 from audit_pipeline.scoring.needs.prefixes import GIVEN_AWAY
@@ -33,11 +33,9 @@ from audit_pipeline.scoring.session import Session, build_audit_selection
 from audit_pipeline.store.files import write_json
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, example_id
-from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode, encode_prefix
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 
 BOTH = ["recall", "con_recall"]
 KNOWN = ["QA", "QB", "QC", "QD"]
@@ -97,22 +95,22 @@ def test_shots_are_of_one_side_of_the_calibration_split_one_a_group_in_an_order_
     rows = [row(f"g{number}", f"text {number}") for number in range(20)]
     rows += [row("g3", "text 3 again"), row("e", "evaluated", split="evaluation"), row("m", "member", MEMBER)]
     rows += [row("u", "unlabelled", None)]
-    found = shots_of_benchmark(Made("b", rows), NON_MEMBERS)
+    found = collect_benchmark_shots(Made("b", rows), NON_MEMBERS)
     assert len(found.texts) == 20
     assert set(found.texts) <= {str(one["text"]) for one in rows[:21]}
     assert list(found.texts) != sorted(found.texts)
     # The order of rows is nothing to it, the name of the benchmark is.
-    assert shots_of_benchmark(Made("b", rows[::-1]), NON_MEMBERS).texts == found.texts
-    assert shots_of_benchmark(Made("c", rows), NON_MEMBERS).texts != found.texts
-    assert shots_of_benchmark(Made("b", rows), MEMBERS).texts == ["member"]
+    assert collect_benchmark_shots(Made("b", rows[::-1]), NON_MEMBERS).texts == found.texts
+    assert collect_benchmark_shots(Made("c", rows), NON_MEMBERS).texts != found.texts
+    assert collect_benchmark_shots(Made("b", rows), MEMBERS).texts == ["member"]
     # A document more or less moves no other: prefixes of several sizes stay nested.
-    fewer = shots_of_benchmark(Made("b", [one for one in rows if one["group"] != "g5"]), NON_MEMBERS).texts
+    fewer = collect_benchmark_shots(Made("b", [one for one in rows if one["group"] != "g5"]), NON_MEMBERS).texts
     assert fewer == [text for text in found.texts if text != "text 5"]
 
 
 def test_every_text_of_a_shots_group_is_given_away() -> None:
     rows = [row("g", "one text"), row("g", "quite another"), row("h", "a third", split="evaluation")]
-    shots = shots_of_benchmark(Made("b", rows), NON_MEMBERS)
+    shots = collect_benchmark_shots(Made("b", rows), NON_MEMBERS)
     assert [shots.find_revealing_shot(str(one["text"])) for one in rows] == [0, 0, None]
 
 
@@ -166,8 +164,6 @@ def test_files_without_effect_and_of_both_sides_are_refused(tmp_path: Path) -> N
         known({NON_MEMBERS: dash}, scored=dash)
     with pytest.raises(ConfigError, match="--prefix-texts and --prefix-members cannot all read standard input"):
         known({NON_MEMBERS: dash, MEMBERS: dash})
-    with pytest.raises(ConfigError, match="name the same file"):
-        known({NON_MEMBERS: one, MEMBERS: tmp_path / "." / "a.jsonl"})
     with pytest.raises(ConfigError, match=r"1 text\(s\) of --prefix-texts are in the file of --prefix-members"):
         known({NON_MEMBERS: one, MEMBERS: other})
     assert known({NON_MEMBERS: one, MEMBERS: alone}) == {NON_MEMBERS: ["a", "both"], MEMBERS: ["c"]}

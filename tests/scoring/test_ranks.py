@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_models import SENTENCES
+from tiny_models import SENTENCES, Tiny
 
 from audit_pipeline.detectors.combined import DEFAULT
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.session import Session, build_audit_selection
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 
 TEXTS = [*SENTENCES[:6], SENTENCES[0], ""]
 """One of them twice, and one that nothing scores."""

@@ -3,7 +3,6 @@ of it depends on how the file is divided."""
 
 from __future__ import annotations
 
-import csv
 import json
 import random
 import tracemalloc
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from made_files import write_rows, written
-from tiny_models import SENTENCES, save_model, tokenized, twin_statistics
+from tiny_models import SENTENCES, Tiny, never, save_model, tokenized, twin_statistics
 from tiny_models import forward_of as load
 
 from audit_pipeline.detectors.registry import select
@@ -34,7 +33,6 @@ from audit_pipeline.token_statistics.forward import ForwardPass, WindowResult
 from audit_pipeline.token_statistics.tokens import EncodedText, Window
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 COLUMNS = {
     "example_index": pa.int64(),
     "detector": pa.string(),
@@ -77,10 +75,6 @@ def score(tiny: Tiny, tmp_path: Path, out: Path) -> Score:
         return score_file(texts, out, audited, select(detectors), DataPaths(data), **options)
 
     return run
-
-
-def never(wanted: TokenizedModel) -> ForwardPass:
-    raise AssertionError("the model must not be loaded: everything is cached")
 
 
 def texts_file(folder: Path, count: int, name: str = "texts.jsonl") -> Path:
@@ -272,57 +266,11 @@ def test_memory_does_not_grow_with_the_file(score: Score, tmp_path: Path) -> Non
 # Labels.
 
 
-@pytest.mark.parametrize(
-    ("values", "labels"),
-    [
-        (["1", "0", "", "member"], [1, 0, None, 1]),
-        (["1.0", "0.0", "true", "FALSE"], [1, 0, 1, 0]),
-        ([" 1 ", "2", "-1", "01"], [1, None, None, None]),
-    ],
-)
-def test_labels_of_a_csv_are_read_however_they_are_spelt(
-    score: Score, tmp_path: Path, out: Path, values: list[str], labels: list[int | None]
-) -> None:
-    path = tmp_path / "t.csv"
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows([("text", "side"), *((f"text {place}", one) for place, one in enumerate(values))])
-    done = score(path, ["loss"], label_column="side")
-    assert done.labelled.labels.known == {side: labels.count(side) for side in (1, 0)}
-    assert pq.read_table(out).column("status").to_pylist() == ["ok"] * 4, "a label changes no score"
-
-
 def test_a_file_without_a_usable_row_writes_nothing(score: Score, tmp_path: Path, out: Path) -> None:
     with pytest.raises(DataError, match="none of its 2 rows can be used"):
         score(written(tmp_path, "t.jsonl", "{\n}"))
     assert not out.exists()
     assert not (tmp_path / "data").exists()
-
-
-def test_separation_of_labelled_texts_against_counting_pairs(score: Score, tmp_path: Path, out: Path) -> None:
-    labels = [1, 0, 1, 0, 1, 0, None, 1]
-    rows = [
-        {"text": f"the {number} quick foxes " * (number + 1), "label": label} for number, label in enumerate(labels)
-    ]
-    scores = score(write_rows(tmp_path / "texts.jsonl", rows), ["loss", "zlib", "min_k", "min_k_plus_plus"], bounds=FEW)
-    by_index = {
-        (row["detector"], row["example_index"]): row["score"]
-        for row in pq.read_table(out).to_pylist()
-        if row["parameters"] in ("{}", '{"k":0.2}')
-    }
-    found = scores.labelled.compute_separations()
-    assert {one.detector for one in found} == {detector for detector, _ in by_index}
-    for one in found:
-        pairs = [
-            (by_index[one.detector, member], by_index[one.detector, other])
-            for member, first in enumerate(labels)
-            for other, second in enumerate(labels)
-            if first == 1 and second == 0
-        ]
-        assert one.auroc == pytest.approx(np.mean([(a > b) + (a == b) / 2 for a, b in pairs]))
-        assert (one.n_members, one.n_nonmembers) == (4, 3)
-        assert one.interval.low is not None
-        assert one.interval.high is not None
-        assert one.interval.low <= one.auroc <= one.interval.high
 
 
 def test_no_separation_without_both_sides_and_the_reason(score: Score, tmp_path: Path) -> None:

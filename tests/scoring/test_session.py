@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from made_files import write_rows
-from tiny_models import SENTENCES, save_model, tokenized, twin_statistics
+from tiny_models import SENTENCES, Tiny, save_model, tokenized, twin_statistics
 
 from audit_pipeline.detectors.detector import score_texts
 from audit_pipeline.detectors.infilling import BRANCHES
@@ -27,7 +27,6 @@ from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 
 TEXTS = [*SENTENCES[:4], "The", "a a a a a a", "😀🎉👩‍👩‍👧", "海港在早晨很安静，没有人数过灯笼。", "ÉCOLE", ""]
 EVERY = select(list(REGISTRY), overrides={"neighbour": {"n": 3}, "infilling": {"m": 4}})

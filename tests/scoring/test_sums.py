@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_models import SENTENCES, twin_logits
+from tiny_models import SENTENCES, Tiny, never, twin_logits
 
 from audit_pipeline.detectors.acmia import TEMPERATURES
 from audit_pipeline.detectors.max_renyi import POWER_SUMS
 from audit_pipeline.detectors.registry import select
-from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import BETAS
-from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 TEXTS = list(SENTENCES[:3])
 AT_TWO = select(["max_renyi"], overrides={"max_renyi": {"alpha": "2"}})
-
-
-def never(*_: object) -> ForwardPass:
-    raise AssertionError("the model must not be loaded: nothing is to be run")
 
 
 def statuses(session: Session) -> set[tuple[str, str | None]]:

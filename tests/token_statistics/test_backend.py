@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from tiny_models import SENTENCES
+from tiny_models import SENTENCES, Tiny
 
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import ModelError
@@ -22,7 +22,6 @@ from audit_pipeline.token_statistics.run import compute
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXTS = [*SENTENCES[:4], ""]
-Load = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 
 
 @dataclass
@@ -50,7 +49,7 @@ def behind(model: TokenizedModel, **endpoint: object) -> TokenizedModel:
     return replace(model, located=replace(model.located, entry=entry))
 
 
-def test_what_is_given_is_cached_and_the_rest_is_empty(tmp_path, tiny: Load) -> None:
+def test_what_is_given_is_cached_and_the_rest_is_empty(tmp_path, tiny: Tiny) -> None:
     whole, forward = tiny("llama")
     model, paths = behind(whole, top_logprobs=0), DataPaths(tmp_path)
     summary = compute(model, TEXTS, paths, lambda: Narrow(forward, model))
@@ -69,7 +68,7 @@ def test_what_is_given_is_cached_and_the_rest_is_empty(tmp_path, tiny: Load) -> 
             assert found[name] == []
 
 
-def test_detectors_that_read_more_are_not_applicable_and_the_others_are_scored(tmp_path, tiny: Load) -> None:
+def test_detectors_that_read_more_are_not_applicable_and_the_others_are_scored(tmp_path, tiny: Tiny) -> None:
     whole, forward = tiny("llama")
     model = behind(whole)
     session = Session(model, select(), DataPaths(tmp_path))
@@ -88,7 +87,7 @@ def test_detectors_that_read_more_are_not_applicable_and_the_others_are_scored(t
 
 
 @pytest.mark.parametrize("kind", ["logits", "topk", "renyi", "temperatures"])
-def test_a_kind_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, tiny: Load, kind) -> None:
+def test_a_kind_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, tiny: Tiny, kind) -> None:
     whole, _ = tiny("llama")
     model = behind(whole)
     assert not KINDS[kind].is_available_from(model.gives)
@@ -110,7 +109,7 @@ def test_a_kind_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, tin
         ("vllm", {"top_logprobs": 0}, {"logprob", "rank"}),
     ],
 )
-def test_what_each_dialect_gives(tiny: Load, dialect: str, more: dict[str, object], gives: set[str]) -> None:
+def test_what_each_dialect_gives(tiny: Tiny, dialect: str, more: dict[str, object], gives: set[str]) -> None:
     model = behind(tiny("llama")[0], dialect=dialect, **more)
     names = {"logprob", "mean", "std", "max_logprob", "argmax_id", "rank", "topk", "logits", "log_mass_40", "branches"}
     assert {name for name in names if model.gives(name)} == gives

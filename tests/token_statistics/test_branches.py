@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from profiles import max_examples
 from quick import slow_but
-from tiny_models import SENTENCES, forward_of, save_model, tokenized
+from tiny_models import SENTENCES, Tiny, forward_of, never, save_model, tokenized
 
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
@@ -23,18 +23,17 @@ from audit_pipeline.token_statistics.branches import (
     Branches,
     Ints,
     assign_rows,
-    branches_of,
     build_layout,
     iterate_row_batches,
+    list_branches,
 )
 from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowResult
 from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
 from audit_pipeline.token_statistics.run import compute
-from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode, window_and_stride, windows_of
+from audit_pipeline.token_statistics.tokens import EncodedText, Window, cut_windows, encode, window_and_stride
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 
 PACKED = (
     "llama",
@@ -68,7 +67,7 @@ class Prepared:
 def prepared(model: TokenizedModel, forward: ForwardPass, steps: int, texts: tuple[str, ...] = TEXTS) -> Prepared:
     encoded = encode(model, texts)
     windows = [
-        window for number, text in enumerate(encoded) for window in windows_of(number, text, *window_and_stride(model))
+        window for number, text in enumerate(encoded) for window in cut_windows(number, text, *window_and_stride(model))
     ]
     found = forward.run_with_branches(encoded, windows, steps)
     return Prepared(
@@ -218,7 +217,7 @@ def test_longrope_branches_are_those_of_the_whole_window(tmp_path: Path) -> None
 def test_a_branch_by_hand() -> None:
     # Tokens 10 11 12 13 14, a start token (1) in front, all scored; the modes differ from the text at 0, 2 and 4.
     ids = np.array([[1, 10, 11, 12, 13, 14, 0]])
-    found = branches_of([Window(0, 0, 5, 0, True)], ids, [np.array([20, 11, 22, 13, 24], dtype=np.int32)], 3)
+    found = list_branches([Window(0, 0, 5, 0, True)], ids, [np.array([20, 11, 22, 13, 24], dtype=np.int32)], 3)
     assert found.scored.tolist() == [0, 2], "the last token has nothing behind it"
     assert found.start.tolist() == [1, 3]
     assert found.length.tolist() == [3, 2]
@@ -277,9 +276,6 @@ def test_shorter_branches_are_part_of_longer_ones_and_longer_ones_run_branches_o
     assert (first.texts_computed, first.texts_branched) == (4, 4)
     assert first.branch_tokens > 0
 
-    def never() -> ForwardPass:
-        raise AssertionError("the model was loaded")
-
     for steps in (1, 2, 3):
         again = compute(model, texts, paths, never, branch_steps=steps)
         assert (again.texts_from_cache, again.texts_computed, again.texts_branched) == (len(texts), 0, 0)
@@ -320,7 +316,7 @@ def test_a_text_longer_than_the_context_has_branches_up_to_the_end_of_each_windo
     model, forward = tiny("llama")
     text = " ".join(SENTENCES)
     [encoded] = encode(model, [text])
-    windows = windows_of(0, encoded, *window_and_stride(model))
+    windows = cut_windows(0, encoded, *window_and_stride(model))
     assert len(windows) > 2
     paths = DataPaths(tmp_path)
     compute(model, [text], paths, lambda: forward, branch_steps=4)

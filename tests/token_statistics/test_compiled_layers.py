@@ -14,7 +14,7 @@ from tiny_models import SENTENCES, forward_of, score, tokenized
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
-from audit_pipeline.token_statistics.tokens import encode, windows_of
+from audit_pipeline.token_statistics.tokens import cut_windows, encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -32,7 +32,7 @@ def test_compiled_layers_give_the_same_statistics_and_branches(
     plain = forward_of(model)
     expected = score(model, plain, TEXTS)
     encoded = encode(model, TEXTS)
-    batch = [window for number, text in enumerate(encoded) for window in windows_of(number, text, 64, 32)]
+    batch = [window for number, text in enumerate(encoded) for window in cut_windows(number, text, 64, 32)]
     branches = plain.run_with_branches(encoded, batch, 3)
     compiled = ForwardPass(plain.model, model.vocab_size, plain.checked, compiles=True)
     for ours, reference in zip(score(model, compiled, TEXTS), expected, strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tiny_models import SENTENCES, tokenized
+from tiny_models import SENTENCES, Tiny, never
 
-from audit_pipeline.detectors.registry import select
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.session import Session
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import BETAS, KINDS, Kind, text_sha256
 from audit_pipeline.token_statistics.cache import PartCache
@@ -25,15 +22,10 @@ from audit_pipeline.token_statistics.tokens import cache_keys
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 Rows = dict[str, dict[str, Any]]
 SUMS: tuple[Kind, ...] = ("renyi", "temperatures")
 # The last is longer than the model's context, and one has no token.
 TEXTS = [*SENTENCES[:4], "", " ".join(SENTENCES)]
-
-
-def never(*_: object) -> ForwardPass:
-    raise AssertionError("the model must not be loaded: nothing is to be run")
 
 
 def rows(model: TokenizedModel, paths: DataPaths, kind: Kind) -> Rows:
@@ -79,13 +71,6 @@ def test_a_statistic_that_is_thought_of_later_runs_no_model(tiny: Tiny, tmp_path
     [long] = [row for sha256, row in rows(model, kept, "temperatures").items() if sha256 == text_sha256(TEXTS[-1])]
     assert long["k"] == len(BETAS)
     assert len(long["log_sum_p_beta"]) == len(BETAS) * len(rows(model, kept, "base")[text_sha256(TEXTS[-1])]["logprob"])
-
-
-def test_rows_from_logits_are_written_where_nothing_else_is_missing(tiny: Tiny, tmp_path: Path) -> None:
-    model, _ = with_logits(tiny, DataPaths(tmp_path))
-    assert compute(model, TEXTS[:2], DataPaths(tmp_path), never, kinds=("renyi",)).texts_from_logits == 2
-    assert compute(model, TEXTS[:2], DataPaths(tmp_path), never, kinds=("renyi",)).texts_from_cache == 2
-    assert set(rows(model, DataPaths(tmp_path), "renyi")) == {text_sha256(text) for text in TEXTS[:2]}
 
 
 def test_only_what_has_no_logits_is_run(tiny: Tiny, tmp_path: Path) -> None:
@@ -155,30 +140,3 @@ def test_logits_that_do_not_serve_are_left_and_the_model_is_run(tiny: Tiny, tmp_
     cache.flush()
     summary = compute(model, TEXTS[:1], paths, lambda: forward, kinds=("renyi",))
     assert (summary.texts_computed, summary.texts_from_logits) == (1, 0)
-
-
-def test_scores_of_a_new_detector_come_from_logits(
-    tiny_folder: Callable[[str], Path], tiny: Tiny, tmp_path: Path
-) -> None:
-    """As a user has it: logits were kept of a pass, and a detector that needs more sums is named afterwards."""
-    paths = DataPaths(tmp_path)
-    model = tokenized(tiny_folder("llama"), tmp_path)
-    selection = select(["loss"])
-    Session(model, selection, paths).run(
-        TEXTS, lambda _: tiny("llama")[1], kinds=("base", "logits"), logits_budget=10**9
-    )
-    later = select(["max_renyi", "acmia_ac", "acmia_norm_ac"], grid=True)
-    session = Session(model, later, paths)
-    assert session.plan(TEXTS).tokens_to_run == 0
-    done = session.run(TEXTS, never)
-    assert done.own.texts_from_logits == len(TEXTS) - 1
-    scores = session.score([str(number) for number in range(len(TEXTS))], TEXTS).to_pylist()
-    assert {row["status"] for row in scores if row["example_id"] != "4"} == {"ok"}
-    assert {row["reason"] for row in scores if row["example_id"] == "4"} == {"the text has no scored token"}
-
-    anew = Session(model, later, DataPaths(tmp_path / "anew"))
-    anew.run(TEXTS, lambda _: tiny("llama")[1])
-    twins = anew.score([str(number) for number in range(len(TEXTS))], TEXTS).to_pylist()
-    for row, twin in zip(scores, twins, strict=True):
-        if row["score"] is not None:
-            assert row["score"] == pytest.approx(twin["score"], abs=0.02, rel=0.02), (row, twin)

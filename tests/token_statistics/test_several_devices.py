@@ -9,7 +9,7 @@ from tiny_models import forward_of, save_model, tokenized
 from whole_and_divided import assert_alike, assert_extracts_alike
 
 from audit_pipeline.models import weights
-from audit_pipeline.models.weights import Memory, compute_weight_bytes, fit_of, load_weights
+from audit_pipeline.models.weights import Memory, check_memory_fit, compute_weight_bytes, load_weights
 from audit_pipeline.store.files import write_json
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -71,7 +71,7 @@ def test_a_tenth_of_main_memory_is_left_to_the_pass(tmp_path: Path, monkeypatch:
         monkeypatch.setattr(weights, "measure_main_memory", lambda free=free: Memory(2 * size, free))
         spread = load_weights(model, "cpu")
         devices.append({parameter.device.type for parameter in spread.parameters()})
-        assert fit_of(model, "cpu").now is (free > size * 10 // 9)
+        assert check_memory_fit(model, "cpu").now is (free > size * 10 // 9)
     assert devices == [{"cpu", "meta"}, {"cpu"}]
 
 

@@ -12,10 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from quick import slow_but
-from tiny_models import CONTEXT, SENTENCES, forward_of, save_model, tokenized, twin_logits
+from tiny_models import CONTEXT, SENTENCES, Tiny, forward_of, never, save_model, tokenized, twin_logits
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -26,7 +24,6 @@ from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, pla
 from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, Window, encode, encode_prefix, put_after
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-Load = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 
 # GPT-Neo looks back in the cache by places, BLOOM and Mamba have no attention that a prefix could be handed to.
 SHARED = ("llama", "gpt_neox", "gemma2", "granite", "phi3", "gpt2", "opt", "qwen2", "mistral", "gemma3", "cohere")
@@ -41,7 +38,7 @@ def logprobs(
     """Of the texts at ``rows``, run as one batch."""
     texts = [put_after(prefix, text) for text in encoded]
     batch = [Window(row, 0, len(texts[row].token_id), 0, has_start_token=True) for row in rows]
-    return [window.values["logprob"] for window in forward.run(texts, batch, (), before=prefix.ids[:-1])]
+    return [window.values["logprob"] for window in forward.begin(texts, batch, (), before=prefix.ids[:-1])()]
 
 
 def twin(model: TokenizedModel, forward: ForwardPass, prefix: Prefix, text: EncodedText) -> np.ndarray:
@@ -55,7 +52,7 @@ def twin(model: TokenizedModel, forward: ForwardPass, prefix: Prefix, text: Enco
 
 
 @pytest.mark.parametrize("family", slow_but({"llama", "gemma3", "bloom"}, [*SHARED, *ANEW]))
-def test_every_architecture_gives_what_prefix_and_text_give(family: str, tiny: Load) -> None:
+def test_every_architecture_gives_what_prefix_and_text_give(family: str, tiny: Tiny) -> None:
     model, forward = tiny(family)
     assert forward.shared_prefix is (family in SHARED)
     prefix, encoded = encode_prefix(model, SHOTS), encode(model, TEXTS)
@@ -69,16 +66,6 @@ def test_every_architecture_gives_what_prefix_and_text_give(family: str, tiny: L
         np.testing.assert_allclose(logprobs(forward, prefix, encoded, [row])[0], expected, atol=1e-4)
         if together is not None:
             np.testing.assert_allclose(together[row], expected, atol=1e-4)
-
-
-@given(data=st.data())
-def test_what_shares_the_batch_changes_nothing(data: st.DataObject, tiny: Load) -> None:
-    model, forward = tiny("llama")
-    encoded = encode(model, TEXTS)
-    prefix = encode_prefix(model, data.draw(st.sampled_from(["a", SENTENCES[0], SHOTS])))
-    rows = data.draw(st.lists(st.sampled_from(range(len(TEXTS))), min_size=1, max_size=8))
-    for row, found in zip(rows, logprobs(forward, prefix, encoded, rows), strict=True):
-        np.testing.assert_allclose(found, logprobs(forward, prefix, encoded, [row])[0], atol=1e-4)
 
 
 class LargestMade(TorchDispatchMode):
@@ -111,7 +98,7 @@ def attention_of_pieces(most: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3", "mistral", "gpt2"])
 def test_a_long_text_is_taken_in_pieces_and_no_number_changes(
-    family: str, tiny: Load, monkeypatch: pytest.MonkeyPatch
+    family: str, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, forward = tiny(family)
     prefix, encoded = encode_prefix(model, SENTENCES[0][:20]), encode(model, [SENTENCES[5], "The", SENTENCES[2]])
@@ -128,7 +115,7 @@ def test_a_long_text_is_taken_in_pieces_and_no_number_changes(
                 np.testing.assert_allclose(other, row, atol=1e-4)
 
 
-def test_the_prefix_is_run_once(tiny: Load) -> None:
+def test_the_prefix_is_run_once(tiny: Tiny) -> None:
     model, forward = tiny("llama")
     prefix, encoded = encode_prefix(model, f"{SENTENCES[3]} once"), encode(model, TEXTS)
     alone = []
@@ -161,7 +148,7 @@ def test_a_wrong_attention_is_found_out(tiny_folder: Callable[[str], Path], tmp_
     )
 
 
-def test_the_prefix_is_freed_at_the_end_and_before_a_batch_is_halved(tiny: Load, tmp_path: Path) -> None:
+def test_the_prefix_is_freed_at_the_end_and_before_a_batch_is_halved(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     kept: list[bool] = []
 
@@ -197,7 +184,7 @@ def as_lists(table: pa.Table) -> dict[str, list[float]]:
     return dict(zip(table.column("text_sha256").to_pylist(), table.column("logprob").to_pylist(), strict=True))
 
 
-def test_what_is_cached_is_what_is_fresh_and_a_stopped_run_goes_on(tiny: Load, tmp_path: Path) -> None:
+def test_what_is_cached_is_what_is_fresh_and_a_stopped_run_goes_on(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     prefix, other = encode_prefix(model, SHOTS), encode_prefix(model, SENTENCES[4])
     fresh, grown = DataPaths(tmp_path / "fresh"), DataPaths(tmp_path / "grown")
@@ -209,9 +196,6 @@ def test_what_is_cached_is_what_is_fresh_and_a_stopped_run_goes_on(tiny: Load, t
     assert plan_prefixed(model, TEXTS, prefix, grown).texts_to_run == len(TEXTS) - 2
     done = compute_prefixed(model, TEXTS[::-1], prefix, grown, lambda: forward)
     assert (done.texts_from_cache, done.texts_computed) == (2, len(TEXTS) - 2)
-
-    def never() -> ForwardPass:
-        raise AssertionError("everything is cached")
 
     assert compute_prefixed(model, TEXTS, prefix, grown, never).texts_computed == 0
     one, two = (as_lists(read_prefixed(model, TEXTS, prefix, place)) for place in (fresh, grown))
@@ -225,7 +209,7 @@ def test_what_is_cached_is_what_is_fresh_and_a_stopped_run_goes_on(tiny: Load, t
 
 
 def test_a_text_without_room_has_no_row_whatever_was_run_with_more_room(
-    tiny: Load, tiny_folder: Callable[[str], Path], tmp_path: Path
+    tiny: Tiny, tiny_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     model, forward = tiny("llama")
     prefix, where = encode_prefix(model, SENTENCES[0]), DataPaths(tmp_path)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
-from tiny_models import CONTEXT, SENTENCES, save_model, tokenized
+from tiny_models import CONTEXT, SENTENCES, Tiny, save_model, tokenized
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer
 
@@ -23,12 +23,10 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.extras.extraction.documents import quote
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.tables import KINDS, Kind, text_sha256
-from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import EncodedText, cache_keys, cover_text, encode, window_and_stride
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-Load = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 Of = Callable[..., TokenizedModel]
 
 
@@ -53,8 +51,8 @@ def one(model: TokenizedModel, text: str) -> EncodedText:
 def test_always_puts_exactly_one_start_token_in_front(of: Of, adds_bos: bool) -> None:
     model = of(adds_bos=adds_bos)
     text = one(model, SENTENCES[0])
-    assert text.start_token_id == model.tokenizer.id_of("<s>")
-    assert model.tokenizer.id_of("<s>") not in text.token_id
+    assert text.start_token_id == model.tokenizer.find_id("<s>")
+    assert model.tokenizer.find_id("<s>") not in text.token_id
     assert text.n_scored == len(text.token_id) > 5
     assert (text.char_start[0], text.char_end[-1]) == (0, len(SENTENCES[0]))
 
@@ -73,18 +71,10 @@ def test_tokenizer_policy_takes_what_the_tokenizer_gives(of: Of) -> None:
     ("policy", "adds_bos", "scored"),
     [("always", False, 1), ("always", True, 1), ("tokenizer", False, 0), ("tokenizer", True, 1)],
 )
-def test_one_token_texts(of: Of, policy: str, adds_bos: bool, scored: int) -> None:
-    text = one(of(adds_bos=adds_bos, start_token_policy=policy), "a")
-    assert len(text.token_id) == 1
-    assert text.n_scored == scored
-
-
-@pytest.mark.parametrize("policy", ["always", "tokenizer"])
-@pytest.mark.parametrize("adds_bos", [True, False])
-def test_the_empty_text_has_nothing_to_score(of: Of, policy: str, adds_bos: bool) -> None:
-    text = one(of(adds_bos=adds_bos, start_token_policy=policy), "")
-    assert text.n_scored == 0
-    assert len(text.token_id) == 0
+def test_texts_of_one_token_and_of_none(of: Of, policy: str, adds_bos: bool, scored: int) -> None:
+    text, empty = encode(of(adds_bos=adds_bos, start_token_policy=policy), ["a", ""])
+    assert (len(text.token_id), text.n_scored) == (1, scored)
+    assert (len(empty.token_id), empty.n_scored) == (0, 0)
 
 
 def test_emoji_and_token_zero_are_text_like_any_other(of: Of) -> None:
@@ -243,13 +233,6 @@ def test_decomposed_text_is_scored_and_quoted_with_its_accents(tmp_path: Path) -
     assert quotation.prefix + "".join(quotation.pieces) == decomposed
 
 
-def test_long_texts_are_not_truncated(of: Of) -> None:
-    text = " ".join(SENTENCES * 20)
-    encoded = one(of(adds_bos=False), text)
-    assert len(encoded.token_id) > 10 * CONTEXT
-    assert encoded.char_end[-1] == len(text)
-
-
 def test_a_special_token_that_the_model_lacks_is_read_as_text(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "m")
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -257,13 +240,13 @@ def test_a_special_token_that_the_model_lacks_is_read_as_text(tmp_path: Path) ->
     tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
     tokenizer.save_pretrained(folder)
     model = tokenized(folder, tmp_path)
-    assert model.tokenizer.id_of("<image>") == size == model.vocab_size
+    assert model.tokenizer.find_id("<image>") == size == model.vocab_size
     spelled, plain, known = encode(model, ["an <image> here", "plain", "a </s> b"])
     assert spelled.token_id.max() < size
     assert spelled.char_end[-1] == len("an <image> here")
     np.testing.assert_array_equal(plain.token_id, one(model, "plain").token_id)
-    assert model.tokenizer.id_of("</s>") in known.token_id
-    assert model.tokenizer.id_of("</s>") in one(model, "a </s> b").token_id
+    assert model.tokenizer.find_id("</s>") in known.token_id
+    assert model.tokenizer.find_id("</s>") in one(model, "a </s> b").token_id
 
 
 def test_a_tokenizer_of_another_model_is_found_out(tmp_path: Path) -> None:
@@ -274,7 +257,7 @@ def test_a_tokenizer_of_another_model_is_found_out(tmp_path: Path) -> None:
 
 
 @given(st.none() | st.integers(2, 200), st.none() | st.integers(1, 200))
-def test_window_and_stride_always_fit(tiny: Load, window: int | None, stride: int | None) -> None:
+def test_window_and_stride_always_fit(tiny: Tiny, window: int | None, stride: int | None) -> None:
     model, _ = tiny("llama")
     if window is not None and stride is not None and stride >= window:
         return

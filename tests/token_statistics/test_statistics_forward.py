@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from profiles import max_examples
 from tiny_models import (
     SENTENCES,
+    Tiny,
     assert_like_twin,
     config_of,
     forward_of,
@@ -27,19 +28,17 @@ from tiny_models import (
 from transformers import AutoModelForCausalLM
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-Load = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 FAMILIES = ["llama", "gpt_neox", "gemma2", "mamba", "granite", "phi3"]
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_statistics_equal_the_bare_models(tiny: Load, family: str) -> None:
+def test_statistics_equal_the_bare_models(tiny: Tiny, family: str) -> None:
     model, forward = tiny(family)
     texts = ["a", "!!", SENTENCES[0], SENTENCES[4], " ".join(SENTENCES * 2), "🙂"]
     for text, ours in zip(texts, score(model, forward, texts, budget=200), strict=True):
@@ -52,7 +51,7 @@ texts_of_words = st.lists(st.sampled_from(WORDS), min_size=1, max_size=60).map("
 @pytest.mark.parametrize("family", FAMILIES)
 @max_examples(12)
 @given(text=texts_of_words, others=st.lists(texts_of_words | st.sampled_from(["!", "a"]), max_size=6), data=st.data())
-def test_no_score_depends_on_the_batch(tiny: Load, family: str, text: str, others: list[str], data: Any) -> None:
+def test_no_score_depends_on_the_batch(tiny: Tiny, family: str, text: str, others: list[str], data: Any) -> None:
     model, forward = tiny(family)
     place = data.draw(st.integers(0, len(others)))
     budget = data.draw(st.sampled_from([1, 100, 1 << 14]))
@@ -62,7 +61,7 @@ def test_no_score_depends_on_the_batch(tiny: Load, family: str, text: str, other
         assert np.abs(alone[name] - among[name]).max() < 1e-4
 
 
-def test_a_final_softcap_is_respected(tiny: Load) -> None:
+def test_a_final_softcap_is_respected(tiny: Tiny) -> None:
     model, forward = tiny("gemma2")
     cap = forward.model.config.final_logit_softcapping
     [ours] = score(model, forward, [SENTENCES[0]], 1 << 14, "logits")
@@ -121,7 +120,7 @@ def test_longrope_lengths_do_not_mix(tmp_path: Path) -> None:
         assert_like_twin(model, forward, text, ours)
 
 
-def test_a_model_that_padding_disturbs_gets_batches_of_one_length(tiny: Load) -> None:
+def test_a_model_that_padding_disturbs_gets_batches_of_one_length(tiny: Tiny) -> None:
     model, forward = tiny("llama")
 
     class Bidirectional(torch.nn.Module):
@@ -198,7 +197,7 @@ def test_bfloat16_weights_are_reduced_in_float32(tiny_folder: Callable[[str], Pa
     assert np.exp(ours["max_logprob"].astype(float)).max() <= 1.0
 
 
-def test_nothing_of_the_model_is_left_changed(tiny: Load) -> None:
+def test_nothing_of_the_model_is_left_changed(tiny: Tiny) -> None:
     model, forward = tiny("gpt_neox")
     before = {name: parameter.clone() for name, parameter in forward.model.named_parameters()}
     first = score(model, forward, [SENTENCES[0]])[0]["logprob"]
@@ -207,7 +206,7 @@ def test_nothing_of_the_model_is_left_changed(tiny: Load) -> None:
     np.testing.assert_array_equal(first, score(model, forward, [SENTENCES[0]])[0]["logprob"])
 
 
-def test_a_tiny_model_is_no_empty_comparison(tiny: Load) -> None:
+def test_a_tiny_model_is_no_empty_comparison(tiny: Tiny) -> None:
     for family in FAMILIES:
         model, forward = tiny(family)
         [row] = score(model, forward, [SENTENCES[0]])

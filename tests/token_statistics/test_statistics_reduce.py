@@ -103,16 +103,6 @@ def test_half_precision_is_reduced_in_float32(dtype: torch.dtype) -> None:
     assert_like_twin(logits, torch.randint(500, (40,), generator=generator).tolist())
 
 
-def test_pieces_of_rows_make_no_difference() -> None:
-    generator = torch.Generator().manual_seed(4)
-    logits, target = torch.randn(100, 64, generator=generator), [3] * 100
-    whole = reduce(logits, target, "topk")
-    for row in range(100):
-        alone = reduce(logits[row : row + 1], target[:1], "topk")
-        for name, value in alone.items():
-            assert torch.allclose(value[0].double(), whole[name][row].double(), atol=1e-6), name
-
-
 def test_topk_is_sorted_and_equals_the_twin() -> None:
     generator = torch.Generator().manual_seed(5)
     logits = torch.randn(50, 200, generator=generator) * 3
@@ -308,13 +298,3 @@ def test_tokens_that_are_tied_with_the_last_can_be_drawn() -> None:
     of_nucleus = [number for number, (_, drawn_from) in enumerate(DECODINGS) if drawn_from == "top-p 0.9"]
     assert sharp[0, of_nucleus].tolist() == pytest.approx([0.0] * 5, abs=1e-6)
     assert sharp[1, of_nucleus].tolist() == [-np.inf] * 5
-
-
-def test_the_ways_of_drawing_at_temperature_1_are_the_usual_statistics() -> None:
-    generator = torch.Generator().manual_seed(8)
-    logits = torch.randn(40, 500, generator=generator) * 4
-    ours = reduce(logits, torch.randint(500, (40,), generator=generator).tolist(), "log_p_drawn", "log_mass_40")
-    drawn = ours["log_p_drawn"]
-    torch.testing.assert_close(drawn[:, DECODINGS.index((1.0, "all"))], ours["logprob"])
-    top = torch.where(ours["rank"] < 40, ours["logprob"] - ours["log_mass_40"], -torch.inf)
-    torch.testing.assert_close(drawn[:, DECODINGS.index((1.0, "top-k 40"))], top, atol=1e-5, rtol=1e-5)

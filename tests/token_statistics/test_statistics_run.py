@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tiny_models import SENTENCES, tokenized, twin_logits, twin_statistics
+from tiny_models import SENTENCES, Tiny, never, tokenized, twin_logits, twin_statistics
 
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -30,8 +30,6 @@ from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-ROOT = Path(__file__).parent.parent.parent
-Load = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 TEXTS = [f"{SENTENCES[i % len(SENTENCES)]} {i}" for i in range(24)]
 
 
@@ -62,7 +60,7 @@ def paths(tmp_path: Path) -> DataPaths:
 
 
 @pytest.fixture
-def llama(tiny: Load) -> tuple[TokenizedModel, Counting]:
+def llama(tiny: Tiny) -> tuple[TokenizedModel, Counting]:
     model, forward = tiny("llama")
     return model, Counting(forward)
 
@@ -73,10 +71,6 @@ def flush_each_text(monkeypatch: pytest.MonkeyPatch) -> None:
         return PartCache(folder, schema, flush_seconds=0.0)
 
     monkeypatch.setattr(cached_texts, "PartCache", eager)
-
-
-def never() -> ForwardPass:
-    raise AssertionError("the model must not be loaded: nothing is to be run")
 
 
 def rows_of(
@@ -128,27 +122,6 @@ def test_cached_equals_fresh_and_order_does_not_matter(llama: tuple[TokenizedMod
             assert np.abs(one[text]["logprob"] - other[text]["logprob"]).max() < 1e-4
 
 
-def test_duplicates_are_computed_once(llama: tuple[TokenizedModel, Counting], paths: DataPaths) -> None:
-    model, forward = llama
-    summary = compute(model, [*TEXTS[:3], *TEXTS[:3], TEXTS[0]], paths, lambda: forward)
-    assert (summary.texts, summary.texts_computed, summary.texts_from_cache) == (7, 3, 0)
-    assert len(forward.texts) == 3
-
-
-def test_half_and_then_all(llama: tuple[TokenizedModel, Counting], paths: DataPaths) -> None:
-    model, forward = llama
-    compute(model, TEXTS[:12], paths, lambda: forward)
-    first = set(forward.texts)
-    forward.texts.clear()
-    summary = compute(model, TEXTS, paths, lambda: forward)
-    assert (summary.texts_from_cache, summary.texts_computed) == (12, 12)
-    assert not first & set(forward.texts)
-    assert first | set(forward.texts) == {text_sha256(text) for text in TEXTS}
-    again = compute(model, TEXTS, paths, never)
-    assert (again.texts_from_cache, again.texts_computed, again.tokens_computed, again.passes) == (24, 0, 0, 0)
-    assert again.tokens_per_second == 0.0
-
-
 def test_the_plan_says_what_the_run_does(llama: tuple[TokenizedModel, Counting], paths: DataPaths) -> None:
     model, forward = llama
     compute(model, TEXTS[:5], paths, lambda: forward)
@@ -197,7 +170,7 @@ def test_odd_texts(tiny_folder: Callable[[str], Path], llama: tuple[TokenizedMod
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_neox"])
 @pytest.mark.parametrize(("window", "stride"), [(16, 4), (33, 30), (3, 1)])
 def test_long_texts_equal_their_windows_alone(
-    tiny_folder: Callable[[str], Path], tiny: Load, paths: DataPaths, family: str, window: int, stride: int
+    tiny_folder: Callable[[str], Path], tiny: Tiny, paths: DataPaths, family: str, window: int, stride: int
 ) -> None:
     _, forward = tiny(family)
     for policy in ("always", "tokenizer"):
@@ -274,7 +247,7 @@ def test_the_logits_budget_is_checked_before_anything_runs(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("the device is gone")], ids=["Ctrl-C", "error"])
-def test_what_was_computed_before_an_interruption_is_kept(tiny: Load, paths: DataPaths, error: BaseException) -> None:
+def test_what_was_computed_before_an_interruption_is_kept(tiny: Tiny, paths: DataPaths, error: BaseException) -> None:
     model, inner = tiny("llama")
     broken = Counting(inner, lambda calls: error if calls == 4 else None)
     with pytest.raises(type(error)), patch.dict(TOKEN_BUDGET, cpu=100):
@@ -287,7 +260,7 @@ def test_what_was_computed_before_an_interruption_is_kept(tiny: Load, paths: Dat
     assert not done & set(whole.texts)
 
 
-def test_a_batch_that_does_not_fit_is_halved(tiny: Load, paths: DataPaths) -> None:
+def test_a_batch_that_does_not_fit_is_halved(tiny: Tiny, paths: DataPaths) -> None:
     model, inner = tiny("llama")
 
     class Small(Counting):

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.token_statistics.tokens import EncodedText, Window, iterate_batches, windows_of
+from audit_pipeline.token_statistics.tokens import EncodedText, Window, cut_windows, iterate_batches
 
 
 def encoded(n: int, *, start: bool, first_scored: int) -> EncodedText:
@@ -26,7 +26,7 @@ def cases(draw: st.DrawFn) -> tuple[EncodedText, int, int]:
 def test_every_token_is_scored_once_with_enough_before_it(case: tuple[EncodedText, int, int]) -> None:
     text, window, stride = case
     n = len(text.token_id)
-    parts = windows_of(7, text, window, stride)
+    parts = cut_windows(7, text, window, stride)
     scored = [token for part in parts for token in range(part.score_from, part.end)]
     assert scored == list(range(text.first_scored, n))
     if not scored:
@@ -49,14 +49,14 @@ def test_every_token_is_scored_once_with_enough_before_it(case: tuple[EncodedTex
 
 def test_windows_by_hand() -> None:
     text = encoded(10, start=True, first_scored=0)
-    assert windows_of(0, text, 6, 2) == [
+    assert cut_windows(0, text, 6, 2) == [
         Window(0, 0, 5, 0, has_start_token=True),
         Window(0, 2, 7, 5, has_start_token=True),
         Window(0, 4, 9, 7, has_start_token=True),
         Window(0, 5, 10, 9, has_start_token=True),
     ]
     bare = encoded(3, start=False, first_scored=1)
-    assert windows_of(0, bare, 6, 2) == [Window(0, 0, 3, 1, has_start_token=False)]
+    assert cut_windows(0, bare, 6, 2) == [Window(0, 0, 3, 1, has_start_token=False)]
 
 
 windows = st.lists(

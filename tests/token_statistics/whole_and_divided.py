@@ -20,7 +20,14 @@ from audit_pipeline.tables import KINDS
 from audit_pipeline.token_statistics.backend import WindowBranches, WindowResult
 from audit_pipeline.token_statistics.blocks import KEPT_TYPE
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, encode, window_and_stride, windows_of
+from audit_pipeline.token_statistics.tokens import (
+    EncodedText,
+    IntArray,
+    Window,
+    cut_windows,
+    encode,
+    window_and_stride,
+)
 
 TEXTS = [*SENTENCES, "a", " ".join(SENTENCES)]
 WANTED = tuple(sorted({name for kind in KINDS.values() for name in kind.statistics}))
@@ -70,11 +77,11 @@ def branches_of(found: Sequence[WindowResult]) -> list[WindowBranches]:
 def assert_alike(model: TokenizedModel, whole: ForwardPass, divided: ForwardPass, tolerance: float) -> None:
     encoded = encode(model, TEXTS)
     place = window_and_stride(model)
-    batch = [window for number, text in enumerate(encoded) for window in windows_of(number, text, *place)]
+    batch = [window for number, text in enumerate(encoded) for window in cut_windows(number, text, *place)]
     # Windows of some texts, so that texts are renumbered on the way.
     part = [window for window in batch if window.text in {1, 3, 6}]
     assert whole.packed == divided.packed
-    own, theirs = whole.run(encoded, batch, WANTED), divided.run(encoded, batch, WANTED)
+    own, theirs = whole.begin(encoded, batch, WANTED)(), divided.begin(encoded, batch, WANTED)()
     assert [result.window for result in theirs] == batch
     assert_same(own, theirs, tolerance)
     modes = [result.values["argmax_id"] for result in own if result.window in part]
@@ -85,7 +92,9 @@ def assert_alike(model: TokenizedModel, whole: ForwardPass, divided: ForwardPass
     alone = run_branches(divided, encoded, part, modes, own=False)
     assert farthest(branches_of(ours), branches_of(alone)) < tolerance
     fitting = [window for window in part if window.length + len(BEFORE) < place[0]]
-    assert_same(*(run_model.run(encoded, fitting, WANTED, before=BEFORE) for run_model in (whole, divided)), tolerance)
+    assert_same(
+        *(run_model.begin(encoded, fitting, WANTED, before=BEFORE)() for run_model in (whole, divided)), tolerance
+    )
     whole.forget_prefix()
     divided.forget_prefix()
     assert divided.tokens_run

@@ -31,8 +31,8 @@ from audit_pipeline.extras.controls.training import (
 from audit_pipeline.extras.controls.versions import compute_control_version, read_control_documents
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.conversion import read_with_transformers
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
-from audit_pipeline.models.weights import default_device, load_weights
+from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenizer
+from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.store.bucket_folder import remove, remove_folder, upload_folder
 from audit_pipeline.store.control_files import MANIFEST, TEXTS, require_intact_control
 from audit_pipeline.store.control_roles import EXPOSED, TWIN, Role
@@ -81,7 +81,7 @@ def ensure_control_trained(
         return ControlReport(version, folder, read_json(folder / MANIFEST), trained=False)
 
     texts = draw_texts(documents, entry)
-    manifest = train_into(folder, texts, entry, device=device or default_device(), paths=paths, on_step=on_step)
+    manifest = train_into(folder, texts, entry, device=device or choose_default_device(), paths=paths, on_step=on_step)
     manifest = {
         "control": entry.name,
         "version": version,
@@ -130,7 +130,7 @@ def train_into(
         start_id = int(tokenizer.convert_tokens_to_ids(START))
     else:
         # Its weights are read in float32 whatever its entry says.
-        base = load_tokenizer(with_overrides(resolve_model(entry.base, load_models()), dtype="float32"), paths)
+        base = load_tokenizer(apply_overrides(resolve_model(entry.base, load_models()), dtype="float32"), paths)
         if base.entry.adapter is not None:
             raise DataError(f"control {entry.name}: its base {entry.base} has an adapter; name a model that has none")
         if base.start_token_id is None:

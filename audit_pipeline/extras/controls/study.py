@@ -18,7 +18,7 @@ from audit_pipeline.extras.controls.draw import HELD_OUT, MEMBER, DrawnText, dra
 from audit_pipeline.extras.controls.versions import read_control_documents
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import load_tokenizer
-from audit_pipeline.models.weights import default_device, load_weights
+from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import Session
@@ -118,7 +118,7 @@ def train_and_measure(
     ``paths`` is where a base model's card lies; nothing is written there. Prefixes are made of the first texts drawn of
     either side, which they give away.
     """
-    device = device or default_device()
+    device = device or choose_default_device()
     with tempfile.TemporaryDirectory(prefix="corpus-audit-control-") as name:
         scratch = DataPaths(Path(name))
         folder = scratch.control_version(entry.name, "study")

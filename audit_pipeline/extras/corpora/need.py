@@ -44,7 +44,7 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
         except AuditError as error:
             return None, {}, str(error)
 
-    def missing(self) -> str | None:
+    def explain_missing(self) -> str | None:
         return self._lookup[2]
 
     @property

@@ -138,11 +138,11 @@ def extract(
 
     from audit_pipeline.extras.extraction.documents import read_document_of_source
     from audit_pipeline.extras.extraction.search import Search
-    from audit_pipeline.models.tokenized_model import load_reference_model, with_overrides
+    from audit_pipeline.models.tokenized_model import apply_overrides, load_reference_model
     from audit_pipeline.token_statistics.cached_texts import Caches
 
     asked = settings.override(prefix=prefix, suffix=suffix, stride=stride, grid=grid or None, price_per_million=price)
-    entry = with_overrides(configured, reference_model=reference_model)
+    entry = apply_overrides(configured, reference_model=reference_model)
     generation = GenerationOptions(generate, seed, near_verbatim or settings.near_verbatim, beams, continued)
     generation.require_consistent(asked.suffix, entry)
     if spec is not None:

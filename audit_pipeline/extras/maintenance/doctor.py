@@ -25,8 +25,10 @@ from audit_pipeline.models.fingerprint import find_unnoticed_changes, identify
 from audit_pipeline.models.kept_files import list_kept_folders, read_intact_manifest
 from audit_pipeline.models.locate import locate
 from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenizer
-from audit_pipeline.models.weights import default_device
-from audit_pipeline.pipeline.dagster.instance import dagster_home, find_dead_runs, open_existing_instance
+from audit_pipeline.pipeline.dagster.instance import dagster_home
+from audit_pipeline.pipeline.dagster.instance import find_dead_runs
+from audit_pipeline.pipeline.dagster.instance import open_existing_instance
+from audit_pipeline.models.weights import choose_default_device
 from audit_pipeline.pipeline.whole_configuration import FILES, load_configuration
 from audit_pipeline.store.bucket_folder import find_bucket_folder
 from audit_pipeline.store.control_files import MANIFEST, require_intact_control
@@ -99,7 +101,7 @@ def _check_installation() -> Iterator[DoctorCheck]:
     unfit = _list_unfit_packages(importlib.metadata.requires(_DISTRIBUTION) or ())
     versions = ", ".join(f"{name} {version}" for name, version in package_versions().items())
     yield _judge("packages", unfit, "install the project again (in a checkout: make install)", versions)
-    yield DoctorCheck("device", True, default_device())
+    yield DoctorCheck("device", True, choose_default_device())
 
 
 def _list_unfit_packages(requirements: Iterable[str]) -> list[str]:

@@ -25,11 +25,11 @@ from audit_pipeline.extras.servers.exchange import (
     parse_answer,
 )
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
-from audit_pipeline.models.endpoint_history import Probe, is_different_model, largest_deviation
+from audit_pipeline.models.endpoint_history import Probe, find_largest_deviation, is_different_model
 from audit_pipeline.models.probe_texts import COUNTING, TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.retry import RetryPolicy
-from audit_pipeline.token_statistics.tokens import encode, window_and_stride, windows_of
+from audit_pipeline.token_statistics.tokens import cut_windows, encode, window_and_stride
 
 _ENOUGH_AGREE = 0.5
 # So far apart, at least, are the least and the most likely token of texts of different kinds.
@@ -135,7 +135,7 @@ def _build_prompts(
     window, stride = window_and_stride(model)
     size = window if max_tokens is None else min(window, max_tokens)
     return [
-        build_prompt(model, text, windows_of(0, text, size, min(stride, size - 1))[0], as_string=as_string)
+        build_prompt(model, text, cut_windows(0, text, size, min(stride, size - 1))[0], as_string=as_string)
         for text in encode(model, list(texts))
     ]
 
@@ -247,7 +247,7 @@ def _require_same_special_tokens(model: TokenizedModel, client: EndpointClient) 
     spelled = [
         token
         for number in sorted(model.tokenizer.special_ids)
-        if (token := model.tokenizer.token_of(number)) is not None and token != model.start_token
+        if (token := model.tokenizer.find_token(number)) is not None and token != model.start_token
     ]
     if not spelled:
         return
@@ -284,4 +284,4 @@ def _require_moments(model: TokenizedModel, client: EndpointClient, prompts: Seq
 
 
 def _deviation(answer: Answer, other: Answer, name: str = "logprob") -> float:
-    return largest_deviation(answer.values[name].tolist(), other.values[name].tolist())
+    return find_largest_deviation(answer.values[name].tolist(), other.values[name].tolist())

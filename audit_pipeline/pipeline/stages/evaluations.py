@@ -30,8 +30,11 @@ from audit_pipeline.pipeline.stage import (
     StageRun,
 )
 from audit_pipeline.pipeline.stages.scores import GRID_NOTE
-from audit_pipeline.report.pair_answer import PairFacts, Row, Setting, answer_pair
-from audit_pipeline.scoring.needs.registry import is_extra
+from audit_pipeline.report.pair_answer import PairFacts
+from audit_pipeline.report.pair_answer import Row
+from audit_pipeline.report.pair_answer import Setting
+from audit_pipeline.report.pair_answer import answer_pair
+from audit_pipeline.scoring.needs.registry import is_from_need
 from audit_pipeline.statistics.findings import Findings, compute_findings
 from audit_pipeline.statistics.roc import METRICS
 from audit_pipeline.statistics.sides import relabel_for_comparison
@@ -227,7 +230,7 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
         f"scores/{pair.partition}": written.data_version,
         statistics: version_now,
         **split.versions,
-        **{key: version for key, version in written.upstream.items() if is_extra(key)},
+        **{key: version for key, version in written.upstream.items() if is_from_need(key)},
     }
     answer = answer_pair(
         pair, found.tables, collect_pair_context(pair, benchmark.manifest, benchmark.examples, scores), step.run_id

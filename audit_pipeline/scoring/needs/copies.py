@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.pac import COPIES, PAC, STREAM, Copying
@@ -58,15 +57,6 @@ def make_shuffled_copies(text: str, way: Copying, stream: random.Random | None =
     return [" ".join(words[word] for word in order) for order in draw_word_orders(len(words), way.alpha, way.n, draw)]
 
 
-@dataclass
-class _TextCopies:
-    """The copies of each of ``texts`` by way, and whether the model has been run for them."""
-
-    texts: Sequence[str]
-    copies: Sequence[Mapping[Copying, Sequence[str]]]
-    run: bool = False
-
-
 class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatistics]]]):
     """The statistics of the copies that the settings ask for.
 
@@ -83,54 +73,46 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
         # Random numbers that anybody can repeat are wanted: no secret hangs on them.
         self._streams = {way: random.Random(_STREAM_SEED) if way.seeds == STREAM else None for way in ways}  # noqa: S311
         self.passes = sum(way.n for way in ways)
-        self._made: _TextCopies | None = None
+        self._is_run = False
 
     @staticmethod
-    def derived(texts: Sequence[str]) -> Sequence[str]:
+    def list_derived(texts: Sequence[str]) -> Sequence[str]:
         # Those of the default setting: others, and a stream's, are not known from the text alone.
         return [copy for text in texts for copy in make_shuffled_copies(text, Copying.of(PAC.default))]
 
-    def missing(self) -> str | None:
+    def explain_missing(self) -> str | None:
         in_file = self._scope.user_inputs is not None or not any(self._streams.values())
-        return super().missing() or (None if in_file else _NO_FILE)
+        return super().explain_missing() or (None if in_file else _NO_FILE)
 
-    def cost(self, texts: Sequence[str]) -> str | None:
-        tokens = plan(self._model, self.make(texts), self._where).tokens_to_run
+    def describe_cost(self, texts: Sequence[str]) -> str | None:
+        tokens = plan(self._model, self._list_made(texts), self._where).tokens_to_run
         return f"pac: {self.passes} copies of each text, {tokens:,} tokens in all" if tokens else None
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
-        if self._made is not None and self._made.run:
+        if self._is_run:
             # These are the next rows of the file, even where they repeat the last ones.
             self._made = None
-        self._make_copies(texts).run = True
+        self.make_once(texts)
+        self._is_run = True
         return super().compute(texts, backend_of, on_progress)
 
-    def make(self, texts: Sequence[str]) -> Sequence[str]:
-        return [copy for own in self._make_copies(texts).copies for made in own.values() for copy in made]
+    def make(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
+        self._is_run = False
+        return [
+            [copy for way, stream in self._streams.items() for copy in make_shuffled_copies(text, way, stream)]
+            for text in texts
+        ]
 
     def read(self, texts: Sequence[str]) -> Read[Mapping[Copying, Sequence[TextStatistics]]]:
-        index, rows = self._read_index(self.make(texts)), dict[str, list[Mapping[Copying, Sequence[str]]]]()
-        for text, copies in zip(texts, self._make_copies(texts).copies, strict=True):
+        index, rows = self._read_index(self._list_made(texts)), dict[str, list[Sequence[str]]]()
+        for text, copies in zip(texts, self.make_once(texts), strict=True):
             rows.setdefault(text, []).append(copies)
         in_order = {text: itertools.cycle(found) for text, found in rows.items()}
 
         def find(scored: TextWithStatistics) -> Mapping[Copying, Sequence[TextStatistics]] | None:
             # A text that is there more than once is asked for as often, in the same order.
-            own = next(in_order[scored.whole]) if scored.whole in in_order else {}
-            found = {
-                way: [statistics for copy in copies if (statistics := index.find(copy)) is not None]
-                for way, copies in own.items()
-            }
-            return found if found and all(len(found[way]) == way.n for way in found) else None
+            own = map(index.find, next(in_order[scored.whole]) if scored.whole in in_order else ())
+            found = {way: [copy for copy in itertools.islice(own, way.n) if copy is not None] for way in self._streams}
+            return found if all(len(copies) == way.n for way, copies in found.items()) else None
 
         return find
-
-    def _make_copies(self, texts: Sequence[str]) -> _TextCopies:
-        """The copies of the texts, made once for those at hand: they are wanted to be run, and to be scored."""
-        if self._made is None or self._made.texts != texts:
-            made = [
-                {way: make_shuffled_copies(text, way, stream) for way, stream in self._streams.items()}
-                for text in texts
-            ]
-            self._made = _TextCopies(texts, made)
-        return self._made

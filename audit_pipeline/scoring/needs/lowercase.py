@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from audit_pipeline.detectors.lowercase import LOWERCASED
 from audit_pipeline.detectors.statistics import TextStatistics
 from audit_pipeline.scoring.needs.provider import DerivedTextsProvider, Read, TextWithStatistics
-
-
-def list_lowercased_texts(texts: Iterable[str]) -> list[str]:
-    """The texts in lower case, of those that lower case changes."""
-    return [text.lower() for text in texts if text.lower() != text]
 
 
 class LowercaseProvider(DerivedTextsProvider[TextStatistics]):
@@ -22,14 +17,11 @@ class LowercaseProvider(DerivedTextsProvider[TextStatistics]):
     passes = 1
 
     @staticmethod
-    def derived(texts: Sequence[str]) -> Sequence[str]:
-        return list_lowercased_texts(texts)
-
-    def make(self, texts: Sequence[str]) -> Sequence[str]:
-        return list_lowercased_texts(texts)
+    def list_derived(texts: Sequence[str]) -> Sequence[str]:
+        return [text.lower() for text in texts if text.lower() != text]
 
     def read(self, texts: Sequence[str]) -> Read[TextStatistics]:
-        index = self._read_index(self.make(texts))
+        index = self._read_index(self._list_made(texts))
 
         def find(scored: TextWithStatistics) -> TextStatistics | None:
             lower = scored.own.text.lower()

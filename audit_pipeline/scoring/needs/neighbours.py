@@ -31,43 +31,36 @@ class NeighboursProvider(DerivedTextsProvider[Sequence[TextStatistics]]):
         super().__init__(scope, settings)
         self._inputs = scope.user_inputs or UserInputs()
         self.passes = max(int(setting["n"]) for setting in settings)
-        self._made: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
 
     @property
     def kinds(self) -> Sequence[str]:  # type: ignore[override]
         return self._proposer.kinds
 
-    def missing(self) -> str | None:
+    def explain_missing(self) -> str | None:
         # In an audit, no user has said how they are to be made.
         if self._scope.in_context or self._scope.user_inputs is None:
-            return super().missing() or self.not_run
+            return super().explain_missing() or self.not_run
         given = all(KINDS[kind].is_available_from(self._model.gives) for kind in self.kinds)
         return None if given else f"{NOT_GIVEN}: the likeliest tokens, which make neighbours"
 
     def plan(self, texts: Sequence[str]) -> None:
         """Neighbours are not known before the texts' own pass."""
 
-    def cost(self, texts: Sequence[str]) -> str:
+    def describe_cost(self, texts: Sequence[str]) -> str:
         return f"neighbour: {self._proposer.cost(texts, self.passes)}"
 
-    def make(self, texts: Sequence[str]) -> Sequence[str]:
-        return [neighbour for own in self._propose(texts) for neighbour in own]
+    def make(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
+        return self._proposer.propose(texts, self.passes, self._inputs.seed)
 
     def read(self, texts: Sequence[str]) -> Read[Sequence[TextStatistics]]:
-        index = self._read_index(self.make(texts))
-        proposed = dict(zip(texts, self._propose(texts), strict=True))
+        index = self._read_index(self._list_made(texts))
+        proposed = dict(zip(texts, self.make_once(texts), strict=True))
 
         def find(scored: TextWithStatistics) -> Sequence[TextStatistics] | None:
             found = map(index.find, proposed.get(scored.whole, ()))
             return [statistics for statistics in found if statistics is not None] or None
 
         return find
-
-    def _propose(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
-        """The neighbours of each text, made once for the texts at hand: they are wanted to be run, and to be scored."""
-        if self._made is None or self._made[0] != texts:
-            self._made = texts, self._proposer.propose(texts, self.passes, self._inputs.seed)
-        return self._made[1]
 
     @cached_property
     def _proposer(self) -> Proposer:

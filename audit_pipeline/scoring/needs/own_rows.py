@@ -85,7 +85,7 @@ class BranchesProvider(Provider[BranchStatistics]):
         # Even m = 0 has its row: that it was run is then known.
         self.branch_steps = max(1, *(int(setting["m"]) for setting in settings))
 
-    def cost(self, texts: Sequence[str]) -> str | None:
+    def describe_cost(self, texts: Sequence[str]) -> str | None:
         if self.branch_steps == 1:
             return None
         tokens = plan(self._model, texts, self._where, branch_steps=self.branch_steps).branch_tokens

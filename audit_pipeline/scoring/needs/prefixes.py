@@ -12,7 +12,7 @@ from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.recall import JOINS, PrefixedLogProbs
 from audit_pipeline.detectors.statistics import Float32s, Lacking
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS, Shots, Side, shots_of_benchmark
+from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS, Shots, Side, collect_benchmark_shots
 from audit_pipeline.scoring.needs.provider import (
     BY_ITSELF,
     OnProgress,
@@ -56,7 +56,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         """The shots, few as they may be, or why there are none."""
         side, inputs = self.side, self._scope.user_inputs
         if self._scope.benchmark is not None:
-            return shots_of_benchmark(read_built(self._scope.paths, self._scope.benchmark), side)
+            return collect_benchmark_shots(read_built(self._scope.paths, self._scope.benchmark), side)
         if inputs is None or side not in inputs.known:
             return f"no prefix of {side.name}: name a file of texts known to be {side.name} with {side.option}"
         return Shots(inputs.known[side], f"the file of {side.option}", {})
@@ -80,7 +80,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
     def _encode_shots(self, shots: int, join: str) -> Prefix:
         return encode_prefix(self._model, "".join(shot + JOINS[join] for shot in self._known.texts[:shots]))
 
-    def limits(self, setting: Settings) -> Settings:
+    def find_limits(self, setting: Settings) -> Settings:
         if self._scope.in_context or isinstance(self._shots, str):
             return {}
         most = min(int(setting["shots"]), len(self._shots.texts))
@@ -119,7 +119,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         """The prefixes that can be made."""
         return {request: self._encode_shots(*request) for request in self._requested if request not in self._unmet}
 
-    def missing(self) -> str | None:
+    def explain_missing(self) -> str | None:
         """Why there is no prefix. Raises ConfigError where a user has asked for it, or given texts for it."""
         if self._scope.in_context:
             return BY_ITSELF
@@ -169,7 +169,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
             plans.append(replace(plan, tokens_to_run=plan.tokens_to_run + again))
         return reduce(Plan.with_further, plans)
 
-    def cost(self, texts: Sequence[str]) -> str | None:
+    def describe_cost(self, texts: Sequence[str]) -> str | None:
         tokens, passes = self.plan(texts).tokens_to_run, len(self._prefixes)
         each = ", ".join(str(shots) for shots in dict.fromkeys(shots for shots, _ in self._prefixes))
         what = f"the texts after prefixes of {each} {self.side.name}"
@@ -188,7 +188,10 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         return join_summaries(done)
 
     def read(self, texts: Sequence[str]) -> Read[PrefixedLogProbs]:
-        cached = {request: self._read_logprobs(texts, prefix) for request, prefix in self._prefixes.items()}
+        cached = {
+            request: collect_lists_by_text(read_prefixed(self._model, texts, prefix, self._where), ["logprob"])
+            for request, prefix in self._prefixes.items()
+        }
         revealing = self._find_revealing_shots(texts)
 
         def find(scored: TextWithStatistics) -> PrefixedLogProbs:
@@ -204,16 +207,11 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
                 elif request in self._unmet:
                     found[request] = Lacking(self._unmet[request])
                 else:
-                    logprobs = cached[request].get(sha256)
-                    found[request] = self._explain_unscored(text, *request) if logprobs is None else logprobs
+                    row = cached[request].get(sha256)
+                    found[request] = self._explain_unscored(text, *request) if row is None else row["logprob"]
             return found
 
         return find
-
-    def _read_logprobs(self, texts: Sequence[str], prefix: Prefix) -> Mapping[str, Float32s]:
-        """The cached log-probabilities of ``texts`` after ``prefix``, by the text's sha256."""
-        rows = collect_lists_by_text(read_prefixed(self._model, texts, prefix, self._where), ["logprob"])
-        return {sha256: row["logprob"] for sha256, row in rows.items()}
 
     def _explain_unscored(self, text: str, shots: int, join: str) -> Lacking:
         [tokens] = count_own_tokens(self._model, [text])

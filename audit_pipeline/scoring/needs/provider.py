@@ -84,7 +84,7 @@ Read = Callable[[TextWithStatistics], T | Lacking | None]
 class Provider(Generic[T]):
     """How a need is met for the texts of a :class:`ScoringScope`, by the ``settings`` of the detectors that have it.
 
-    A session asks ``missing`` first, and a provider that says why it cannot meet its need is asked nothing else. Then
+    A session asks ``explain_missing`` first, and nothing else of a provider that says why it cannot meet its need. Then
     ``compute`` brings the cache up to the texts, and ``read`` gives what is in the cache of them, without a model.
     Everything but ``need`` and ``read`` is there for needs that cost something.
     """
@@ -109,7 +109,7 @@ class Provider(Generic[T]):
         self._scope, self._model, self._where = scope, scope.model, scope.where
 
     @staticmethod
-    def derived(texts: Sequence[str]) -> Sequence[str]:
+    def list_derived(texts: Sequence[str]) -> Sequence[str]:
         """Other texts that a model is run over for ``texts``, as far as these alone show; forgotten with them."""
         return ()
 
@@ -118,7 +118,7 @@ class Provider(Generic[T]):
         """``upstream`` of a model that is not loaded, as far as it was seen; None where it is not known."""
         return {}
 
-    def missing(self) -> str | None:
+    def explain_missing(self) -> str | None:
         """Why the need is not met for any text; None where it is.
 
         Raises TransientError where a hub could not be reached: it may be reached later.
@@ -129,8 +129,8 @@ class Provider(Generic[T]):
         """How each of ``texts`` is looked up in what the cache holds of them; reads the cache once for all."""
         raise NotImplementedError
 
-    def limits(self, setting: Settings) -> Settings:
-        """The most that parameters of a detector at ``setting`` can be, of those that something here limits."""
+    def find_limits(self, setting: Settings) -> Settings:
+        """Parameters of ``setting`` that go beyond what can be met here, each with the most that can."""
         return {}
 
     @property
@@ -142,7 +142,7 @@ class Provider(Generic[T]):
         """What ``compute`` would run of the audited model; None where that is nothing, or not known beforehand."""
         return None
 
-    def cost(self, texts: Sequence[str]) -> str | None:
+    def describe_cost(self, texts: Sequence[str]) -> str | None:
         """What is worth saying to a user before it is run, in words; None where it costs little."""
         return None
 
@@ -159,16 +159,27 @@ class Provider(Generic[T]):
 class DerivedTextsProvider(Provider[T]):
     """The statistics of other texts that :meth:`make` makes of each text, by passes of the audited model over them."""
 
-    def make(self, texts: Sequence[str]) -> Sequence[str]:
-        """The other texts of ``texts``."""
-        raise NotImplementedError
+    _made: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
 
-    def missing(self) -> str | None:
+    def make(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
+        """The other texts of each of ``texts``."""
+        return [self.list_derived([text]) for text in texts]
+
+    def make_once(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
+        """As :meth:`make`; made once for the texts at hand, which are asked for to be run, and to be scored."""
+        if self._made is None or self._made[0] != texts:
+            self._made = texts, self.make(texts)
+        return self._made[1]
+
+    def _list_made(self, texts: Sequence[str]) -> list[str]:
+        return [other for own in self.make_once(texts) for other in own]
+
+    def explain_missing(self) -> str | None:
         return BY_ITSELF if self._scope.in_context else None
 
     def plan(self, texts: Sequence[str]) -> Plan | None:
-        return plan(self._model, self.make(texts), self._where)
+        return plan(self._model, self._list_made(texts), self._where)
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
         backend = partial(backend_of, self._model)
-        return compute(self._model, self.make(texts), self._where, backend, on_progress=on_progress)
+        return compute(self._model, self._list_made(texts), self._where, backend, on_progress=on_progress)

@@ -14,7 +14,7 @@ import scipy
 
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.detectors.combined import NAME, RANKS, split_detector_names
-from audit_pipeline.detectors.detector import Detector, Outcome, Settings
+from audit_pipeline.detectors.detector import Detector, Settings
 from audit_pipeline.detectors.registry import ONE_PASS
 from audit_pipeline.detectors.statistics import Lacking, TextStatistics
 from audit_pipeline.errors import ConfigError
@@ -41,9 +41,15 @@ class RanksProvider(Provider[Mapping[str, Ranks]]):
 
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
         super().__init__(scope, settings)
-        self._lists = {of: _resolve_detectors(of) for of in dict.fromkeys(str(setting["of"]) for setting in settings)}
+        self._lists: dict[str, list[Detector]] = {}
+        for of in dict.fromkeys(str(setting["of"]) for setting in settings):
+            names = split_detector_names(of)
+            if unknown := [name for name in names if name not in ONE_PASS]:
+                hint = did_you_mean(unknown[0], ONE_PASS)
+                raise ConfigError(f"{NAME}.of: there is no one-pass detector '{unknown[0]}'; {hint}")
+            self._lists[of] = [ONE_PASS[name] for name in names]
 
-    def missing(self) -> str | None:
+    def explain_missing(self) -> str | None:
         if self._scope.in_parts:
             return _IN_PARTS
         return _IN_CONTEXT if self._scope.in_context else None
@@ -60,31 +66,18 @@ def rank_texts_by_detectors(texts: Mapping[str, TextStatistics], detectors: Sequ
 
     A text that one of them does not score has none, and the reason.
     """
-    outcomes = {
-        text: [detector.score(own, [detector.default])[0] for detector in detectors] for text, own in texts.items()
-    }
-    lacking = {
-        text: reason for text, own in outcomes.items() if (reason := _explain_unscored(own, detectors)) is not None
-    }
-    scores = {text: [outcome.score for outcome in own] for text, own in outcomes.items() if text not in lacking}
+    lacking, scores = dict[str, Lacking](), dict[str, list[float | None]]()
+    for text, own in texts.items():
+        outcomes = {detector.name: detector.score(own, [detector.default])[0] for detector in detectors}
+        unscored = [f"{name} does not score it: {found.reason}" for name, found in outcomes.items() if found.reason]
+        if unscored:
+            lacking[text] = Lacking(unscored[0])
+        else:
+            scores[text] = [outcome.score for outcome in outcomes.values()]
     table = np.array(list(scores.values()), dtype=np.float64).reshape(len(scores), len(detectors))
-    return {**lacking, **dict(zip(scores, mid_ranks(table).tolist(), strict=True))}
+    return {**lacking, **dict(zip(scores, compute_mid_ranks(table).tolist(), strict=True))}
 
 
-def mid_ranks(scores: Floats) -> Floats:
+def compute_mid_ranks(scores: Floats) -> Floats:
     """The place of each of n texts among all by each of d detectors, in (0, 1]; ties share theirs: [n, d] of [n, d]."""
     return np.asarray(scipy.stats.rankdata(scores, axis=0) / max(len(scores), 1))
-
-
-def _explain_unscored(outcomes: Sequence[Outcome], detectors: Sequence[Detector]) -> Lacking | None:
-    for outcome, detector in zip(outcomes, detectors, strict=True):
-        if outcome.score is None:
-            return Lacking(f"{detector.name} does not score it: {outcome.reason}")
-    return None
-
-
-def _resolve_detectors(detector_list: str) -> list[Detector]:
-    for name in split_detector_names(detector_list):
-        if name not in ONE_PASS:
-            raise ConfigError(f"{NAME}.of: there is no one-pass detector '{name}'; {did_you_mean(name, ONE_PASS)}")
-    return [ONE_PASS[name] for name in split_detector_names(detector_list)]

@@ -60,7 +60,7 @@ class ReferenceProvider(Provider[TextStatistics]):
             raise ModelError(self._reference)
         return self._reference
 
-    def missing(self) -> str | None:
+    def explain_missing(self) -> str | None:
         return self._reference if isinstance(self._reference, str) else None
 
     @property

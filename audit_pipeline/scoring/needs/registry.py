@@ -17,21 +17,22 @@ def _find_providers() -> dict[str, type[Provider[Any]]]:
     names = [module.name for module in pkgutil.iter_modules(needs.__path__)]
     own = (importlib.import_module(f"{needs.__name__}.{name}") for name in names if name != "registry")
     modules = (*own, *extras.find_modules("need"))
-    return collect_by_name(modules, label="needs", is_wanted=_meets_a_need, name_of=lambda provider: provider.need.name)
-
-
-def _meets_a_need(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, Provider) and hasattr(value, "need")
+    return collect_by_name(
+        modules,
+        label="needs",
+        is_wanted=lambda value: isinstance(value, type) and issubclass(value, Provider) and hasattr(value, "need"),
+        name_of=lambda provider: provider.need.name,
+    )
 
 
 PROVIDERS: Mapping[str, type[Provider[Any]]] = _find_providers()
 
 
 def list_derived_texts(texts: Sequence[str]) -> list[str]:
-    """Other texts that models are run over for the needs of ``texts``: see Provider.derived."""
-    return [text for provider in PROVIDERS.values() for text in provider.derived(texts)]
+    """Other texts that models are run over for the needs of ``texts``: see Provider.list_derived."""
+    return [text for provider in PROVIDERS.values() for text in provider.list_derived(texts)]
 
 
-def is_extra(upstream: str) -> bool:
-    """Whether an entry of a lineage row's upstream names something that a need brought: a reference model, say."""
+def is_from_need(upstream: str) -> bool:
+    """Whether a name in ``upstream`` is of something that a need brought: a reference model, say."""
     return upstream.partition("/")[0] in {provider.source for provider in PROVIDERS.values()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,9 +19,10 @@ from transformers.utils import logging as transformers_logging
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.locate import LocatedModel, locate
-from audit_pipeline.models.tokenizer_files import read_tokenizer_files
-from audit_pipeline.models.weights import default_device
-from audit_pipeline.scoring.neighbours.proposer import format_cost, generator_of, select_distinct
+from audit_pipeline.models.suitability import build_read_error
+from audit_pipeline.models.tokenizer_files import list_special_ids, read_tokenizer_files
+from audit_pipeline.models.weights import choose_default_device
+from audit_pipeline.scoring.neighbours.proposer import create_generator, format_cost, select_distinct
 from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics.tokens import cover_text
 
@@ -70,7 +72,7 @@ class MaskedModelProposer:
         self._entry = entry.model_copy(update={"dtype": "float32", "trust_remote_code": False})
         self._share = share
         self._candidates = candidates
-        self._device = device or default_device()
+        self._device = device or choose_default_device()
         self._notify = notify
 
     def cost(self, texts: Sequence[str], n: int) -> str:
@@ -98,7 +100,7 @@ class MaskedModelProposer:
 
     def _neighbours(self, text: str, seed: int) -> Iterator[str]:
         ids, words = self._words(text)
-        order = generator_of(text, seed).permutation(len(words)).tolist()
+        order = create_generator(text, seed).permutation(len(words)).tolist()
         step = self._compute_words_per_step(words)
         for start in range(0, len(order), step):
             chosen = [words[i] for i in order[start : start + step]]
@@ -136,13 +138,12 @@ class MaskedModelProposer:
                 yield same[start : start + size]
 
     def _mask_word(self, ids: Sequence[int], word: _Word) -> _Masked:
-        own = ids[word.token_begin : word.token_end]
         masked = [*ids[: word.token_begin], self._tokenizer.mask_token_id, *ids[word.token_end :]]
         first = max(0, min(word.token_begin - self._room // 2, len(masked) - self._room))
         window = masked[first : first + self._room]
         before, after = self._frame
         place = len(before) + word.token_begin - first
-        return _Masked(word, own[0], len(own) == 1, [*before, *window, *after], place)
+        return _Masked(word, ids[word.token_begin], [*before, *window, *after], place)
 
     @torch.inference_mode()
     def _swaps(self, batch: Sequence[_Masked]) -> list[_Swap]:
@@ -154,7 +155,8 @@ class MaskedModelProposer:
         swaps: list[_Swap] = []
         for row, masked in enumerate(batch):
             # A word of several tokens has no probability as one token.
-            p_own = float(p[row, masked.own]) if masked.is_one_token else 0.0
+            is_single_token = masked.word.token_end == masked.word.token_begin + 1
+            p_own = float(p[row, masked.own]) if is_single_token else 0.0
             taken: dict[str, float] = {}
             for token, p_token in zip(best.indices[row].tolist(), best.values[row].tolist(), strict=True):
                 replacement = self._find_replacement(masked, token)
@@ -191,10 +193,8 @@ class MaskedModelProposer:
 
     @cached_property
     def _tokenizer(self) -> Any:
-        try:
+        with self._errors_of("tokenizer"):
             tokenizer = read_tokenizer_files(self._located.folder, self._entry.name)
-        except _READ_ERRORS as error:
-            raise ModelError(self._format_read_error("tokenizer", error)) from error
         if not tokenizer.is_fast:
             raise ModelError(f"{self._entry.name} has no fast tokenizer (tokenizer.json): character offsets need it")
         if tokenizer.mask_token_id is None:
@@ -204,7 +204,7 @@ class MaskedModelProposer:
     @cached_property
     def _model(self) -> torch.nn.Module:
         transformers_logging.disable_progress_bar()
-        try:
+        with self._errors_of("weights"):
             model, loading = AutoModelForMaskedLM.from_pretrained(
                 self._located.folder,
                 dtype=torch.float32,
@@ -212,8 +212,6 @@ class MaskedModelProposer:
                 use_safetensors=True,
                 output_loading_info=True,
             )
-        except _READ_ERRORS as error:
-            raise ModelError(self._format_read_error("weights", error)) from error
         if missing := sorted(loading["missing_keys"]):
             # transformers fills them with random numbers and goes on.
             raise ModelError(
@@ -224,16 +222,18 @@ class MaskedModelProposer:
         model.requires_grad_(requires_grad=False)
         return model  # type: ignore[no-any-return]
 
-    def _format_read_error(self, part: str, error: Exception) -> str:
-        reason = " ".join(str(error).split())[:300]
-        return f"the {part} of the masked language model {self._entry.name} cannot be read: {reason}"
+    @contextmanager
+    def _errors_of(self, part: str) -> Iterator[None]:
+        """What is raised within it of a file that cannot be read becomes ModelError."""
+        try:
+            yield
+        except _READ_ERRORS as error:
+            raise build_read_error(self._entry.name, self._located.folder, part, error) from error
 
     @cached_property
     def _config(self) -> Any:
-        try:
+        with self._errors_of("configuration"):
             return AutoConfig.from_pretrained(self._located.folder, trust_remote_code=False)
-        except _READ_ERRORS as error:
-            raise ModelError(self._format_read_error("configuration", error)) from error
 
     @cached_property
     def _frame(self) -> tuple[list[int], list[int]]:
@@ -252,8 +252,7 @@ class MaskedModelProposer:
 
     @cached_property
     def _special(self) -> frozenset[int]:
-        added = (token for token, entry in self._tokenizer.added_tokens_decoder.items() if entry.special)
-        return frozenset({*self._tokenizer.all_special_ids, *added})
+        return list_special_ids(self._tokenizer)
 
 
 @dataclass(frozen=True)
@@ -272,7 +271,6 @@ class _Masked(NamedTuple):
 
     word: _Word
     own: int
-    is_one_token: bool
     ids: list[int]
     place: int
 

@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.neighbours.proposer import format_cost, generator_of, select_distinct
+from audit_pipeline.scoring.neighbours.proposer import create_generator, format_cost, select_distinct
 from audit_pipeline.tables import Kind, text_sha256
-from audit_pipeline.token_statistics.cached_texts import CacheLocation, plan, read_statistics
+from audit_pipeline.token_statistics.cached_texts import CacheLocation, collect_lists_by_text, plan, read_statistics
 
 NAME = "own-topk"
 _KINDS: tuple[Kind, ...] = ("base", "topk")
+_LISTS = ("token_id", "char_start", "char_end"), ("token_id", "logprob")
+_Lists = Mapping[str, npt.NDArray[Any]]
 _REPLACEMENT_CHARACTER = "\ufffd"
 
 
@@ -47,8 +48,11 @@ class OwnTopkProposer:
 
     def propose(self, texts: Sequence[str], n: int, seed: int) -> list[list[str]]:
         """As Proposer.propose; raises DataError where a text's rows are not in the cache."""
-        base, topk = (self._rows(texts, kind) for kind in _KINDS)
         sha256 = {text: text_sha256(text) for text in texts}
+        base, topk = (
+            collect_lists_by_text(read_statistics(self._model, list(sha256), self._where, kind=kind), names)
+            for kind, names in zip(_KINDS, _LISTS, strict=True)
+        )
         missing = sum(key not in base or key not in topk for key in sha256.values())
         if missing:
             raise DataError(
@@ -60,22 +64,14 @@ class OwnTopkProposer:
             for text in texts
         ]
 
-    def _rows(self, texts: Sequence[str], kind: Kind) -> dict[str, _Row]:
-        table = read_statistics(self._model, list(dict.fromkeys(texts)), self._where, kind=kind)
-        return {
-            sha256: _Row(batch, index)
-            for batch in table.to_batches()
-            for index, sha256 in enumerate(batch.column("text_sha256").to_pylist())
-        }
-
-    def _neighbours(self, text: str, base: _Row, topk: _Row, seed: int) -> Iterator[str]:
-        own = base.values("token_id")
+    def _neighbours(self, text: str, base: _Lists, topk: _Lists, seed: int) -> Iterator[str]:
+        own = base["token_id"]
         if not len(own):
             return
-        candidates = topk.values("token_id").reshape(len(own), -1)
-        logprobs = topk.values("logprob").reshape(len(own), -1)
-        generator = generator_of(text, seed)
-        spans = self._spans(text, own, base.values("char_start"), base.values("char_end"))
+        candidates = topk["token_id"].reshape(len(own), -1)
+        logprobs = topk["logprob"].reshape(len(own), -1)
+        generator = create_generator(text, seed)
+        spans = self._spans(text, own, base["char_start"], base["char_end"])
         positions = generator.permutation(np.array(sorted(spans), dtype=np.int64)).tolist()
         drawn: dict[int, list[str]] = {}
         for turn in range(candidates.shape[1]):
@@ -121,18 +117,6 @@ class OwnTopkProposer:
     @cached_property
     def _anchor(self) -> list[int]:
         return list(self._model.tokenizer.encode(["a"], add_special_tokens=False)[0].ids)
-
-
-@dataclass(frozen=True)
-class _Row:
-    """One text's row in a record batch of the cache."""
-
-    batch: pa.RecordBatch
-    index: int
-
-    def values(self, column: str) -> npt.NDArray[Any]:
-        found: npt.NDArray[Any] = self.batch.column(column)[self.index].values.to_numpy(zero_copy_only=False)
-        return found
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Proposer(Protocol):
         ...
 
 
-def generator_of(text: str, seed: int) -> np.random.Generator:
+def create_generator(text: str, seed: int) -> np.random.Generator:
     """Random numbers that depend on the text and ``seed`` alone, not on the texts run with it."""
     return np.random.default_rng(int(digest(text_sha256(text), seed), 16))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from audit_pipeline.extras.ray.ray_backend import split_into_shards
 from audit_pipeline.token_statistics.backend import Work
 from audit_pipeline.token_statistics.cached_texts import Prepared
-from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, windows_of
+from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, cut_windows
 
 WINDOW, STRIDE = 50, 25
 sizes = st.lists(st.integers(0, 160), max_size=40)
@@ -21,7 +21,7 @@ def work_of(sizes: list[int], steps: int = 0, prefix: Prefix | None = None) -> W
     ids = [np.arange(size, dtype=np.int32) for size in sizes]
     encoded = [EncodedText(f"sha{number}", own, own, own, 7, 0) for number, own in enumerate(ids)]
     lacking = [frozenset({"branches"} if steps and number % 3 == 0 else {"base"}) for number in range(len(sizes))]
-    windows = [window for number, text in enumerate(encoded) for window in windows_of(number, text, WINDOW, STRIDE)]
+    windows = [window for number, text in enumerate(encoded) for window in cut_windows(number, text, WINDOW, STRIDE)]
     keys = [{"base": f"key{number}"} for number in range(len(sizes))]
     prepared = Prepared(len(sizes), keys, encoded, lacking, windows, prefix)
     modes = {number: ids[number] for number in range(len(sizes)) if "branches" in lacking[number]}

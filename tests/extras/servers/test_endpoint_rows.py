@@ -30,7 +30,7 @@ from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.loading import load_local_pass
 from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, read_prefixed
 from audit_pipeline.token_statistics.run import RunSummary, compute
-from audit_pipeline.token_statistics.tokens import encode, encode_prefix, put_after, windows_of
+from audit_pipeline.token_statistics.tokens import cut_windows, encode, encode_prefix, put_after
 
 Entry = Callable[..., TokenizedModel]
 InProcess = Callable[..., dict[str, Any]]
@@ -240,7 +240,7 @@ def test_llama_cpp_is_sent_a_texts_own_first_token(which: str, counting: Loaded,
     model = tokenized(folder, kept, start_token_policy="tokenizer", backend="openai", endpoint=endpoint, window=100)
     [own] = model.tokenizer.encode(["</s> begins it"], add_special_tokens=False)
     [text] = encode(model, ["</s> begins it"])
-    window = windows_of(0, text, 100, 50)[0]
+    window = cut_windows(0, text, 100, 50)[0]
     assert build_prompt(model, text, window).ids == tuple(own.ids)
     prefix = encode_prefix(model, "</s> begins it")
     both = build_prompt(model, put_after(prefix, text), replace(window, has_start_token=True), prefix.ids[:-1])

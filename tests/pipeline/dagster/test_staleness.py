@@ -36,7 +36,7 @@ from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics.run import compute
-from audit_pipeline.token_statistics.tokens import encode, window_and_stride, windows_of
+from audit_pipeline.token_statistics.tokens import cut_windows, encode, window_and_stride
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -231,7 +231,7 @@ def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
     texts = read_built(built.paths, "made_8").examples.column("text").to_pylist()
     encoded = encode(model, texts)
     windows = [
-        one for number, text in enumerate(encoded) for one in windows_of(number, text, *window_and_stride(model))
+        one for number, text in enumerate(encoded) for one in cut_windows(number, text, *window_and_stride(model))
     ]
     assert (before.texts, before.cached_texts, before.texts_to_run) == (len(texts), 0, len(texts))
     assert before.tokens_to_run == sum(window.length for window in windows)

@@ -176,7 +176,3 @@ def test_weights_in_a_format_that_can_run_code_are_refused(tmp_path):
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
     with pytest.raises(ModelError, match="pickled weights"):
         proposer_of(pickled).cost(["the boats"], 1)
-
-
-def _swaps(proposer, ids, words):
-    return [swap for batch in proposer._batches(ids, words) for swap in proposer._swaps(batch)]
