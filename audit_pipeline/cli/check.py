@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import webbrowser
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_audit_outcome
-from audit_pipeline.cli.listing import open_report_in_browser
 from audit_pipeline.cli.options import (
     DETAILS,
     DEVICE,
@@ -228,7 +228,7 @@ def check(
         say(f"\nTo audit these files every week:\n  {weekly}", weekly=weekly)
     if not (dry_run or no_open or is_json_output()) and has_display():
         with use_workspace(folder):
-            open_report_in_browser(DataPaths.from_environment())
+            webbrowser.open(DataPaths.from_environment().report.as_uri())
 
 
 def _say_workspace(workspace: OwnWorkspace, folder: Path) -> None:

@@ -74,11 +74,6 @@ IS_FAILED = "audit_pipeline.is_failed"
 """In a context's ``meta``: whether the state that --fail-on names was noted."""
 
 
-def _take_only(hint: Any, values: Mapping[str, Any]) -> Any:
-    [value] = values.values()
-    return value
-
-
 @dataclass(frozen=True)
 class _Declared:
     """What takes the place of a parameter's default.
@@ -88,7 +83,7 @@ class _Declared:
     """
 
     build: Callable[[str, Any], Mapping[str, click.Parameter]]
-    read: Callable[[Any, Mapping[str, Any]], Any] = _take_only
+    read: Callable[[Any, Mapping[str, Any]], Any] = lambda hint, values: next(iter(values.values()))
 
 
 def option(

@@ -19,9 +19,8 @@ from audit_pipeline.extras.extraction.documents import SearchedDocument, cut_exc
 from audit_pipeline.models.budget import Budget
 from audit_pipeline.tables import CHAT_ANSWERS, EXCERPT_CHARACTERS, canonical_json, digest, text_sha256
 
-OF_RUN = ("model", "benchmark", "run_id")
-"""Columns that the stage fills."""
-_COLUMNS = [name for name in CHAT_ANSWERS.names if name not in OF_RUN]
+# The stage fills the others.
+_COLUMNS = [name for name in CHAT_ANSWERS.names if name not in ("model", "benchmark", "run_id")]
 _OF_TEXT = [column.name for column in CHAT_ANSWERS.columns if column.quotes_text]
 
 # The matcher of a text: answers about several documents come mixed.

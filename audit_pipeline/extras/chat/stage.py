@@ -136,22 +136,14 @@ def plan_asking(texts: AskedTexts, options: AskOptions) -> AskPlan:
     return AskPlan(texts, options, requests)
 
 
-def plan_by_names(
-    texts: AskedTexts,
-    entry: ChatModel,
-    paths: DataPaths,
-    *,
-    rungs: Sequence[str] = LADDER,
-    headline: str | None = None,
-    draws: int = DRAWS,
-    passages: int = PASSAGES,
-) -> AskPlan:
-    """What a user asks about the texts; without a ``headline`` the one that was named first.
+def plan_by_names(texts: AskedTexts, entry: ChatModel, paths: DataPaths, options: AskingOptions) -> AskPlan:
+    """What a user asks about the texts; without a headline the one that was named first.
 
     Raises as :func:`plan_asking`, and ConfigError for an unknown rung and for a headline that is not asked.
     """
-    named = headline or _read_named_headline(Pair(texts.name, entry.name), paths)
-    return plan_asking(texts, AskOptions.from_names(entry.interface, rungs, named, draws, passages))
+    named = options.headline or _read_named_headline(Pair(texts.name, entry.name), paths)
+    asked = AskOptions.from_names(entry.interface, options.rungs, named, options.draws, options.passages)
+    return plan_asking(texts, asked)
 
 
 def find_missing_requests(plan: AskPlan, entry: ChatModel, paths: DataPaths) -> list[AskRequest]:
@@ -307,19 +299,6 @@ def _journal(pair: Pair, paths: DataPaths) -> AskJournal:
     return AskJournal(_folder(pair, paths) / _JOURNAL)
 
 
-def _summarise_asking(report: AskReport, paths: DataPaths) -> Shown:
-    """How many answers are new, and what was reproduced; the page of the report has the documents."""
-    reproduced = Counter(row["side"] for row in report.documents if row["is_headline"] and row["claim"] == "reproduced")
-    values = {
-        "new answers": report.new,
-        "requests without a measure": report.unmeasured,
-        "audited documents reproduced in part": reproduced["audited"],
-        "held-out documents reproduced in part": reproduced["held_out"],
-        "data_version": report.data_version,
-    }
-    return Shown(len(report.documents), values, page=paths.report)
-
-
 class AskingOptions(BaseModel):
     """How a model is asked, and the most that one run may take; the entry's own limits hold besides."""
 
@@ -334,27 +313,35 @@ class AskingOptions(BaseModel):
     max_tokens: int | None = Field(default=None, ge=1, description="the most tokens, of prompts and answers")
     max_cost: float | None = Field(default=None, gt=0, description="the most that it may cost, by the entry's prices")
 
+    @property
+    def limits(self) -> Limits:
+        """The most that one run may take, besides the entry's own limits."""
+        return Limits(self.max_tokens, self.max_cost, self.max_requests)
+
 
 def _ask(run: StageRun) -> Made:
     """Ask one model about the documents of one benchmark; raises what ended the asking early."""
     benchmark, name = run.names
     options, entry = run.options, load_chat_models().named(name)
     run.log.info(f"{name}: {entry.sent_to}")
-    budget = open_budget(entry, Limits(options.max_tokens, options.max_cost, options.max_requests))
-    asked = plan_by_names(
-        read_texts_of_benchmark(benchmark, run.paths),
-        entry,
-        run.paths,
-        rungs=options.rungs,
-        headline=options.headline,
-        draws=options.draws,
-        passages=options.passages,
-    )
+    budget = open_budget(entry, options.limits)
+    asked = plan_by_names(read_texts_of_benchmark(benchmark, run.paths), entry, run.paths, options)
     report = ask_pair(asked, entry, run.paths, run.run_id, budget, keeps_text=texts_are_quoted(), notify=run.log.info)
     if report.fault is not None:
         raise report.fault
-    measured = Finding(not report.unmeasured, shown=Shown(values={"requests without a measure": report.unmeasured}))
-    return Made(report.data_version, _summarise_asking(report, run.paths), {"every_request_measured": measured})
+    unmeasured = {"requests without a measure": report.unmeasured}
+    reproduced = Counter(row["side"] for row in report.documents if row["is_headline"] and row["claim"] == "reproduced")
+    values = {
+        "new answers": report.new,
+        **unmeasured,
+        "audited documents reproduced in part": reproduced["audited"],
+        "held-out documents reproduced in part": reproduced["held_out"],
+        "data_version": report.data_version,
+    }
+    # The page of the report has the documents.
+    shown = Shown(len(report.documents), values, page=run.paths.report)
+    measured = Finding(not report.unmeasured, shown=Shown(values=unmeasured))
+    return Made(report.data_version, shown, {"every_request_measured": measured})
 
 
 CHAT_STAGE = Stage(

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, Field
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
-from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
+from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.extras.extraction.conclusions import windows_from_rows
@@ -141,11 +141,6 @@ def settings_of(benchmark: str) -> ExtractionSettings | None:
     return known[benchmark].settings.extraction if benchmark in known else None
 
 
-def find_search_version(spec: BenchmarkSpec) -> str | None:
-    """The version of the search that an audit of the benchmark makes; None where it makes none."""
-    return None if spec.settings.extraction is None else build_search_version(spec.settings.extraction)
-
-
 def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[SearchedDocument]:
     """The documents that a built benchmark was drawn from, whole; of one that is made of rows, its examples.
 
@@ -224,12 +219,19 @@ def _generate_in_place(
     How likely it gives the strongest nearly word for word, where the settings ask for it; with ``gives`` its own words,
     in place of the strongest alone where nothing of the document is reproduced.
     """
+    # Imported where it runs: what is cached needs no torch.
+    from audit_pipeline.extras.extraction.continuations import compare_given_text, generate_suffix  # noqa: PLC0415
+
     strongest, differing = extraction.found.strongest, search.options.near_verbatim
     near = None
     if differing is not None and strongest:
         near = search.near_verbatim(extraction, strongest[0], backend_of, differing, BEAMS)
-    numbers = (strongest if extraction.found.reproduced else strongest[:1]) if gives else ()
-    return Passages(quotes, {number: search.give_greedily(extraction, number, backend_of) for number in numbers}, near)
+    windows, given = extraction.windows, {}
+    for number in (strongest if extraction.found.reproduced else strongest[:1]) if gives else ():
+        forward, window = search.load_local_pass(backend_of), search.encode_window(extraction, number)
+        suffix = extraction.document.text[windows.begin[number] : windows.end[number]]
+        given[number] = compare_given_text(suffix, generate_suffix(search.model, forward, window))
+    return Passages(quotes, given, near)
 
 
 def _build_empty_extraction(document: SearchedDocument) -> Extraction:
@@ -308,10 +310,11 @@ def _list_searched(scope: Scope, situation: Situation) -> Iterable[str]:
 def _inputs(partition: str, situation: Situation) -> Inputs:
     pair = pair_of(partition)
     spec, model = situation.specs.get(pair.benchmark), situation.models.get(pair.model)
+    settings = None if spec is None else spec.settings.extraction
     fingerprint = None if model is None else model.identity.model_fingerprint
     return {
         f"examples/{pair.benchmark}": situation.built(pair.benchmark),
-        "code": None if spec is None else find_search_version(spec),
+        "code": None if settings is None else build_search_version(settings),
         "model" if model is None or model.identity.before is None else "endpoint": fingerprint,
         # Not under the name of the pass of the texts, which a search of documents does not wait for.
         "statistics": situation.facts_of(Product("token_statistics", partition)).inputs.get("settings"),

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, processors
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.conclusions import GAP, THRESHOLDS, Windows
+from audit_pipeline.extras.extraction.continuations import count_hits, generate_suffix
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.search import Extraction, Search
 from audit_pipeline.extras.extraction.windows import encode_windows_at
@@ -109,13 +110,10 @@ def test_drawing_gives_a_passage_as_often_as_is_said(taught: Taught, tmp_path: P
     number = int(np.argmin(np.abs(windows.log_p_top - math.log(0.3))))
     p = math.exp(windows.log_p_top[number])
     assert 0.05 < p < 0.95
-    generated = search.generate_after_prefix(planted, number, lambda _: taught.forward, draws, seed=0)
+    window = search.encode_window(planted, number)
     low, high = stats.binom.interval(0.999, draws, p)
-    assert generated.draws == draws
-    assert low <= generated.hits <= high
-    assert search.generate_after_prefix(
-        planted, number, lambda _: taught.forward, 20, seed=1
-    ) == search.generate_after_prefix(planted, number, lambda _: taught.forward, 20, seed=1)
+    assert low <= count_hits(taught.forward, window, draws, seed=0) <= high
+    assert count_hits(taught.forward, window, 20, seed=1) == count_hits(taught.forward, window, 20, seed=1)
 
 
 def test_first_choices_are_the_passage_exactly_where_all_of_its_tokens_are(taught: Taught, tmp_path: Path) -> None:
@@ -125,7 +123,7 @@ def test_first_choices_are_the_passage_exactly_where_all_of_its_tokens_are(taugh
     chosen = [*np.flatnonzero(windows.greedy)[:4], *np.flatnonzero(~windows.greedy)[:4]]
     assert len(chosen) == 8
     for number in chosen:
-        greedy = search.generate_after_prefix(planted, int(number), lambda _: taught.forward, 1, seed=0).greedy
+        greedy = generate_suffix(taught.model, taught.forward, search.encode_window(planted, int(number)))
         same = greedy.strip("\ufffd") in text[windows.begin[number] : windows.end[number]]
         assert same is bool(windows.greedy[number])
 
@@ -156,11 +154,13 @@ def test_a_model_that_forbids_repetition_draws_as_is_said(taught: Taught, tmp_pa
     search = Search(taught.model, DOCUMENTS[:1], FINE, Caches(DataPaths(tmp_path)))
     [planted] = search.run(lambda _: taught.forward)
     number = int(planted.windows.log_p_top.argmax())
-    plain = search.generate_after_prefix(planted, number, lambda _: taught.forward, 20, seed=0)
+    window = search.encode_window(planted, number)
+    plain = count_hits(taught.forward, window, 20, seed=0), generate_suffix(taught.model, taught.forward, window)
     settings = taught.forward.model.generation_config
     settings.no_repeat_ngram_size, settings.min_p, settings.repetition_penalty = 1, 0.5, 3.0
     try:
-        assert search.generate_after_prefix(planted, number, lambda _: taught.forward, 20, seed=0) == plain
+        assert count_hits(taught.forward, window, 20, seed=0) == plain[0]
+        assert generate_suffix(taught.model, taught.forward, window) == plain[1]
         assert taught.forward.model.generation_config is settings
         assert settings.no_repeat_ngram_size == 1
     finally:
