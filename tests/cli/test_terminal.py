@@ -289,14 +289,3 @@ def test_a_real_terminal_shows_the_seconds_and_colours() -> None:
     assert re.search(r"part 3 of 4 .*0:00:02", shown)
     assert COLOUR.search(shown)
     assert shown.rstrip().endswith("Result")
-
-
-def test_a_pipe_gets_no_code_at_all() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, "0"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "COLUMNS": "80"},
-    )
-    assert (done.stdout, done.stderr) == ("Result\n", "• building\n1 row(s) skipped\n")

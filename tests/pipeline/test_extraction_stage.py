@@ -29,7 +29,6 @@ from audit_pipeline.extras.extraction.stage import (
     summarise_extraction,
 )
 from audit_pipeline.extras.maintenance.removal import RemovalTarget, carry_out, find_removal
-from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.store import store
 from audit_pipeline.store.ledger import LineageStep, read_latest_run
 from audit_pipeline.tables import (
@@ -175,32 +174,6 @@ def test_what_is_cached_is_found_again_without_a_model_and_is_the_same(workspace
     for table in (EXTRACTION_WINDOWS, EXTRACTION_RATES):
         one, other = (kept(workspace, table, run).drop_columns(["run_id"]) for run in ("first", "again"))
         assert one.equals(other)
-
-
-def test_the_warehouse_has_the_latest_and_what_held_before(workspace: Workspace) -> None:
-    extract(workspace, "first")
-    extract(workspace, "again", asked=ExtractionSettings(prefix=12, suffix=6, stride="tiled"))
-    report = build_warehouse(workspace.paths)
-    assert not report.filled.left_out
-    assert not report.filled.doubled
-
-    def told(sql: str) -> list[dict[str, Any]]:
-        return list(query_warehouse(workspace.paths.warehouse, sql).to_pylist())
-
-    [current] = told("SELECT DISTINCT run_id, suffix_tokens FROM current_document_memorisation")
-    assert current == {"run_id": "again", "suffix_tokens": 6}
-    assert told("SELECT DISTINCT run_id FROM extraction_windows ORDER BY 1") == [
-        {"run_id": "again"},
-        {"run_id": "first"},
-    ]
-    assert told("SELECT count(*) AS n FROM document_memorisation_as_of('2020-01-01')") == [{"n": 0}]
-    assert told("SELECT * FROM lineage_gaps WHERE \"table\" LIKE '%extraction%' OR \"table\" LIKE '%memori%'") == []
-    build_warehouse(workspace.paths, include_text=False)
-    [none] = told(
-        "SELECT count(prefix_excerpt) + sum(len(suffix_pieces)) + sum(len(first_choice_pieces)) AS quoted"
-        " FROM extraction_windows"
-    )
-    assert none["quoted"] == 0
 
 
 def test_windows_that_do_not_fit_are_a_reason_and_no_error(workspace: Workspace) -> None:

@@ -23,7 +23,6 @@ from audit_pipeline.extras.extraction.search import Extraction, Search
 from audit_pipeline.extras.extraction.windows import encode_windows_at
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.cached_texts import Caches
-from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import Progress
 from audit_pipeline.token_statistics.tokens import encode
 
@@ -39,13 +38,9 @@ Run = Callable[..., list[Extraction]]
 
 @pytest.fixture
 def run(taught: Taught, tmp_path: Path) -> Run:
-    def run_work(
-        asked: ExtractionSettings,
-        documents: Sequence[SearchedDocument] = DOCUMENTS,
-        forward: Callable[[], ForwardPass] | None = None,
-    ) -> list[Extraction]:
+    def run_work(asked: ExtractionSettings, documents: Sequence[SearchedDocument] = DOCUMENTS) -> list[Extraction]:
         search = Search(taught.model, documents, asked, Caches(DataPaths(tmp_path)))
-        return search.run(lambda _: (forward or (lambda: taught.forward))())
+        return search.run(lambda _: taught.forward)
 
     return run_work
 
@@ -128,14 +123,6 @@ def test_first_choices_are_the_passage_exactly_where_all_of_its_tokens_are(taugh
         assert same is bool(windows.greedy[number])
 
 
-def test_what_is_cached_is_not_run_again_and_says_the_same(run: Run) -> None:
-    first = run(FINE)
-    again = run(FINE, forward=lambda: pytest.fail("everything is in the cache"))
-    for one, other in zip(first, again, strict=True):
-        assert one.found == other.found
-        np.testing.assert_array_equal(one.windows.log_p, other.windows.log_p)
-
-
 def test_a_run_that_is_stopped_goes_on(run: Run, taught: Taught, tmp_path: Path) -> None:
     def stop(progress: Progress) -> None:
         raise KeyboardInterrupt
@@ -204,8 +191,3 @@ def test_an_end_token_of_the_tokenizer_is_no_part_of_a_document(tmp_path: Path) 
 def test_a_stride_that_is_none(stride: str) -> None:
     with pytest.raises(DataError, match="coarse-to-fine"):
         ExtractionSettings().override(stride=stride)
-
-
-def test_windows_that_the_model_cannot_hold(taught: Taught, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="context"):
-        Search(taught.model, DOCUMENTS, ExtractionSettings(prefix=40, suffix=30), Caches(DataPaths(tmp_path)))
