@@ -278,7 +278,7 @@ def _prepare_and_say_work(
     build_benchmarks(specs, paths)
 
     from audit_pipeline.extras.extraction.search import Search
-    from audit_pipeline.extras.extraction.stage import documents_of
+    from audit_pipeline.extras.extraction.stage import read_searched_documents
     from audit_pipeline.extras.extraction.windows import explain_window_too_long
     from audit_pipeline.pipeline.dagster.audit import plan_dry_run
     from audit_pipeline.token_statistics.cached_texts import Caches
@@ -288,8 +288,8 @@ def _prepare_and_say_work(
     for spec in specs:
         extraction = spec.settings.extraction
         if extraction is not None and explain_window_too_long(tokenized, extraction.lengths) is None:
-            search = Search(tokenized, documents_of(spec.name, entry, paths), extraction, Caches(paths))
-            found, tokens = search.tokens()
+            search = Search(tokenized, read_searched_documents(spec.name, entry, paths), extraction, Caches(paths))
+            found, tokens = search.count_tokens()
             windows, to_search = windows + found, to_search + tokens
     tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan, _ in dry.plans.values()) + to_search
     say_run_resources(tokenized, options)

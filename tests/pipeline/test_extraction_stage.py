@@ -23,12 +23,12 @@ from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.stage import (
     EXTRACTION_VERSION,
     build_search_version,
-    documents_of,
     extract_pair,
-    settings_of,
+    find_extraction_settings,
+    read_searched_documents,
     summarise_extraction,
 )
-from audit_pipeline.extras.maintenance.removal import RemovalTarget, carry_out, find_removal
+from audit_pipeline.extras.maintenance.removal import RemovalTarget, execute_removal, find_removal
 from audit_pipeline.store import store
 from audit_pipeline.store.ledger import LineageStep, read_latest_run
 from audit_pipeline.tables import (
@@ -81,7 +81,7 @@ def kept(workspace: Workspace, table: Table, run_id: str) -> pa.Table:
 
 def test_documents_are_whole_and_stand_on_the_side_of_their_texts(workspace: Workspace) -> None:
     model = workspace.model("tiny")
-    documents = documents_of("made_8", model.entry, workspace.paths)
+    documents = read_searched_documents("made_8", model.entry, workspace.paths)
     examples = read_built(workspace.paths, "made_8").examples.to_pylist()
     sides = {row["document_id"]: "audited" if row["label"] else "held_out" for row in examples}
     assert {one.name: one.side for one in documents} == sides
@@ -122,7 +122,7 @@ def test_a_passage_names_its_page_and_pages_change_no_version(workspace: Workspa
     places = ((0, "page 1"), (50, "page 3"))
     workspace.fetch(*(replace(document, places=places) for document in made_documents(PER_SIDE, 40)))
     assert store.compute_documents_version(store.read_documents(workspace.paths, SOURCE)) == before
-    documents = documents_of("made_8", workspace.model("tiny").entry, workspace.paths)
+    documents = read_searched_documents("made_8", workspace.model("tiny").entry, workspace.paths)
     assert {document.places for document in documents} == {places}
     extract(workspace, "first")
     rows = kept(workspace, EXTRACTION_WINDOWS, "first").to_pylist()
@@ -193,7 +193,7 @@ def test_windows_that_do_not_fit_are_a_reason_and_no_error(workspace: Workspace)
 def test_documents_that_are_gone_are_named(workspace: Workspace) -> None:
     workspace.fetch(*made_documents(1, 40))
     with pytest.raises(DataError, match=r"no longer in its sources.*build it again"):
-        documents_of("made_8", workspace.model("tiny").entry, workspace.paths)
+        read_searched_documents("made_8", workspace.model("tiny").entry, workspace.paths)
 
 
 def test_what_is_forgotten_is_no_longer_in_the_cache(workspace: Workspace) -> None:
@@ -201,12 +201,12 @@ def test_what_is_forgotten_is_no_longer_in_the_cache(workspace: Workspace) -> No
     extract(workspace, "first")
     columns = (pq.read_table(part, columns=["text_sha256"]).column(0) for part in workspace.parts("extraction"))
     digests = {sha256 for column in columns for sha256 in column.to_pylist()}
-    kept_by_other = {one.text for one in documents_of("plain_9", workspace.model("tiny").entry, workspace.paths)}
+    documents = read_searched_documents("plain_9", workspace.model("tiny").entry, workspace.paths)
     removal = find_removal(RemovalTarget("benchmark", "made_8"), workspace.paths)
     assert not digests & removal.texts, "every document is of both benchmarks"
-    assert digests <= {text_sha256(text) for text in kept_by_other}
+    assert digests <= {text_sha256(document.text) for document in documents}
     shutil.rmtree(workspace.paths.examples("plain_9").parent)
-    carry_out(find_removal(RemovalTarget("benchmark", "made_8"), workspace.paths), workspace.paths)
+    execute_removal(find_removal(RemovalTarget("benchmark", "made_8"), workspace.paths), workspace.paths)
     assert workspace.parts("extraction") == []
     assert not list(workspace.paths.table("document_memorisation").rglob("*"))
 
@@ -225,10 +225,10 @@ def test_a_search_with_other_settings_is_done_again_by_an_audit(workspace: Works
 def test_a_benchmark_says_how_its_documents_are_searched_and_an_audit_does_so_once(workspace: Workspace) -> None:
     how = {"prefix": 12, "suffix": 8, "stride": "tiled", "characters": 150, "near_verbatim": 2}
     workspace.write_benchmarks(made=temporal([8], extraction=how), plain=temporal([9]))
-    settings = settings_of("made_8")
+    settings = find_extraction_settings("made_8")
     assert settings is not None
     assert settings.override(suffix=6, prefix=None).lengths == WindowLengths(12, 6), "what is given goes first"
-    assert settings_of("plain_9") is None
+    assert find_extraction_settings("plain_9") is None
 
     audit = ("audit", "--model", "tiny", "--benchmark", "made_8")
     assert (result := workspace.run(*audit)).exit_code == 0, result.stderr
@@ -273,7 +273,7 @@ def test_texts_of_rows_are_documents_themselves(workspace: Workspace) -> None:
         }
     )
     workspace.build("rows")
-    documents = documents_of("rows", workspace.model("tiny").entry, workspace.paths)
+    documents = read_searched_documents("rows", workspace.model("tiny").entry, workspace.paths)
     assert sorted((one.text[:13], one.side) for one in documents) == [
         (f"text number {number}", "audited" if number % 2 else "held_out") for number in range(6)
     ]
@@ -311,7 +311,8 @@ def test_on_request_from_the_command_line(workspace: Workspace) -> None:
     assert found.to_pylist() == [{"benchmark": "plain_9", "suffix_tokens": 8, "grid_settings": 64}]
     [counted] = query_warehouse(workspace.paths.warehouse, "SELECT count(*) AS n FROM extraction_grid").to_pylist()
     assert counted["n"] == len(json.loads(result.stdout)["grid"]) > 0
-    [name, *_] = (one.name for one in documents_of("plain_9", workspace.model("tiny").entry, workspace.paths))
+    [document, *_] = read_searched_documents("plain_9", workspace.model("tiny").entry, workspace.paths)
+    name = document.name
     result = workspace.run(*asked, "--document", name)
     assert result.exit_code == 0, result.stderr
     assert "Not calibrated" in result.stdout

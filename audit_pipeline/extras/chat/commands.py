@@ -190,11 +190,11 @@ def _read_files(
 
 def _say_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) -> None:
     """Say what would be sent, to whom, and what it would cost at most."""
-    from audit_pipeline.extras.chat.chat_client import estimate
-    from audit_pipeline.extras.chat.run import prepare
+    from audit_pipeline.extras.chat.chat_client import estimate_usage
+    from audit_pipeline.extras.chat.run import prepare_request
 
     sides = Counter(document.side for document in plan.texts.documents)
-    most = estimate(entry, (prepare(entry, request) for request in missing))
+    most = estimate_usage(entry, (prepare_request(entry, request) for request in missing))
     answered = len(plan.requests) - len(missing)
     money = "no price is given" if most.cost is None else f"at most {most.cost:,.4g} by the prices in its entry"
     say(

@@ -19,7 +19,7 @@ from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
 from audit_pipeline.extras.chat.journal import AskJournal
 from audit_pipeline.extras.chat.ladder import LADDER, WINDOW, AskOptions, AskRequest, list_requests
 from audit_pipeline.extras.chat.outputs import HandedOutput
-from audit_pipeline.extras.chat.run import ask_missing, build_handed_over_row, identify_output, without_text
+from audit_pipeline.extras.chat.run import ask_missing, build_handed_over_row, identify_output, remove_text
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.stage import read_benchmark_documents
 from audit_pipeline.models.budget import Budget, Limits
@@ -163,8 +163,8 @@ def find_missing_requests(plan: AskPlan, entry: ChatModel, paths: DataPaths) -> 
             f"the rung '{named}' was named to answer before {entry.name} was asked about {pair.benchmark}, and stays: "
             "leave --headline out, or give the texts another --name"
         )
-    known = {row["request_sha256"] for row in [*answers, *_journal(pair, paths).read()]}
-    return [request for request in plan.requests if request.digest_for(entry) not in known]
+    known = {row["request_sha256"] for row in [*answers, *_open_journal(pair, paths).read()]}
+    return [request for request in plan.requests if request.compute_digest(entry) not in known]
 
 
 def _read_named_headline(pair: Pair, paths: DataPaths) -> str | None:
@@ -191,7 +191,7 @@ def ask_pair(
     where another process asks for the same pair, and as :func:`find_missing_requests`.
     """
     options, pair = plan.options, Pair(plan.texts.name, entry.name)
-    journal = _journal(pair, paths)
+    journal = _open_journal(pair, paths)
     fault: AuditError | None = None
     with journal.hold():
         missing = find_missing_requests(plan, entry, paths)
@@ -199,10 +199,10 @@ def ask_pair(
             ask_missing(entry, missing, journal, budget, keeps_text=keeps_text, notify=notify, on_answer=on_answer)
         except AuditError as error:
             fault = error
-        answers = journal.read() if keeps_text else list(map(without_text, journal.read()))
+        answers = journal.read() if keeps_text else list(map(remove_text, journal.read()))
         # What an earlier run asked in the same way at rungs that this one does not name counts as well.
         same_way = list_requests(plan.texts.documents, replace(options, rungs=LADDER)) if plan.requests else []
-        fitting = {request.digest_for(entry) for request in [*plan.requests, *same_way]}
+        fitting = {request.compute_digest(entry) for request in [*plan.requests, *same_way]}
         origin = RowOrigin(
             model_fingerprint=entry.fingerprint, benchmark_digest=plan.texts.benchmark_digest, settings=asdict(options)
         )
@@ -244,7 +244,7 @@ def keep_outputs(
 
 def read_answers(pair: Pair, paths: DataPaths) -> list[dict[str, Any]]:
     """Every answer of a pair, of all runs. Raises DataError where a file is not as it was written."""
-    runs = sorted(file.stem.removeprefix("run_id=") for file in _folder(pair, paths).glob("run_id=*.parquet"))
+    runs = sorted(file.stem.removeprefix("run_id=") for file in _find_folder(pair, paths).glob("run_id=*.parquet"))
     label = f"the answers of {pair.model} about {pair.benchmark}"
     return [row for run in runs for row in store.read(paths, CHAT_ANSWERS, pair, label=label, run_id=run).to_pylist()]
 
@@ -291,12 +291,12 @@ def _find_latest_run(pair: Pair, paths: DataPaths) -> Entry | None:
     return read_latest_run(paths, CHAT_DOCUMENTS.name, pair.partition) if any(folder.glob("*.parquet")) else None
 
 
-def _folder(pair: Pair, paths: DataPaths) -> Path:
+def _find_folder(pair: Pair, paths: DataPaths) -> Path:
     return paths.run_file(CHAT_ANSWERS.name, pair.partition, "any").parent
 
 
-def _journal(pair: Pair, paths: DataPaths) -> AskJournal:
-    return AskJournal(_folder(pair, paths) / _JOURNAL)
+def _open_journal(pair: Pair, paths: DataPaths) -> AskJournal:
+    return AskJournal(_find_folder(pair, paths) / _JOURNAL)
 
 
 class AskingOptions(BaseModel):

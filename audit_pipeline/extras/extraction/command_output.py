@@ -22,6 +22,7 @@ from audit_pipeline.statistics.claims import (
 )
 
 if TYPE_CHECKING:
+    from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.extras.extraction.search import Extraction, Search
     from audit_pipeline.extras.extraction.settings_grid import GridFindings
     from audit_pipeline.models.config import ModelEntry
@@ -61,7 +62,7 @@ class GenerationOptions:
 
         near, hits, greedy = None, None, None
         if self.near_verbatim is not None:
-            near = search.near_verbatim(result, number, backend_of, self.near_verbatim, self.beams)
+            near = search.bound_near_verbatim(result, number, backend_of, self.near_verbatim, self.beams)
         if self.generate is not None:
             forward, window = search.load_local_pass(backend_of), search.encode_window(result, number)
             hits = count_hits(forward, window, self.generate, self.seed)
@@ -282,19 +283,26 @@ def _show_held_out_rates(held_out: Sequence[Extraction]) -> None:
     show_table("held_out", rows, _HELD_OUT)
 
 
-def show_documents(extractions: Sequence[Extraction]) -> None:
+_DOCUMENT_COLUMNS = {
+    **{"document": "document_id", "greedy": "covered_by_first_choices"},
+    **{name: name for name in ("characters", "windows", "reproduced", "set_apart", "covered_set_apart", "longest_run")},
+    **{name: name for name in ("log_p", "p_value", "windows_compared")},
+    **{"q_value": "q_bh", "held_out_compared": "n_held_out"},
+}
+"""What is shown of a document, and the column of DOCUMENT_MEMORISATION that it is."""
+
+
+def show_documents(extractions: Sequence[Extraction], settings: ExtractionSettings) -> None:
     """Show how much of each audited document the model gives, the strongest first."""
     from audit_pipeline.extras.extraction.conclusions import THRESHOLDS
-    from audit_pipeline.extras.extraction.results import compare_with_held_out
+    from audit_pipeline.extras.extraction.results import build_document_rows
 
-    tests = compare_with_held_out(extractions)
-    rows = [
-        _build_document_row(result, test)
-        for result, test in zip(extractions, tests, strict=True)
-        if len(result.windows) and result.document.side == "audited"
-    ]
+    audited = [row for row in build_document_rows(extractions, settings, "") if row["side"] == "audited"]
+    names = {f"covered_{threshold}": f"covered_at_{str(threshold).replace('.', '_')}" for threshold in THRESHOLDS}
+    names |= _DOCUMENT_COLUMNS
+    rows = [{name: row[column] for name, column in names.items()} for row in audited if row["windows"]]
     rows.sort(key=lambda row: -math.inf if row["log_p"] is None else row["log_p"], reverse=True)
-    short = [result.document.name for result in _filter_by_side(extractions, "audited") if not len(result.windows)]
+    short = [row["document_id"] for row in audited if not row["windows"]]
     if short:
         named = f"{', '.join(short[:5])}{', …' if len(short) > 5 else ''}"
         words = f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {named}"
@@ -309,28 +317,9 @@ def show_documents(extractions: Sequence[Extraction]) -> None:
         *set_apart,
         ("longest run", "longest_run", format_thousands),
         _DRAWS,
-        *(_TESTS if any(test["p_value"] is not None for test in tests) else ()),
+        *(_TESTS if any(row["p_value"] is not None for row in rows) else ()),
     ]
     show_table("documents", rows, columns)
-
-
-def _build_document_row(result: Extraction, test: Row) -> dict[str, Any]:
-    from audit_pipeline.extras.extraction.conclusions import THRESHOLDS
-
-    shares = {f"covered_{threshold}": share for threshold, share in zip(THRESHOLDS, result.found.covered, strict=True)}
-    return {
-        "document": result.document.name,
-        "characters": result.found.characters,
-        "windows": result.found.windows,
-        **shares,
-        "greedy": result.found.greedy,
-        **{"reproduced": result.found.reproduced, "set_apart": result.found.set_apart},
-        "covered_set_apart": result.found.covered_set_apart,
-        "longest_run": result.found.longest_run,
-        "log_p": result.strongest_log_p,
-        **{"p_value": test["p_value"], "q_value": test["q_bh"]},
-        **{"windows_compared": test["windows_compared"], "held_out_compared": test["n_held_out"]},
-    }
 
 
 def _build_passage_row(result: Extraction, number: int, *, quoted: bool) -> Row:

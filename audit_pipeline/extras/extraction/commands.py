@@ -145,12 +145,12 @@ def extract(
     generation = GenerationOptions(generate, seed, near_verbatim or settings.near_verbatim, beams, continued)
     generation.require_consistent(asked.suffix, entry)
     if spec is not None:
-        from audit_pipeline.extras.extraction.stage import documents_of
+        from audit_pipeline.extras.extraction.stage import read_searched_documents
 
         # Once it has been run and published, everything that it found is in the cache.
         if not dry_run:
             run_extraction(AuditRequest(entry, [spec], options), asked, paths)
-        documents = documents_of(spec.name, entry, paths)
+        documents = read_searched_documents(spec.name, entry, paths)
     else:
         own_documents = audited if document is None else [read_document_of_source(document, paths)]
         documents = _merge_held_out_documents(own_documents, held_out_documents)
@@ -185,7 +185,7 @@ def _search_and_show(
         from audit_pipeline.extras.extraction.results import write_windows
 
         write_windows(out, audited)
-    show_documents(found)
+    show_documents(found, search.options)
     shown = select_strongest(found)
     show_passages(search, backend_of, shown, generation, quoted=quoted)
     if grid is not None:
@@ -264,7 +264,7 @@ def _read_file_documents(file: Path, text_column: str | None) -> list[SearchedDo
 def _show_dry_run(
     search: Search, model: TokenizedModel, reference: TokenizedModel | None, documents: int, options: RunOptions
 ) -> None:
-    windows, tokens = search.tokens()
+    windows, tokens = search.count_tokens()
     grid_tokens = search.count_grid_tokens()
     tokens += grid_tokens
     seconds = estimate_seconds(model, tokens, options)

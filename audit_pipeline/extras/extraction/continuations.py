@@ -146,11 +146,11 @@ def continue_document(
     begin, end = int(text.char_end[prefix - 1]), int(text.char_end[len(ids) - 1])
     # A token that ends a text is no part of a word.
     decoded = model.tokenizer.decode([token for token in generated if token not in model.tokenizer.special_ids])
-    found = recall(document[begin:end], decoded)
+    found = measure_recall(document[begin:end], decoded)
     return Continuation(len(generated), begin, end, found.words, found.recalled, found.share, begin + found.last_end)
 
 
-def recall(true_text: str, generated_text: str) -> Recall:
+def measure_recall(true_text: str, generated_text: str) -> Recall:
     """How many words of ``true_text`` are in blocks of ``BLOCK_WORDS`` words or more that ``generated_text`` shares.
 
     Words are separated by white space. A word that differs ends a block.

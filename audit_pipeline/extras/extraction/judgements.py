@@ -49,14 +49,14 @@ def is_prefix_repeated(prefix: Ints, suffix: Ints) -> bool:
 
     It may end in the suffix: a repetition continues, also after a prefix that is shorter than a run.
     """
-    length = run_length(len(suffix))
+    length = compute_run_length(len(suffix))
     begun = _hash_runs(np.concatenate([prefix, suffix]), length)[: len(prefix)]
     return bool(np.isin(_hash_runs(suffix, length), begun).any())
 
 
 def have_common_run(tokens: Ints, other: Ints) -> bool:
     """Whether a run of ``COMMON_RUN`` tokens is in both [n], [m]; where one has fewer, all of it."""
-    length = run_length(min(len(tokens), len(other)))
+    length = compute_run_length(min(len(tokens), len(other)))
     return bool(np.isin(_hash_runs(tokens, length), _hash_runs(other, length)).any())
 
 
@@ -73,11 +73,11 @@ def find_boilerplate(documents: Sequence[Ints], length: int) -> Hashes:
 
 
 def is_boilerplate(suffix: Ints, boilerplate_hashes: Hashes) -> bool:
-    """Whether a run of the suffix [k] is among those that :func:`find_boilerplate` gave for ``run_of(suffix)``."""
-    return bool(np.isin(_hash_runs(suffix, run_length(len(suffix))), boilerplate_hashes).any())
+    """Whether a run of the suffix [k] is among those that :func:`find_boilerplate` gave for that length."""
+    return bool(np.isin(_hash_runs(suffix, compute_run_length(len(suffix))), boilerplate_hashes).any())
 
 
-def run_length(suffix: int) -> int:
+def compute_run_length(suffix: int) -> int:
     """The length of the runs that suffixes of ``suffix`` tokens are searched for."""
     return min(COMMON_RUN, suffix)
 
@@ -128,11 +128,11 @@ def judge_windows(
     """
 
     @cache
-    def known() -> Hashes:
+    def boilerplate() -> Hashes:
         return find_boilerplate(
             # The same text twice is one document.
             [window.token_id for window in encode(model, list(dict.fromkeys(document.text for document in documents)))],
-            run_length(lengths.suffix),
+            compute_run_length(lengths.suffix),
         )
 
     reasons: list[list[SetApart | None]] = [[None] * len(window) for window in windows]
@@ -142,7 +142,7 @@ def judge_windows(
         tokens = encode_windows_at(model, document.text, window.start[places].tolist(), lengths) if len(places) else []
         for place, cut in zip(places.tolist(), tokens, strict=True):
             ids = cut.token_id
-            reasons[number][place] = explain_set_apart(ids[: cut.first_scored], ids[cut.first_scored :], known)
+            reasons[number][place] = explain_set_apart(ids[: cut.first_scored], ids[cut.first_scored :], boilerplate)
             if reasons[number][place] is None:
                 unexplained.append((number, place))
     log_p = [np.full(len(window), np.nan) for window in windows]

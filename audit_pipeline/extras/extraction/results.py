@@ -177,9 +177,9 @@ def build_extraction_tables(
         windows = windows.append_column(name, pa.repeat(pa.scalar(value, pa.string()), len(windows)))
     rates = [{**of_run, **rate} for rate in compute_extraction_rates(extractions, pair.benchmark)]
     documents = [
-        {**of_run, **_build_document_row(extraction, test, settings, no_window), **of_grid}
-        for extraction, test, of_grid in zip(
-            extractions, compare_with_held_out(extractions), build_grid_columns(extractions, grid), strict=True
+        {**of_run, **row, **of_grid}
+        for row, of_grid in zip(
+            build_document_rows(extractions, settings, no_window), build_grid_columns(extractions, grid), strict=True
         )
     ]
     return {
@@ -275,9 +275,19 @@ def _build_windows_table(extraction: Extraction, passages: Passages) -> pa.Table
     return pa.Table.from_arrays(arrays, schema=_WINDOWS)
 
 
+def build_document_rows(
+    extractions: Sequence[Extraction], settings: ExtractionSettings, no_window: str
+) -> list[Mapping[str, Any]]:
+    """What was found of each document, as DOCUMENT_MEMORISATION has it, but for pair, run and grid."""
+    return [
+        _build_document_row(extraction, test, settings, no_window)
+        for extraction, test in zip(extractions, compare_with_held_out(extractions), strict=True)
+    ]
+
+
 def _build_document_row(
     extraction: Extraction, test: Test, settings: ExtractionSettings, no_window: str
-) -> Mapping[str, object]:
+) -> Mapping[str, Any]:
     document, found, has_windows = extraction.document, extraction.found, len(extraction.windows) > 0
     covered = {
         f"covered_at_{str(threshold).replace('.', '_')}": share if has_windows else None

@@ -115,7 +115,7 @@ class Search:
         self._grid: Grid | None = build_grid(options.lengths, self._room) if has_grid else None
         self.unreadable_parts: tuple[str, ...] = ()
 
-    def tokens(self) -> tuple[int, int]:
+    def count_tokens(self) -> tuple[int, int]:
         """Windows, and tokens that the model would be run on, before any fine window is known."""
         parts = [
             (len(windows), count_tokens_to_run(self.model, windows, self._caches))
@@ -135,17 +135,17 @@ class Search:
         """Each document's findings, in their order; a model is loaded where a window of one is not in the cache."""
         backend = partial(backend_of, self.model)
         for windows in self._iterate_first_windows():
-            self._run(windows, backend, on_progress)
-        coarse = list(self._read(map(self._first, self._documents)))
+            self._run_windows(windows, backend, on_progress)
+        coarse = list(self._read_windows(map(self._encode_first_windows, self._documents)))
         fine = [
             self._encode_fine_windows(document, windows) if self.options.stride == COARSE_TO_FINE else []
             for document, windows in zip(self._documents, coarse, strict=True)
         ]
         for windows in _batch_windows(fine):
-            self._run(windows, backend, on_progress)
+            self._run_windows(windows, backend, on_progress)
         found = [
             join_windows(first, more) if len(more) else first
-            for first, more in zip(coarse, self._read(fine), strict=True)
+            for first, more in zip(coarse, self._read_windows(fine), strict=True)
         ]
         lengths = self.options.lengths
         judged = judge_windows(
@@ -170,11 +170,11 @@ class Search:
         found = []
         for group in _group_documents(self._iterate_grid_windows(self._grid)):
             windows = [grid_window.window for of_document in group for grid_window in of_document]
-            self._run(windows, partial(backend_of, self.model), on_progress, "grid")
+            self._run_windows(windows, partial(backend_of, self.model), on_progress, "grid")
             found += [read_grid(self.model, of_document, self._grid, self._caches) for of_document in group]
         return GridFindings(self._grid, found)
 
-    def quoted(self, extractions: Sequence[Extraction]) -> Iterator[dict[int, Quotation]]:
+    def quote_strongest(self, extractions: Sequence[Extraction]) -> Iterator[dict[int, Quotation]]:
         """The strongest passages of each document in words, by the number of their window."""
         chosen = (list(extraction.found.strongest) for extraction in extractions)
         windows = (
@@ -183,7 +183,7 @@ class Search:
             )
             for extraction, numbers in zip(extractions, chosen, strict=True)
         )
-        for extraction, rows in zip(extractions, self._rows(windows), strict=True):
+        for extraction, rows in zip(extractions, self._read_rows(windows), strict=True):
             by_start = {row["start"]: row for row in rows.to_pylist()}
             yield {
                 number: quote(
@@ -196,7 +196,7 @@ class Search:
         """Whether a document has at least one window."""
         return bool(encode_windows_at(self.model, document.text, [0], self.options.lengths))
 
-    def near_verbatim(
+    def bound_near_verbatim(
         self, extraction: Extraction, number: int, backend_of: BackendOf, differing: int, beams: int
     ) -> float:
         """The log of a lower bound of the probability of a continuation near the suffix of a document's window
@@ -225,9 +225,9 @@ class Search:
         return (encode_grid_windows(self.model, document.text, grid, self._room) for document in self._documents)
 
     def _iterate_first_windows(self) -> Iterator[list[EncodedText]]:
-        return _batch_windows(map(self._first, self._documents))
+        return _batch_windows(map(self._encode_first_windows, self._documents))
 
-    def _first(self, document: SearchedDocument) -> list[EncodedText]:
+    def _encode_first_windows(self, document: SearchedDocument) -> list[EncodedText]:
         """The windows that are run whatever they show."""
         if self.options.step is not None:
             starts: Iterable[int] = range(0, len(document.text), self.options.step)
@@ -251,7 +251,7 @@ class Search:
         starts = choose_fine_starts(coarse.start.tolist(), half_on.tolist(), coarse.half, math.log(THRESHOLDS[0]), half)
         return encode_windows_at(self.model, document.text, starts, self.options.lengths)
 
-    def _run(
+    def _run_windows(
         self,
         windows: Sequence[EncodedText],
         backend: Callable[[], Backend],
@@ -261,10 +261,10 @@ class Search:
         summary = run_windows(self.model, windows, self._caches, backend, on_progress, kind)
         self.unreadable_parts = tuple(dict.fromkeys([*self.unreadable_parts, *summary.unreadable_parts]))
 
-    def _read(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[Windows]:
-        return map(windows_from_rows, self._rows(of_documents))
+    def _read_windows(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[Windows]:
+        return map(windows_from_rows, self._read_rows(of_documents))
 
-    def _rows(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[pa.Table]:
+    def _read_rows(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[pa.Table]:
         """The cached rows of each document's windows, those of many documents looked up together."""
         for group in _group_documents(of_documents):
             rows = read_windows(self.model, [window for windows in group for window in windows], self._caches)

@@ -90,7 +90,7 @@ def extract_pair(
     """
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_passed_checks()
-    documents = documents_of(pair.benchmark, model.entry, paths)
+    documents = read_searched_documents(pair.benchmark, model.entry, paths)
     reference, no_reference = _load_reference(model, paths)
     no_window = explain_window_too_long(model, settings.lengths)
     if no_window is None:
@@ -103,11 +103,13 @@ def extract_pair(
             _generate_in_place(search, extraction, backend_of, quotes, gives=grid is not None)
             if can_generate and extraction.document.side == "audited"
             else Passages(quotes)
-            for extraction, quotes in zip(found, search.quoted(found), strict=True)
+            for extraction, quotes in zip(found, search.quote_strongest(found), strict=True)
         ]
         damaged = search.unreadable_parts
     else:
-        found, grid, damaged = list(map(_build_empty_extraction, documents)), None, ()
+        nothing, unjudged = windows_from_rows(EXTRACTION.empty_table()), Judgement((), np.empty(0), np.empty(0))
+        found = [Extraction(document, nothing, np.zeros(0, np.bool_), unjudged) for document in documents]
+        grid, damaged = None, ()
         passages = [Passages() for _ in documents]
     tables = build_extraction_tables(found, passages, grid, pair, settings, step.run_id, no_window or TOO_SHORT)
     upstream = {
@@ -135,13 +137,13 @@ def build_search_version(settings: ExtractionSettings) -> str:
     return f"{EXTRACTION_VERSION}: {settings.prefix} + {settings.suffix}, {settings.stride}{more}"
 
 
-def settings_of(benchmark: str) -> ExtractionSettings | None:
+def find_extraction_settings(benchmark: str) -> ExtractionSettings | None:
     """How audits search the benchmark's documents; None where they do not, and for one that is in no entry."""
     known = load_benchmarks()
     return known[benchmark].settings.extraction if benchmark in known else None
 
 
-def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[SearchedDocument]:
+def read_searched_documents(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[SearchedDocument]:
     """The documents that a built benchmark was drawn from, whole; of one that is made of rows, its examples.
 
     Non-members are held out, all others audited. Raises DataError where the benchmark is not built, where it and
@@ -225,18 +227,13 @@ def _generate_in_place(
     strongest, differing = extraction.found.strongest, search.options.near_verbatim
     near = None
     if differing is not None and strongest:
-        near = search.near_verbatim(extraction, strongest[0], backend_of, differing, BEAMS)
+        near = search.bound_near_verbatim(extraction, strongest[0], backend_of, differing, BEAMS)
     windows, given = extraction.windows, {}
     for number in (strongest if extraction.found.reproduced else strongest[:1]) if gives else ():
         forward, window = search.load_local_pass(backend_of), search.encode_window(extraction, number)
         suffix = extraction.document.text[windows.begin[number] : windows.end[number]]
         given[number] = compare_given_text(suffix, generate_suffix(search.model, forward, window))
     return Passages(quotes, given, near)
-
-
-def _build_empty_extraction(document: SearchedDocument) -> Extraction:
-    nothing = windows_from_rows(EXTRACTION.empty_table())
-    return Extraction(document, nothing, np.zeros(0, np.bool_), Judgement((), np.empty(0), np.empty(0)))
 
 
 def summarise_extraction(report: ExtractionReport, paths: DataPaths) -> Shown:
@@ -287,7 +284,7 @@ class ExtractionOptions(BaseModel):
 
 def _extract(run: StageRun) -> Made:
     pair, options = run.pair, run.options
-    settings = settings_of(pair.benchmark)
+    settings = find_extraction_settings(pair.benchmark)
     if settings is None and not options.every_pair:
         reason = {"reason": "the benchmark does not say extraction: true"}
         return Made(None, Shown(values=reason), status="not_requested")

@@ -156,7 +156,7 @@ class Alert:
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
 
-def payload(alert: Alert) -> dict[str, object]:
+def build_payload(alert: Alert) -> dict[str, object]:
     """Return what is sent: ``text``, which chat services show, and the alert's fields."""
     shown = list(alert.lines[:_LINES_OF_TEXT])
     if len(alert.lines) > len(shown):
@@ -171,7 +171,7 @@ def deliver(alert: Alert, paths: DataPaths) -> str:
     alert does not arrive, it is appended to the file of alerts, with the reason.
     """
     url = os.environ.get(WEBHOOK, "").strip()
-    content = payload(alert)
+    content = build_payload(alert)
     fault = f"{WEBHOOK} is not set"
     if url:
         host = urlsplit(url).hostname

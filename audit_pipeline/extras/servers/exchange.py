@@ -177,7 +177,7 @@ class AnswerDetail:
     moments: bool = False
 
     @classmethod
-    def of(cls, endpoint: Endpoint, statistics: Collection[str]) -> AnswerDetail:
+    def for_statistics(cls, endpoint: Endpoint, statistics: Collection[str]) -> AnswerDetail:
         """As little as ``statistics`` (token_statistics/cached_texts.py) need: answers grow with it, and take time."""
         needed = max([0, *(_BEST.get(name, 0) for name in statistics)])
         return cls(min(needed, endpoint.top_logprobs), not {"mean", "std"}.isdisjoint(statistics))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.extras.chat.levelling import level
+from audit_pipeline.extras.chat.levelling import level_words
 from audit_pipeline.extras.chat.matching import (
     LEAST,
     MISMATCHES,
@@ -298,8 +298,8 @@ LIMITS = [(0, 1), (0, 3), (1, 4), (1, 6), (2, 9), (3, 7)]
 def check_near_stretches(document: list[str], answer: list[str], quoted: set[int], limits: tuple[int, int]) -> None:
     masked = [None if at in quoted else word for at, word in enumerate(answer)]
     flags = np.isin(np.arange(len(answer)), list(quoted))
-    stretches = NearStretches(level(" ".join(document)).hashes, *limits)
-    found = stretches.measure_longest(level(" ".join(answer)).hashes, flags)
+    stretches = NearStretches(level_words(" ".join(document)).hashes, *limits)
+    found = stretches.measure_longest(level_words(" ".join(answer)).hashes, flags)
     assert found == near_by_force(document, masked, *limits)
 
 

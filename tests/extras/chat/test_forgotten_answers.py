@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from audit_pipeline.extras.chat.journal import AskJournal
-from audit_pipeline.extras.maintenance.removal import RemovalTarget, carry_out, find_removal, list_kept_names
+from audit_pipeline.extras.maintenance.removal import RemovalTarget, execute_removal, find_removal, list_kept_names
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair
 from tests.warehouse.chats import answer_row
@@ -22,5 +22,5 @@ def test_a_journal_alone_is_found_and_goes(tmp_path: Path) -> None:
     assert list_kept_names("benchmark", paths) == {"shelf"}
     removal = find_removal(RemovalTarget("benchmark", "shelf"), paths)
     assert [(row["what"], row["files"]) for row in removal.measure()] == [("chat_answers", 2)]
-    carry_out(removal, paths)
+    execute_removal(removal, paths)
     assert not folder.exists()

@@ -8,7 +8,7 @@ import pytest
 from taught import PASSAGE, Taught, filler
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.extraction.continuations import Recall, continue_document, recall
+from audit_pipeline.extras.extraction.continuations import Recall, continue_document, measure_recall
 from audit_pipeline.token_statistics.tokens import encode, window_and_stride
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -51,13 +51,13 @@ LINES = "\r\n ".join(A) + "\r\n\r\nelse"
     ],
 )
 def test_words_in_blocks_by_hand(true: str, given: str, expected: Recall) -> None:
-    assert recall(true, given) == expected
+    assert measure_recall(true, given) == expected
     assert expected.share == expected.recalled / expected.words
 
 
 def test_of_a_text_shorter_than_a_block_nothing_is_known() -> None:
-    assert recall(text(SHORT), text(SHORT)).share is None
-    assert recall("", "").share is None
+    assert measure_recall(text(SHORT), text(SHORT)).share is None
+    assert measure_recall("", "").share is None
 
 
 def test_a_model_goes_on_with_what_it_was_taught_and_leaves_it_where_it_ends(taught: Taught) -> None:

@@ -130,10 +130,10 @@ def test_a_run_that_is_stopped_goes_on(run: Run, taught: Taught, tmp_path: Path)
     search = Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path)))
     with pytest.raises(KeyboardInterrupt):
         search.run(lambda _: taught.forward, stop)
-    left = Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).tokens()[1]
-    assert left < Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path / "other"))).tokens()[1]
+    left = Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).count_tokens()[1]
+    assert left < Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path / "other"))).count_tokens()[1]
     run(TILED)
-    assert Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).tokens()[1] == 0
+    assert Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).count_tokens()[1] == 0
 
 
 def test_a_model_that_forbids_repetition_draws_as_is_said(taught: Taught, tmp_path: Path) -> None:
