@@ -17,8 +17,6 @@ from corpus_audit.calls import VERBOSE, progress_on_stderr, takes, warn
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from audit_pipeline.readers.stream import TextStream
-
 
 @dataclass(frozen=True)
 class Score(ScoreOptions):
@@ -75,13 +73,17 @@ def score(options: Score) -> pa.Table:
     from audit_pipeline.pipeline.console import print_step, show_progress  # noqa: PLC0415
     from audit_pipeline.pipeline.progress import progress_bar  # noqa: PLC0415
     from audit_pipeline.pipeline.requests import score_texts, scoring_request  # noqa: PLC0415
-    from audit_pipeline.scoring.file import ProgressListener  # noqa: PLC0415
+    from audit_pipeline.readers.formats import open_texts, stream_from_texts  # noqa: PLC0415
+    from audit_pipeline.scoring.file import GROUP, ProgressListener  # noqa: PLC0415
     from audit_pipeline.store.paths import DataPaths, require_writable  # noqa: PLC0415
 
     paths, model = DataPaths.from_environment(), str(options.model)
     require_writable(paths.root)
     models = load_models()
-    stream = _open_score_texts(options)
+    if isinstance(options.texts, PathLike):
+        stream = open_texts(Path(options.texts), options.text_column, [GROUP])
+    else:
+        stream = stream_from_texts(list(options.texts))
     request = scoring_request(options, stream.rows.file.path)
     with progress_on_stderr(options.verbose), tempfile.TemporaryDirectory() as folder, progress_bar(model) as show:
         out = Path(folder, "scores.parquet")
@@ -91,15 +93,6 @@ def score(options: Score) -> pa.Table:
     warn(models.problems)
     warn(f"skipped {row.location}: {row.reason}" for row in done.skipped.first)
     return table
-
-
-def _open_score_texts(score_request: Score) -> TextStream:
-    from audit_pipeline.readers.formats import open_texts, stream_from_texts  # noqa: PLC0415
-    from audit_pipeline.scoring.file import GROUP  # noqa: PLC0415
-
-    if isinstance(score_request.texts, PathLike):
-        return open_texts(Path(score_request.texts), score_request.text_column, [GROUP])
-    return stream_from_texts(list(score_request.texts))
 
 
 @takes(EvaluateOptions)

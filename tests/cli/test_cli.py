@@ -99,6 +99,20 @@ def test_what_is_to_be_forgotten_as_json(audited: Workspace) -> None:
     assert all(isinstance(row["bytes"], int) == isinstance(row["files"], int) for row in plan)
 
 
+def test_commands_and_options_are_completed() -> None:
+    def completed(words: str) -> list[str]:
+        environment = {
+            "_CORPUS_AUDIT_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+        }
+        result = CliRunner().invoke(main, [], prog_name="corpus-audit", env=environment)
+        return [line.removeprefix("plain,") for line in result.stdout.splitlines()]
+
+    assert completed("corpus-audit sc") == ["score"]
+    assert "--json" in completed("corpus-audit score --")
+
+
 def test_the_doctor_ends_with_one_where_something_is_wrong(audited_copy: Workspace) -> None:
     assert all(row["ok"] is True for row in answered(audited_copy.run("doctor", "--json"))["findings"])
     part, *_ = audited_copy.parts()

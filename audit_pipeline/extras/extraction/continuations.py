@@ -42,15 +42,15 @@ def generate_suffix(model: TokenizedModel, forward: ForwardPass, window: Encoded
     return model.tokenizer.decode(generate_greedily(forward, prefix, len(suffix)))
 
 
-def compare_given_text(suffix: str, given: str) -> dict[str, object]:
+def compare_given_text(suffix: str, given_text: str) -> dict[str, object]:
     """Compare the text of a suffix with what the model gives in its place, as the columns of EXTRACTION_WINDOWS.
 
     ``given_text``: as much of it as may be quoted; ``suffix_words``: words of the suffix; ``words_in_common``: the
     longest run of words that both share. Words are separated by white space.
     """
     words = suffix.split()
-    common = SequenceMatcher(None, words, given.split(), autojunk=False).find_longest_match().size
-    return {"given_text": cut_excerpt(given), "suffix_words": len(words), "words_in_common": common}
+    common = SequenceMatcher(None, words, given_text.split(), autojunk=False).find_longest_match().size
+    return {"given_text": cut_excerpt(given_text), "suffix_words": len(words), "words_in_common": common}
 
 
 def generate_greedily(forward: ForwardPass, prefix: Sequence[int], tokens: int) -> list[int]:

@@ -168,17 +168,17 @@ def read_benchmark_documents(built: BuiltBenchmark, paths: DataPaths) -> list[Se
         trained = count_training_occurrences(texts, built.control, EXPOSED, paths)
     found: dict[str, SearchedDocument] = {}
     for row, text, times in zip(rows, texts, trained, strict=True):
-        of_source = whole.get(row["document_id"])
-        name = row["example_id"] if of_source is None else row["document_id"]
-        found[name] = SearchedDocument(
-            name,
-            text if of_source is None else of_source["text"],
-            None if of_source is None else of_source["title"],
+        own = {"document_id": row["example_id"], "text": text, "title": None, "places": None}
+        document = whole.get(row["document_id"], own)
+        found[document["document_id"]] = SearchedDocument(
+            document["document_id"],
+            document["text"],
+            document["title"],
             row["group"],
             row["collection"],
             "held_out" if row["label"] == NON_MEMBER else "audited",
             times,
-            () if of_source is None else parse_places(of_source["places"]),
+            parse_places(document["places"]),
         )
     return list(found.values())
 
