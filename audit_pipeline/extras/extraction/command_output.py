@@ -295,11 +295,11 @@ _DOCUMENT_COLUMNS = {
 def show_documents(extractions: Sequence[Extraction], settings: ExtractionSettings) -> None:
     """Show how much of each audited document the model gives, the strongest first."""
     from audit_pipeline.extras.extraction.conclusions import THRESHOLDS
-    from audit_pipeline.extras.extraction.results import build_document_rows
+    from audit_pipeline.extras.extraction.results import COVERED_COLUMNS, build_document_rows
 
     audited = [row for row in build_document_rows(extractions, settings, "") if row["side"] == "audited"]
-    names = {f"covered_{threshold}": f"covered_at_{str(threshold).replace('.', '_')}" for threshold in THRESHOLDS}
-    names |= _DOCUMENT_COLUMNS
+    covered = {f"covered_{threshold}": column for threshold, column in zip(THRESHOLDS, COVERED_COLUMNS, strict=True)}
+    names = {**_DOCUMENT_COLUMNS, **covered}
     rows = [{name: row[column] for name, column in names.items()} for row in audited if row["windows"]]
     rows.sort(key=lambda row: -math.inf if row["log_p"] is None else row["log_p"], reverse=True)
     short = [row["document_id"] for row in audited if not row["windows"]]

@@ -43,6 +43,8 @@ from audit_pipeline.tables import (
     Table,
 )
 
+COVERED_COLUMNS = tuple(f"covered_at_{str(threshold).replace('.', '_')}" for threshold in THRESHOLDS)
+"""The columns of the shares of a document, by ``THRESHOLDS``."""
 HELD_OUT_TEST = ("windows_compared", "n_held_out", "p_value", "q_bh")
 """The columns of a document's test against the held-out ones."""
 Test = Mapping[str, float | None]
@@ -279,35 +281,27 @@ def build_document_rows(
     extractions: Sequence[Extraction], settings: ExtractionSettings, no_window: str
 ) -> list[Mapping[str, Any]]:
     """What was found of each document, as DOCUMENT_MEMORISATION has it, but for pair, run and grid."""
-    return [
-        _build_document_row(extraction, test, settings, no_window)
-        for extraction, test in zip(extractions, compare_with_held_out(extractions), strict=True)
-    ]
-
-
-def _build_document_row(
-    extraction: Extraction, test: Test, settings: ExtractionSettings, no_window: str
-) -> Mapping[str, Any]:
-    document, found, has_windows = extraction.document, extraction.found, len(extraction.windows) > 0
-    covered = {
-        f"covered_at_{str(threshold).replace('.', '_')}": share if has_windows else None
-        for threshold, share in zip(THRESHOLDS, found.covered, strict=True)
-    }
-    return {
-        "document_id": document.name,
-        **{"title": document.title, "group": document.group, "collection": document.collection},
-        **{"side": document.side, "occurrences": document.occurrences, "characters": found.characters},
-        **{"prefix_tokens": settings.prefix, "suffix_tokens": settings.suffix, "stride": settings.stride},
-        **{"windows": found.windows, "reason": None if has_windows else no_window},
-        **{"reproduced": found.reproduced, "set_apart": found.set_apart},
-        "predictable": extraction.judged.reasons.count("predictable"),
-        "likely_anyway": extraction.judged.reasons.count("likely anyway"),
-        **covered,
-        "covered_by_first_choices": found.greedy if has_windows else None,
-        "covered_set_apart": found.covered_set_apart if has_windows else None,
-        "longest_run": found.longest_run,
-        "longest_run_words": found.longest_run_words,
-        "log_p": extraction.strongest_log_p,
-        "claim": extraction_claim(found.reproduced) if has_windows else None,
-        **test,
-    }
+    rows: list[Mapping[str, Any]] = []
+    for extraction, test in zip(extractions, compare_with_held_out(extractions), strict=True):
+        document, found, reasons = extraction.document, extraction.found, extraction.judged.reasons
+        of_windows: dict[str, Any] = {
+            **dict(zip(COVERED_COLUMNS, found.covered, strict=True)),
+            **{"covered_by_first_choices": found.greedy, "covered_set_apart": found.covered_set_apart},
+            "claim": extraction_claim(found.reproduced),
+        }
+        rows.append(
+            {
+                "document_id": document.name,
+                **{"title": document.title, "group": document.group, "collection": document.collection},
+                **{"side": document.side, "occurrences": document.occurrences, "characters": found.characters},
+                **{"prefix_tokens": settings.prefix, "suffix_tokens": settings.suffix, "stride": settings.stride},
+                **{"windows": found.windows, "reason": None if found.windows else no_window},
+                **{"reproduced": found.reproduced, "set_apart": found.set_apart},
+                **{"predictable": reasons.count("predictable"), "likely_anyway": reasons.count("likely anyway")},
+                **(of_windows if found.windows else dict.fromkeys(of_windows)),
+                **{"longest_run": found.longest_run, "longest_run_words": found.longest_run_words},
+                "log_p": extraction.strongest_log_p,
+                **test,
+            }
+        )
+    return rows
