@@ -26,7 +26,6 @@ from audit_pipeline.extras.extraction.stage import (
     extract_pair,
     find_extraction_settings,
     read_searched_documents,
-    summarise_extraction,
 )
 from audit_pipeline.extras.maintenance.removal import RemovalTarget, execute_removal, find_removal
 from audit_pipeline.store import store
@@ -93,7 +92,7 @@ def test_documents_are_whole_and_stand_on_the_side_of_their_texts(workspace: Wor
 
 
 def test_what_is_found_is_kept_with_its_lineage(workspace: Workspace) -> None:
-    report = extract(workspace, "first")
+    made = extract(workspace, "first")
     windows, documents, rates = (
         kept(workspace, table, "first").to_pylist()
         for table in (EXTRACTION_WINDOWS, DOCUMENT_MEMORISATION, EXTRACTION_RATES)
@@ -112,7 +111,7 @@ def test_what_is_found_is_kept_with_its_lineage(workspace: Workspace) -> None:
     whole = [row for row in rates if (row["unit"], row["side"]) == ("benchmark", "audited")]
     assert [row["threshold"] for row in whole] == [0.001, 0.01, 0.1, 0.5, None]
     assert {row["n_documents"] for row in whole} == {sum(row["side"] == "audited" for row in documents)}
-    assert len(report.documents) == len(documents)
+    assert made.shown.values["windows"] == len(windows)
     written = read_latest_run(workspace.paths, "document_memorisation", PAIR.partition)
     assert written.upstream.keys() == {"examples/made_8", f"token_statistics/{PAIR.partition}"}
 
@@ -177,17 +176,17 @@ def test_what_is_cached_is_found_again_without_a_model_and_is_the_same(workspace
 
 
 def test_windows_that_do_not_fit_are_a_reason_and_no_error(workspace: Workspace) -> None:
-    report = extract(
+    made = extract(
         workspace,
         "first",
         lambda _: pytest.fail("nothing can be run"),
         asked=ExtractionSettings(stride="chars:10"),
     )
-    rows = report.documents.to_pylist()
+    rows = kept(workspace, DOCUMENT_MEMORISATION, "first").to_pylist()
     assert {row["windows"] for row in rows} == {0}
     assert all("do not fit into the 64 tokens" in row["reason"] for row in rows)
     assert kept(workspace, EXTRACTION_RATES, "first").num_rows == 0
-    assert "do not fit into the 64 tokens" in str(summarise_extraction(report, workspace.paths).values["reason"])
+    assert "do not fit into the 64 tokens" in str(made.shown.values["reason"])
 
 
 def test_documents_that_are_gone_are_named(workspace: Workspace) -> None:

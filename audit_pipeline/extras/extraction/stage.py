@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, Field
 
@@ -58,18 +57,6 @@ EXTRACTION_VERSION = "4"
 """Of the code that searches and concludes: where it is raised, pairs that are done are done again."""
 
 
-@dataclass(frozen=True)
-class ExtractionReport:
-    """What was written of a pair; parts of the cache that were damaged, and why there is no reference model, if it
-    should be there."""
-
-    pair: Pair
-    documents: pa.Table
-    data_version: str
-    unreadable_parts: tuple[str, ...]
-    no_reference: str | None
-
-
 def extract_pair(
     pair: Pair,
     model: TokenizedModel,
@@ -80,7 +67,7 @@ def extract_pair(
     on_progress: Callable[[Progress], None] | None = None,
     *,
     generate: bool = True,
-) -> ExtractionReport:
+) -> Made:
     """Search the benchmark's documents for passages that the model gives word for word, and keep what was found.
 
     Where a window does not fit into the model's context nothing is searched, and every document says so. A reference
@@ -123,8 +110,20 @@ def extract_pair(
         table: store.write(paths, step, table, pair, rows, upstream=upstream, **origin)
         for table, rows in tables.items()
     }
-    written = DOCUMENT_MEMORISATION
-    return ExtractionReport(pair, tables[written], versions[written], damaged, no_reference)
+    data_version, rows = versions[DOCUMENT_MEMORISATION], tables[DOCUMENT_MEMORISATION].to_pylist()
+    searched = Counter(row["side"] for row in rows if row["windows"])
+    reproduced = Counter(row["side"] for row in rows if row["claim"] == "reproduced")
+    values = {
+        **({"reason": rows[0]["reason"]} if rows and not searched else {}),
+        **({"reference model": f"there is none: {no_reference}"} if no_reference is not None else {}),
+        **({"damaged parts set aside": len(damaged)} if damaged else {}),
+        **{"audited documents": searched["audited"], "documents reproduced in part": reproduced["audited"]},
+        **{"held-out documents": searched["held_out"]},
+        **{"held-out documents reproduced in part": reproduced["held_out"]},
+        **{"windows": sum(row["windows"] for row in rows), "data_version": data_version},
+    }
+    # The page of the report has the passages.
+    return Made(data_version, Shown(len(rows), values, page=model_page_path(paths.reports, pair.model)))
 
 
 def build_search_version(settings: ExtractionSettings) -> str:
@@ -236,29 +235,6 @@ def _generate_in_place(
     return Passages(quotes, given, near)
 
 
-def summarise_extraction(report: ExtractionReport, paths: DataPaths) -> Shown:
-    """How many documents the model reproduces something of; the page of the report has the passages."""
-    rows = report.documents.to_pylist()
-    audited, held_out = (
-        [row for row in rows if row["windows"] and row["side"] == side] for side in ("audited", "held_out")
-    )
-    reproduced, held_out_reproduced = (
-        sum(row["claim"] == "reproduced" for row in documents) for documents in (audited, held_out)
-    )
-    values = {
-        **({"reason": rows[0]["reason"]} if rows and not (audited or held_out) else {}),
-        **({"reference model": f"there is none: {report.no_reference}"} if report.no_reference is not None else {}),
-        **({"damaged parts set aside": len(report.unreadable_parts)} if report.unreadable_parts else {}),
-        "audited documents": len(audited),
-        "documents reproduced in part": reproduced,
-        "held-out documents": len(held_out),
-        "held-out documents reproduced in part": held_out_reproduced,
-        "windows": sum(row["windows"] for row in rows),
-        "data_version": report.data_version,
-    }
-    return Shown(len(rows), values, page=model_page_path(paths.reports, report.pair.model))
-
-
 class ExtractionOptions(BaseModel):
     """Which documents are searched, and how."""
 
@@ -294,8 +270,7 @@ def _extract(run: StageRun) -> Made:
     model = run.models.load_for_run(pair.model, run.paths, run.log)
     backend_of = partial(run.models.backend, paths=run.paths, log=run.log)
     with run.progress(f"documents of {pair.benchmark}, {pair.model}") as notify:
-        report = extract_pair(pair, model, run.paths, backend_of, run.step(build_search_version(asked)), asked, notify)
-    return Made(report.data_version, summarise_extraction(report, run.paths))
+        return extract_pair(pair, model, run.paths, backend_of, run.step(build_search_version(asked)), asked, notify)
 
 
 def _list_searched(scope: Scope, situation: Situation) -> Iterable[str]:
