@@ -134,8 +134,12 @@ def ask(
     entry = load_chat_models().named(model)
     options = AskingOptions(
         rungs=[*(rungs or LADDER)],
-        **{"headline": headline, "draws": draws, "passages": passages},
-        **{"max_requests": max_requests, "max_tokens": max_tokens, "max_cost": max_cost},
+        headline=headline,
+        draws=draws,
+        passages=passages,
+        max_requests=max_requests,
+        max_tokens=max_tokens,
+        max_cost=max_cost,
     )
     plan = plan_by_names(asked, entry, paths, options)
     missing = find_missing_requests(plan, entry, paths)

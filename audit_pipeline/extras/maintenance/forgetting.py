@@ -103,7 +103,7 @@ def forget(
 
 def _describe_removal(removal: Removal, partitions: Sequence[str], dead_runs: Sequence[str] = ()) -> Forgotten:
     target, entries = removal.target, _load_entries(removal.target)
-    configured = None if entries is None else target.name in entries.names
+    configured = None if entries is None else target.name in entries or entries.is_broken(target.name)
     return Forgotten(target, removal.measure(), removal.kept, target.name in partitions, configured, dead_runs)
 
 
