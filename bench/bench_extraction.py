@@ -28,7 +28,7 @@ from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction.defaults import PREFIX, SUFFIX, WindowLengths
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.search import Search
-from audit_pipeline.extras.extraction.stage import documents_of
+from audit_pipeline.extras.extraction.stage import read_searched_documents
 from audit_pipeline.extras.extraction.windows import encode_windows_at
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
@@ -59,7 +59,7 @@ def main() -> None:
     model, forward = _loaded(f"{asked.control}_exposed", paths)
     book(model, forward, "\n\n".join(addresses))
     [spec] = [one for one in paths.table("examples").iterdir() if one.name.startswith(f"benchmark={asked.control}")]
-    texts = documents_of(spec.name.removeprefix("benchmark="), model.entry, paths)
+    texts = read_searched_documents(spec.name.removeprefix("benchmark="), model.entry, paths)
     members, held_out = ([one for one in texts if one.side == side] for side in ("audited", "held_out"))
     missed("texts of the control", model, forward, members)
     among = [

@@ -58,7 +58,7 @@ class Audit(AuditOptions):
 
 
 @takes(Audit)
-def audit(asked: Audit) -> AuditFindings:
+def audit(options: Audit) -> AuditFindings:
     """Audit a model, or a series, on a benchmark, a family of them, or all; as the command `corpus-audit audit`.
 
     The audit runs through Dagster, in this process. What is done is not done again; what is cached is not run again.
@@ -91,8 +91,8 @@ def audit(asked: Audit) -> AuditFindings:
     from audit_pipeline.store.paths import DataPaths  # noqa: PLC0415
     from audit_pipeline.warehouse.query import read_latest_findings  # noqa: PLC0415
 
-    request = build_audit_request(asked.model, asked.benchmark, asked)
-    with progress_on_stderr(asked.verbose):
+    request = build_audit_request(options.model, options.benchmark, options)
+    with progress_on_stderr(options.verbose):
         outcome = run_audit(request, _load_definitions, print_step)
     warn(request.problems)
     warn(f"{pair} could not run: {reason}" for pair, reason in outcome.not_run.items())
@@ -103,7 +103,7 @@ def audit(asked: Audit) -> AuditFindings:
     models = [entry.name for entry in request.models]
     answers = [read_conclusions(paths.warehouse, model).answers for model in models]
     return AuditFindings(
-        request.model.name if len(models) == 1 else asked.model,
+        request.model.name if len(models) == 1 else options.model,
         names,
         pa.concat_tables([read_latest_findings(paths.warehouse, model, names) for model in models]),
         [of_model[name] for of_model in answers for name in names if name in of_model],

@@ -17,8 +17,6 @@ from corpus_audit.calls import VERBOSE, progress_on_stderr, takes, warn
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from audit_pipeline.readers.stream import TextStream
-
 
 @dataclass(frozen=True)
 class Score(ScoreOptions):
@@ -33,7 +31,7 @@ class Score(ScoreOptions):
 
 
 @takes(Score)
-def score(asked: Score) -> pa.Table:
+def score(options: Score) -> pa.Table:
     """Score texts by detectors of membership; as the command `corpus-audit score`.
 
     The model is run once per text. What was run is cached: the same texts again, or another detector, run no model.
@@ -66,7 +64,7 @@ def score(asked: Score) -> pa.Table:
     >>> table.column("status").to_pylist()
     ['ok']
     """
-    if isinstance(asked.texts, str):
+    if isinstance(options.texts, str):
         raise TypeError("texts is a list of texts, or the pathlib.Path of a file; this is one str")
     # Here and below: `import corpus_audit` answers at once.
     import pyarrow.parquet as pq  # noqa: PLC0415
@@ -75,17 +73,21 @@ def score(asked: Score) -> pa.Table:
     from audit_pipeline.pipeline.console import print_step, show_progress  # noqa: PLC0415
     from audit_pipeline.pipeline.progress import progress_bar  # noqa: PLC0415
     from audit_pipeline.pipeline.requests import build_scoring_request, score_texts  # noqa: PLC0415
-    from audit_pipeline.scoring.file import ProgressListener  # noqa: PLC0415
+    from audit_pipeline.readers.formats import open_texts, stream_from_texts  # noqa: PLC0415
+    from audit_pipeline.scoring.file import GROUP, ProgressListener  # noqa: PLC0415
     from audit_pipeline.store.paths import DataPaths, require_writable  # noqa: PLC0415
 
-    paths, model = DataPaths.from_environment(), str(asked.model)
+    paths, model = DataPaths.from_environment(), str(options.model)
     require_writable(paths.root)
     models = load_models()
-    stream = _open_score_texts(asked)
-    request = build_scoring_request(asked, stream.rows.file.path)
-    with progress_on_stderr(asked.verbose), tempfile.TemporaryDirectory() as folder, progress_bar(model) as on_progress:
+    if isinstance(options.texts, PathLike):
+        stream = open_texts(Path(options.texts), options.text_column, [GROUP])
+    else:
+        stream = stream_from_texts(list(options.texts))
+    request = build_scoring_request(options, stream.rows.file.path)
+    with progress_on_stderr(options.verbose), tempfile.TemporaryDirectory() as folder, progress_bar(model) as show:
         out = Path(folder, "scores.parquet")
-        listener = ProgressListener(print_step, show_progress, on_progress)
+        listener = ProgressListener(print_step, show_progress, show)
         done = score_texts(request, resolve_model(model, models), stream, out, paths, listener)
         table = pq.read_table(out, memory_map=False)
     warn(models.problems)
@@ -93,17 +95,8 @@ def score(asked: Score) -> pa.Table:
     return table
 
 
-def _open_score_texts(score_request: Score) -> TextStream:
-    from audit_pipeline.readers.formats import open_texts, stream_from_texts  # noqa: PLC0415
-    from audit_pipeline.scoring.file import GROUP  # noqa: PLC0415
-
-    if isinstance(score_request.texts, PathLike):
-        return open_texts(Path(score_request.texts), score_request.text_column, [GROUP])
-    return stream_from_texts(list(score_request.texts))
-
-
 @takes(EvaluateOptions)
-def evaluate(asked: EvaluateOptions) -> AuditFindings:
+def evaluate(options: EvaluateOptions) -> AuditFindings:
     """Write findings and a report from a table of scores; as the command `corpus-audit evaluate`. No model is run.
 
     Parameters
@@ -136,8 +129,8 @@ def evaluate(asked: EvaluateOptions) -> AuditFindings:
     from audit_pipeline.report.page import read_conclusions  # noqa: PLC0415
     from audit_pipeline.warehouse.query import read_latest_findings  # noqa: PLC0415
 
-    texts, out = (None if path is None else Path(path) for path in (asked.texts, asked.out))
-    done = evaluate_file(replace(asked, scores=Path(asked.scores), texts=texts, out=out))
+    texts, out = (None if path is None else Path(path) for path in (options.texts, options.out))
+    done = evaluate_file(replace(options, scores=Path(options.scores), texts=texts, out=out))
     warn(f"skipped {row.location}: {row.reason}" for row in done.given.skipped)
     warn(done.given.notes)
     model, names, warehouse = done.pair.model, (done.pair.benchmark,), done.paths.warehouse

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import webbrowser
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_audit_outcome
-from audit_pipeline.cli.listing import open_report_in_browser
 from audit_pipeline.cli.options import (
     DETAILS,
     DEVICE,
@@ -228,7 +228,7 @@ def check(
         say(f"\nTo audit these files every week:\n  {weekly}", weekly=weekly)
     if not (dry_run or no_open or is_json_output()) and has_display():
         with use_workspace(folder):
-            open_report_in_browser(DataPaths.from_environment())
+            webbrowser.open(DataPaths.from_environment().report.as_uri())
 
 
 def _say_workspace(workspace: OwnWorkspace, folder: Path) -> None:
@@ -278,7 +278,7 @@ def _prepare_and_say_work(
     build_benchmarks(specs, paths)
 
     from audit_pipeline.extras.extraction.search import Search
-    from audit_pipeline.extras.extraction.stage import documents_of
+    from audit_pipeline.extras.extraction.stage import read_searched_documents
     from audit_pipeline.extras.extraction.windows import explain_window_too_long
     from audit_pipeline.pipeline.dagster.audit import plan_dry_run
     from audit_pipeline.token_statistics.cached_texts import Caches
@@ -288,8 +288,8 @@ def _prepare_and_say_work(
     for spec in specs:
         extraction = spec.settings.extraction
         if extraction is not None and explain_window_too_long(tokenized, extraction.lengths) is None:
-            search = Search(tokenized, documents_of(spec.name, entry, paths), extraction, Caches(paths))
-            found, tokens = search.tokens()
+            search = Search(tokenized, read_searched_documents(spec.name, entry, paths), extraction, Caches(paths))
+            found, tokens = search.count_tokens()
             windows, to_search = windows + found, to_search + tokens
     tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan, _ in dry.plans.values()) + to_search
     say_run_resources(tokenized, options)

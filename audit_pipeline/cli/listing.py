@@ -289,14 +289,14 @@ def report(
     paths = DataPaths.from_environment()
     if open_it and paths.report.exists() and explain_unwritable(paths.root) is not None:
         print_message(f"{paths.root} cannot be written: the report shown is the last report built")
-        open_report_in_browser(paths)
+        webbrowser.open(paths.report.as_uri())
         return
     require_writable(paths.root)
     publish(paths, include_text=not no_text and texts_are_quoted())
     print_damaged_files(paths)
     say(f"Report: {paths.report}")
     if open_it:
-        open_report_in_browser(paths)
+        webbrowser.open(paths.report.as_uri())
 
 
 def _find_warehouse() -> Path:
@@ -308,11 +308,6 @@ def _find_warehouse() -> Path:
 
         return ensure_warehouse(paths)
     return paths.warehouse
-
-
-def open_report_in_browser(paths: DataPaths) -> None:
-    """Open the report in the user's browser."""
-    webbrowser.open(paths.report.as_uri())
 
 
 @command(Place(Section.RESULTS, 20))

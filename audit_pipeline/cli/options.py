@@ -74,11 +74,6 @@ IS_FAILED = "audit_pipeline.is_failed"
 """In a context's ``meta``: whether the state that --fail-on names was noted."""
 
 
-def _take_only(hint: Any, values: Mapping[str, Any]) -> Any:
-    [value] = values.values()
-    return value
-
-
 @dataclass(frozen=True)
 class _Declared:
     """What takes the place of a parameter's default.
@@ -88,7 +83,7 @@ class _Declared:
     """
 
     build: Callable[[str, Any], Mapping[str, click.Parameter]]
-    read: Callable[[Any, Mapping[str, Any]], Any] = _take_only
+    read: Callable[[Any, Mapping[str, Any]], Any] = lambda hint, values: next(iter(values.values()))
 
 
 def option(
@@ -211,7 +206,15 @@ def command(
         parameters = [parameter for group in built.values() for parameter in group.values()]
         parameters.sort(key=lambda parameter: not parameter.required)
         if fail_on:
-            parameters.append(_build_fail_on(fail_on))
+            parameters.append(
+                click.Option(
+                    ["--fail-on"],
+                    type=click.Choice(fail_on),
+                    expose_value=False,
+                    callback=lambda ctx, _, value: ctx.meta.update({_FAIL_ON: value}),
+                    help="End with exit code 1 where this is so, for a build; an error is 2 (docs/commands.md).",
+                )
+            )
         if prints == "tables" and not any(parameter.name == "format" for parameter in parameters):
             parameters.append(_FORMAT)
         if prints != "words":
@@ -239,16 +242,6 @@ def command(
         )
 
     return decorate
-
-
-def _build_fail_on(states: Sequence[str]) -> click.Option:
-    return click.Option(
-        ["--fail-on"],
-        type=click.Choice(states),
-        expose_value=False,
-        callback=lambda ctx, _, value: ctx.meta.update({_FAIL_ON: value}),
-        help="End with exit code 1 where this is so, for a build; an error is 2 (docs/commands.md).",
-    )
 
 
 def note_state(state: str) -> None:

@@ -5,19 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from audit_pipeline.cli.options import FOLDER, Place, Section, argument, command, option
 from audit_pipeline.cli.shared import get_writable_paths
-from audit_pipeline.pipeline.console import (
-    print_message,
-    say,
-)
-
-if TYPE_CHECKING:
-    pass
+from audit_pipeline.pipeline.console import print_message, say
 
 
 @command(Place(Section.BEGIN, 30), prints="words")

@@ -132,7 +132,7 @@ class Entries(Mapping[str, E]):
             raise ConfigError(f"there is no {self.what} '{name}' in config/{self.path.name}; {hint}")
         return self[name]
 
-    def problem(self, name: str, fault: Fault) -> Problem:
+    def build_problem(self, name: str, fault: Fault) -> Problem:
         """Return a fault of the entry of that name, with its line."""
         line = fault.line
         if line is None and self.positions is not None:
@@ -141,7 +141,7 @@ class Entries(Mapping[str, E]):
 
     def without(self, faults: Mapping[str, Sequence[Fault]]) -> Entries[E]:
         """Return the entries with those broken that have ``faults``, by name."""
-        found = {name: [self.problem(name, fault) for fault in of_entry] for name, of_entry in faults.items()}
+        found = {name: [self.build_problem(name, fault) for fault in of_entry] for name, of_entry in faults.items()}
         broken = {**self.broken, **{name: [*self.broken.get(name, ()), *problems] for name, problems in found.items()}}
         good = {name: entry for name, entry in self.good.items() if name not in broken}
         return Entries(self.path, self.what, good, broken, self.positions, self.given)

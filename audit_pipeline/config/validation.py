@@ -85,7 +85,7 @@ def _build_faults(error: ValidationError, kind: type[Any], value: object) -> lis
             near = find_nearest_names(str(key), free)
             misspelt |= {(*parents, name) for name in near}
             hint = did_you_mean(str(key), free if near else known, "it may be one of")
-            words = f"unknown key '{_dotted(mistake['loc'])}'; {hint if known else 'take it out'}"
+            words = f"unknown key '{_format_keys(mistake['loc'])}'; {hint if known else 'take it out'}"
             faults.append(Fault(mistake["loc"], words))
     for mistake in mistakes:
         if mistake["type"] == "missing":
@@ -93,7 +93,7 @@ def _build_faults(error: ValidationError, kind: type[Any], value: object) -> lis
                 *parents, key = mistake["loc"]
                 declared = [settings.model_fields.get(key) for settings in _iterate_settings(kind, parents)]
                 means = next((f": {field.description}" for field in declared if field and field.description), "")
-                faults.append(Fault(parents, f"key '{_dotted(mistake['loc'])}' is missing{means}"))
+                faults.append(Fault(parents, f"key '{_format_keys(mistake['loc'])}' is missing{means}"))
         elif mistake["type"] != "extra_forbidden":
             faults.append(_build_value_fault(mistake, value))
     return faults
@@ -115,7 +115,7 @@ def _build_value_fault(mistake: Mapping[str, Any], value: object) -> Fault:
     shown = "" if isinstance(given, Mapping | BaseModel) else f", not {reprlib.repr(given)}"
     near = find_nearest_names(str(given), re.findall(r"'([^']*)'", str(mistake.get("ctx", {}).get("expected", ""))))
     hint = f"; did you mean {near[0]}?" if near else ""
-    return Fault(keys, f"{_dotted(keys)}: {message}{shown}{hint}")
+    return Fault(keys, f"{_format_keys(keys)}: {message}{shown}{hint}")
 
 
 def _get_value(value: object, keys: Keys) -> object:
@@ -129,7 +129,7 @@ def _get_value(value: object, keys: Keys) -> object:
     return value
 
 
-def _dotted(keys: Keys) -> str:
+def _format_keys(keys: Keys) -> str:
     return ".".join(str(key) for key in keys)
 
 

@@ -11,7 +11,6 @@ import pytest
 from cli_results import LABELLED, answered, error_of, tables_of_findings, told
 from click.testing import Result
 from made_workspace import (
-    OLD,
     SOURCE,
     Workspace,
     count_loads,
@@ -164,40 +163,6 @@ def test_a_dry_run_of_what_is_not_built_says_what_is_fetched_and_built_first(wor
     assert passes == texts, "the made texts are in lower case already"
     assert 0 < branches < tokens, "m is 1 for texts of 8 words"
     assert not loads
-
-
-def test_a_benchmark_of_one_class_is_refused(workspace: Workspace) -> None:
-    rows = [{"input": made_text(f"row {place}", 8), "label": 1} for place in range(4)]
-    (workspace.config / "Rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    workspace.write_benchmarks(rows={**LABELLED, "path": "."})
-    error = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "rows"))
-    assert "all 4 labelled rows" in error
-    assert "are members" in error
-
-    workspace.write_benchmarks(made=temporal([8]))
-    workspace.hold(*(document for document in made_documents(2, 40) if document.published == OLD))
-    error = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made"))
-    assert "non-member" in error
-    assert not workspace.parts()
-
-
-def test_a_benchmark_that_fails_a_check_is_refused_now_and_later(workspace: Workspace) -> None:
-    rows = [{"input": made_text(f"row {place}", 8), "label": place % 2} for place in range(3)]
-    (workspace.config / "Rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    workspace.write_benchmarks(few={**LABELLED, "path": ".", "calibration_fraction": 0.9})
-    for command in (("benchmarks", "--build", "few"), ("audit", "--model", "tiny", "--benchmark", "few")):
-        error = error_of(workspace.run(*command))
-        assert error.startswith("the benchmark few_8 is not fit to be audited: members and non-members in the")
-    assert not workspace.parts()
-
-
-@pytest.mark.usefixtures("few_detectors")
-def test_full_logits_have_a_budget(audited_copy: Workspace) -> None:
-    arguments = ("audit", "--model", "tiny", "--benchmark", "made_8", "--kinds", "logits")
-    error = error_of(audited_copy.run(*arguments, "--logits-budget-gb", "0.00001"))
-    assert "full logits of these texts take" in error
-    assert "raise the budget" in error
-    assert not audited_copy.parts("logits"), "tests/assets/test_asset_runs.py has those that fit"
 
 
 @pytest.mark.slow

@@ -20,16 +20,6 @@ from audit_pipeline.detectors.registry import REGISTRY
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 
-def test_every_command_explains_itself() -> None:
-    listed = told(CliRunner().invoke(main, ["--help"]))
-    for name, command in main.commands.items():
-        shown = told(CliRunner().invoke(main, [name, "--help"]))
-        assert shown.startswith("Usage: ")
-        # The first line of its purpose, in the list of commands too.
-        assert (command.help or "").split("\n")[0][:20] in shown
-        assert name in listed
-
-
 def test_what_should_answer_at_once_needs_no_heavy_package(audited: Workspace) -> None:
     done = run_in_a_new_process(["--help"], ["models"], ["sql", "SELECT count(*) FROM leaderboard"])
     assert done.stdout.splitlines()[-1] == "[]"
@@ -94,29 +84,6 @@ def test_configurations_that_cannot_be_used(
     assert f"{file}.yaml" in error
 
 
-def test_a_configuration_that_is_missing(workspace: Workspace) -> None:
-    (workspace.config / "models.yaml").unlink()
-    assert "models.yaml is missing" in error_of(workspace.run("models"))
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("audit", "--model", "tiny"),
-        ("audit", "--model", "tiny", "--benchmark", "made", "--kinds", "base,logit"),
-        ("score", "--model", "tiny", "--texts", "t.jsonl", "--out", "."),
-        ("sql",),
-        ("nothing",),
-    ],
-)
-def test_usage_errors_are_clicks_own(workspace: Workspace, arguments: tuple[str, ...]) -> None:
-    result = workspace.run(*arguments)
-    assert result.exit_code == 2
-    assert result.stderr.splitlines()[-1].startswith("Error: ")
-    assert "Traceback" not in result.output
-    assert not workspace.runs()
-
-
 def test_what_the_machine_refuses_is_one_line_too(workspace: Workspace, tmp_path: Path) -> None:
     texts = texts_file(tmp_path, "a text")
     result = workspace.run("score", "--model", "tiny", "--texts", texts, "--out", texts / "below" / "o.parquet")
@@ -126,16 +93,10 @@ def test_what_the_machine_refuses_is_one_line_too(workspace: Workspace, tmp_path
     assert str(texts) in error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made"))
 
 
-def test_what_was_forgotten_and_examined_as_json(audited_copy: Workspace) -> None:
-    plan = answered(audited_copy.run("forget", "--benchmark", "made_8", "--dry-run", "--json"))["would_go"]
+def test_what_is_to_be_forgotten_as_json(audited: Workspace) -> None:
+    plan = answered(audited.run("forget", "--benchmark", "made_8", "--dry-run", "--json"))["would_go"]
     assert {row["what"] for row in plan} >= {"partition in Dagster"}
     assert all(isinstance(row["bytes"], int) == isinstance(row["files"], int) for row in plan)
-    findings = answered(audited_copy.run("doctor", "--json"))["findings"]
-    assert findings
-    assert all(row["ok"] is True for row in findings)
-    audited_copy.write_models(gone={"path": "/nowhere/model"})
-    broken = answered(audited_copy.run("doctor", "--json"), code=1)["findings"]
-    assert [row["what"] for row in broken if not row["ok"]] != []
 
 
 def test_commands_and_options_are_completed() -> None:
@@ -153,7 +114,7 @@ def test_commands_and_options_are_completed() -> None:
 
 
 def test_the_doctor_ends_with_one_where_something_is_wrong(audited_copy: Workspace) -> None:
-    told(audited_copy.run("doctor"))
+    assert all(row["ok"] is True for row in answered(audited_copy.run("doctor", "--json"))["findings"])
     part, *_ = audited_copy.parts()
     part.write_bytes(part.read_bytes()[:100])
     audited_copy.write_models(gone={"path": "/nowhere/model"})

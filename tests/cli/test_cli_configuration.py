@@ -98,14 +98,6 @@ def test_scoring_names_the_broken_models_and_scores_with_the_good_one(workspace:
     assert not any("section books" in line for line in result.stderr.splitlines()), "sources are not its business"
 
 
-def test_the_doctor_lists_every_problem_with_its_file(workspace: Workspace) -> None:
-    result = workspace.run("doctor")
-    assert result.exit_code == 1
-    wrong = [line for line in result.stdout.splitlines() if line.startswith("!!")]
-    assert len(wrong) == len(PROBLEMS)
-    assert all(problem in line for problem, line in zip(PROBLEMS, wrong, strict=True))
-
-
 def test_who_is_sent_to_a_file_of_the_package_is_told_how_to_have_one(workspace: Workspace) -> None:
     command = ("audit", "--model", "tiny", "--benchmark", "maed")
     assert "corpus-audit init" not in workspace.run(*command).stderr

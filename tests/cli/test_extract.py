@@ -64,16 +64,11 @@ def test_what_is_planned_is_run_once_and_told(extract: Extract, tmp_path: Path) 
 
 
 def test_people_are_told_what_it_is_and_what_it_is_not(extract: Extract) -> None:
-    result = extract()
-    assert EXTRACTION_IN_WORDS["not reproduced"] in result.stdout
-    assert NOT_CALIBRATED_IN_WORDS in result.stdout
-    assert any(word in result.stdout for word in QUOTED)
-
-
-def test_no_text_quotes_nothing(extract: Extract) -> None:
-    result = extract("--no-text")
-    assert result.exit_code == 0
-    assert not [word for word in QUOTED if word in result.stdout]
+    for options, is_quoted in (((), True), (("--no-text",), False)):
+        shown = extract(*options).stdout
+        assert EXTRACTION_IN_WORDS["not reproduced"] in shown
+        assert NOT_CALIBRATED_IN_WORDS in shown
+        assert any(word in shown for word in QUOTED) == is_quoted
 
 
 def test_the_model_is_let_go_on(extract: Extract) -> None:
@@ -162,7 +157,6 @@ def test_held_out_documents_calibrate(extract: Extract, tmp_path: Path) -> None:
     ("options", "said"),
     [
         (("--prefix", "60"), "context"),
-        (("--stride", "chars:0"), "coarse-to-fine"),
         (("--out", "windows.csv"), r".parquet"),
         (("--texts", "nowhere.txt"), "no such file"),
         (("--near-verbatim", "10"), "smaller than --suffix"),

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 import pytest
 from click.testing import CliRunner, Result
-from made_workspace import Workspace
 
 from audit_pipeline.cli.options import argument, command, fields, note_state, option
 from audit_pipeline.cli.output import format_latex, format_markdown
@@ -116,14 +115,3 @@ def test_tables_alone_are_on_standard_output_and_all_else_on_standard_error() ->
     assert "\\begin{tabular}{r}" in run("x", "--style", "a", "--format", "latex").stdout
     assert run("x", "--style", "a", APP_WORK_JSON="1").stdout.startswith("{")
     assert "give either --json or --format" in run("x", "--style", "a", "--format", "latex", "--json").stderr
-
-
-def test_findings_and_rows_are_pasted(audited: Workspace) -> None:
-    done = audited.run("audit", "--model", "tiny", "--benchmark", "made_8", "--format", "markdown")
-    first, rule, *rows = done.stdout.strip().splitlines()
-    assert first.startswith("| detector | AUROC [95% interval] | TPR at 5% FPR |")
-    assert rule.startswith("| --- | ---: |")
-    assert any(row.startswith("| min_k_plus_plus k=0.2 | 0.") for row in rows)
-    assert "Report: " in done.stderr
-    done = audited.run("sql", "SELECT 'a_b' AS name, 0.5 AS x", "--format", "latex")
-    assert "name & x \\\\\n\\midrule\na\\_b & 0.5 \\\\" in done.stdout

@@ -211,26 +211,25 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]
     return run
 
 
-def test_alone_it_says_what_to_do_first(alone: Callable[..., str], tmp_path: Path) -> None:
-    shown = alone(tmp_path / "data")
-    assert "There are no results yet in data" in shown
-    assert "corpus-audit demo" in shown
-    assert not (tmp_path / "data").exists(), "nothing is made"
-
-
-def test_alone_it_says_how_a_begun_audit_goes_on(alone: Callable[..., str], tmp_path: Path) -> None:
-    (tmp_path / "data" / "dagster_home").mkdir(parents=True)
-    shown = alone(tmp_path / "data")
-    assert "An audit was begun in data" in shown
-    assert shown.count("corpus-audit demo") == 1
-
-
-def test_alone_it_names_results_that_cannot_be_read(alone: Callable[..., str], tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "audit.duckdb").write_bytes(b"damaged")
-    shown = alone(tmp_path / "data")
-    assert "cannot be read" in shown
-    assert "corpus-audit doctor --deep" in shown
+@pytest.mark.parametrize(
+    ("there", "said", "command"),
+    [
+        (None, "There are no results yet in data", "demo"),
+        ("dagster_home/storage", "An audit was begun in data", "demo"),
+        ("audit.duckdb", "cannot be read", "doctor --deep"),
+    ],
+)
+def test_alone_it_says_what_is_there_and_what_to_do_next(
+    alone: Callable[..., str], tmp_path: Path, there: str | None, said: str, command: str
+) -> None:
+    data = tmp_path / "data"
+    if there is not None:
+        (data / there).parent.mkdir(parents=True)
+        (data / there).write_bytes(b"damaged")
+    shown = alone(data)
+    assert said in shown
+    assert shown.count(f"corpus-audit {command}") == 1
+    assert data.exists() == (there is not None), "nothing is made"
 
 
 def test_help_lists_every_command_once_and_the_exit_codes() -> None:
@@ -289,14 +288,3 @@ def test_a_real_terminal_shows_the_seconds_and_colours() -> None:
     assert re.search(r"part 3 of 4 .*0:00:02", shown)
     assert COLOUR.search(shown)
     assert shown.rstrip().endswith("Result")
-
-
-def test_a_pipe_gets_no_code_at_all() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, "0"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "COLUMNS": "80"},
-    )
-    assert (done.stdout, done.stderr) == ("Result\n", "• building\n1 row(s) skipped\n")

@@ -62,7 +62,7 @@ def test_lines_lead_to_the_value_through_lists_and_merged_mappings(tmp_path: Pat
     entries = FILE.read_file(written(tmp_path, content))
 
     def lines(name: str, *places: tuple[str | int, ...]) -> list[int | None]:
-        return [entries.problem(name, Fault(keys, "")).line for keys in places]
+        return [entries.build_problem(name, Fault(keys, "")).line for keys in places]
 
     assert lines("one", (), ("a",), ("b", 1), ("b", 7), ("gone",)) == [1, 2, 5, 3, 1]
     assert lines("two", ("c",), ("a",), ("b", 0)) == [8, 9, 4]

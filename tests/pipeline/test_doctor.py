@@ -13,7 +13,7 @@ from made_workspace import SOURCE, Workspace, enter_workspace, made_documents, m
 from tiny_models import forward_of
 
 from audit_pipeline.extras.maintenance import doctor
-from audit_pipeline.extras.maintenance.doctor import DoctorCheck, examine
+from audit_pipeline.extras.maintenance.doctor import DoctorCheck, run_checks
 from audit_pipeline.models.kept_files import KEPT_MANIFEST
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
@@ -75,7 +75,7 @@ def write_rows(paths: DataPaths, table: str, run_id: str) -> None:
 
 
 def look(workspace: Workspace, *, deep: bool = False) -> dict[str, DoctorCheck]:
-    return {check.what: check for check in examine(workspace.paths, deep=deep)}
+    return {check.what: check for check in run_checks(workspace.paths, deep=deep)}
 
 
 def list_faults(found: dict[str, DoctorCheck]) -> dict[str, list[object]]:
@@ -241,7 +241,7 @@ def test_every_configuration_file_is_read(workspace: Workspace, name: str) -> No
 def test_a_data_folder_that_was_never_made(workspace: Workspace, tmp_path: Path) -> None:
     workspace.write_models(remote={"hub": "made-up/model"}, here={"path": tmp_path / "model"})
     nowhere = tmp_path / "not" / "yet"
-    found = {check.what: check for check in examine(DataPaths(nowhere), deep=True)}
+    found = {check.what: check for check in run_checks(DataPaths(nowhere), deep=True)}
     assert list_faults(found) == {}
     assert found["data folder"].words == f"{nowhere}, made by the first audit"
     assert "fingerprint" in found["model here"].words
@@ -250,7 +250,7 @@ def test_a_data_folder_that_was_never_made(workspace: Workspace, tmp_path: Path)
 
 def test_a_data_folder_that_is_a_file(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    found = {check.what: check for check in examine(DataPaths(tmp_path / "file"))}
+    found = {check.what: check for check in run_checks(DataPaths(tmp_path / "file"))}
     assert found["data folder"].words.endswith("is no folder); set CORPUS_AUDIT_DATA to a folder of yours")
     assert not found["data folder"].ok
 

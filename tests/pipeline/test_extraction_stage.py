@@ -23,13 +23,11 @@ from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.stage import (
     EXTRACTION_VERSION,
     build_search_version,
-    documents_of,
     extract_pair,
-    settings_of,
-    summarise_extraction,
+    find_extraction_settings,
+    read_searched_documents,
 )
-from audit_pipeline.extras.maintenance.removal import RemovalTarget, carry_out, find_removal
-from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.extras.maintenance.removal import RemovalTarget, execute_removal, find_removal
 from audit_pipeline.store import store
 from audit_pipeline.store.ledger import LineageStep, read_latest_run
 from audit_pipeline.tables import (
@@ -82,7 +80,7 @@ def kept(workspace: Workspace, table: Table, run_id: str) -> pa.Table:
 
 def test_documents_are_whole_and_stand_on_the_side_of_their_texts(workspace: Workspace) -> None:
     model = workspace.model("tiny")
-    documents = documents_of("made_8", model.entry, workspace.paths)
+    documents = read_searched_documents("made_8", model.entry, workspace.paths)
     examples = read_built(workspace.paths, "made_8").examples.to_pylist()
     sides = {row["document_id"]: "audited" if row["label"] else "held_out" for row in examples}
     assert {one.name: one.side for one in documents} == sides
@@ -94,7 +92,7 @@ def test_documents_are_whole_and_stand_on_the_side_of_their_texts(workspace: Wor
 
 
 def test_what_is_found_is_kept_with_its_lineage(workspace: Workspace) -> None:
-    report = extract(workspace, "first")
+    made = extract(workspace, "first")
     windows, documents, rates = (
         kept(workspace, table, "first").to_pylist()
         for table in (EXTRACTION_WINDOWS, DOCUMENT_MEMORISATION, EXTRACTION_RATES)
@@ -113,7 +111,7 @@ def test_what_is_found_is_kept_with_its_lineage(workspace: Workspace) -> None:
     whole = [row for row in rates if (row["unit"], row["side"]) == ("benchmark", "audited")]
     assert [row["threshold"] for row in whole] == [0.001, 0.01, 0.1, 0.5, None]
     assert {row["n_documents"] for row in whole} == {sum(row["side"] == "audited" for row in documents)}
-    assert len(report.documents) == len(documents)
+    assert made.shown.values["windows"] == len(windows)
     written = read_latest_run(workspace.paths, "document_memorisation", PAIR.partition)
     assert written.upstream.keys() == {"examples/made_8", f"token_statistics/{PAIR.partition}"}
 
@@ -123,7 +121,7 @@ def test_a_passage_names_its_page_and_pages_change_no_version(workspace: Workspa
     places = ((0, "page 1"), (50, "page 3"))
     workspace.fetch(*(replace(document, places=places) for document in made_documents(PER_SIDE, 40)))
     assert store.compute_documents_version(store.read_documents(workspace.paths, SOURCE)) == before
-    documents = documents_of("made_8", workspace.model("tiny").entry, workspace.paths)
+    documents = read_searched_documents("made_8", workspace.model("tiny").entry, workspace.paths)
     assert {document.places for document in documents} == {places}
     extract(workspace, "first")
     rows = kept(workspace, EXTRACTION_WINDOWS, "first").to_pylist()
@@ -177,50 +175,24 @@ def test_what_is_cached_is_found_again_without_a_model_and_is_the_same(workspace
         assert one.equals(other)
 
 
-def test_the_warehouse_has_the_latest_and_what_held_before(workspace: Workspace) -> None:
-    extract(workspace, "first")
-    extract(workspace, "again", asked=ExtractionSettings(prefix=12, suffix=6, stride="tiled"))
-    report = build_warehouse(workspace.paths)
-    assert not report.left_out
-    assert not report.doubled
-
-    def told(sql: str) -> list[dict[str, Any]]:
-        return list(query_warehouse(workspace.paths.warehouse, sql).to_pylist())
-
-    [current] = told("SELECT DISTINCT run_id, suffix_tokens FROM current_document_memorisation")
-    assert current == {"run_id": "again", "suffix_tokens": 6}
-    assert told("SELECT DISTINCT run_id FROM extraction_windows ORDER BY 1") == [
-        {"run_id": "again"},
-        {"run_id": "first"},
-    ]
-    assert told("SELECT count(*) AS n FROM document_memorisation_as_of('2020-01-01')") == [{"n": 0}]
-    assert told("SELECT * FROM lineage_gaps WHERE \"table\" LIKE '%extraction%' OR \"table\" LIKE '%memori%'") == []
-    build_warehouse(workspace.paths, include_text=False)
-    [none] = told(
-        "SELECT count(prefix_excerpt) + sum(len(suffix_pieces)) + sum(len(first_choice_pieces)) AS quoted"
-        " FROM extraction_windows"
-    )
-    assert none["quoted"] == 0
-
-
 def test_windows_that_do_not_fit_are_a_reason_and_no_error(workspace: Workspace) -> None:
-    report = extract(
+    made = extract(
         workspace,
         "first",
         lambda _: pytest.fail("nothing can be run"),
         asked=ExtractionSettings(stride="chars:10"),
     )
-    rows = report.documents.to_pylist()
+    rows = kept(workspace, DOCUMENT_MEMORISATION, "first").to_pylist()
     assert {row["windows"] for row in rows} == {0}
     assert all("do not fit into the 64 tokens" in row["reason"] for row in rows)
     assert kept(workspace, EXTRACTION_RATES, "first").num_rows == 0
-    assert "do not fit into the 64 tokens" in str(summarise_extraction(report, workspace.paths).values["reason"])
+    assert "do not fit into the 64 tokens" in str(made.shown.values["reason"])
 
 
 def test_documents_that_are_gone_are_named(workspace: Workspace) -> None:
     workspace.fetch(*made_documents(1, 40))
     with pytest.raises(DataError, match=r"no longer in its sources.*build it again"):
-        documents_of("made_8", workspace.model("tiny").entry, workspace.paths)
+        read_searched_documents("made_8", workspace.model("tiny").entry, workspace.paths)
 
 
 def test_what_is_forgotten_is_no_longer_in_the_cache(workspace: Workspace) -> None:
@@ -228,12 +200,12 @@ def test_what_is_forgotten_is_no_longer_in_the_cache(workspace: Workspace) -> No
     extract(workspace, "first")
     columns = (pq.read_table(part, columns=["text_sha256"]).column(0) for part in workspace.parts("extraction"))
     digests = {sha256 for column in columns for sha256 in column.to_pylist()}
-    kept_by_other = {one.text for one in documents_of("plain_9", workspace.model("tiny").entry, workspace.paths)}
+    documents = read_searched_documents("plain_9", workspace.model("tiny").entry, workspace.paths)
     removal = find_removal(RemovalTarget("benchmark", "made_8"), workspace.paths)
     assert not digests & removal.texts, "every document is of both benchmarks"
-    assert digests <= {text_sha256(text) for text in kept_by_other}
+    assert digests <= {text_sha256(document.text) for document in documents}
     shutil.rmtree(workspace.paths.examples("plain_9").parent)
-    carry_out(find_removal(RemovalTarget("benchmark", "made_8"), workspace.paths), workspace.paths)
+    execute_removal(find_removal(RemovalTarget("benchmark", "made_8"), workspace.paths), workspace.paths)
     assert workspace.parts("extraction") == []
     assert not list(workspace.paths.table("document_memorisation").rglob("*"))
 
@@ -252,10 +224,10 @@ def test_a_search_with_other_settings_is_done_again_by_an_audit(workspace: Works
 def test_a_benchmark_says_how_its_documents_are_searched_and_an_audit_does_so_once(workspace: Workspace) -> None:
     how = {"prefix": 12, "suffix": 8, "stride": "tiled", "characters": 150, "near_verbatim": 2}
     workspace.write_benchmarks(made=temporal([8], extraction=how), plain=temporal([9]))
-    settings = settings_of("made_8")
+    settings = find_extraction_settings("made_8")
     assert settings is not None
     assert settings.override(suffix=6, prefix=None).lengths == WindowLengths(12, 6), "what is given goes first"
-    assert settings_of("plain_9") is None
+    assert find_extraction_settings("plain_9") is None
 
     audit = ("audit", "--model", "tiny", "--benchmark", "made_8")
     assert (result := workspace.run(*audit)).exit_code == 0, result.stderr
@@ -300,7 +272,7 @@ def test_texts_of_rows_are_documents_themselves(workspace: Workspace) -> None:
         }
     )
     workspace.build("rows")
-    documents = documents_of("rows", workspace.model("tiny").entry, workspace.paths)
+    documents = read_searched_documents("rows", workspace.model("tiny").entry, workspace.paths)
     assert sorted((one.text[:13], one.side) for one in documents) == [
         (f"text number {number}", "audited" if number % 2 else "held_out") for number in range(6)
     ]
@@ -338,7 +310,8 @@ def test_on_request_from_the_command_line(workspace: Workspace) -> None:
     assert found.to_pylist() == [{"benchmark": "plain_9", "suffix_tokens": 8, "grid_settings": 64}]
     [counted] = query_warehouse(workspace.paths.warehouse, "SELECT count(*) AS n FROM extraction_grid").to_pylist()
     assert counted["n"] == len(json.loads(result.stdout)["grid"]) > 0
-    [name, *_] = (one.name for one in documents_of("plain_9", workspace.model("tiny").entry, workspace.paths))
+    [document, *_] = read_searched_documents("plain_9", workspace.model("tiny").entry, workspace.paths)
+    name = document.name
     result = workspace.run(*asked, "--document", name)
     assert result.exit_code == 0, result.stderr
     assert "Not calibrated" in result.stdout

@@ -21,7 +21,13 @@ from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, assess_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.maintenance import removal as removal_module
-from audit_pipeline.extras.maintenance.removal import Removal, RemovalTarget, carry_out, find_removal, list_kept_names
+from audit_pipeline.extras.maintenance.removal import (
+    Removal,
+    RemovalTarget,
+    execute_removal,
+    find_removal,
+    list_kept_names,
+)
 from audit_pipeline.models.fingerprint import LENGTH
 from audit_pipeline.models.kept_files import conversion_folder
 from audit_pipeline.models.tokenized_model import write_card
@@ -122,7 +128,7 @@ def texts(workspace: Workspace, benchmark: str) -> set[str]:
 
 def forget(target: RemovalTarget, paths: DataPaths) -> Removal:
     removal = find_removal(target, paths)
-    carry_out(removal, paths)
+    execute_removal(removal, paths)
     return removal
 
 
@@ -161,7 +167,7 @@ def test_a_benchmark_goes_with_its_own_texts_and_leaves_shared_ones(workspace: W
     assert read_tree(paths).items() >= untouched.items(), "looking changes nothing"
     counted = count_files(removal)
     assert [counted[table] for table in ("scores", "evaluations", "split_quality", "examples")] == [2, 2, 1, 2]
-    carry_out(removal, paths)
+    execute_removal(removal, paths)
 
     for (kind, model), rows in before.items():
         after = cached(workspace, kind, model)

@@ -12,7 +12,7 @@ from tiny_models import SENTENCES
 
 from audit_pipeline.extras.extraction.continuations import (
     bound_near_verbatim,
-    generate_continuations,
+    count_hits,
     generate_greedily,
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -106,13 +106,10 @@ def assert_extracts_alike(model: TokenizedModel, whole: ForwardPass, divided: Fo
     window = replace(text, first_scored=len(text.token_id) // 2)
     prefix = text.token_id[:6].tolist()
     assert generate_greedily(whole, prefix, 12) == generate_greedily(divided, prefix, 12)
-    assert generate_continuations(model, whole, window, 4, 0) == generate_continuations(model, divided, window, 4, 0)
     # One token, and the model's own first choice: draws hit it.
     likely = np.array([*prefix, *generate_greedily(whole, prefix, 1)], dtype=np.int32)
     short = replace(text, token_id=likely, start_token_id=None, first_scored=len(prefix))
-    drawn = generate_continuations(model, whole, short, 64, 0)
-    assert drawn.hits > 0
-    assert generate_continuations(model, divided, short, 64, 0) == drawn
+    assert count_hits(divided, short, 64, 0) == count_hits(whole, short, 64, 0) > 0
     differing = len(window.token_id) - window.first_scored - 1
     assert bound_near_verbatim(whole, window, differing, 4) == pytest.approx(
         bound_near_verbatim(divided, window, differing, 4), abs=1e-3

@@ -66,7 +66,7 @@ class Estimate(NamedTuple):
     cost: float | None
 
 
-def estimate(entry: ChatModel, requests: Iterable[tuple[Prompt, Sampling]]) -> Estimate:
+def estimate_usage(entry: ChatModel, requests: Iterable[tuple[Prompt, Sampling]]) -> Estimate:
     """Return the most that ``requests`` can take, by the bounds that limits are kept with."""
     bounds = [compute_most_usage(*request) for request in requests]
     most = Usage(sum(bound.prompt_tokens for bound in bounds), sum(bound.output_tokens for bound in bounds))
@@ -185,9 +185,9 @@ def read_chat_answer(entry: ChatModel, answer: ServerAnswer, most: Usage) -> Cha
             output_tokens = _bound(usage.get("completion_tokens"), min(1, len(text)), most.output_tokens)
             cost = entry.cost_of(prompt_tokens, output_tokens)
         return ChatReply(
-            _clean(text) or "",
-            _clean(choice.get("finish_reason")),
-            _clean(reply.get("model")),
+            _to_table_text(text) or "",
+            _to_table_text(choice.get("finish_reason")),
+            _to_table_text(reply.get("model")),
             _find_request_id(answer, reply),
             answer.asked_at,
             answer.seconds,
@@ -201,13 +201,13 @@ def read_chat_answer(entry: ChatModel, answer: ServerAnswer, most: Usage) -> Cha
 
 def _find_request_id(answer: ServerAnswer, reply: Mapping[str, Any]) -> str | None:
     headers = answer.headers
-    return _clean(headers.get("x-request-id") or headers.get("request-id") or reply.get("id"))
+    return _to_table_text(headers.get("x-request-id") or headers.get("request-id") or reply.get("id"))
 
 
 def _bound(count: Any, least: int, most: int) -> int:
     return count if isinstance(count, int) and least <= count <= most else most
 
 
-def _clean(value: Any) -> str | None:
+def _to_table_text(value: Any) -> str | None:
     """As a string that a table takes: half a character of UTF-16, which JSON can hold, is replaced."""
     return None if value is None else str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -116,7 +116,7 @@ def ask(
         raise click.UsageError("a benchmark says itself which documents are held out: leave --held-out out")
     if outputs is not None and (dry_run or rungs or headline):
         raise click.UsageError("with --outputs nothing is asked: leave out what says how, and --dry-run")
-    from audit_pipeline.extras.chat.stage import ask_pair, find_missing_requests, plan_by_names
+    from audit_pipeline.extras.chat.stage import AskingOptions, ask_pair, find_missing_requests, plan_by_names
     from audit_pipeline.extras.chat.stage import read_texts_of_benchmark as read_benchmark
 
     paths = DataPaths.from_environment() if dry_run else get_writable_paths()
@@ -130,15 +130,23 @@ def ask(
     from audit_pipeline.extras.chat.chat_client import open_budget
     from audit_pipeline.extras.chat.config import load_chat_models
     from audit_pipeline.extras.chat.ladder import LADDER
-    from audit_pipeline.models.budget import Limits
 
     entry = load_chat_models().named(model)
-    plan = plan_by_names(asked, entry, paths, rungs=rungs or LADDER, headline=headline, draws=draws, passages=passages)
+    options = AskingOptions(
+        rungs=[*(rungs or LADDER)],
+        headline=headline,
+        draws=draws,
+        passages=passages,
+        max_requests=max_requests,
+        max_tokens=max_tokens,
+        max_cost=max_cost,
+    )
+    plan = plan_by_names(asked, entry, paths, options)
     missing = find_missing_requests(plan, entry, paths)
     _say_plan(plan, entry, missing)
     if dry_run:
         return
-    budget = open_budget(entry, Limits(max_tokens, max_cost, max_requests))
+    budget = open_budget(entry, options.limits)
     report = ask_pair(
         plan,
         entry,
@@ -186,11 +194,11 @@ def _read_files(
 
 def _say_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) -> None:
     """Say what would be sent, to whom, and what it would cost at most."""
-    from audit_pipeline.extras.chat.chat_client import estimate
-    from audit_pipeline.extras.chat.run import prepare
+    from audit_pipeline.extras.chat.chat_client import estimate_usage
+    from audit_pipeline.extras.chat.run import prepare_request
 
     sides = Counter(document.side for document in plan.texts.documents)
-    most = estimate(entry, (prepare(entry, request) for request in missing))
+    most = estimate_usage(entry, (prepare_request(entry, request) for request in missing))
     answered = len(plan.requests) - len(missing)
     money = "no price is given" if most.cost is None else f"at most {most.cost:,.4g} by the prices in its entry"
     say(

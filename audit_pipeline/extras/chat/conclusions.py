@@ -68,23 +68,23 @@ def _conclude_rung(answers: Mapping[str, Sequence[Row]], sides: Mapping[str, Sid
             "passages": len(set(map(_identify_passage, own))),
             "requests": len(own),
             **{outcome: sum(answer["outcome"] == outcome for answer in own) for outcome in get_args(Outcome)},
-            "words_in": _mean(answer["words_in"] for answer in own),
+            "words_in": _compute_mean(answer["words_in"] for answer in own),
             **{
                 measure: max((answer[measure] for answer in measured[name]), default=None)
                 for measure in ("words_out", "longest_run", "near_span")
             },
-            "coverage_mean": _mean(map(_mean, of_passage)),
-            "coverage_best": _mean(map(max, of_passage)),
-            "answer_coverage_mean": _mean(map(_mean, of_answer)),
-            "answer_coverage_best": _mean(map(max, of_answer)),
+            "coverage_mean": _compute_mean(map(_compute_mean, of_passage)),
+            "coverage_best": _compute_mean(map(max, of_passage)),
+            "answer_coverage_mean": _compute_mean(map(_compute_mean, of_answer)),
+            "answer_coverage_best": _compute_mean(map(max, of_answer)),
             "near_verbatim": len(near_verbatim) if edited else None,
             **{column: test.get(column) for column in _OF_TEST},
-            "claim": _claim(measured[name], is_calibrated=sides[name] == "held_out" or "p_value" in test),
+            "claim": _choose_claim(measured[name], is_calibrated=sides[name] == "held_out" or "p_value" in test),
         }
     return found
 
 
-def _claim(measured: Sequence[Row], *, is_calibrated: bool) -> AskClaim:
+def _choose_claim(measured: Sequence[Row], *, is_calibrated: bool) -> AskClaim:
     """Return the claim. A stretch that came back is an observation of its own: it takes no other document."""
     if not measured:
         return "refused"
@@ -160,7 +160,7 @@ def _score_texts(scores: Mapping[str, Mapping[int, float]], names: Sequence[str]
     return ScoredTexts(values, np.full(len(flat), label), groups, order)
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def _compute_mean(values: Iterable[float | None]) -> float | None:
     # Sorted, so that the order of rows changes not even the last bit.
     known = sorted(value for value in values if value is not None)
     return float(np.mean(known)) if known else None

@@ -14,7 +14,7 @@ from functools import lru_cache
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.extras.chat.config import ChatModel, Interface
 from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
-from audit_pipeline.extras.chat.levelling import level
+from audit_pipeline.extras.chat.levelling import level_words
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.tables import Rung, digest, text_sha256
 
@@ -65,7 +65,7 @@ class Passage:
     starts: Sequence[int]
     ends: Sequence[int]
 
-    def span(self, first: int, count: int) -> tuple[int, int]:
+    def get_span(self, first: int, count: int) -> tuple[int, int]:
         """Return the characters of ``count`` words from the word ``first`` on."""
         return self.starts[first], self.ends[first + count - 1]
 
@@ -87,17 +87,17 @@ class AskRequest:
     prompt: str
     words_in: int
 
-    def temperature_for(self, entry: ChatModel) -> float | None:
+    def get_temperature(self, entry: ChatModel) -> float | None:
         """Return the temperature that is asked for; None for a model that takes none."""
         return entry.temperature if self.draw or entry.temperature is None else 0.0
 
-    def digest_for(self, entry: ChatModel) -> str:
+    def compute_digest(self, entry: ChatModel) -> str:
         """Return the digest by which an earlier request is recognised: model, text, prompt, way of answering."""
         return digest(
             entry.fingerprint,
             entry.system_prompt,
             entry.answer_tokens,
-            self.temperature_for(entry),
+            self.get_temperature(entry),
             # Of another text under the same name nothing was asked yet.
             _sha256_of(self.document.text),
             self.target,
@@ -116,7 +116,7 @@ def find_passages(text: str, most: int) -> list[Passage]:
 
     So the first is the text's beginning, and none its end. A text of fewer than 90 words has none.
     """
-    words = level(text)
+    words = level_words(text)
     count = min(most, len(words) // WINDOW)
     begins = [number * len(words) // count for number in range(count)]
     return [
@@ -131,7 +131,7 @@ def list_requests(documents: Iterable[SearchedDocument], options: AskOptions) ->
         (document, passage) for document in documents for passage in find_passages(document.text, options.passages)
     ]
     return [
-        AskRequest(document, passage.number, passage.span(0, WINDOW), target, rung, draw, prompt, words_in)
+        AskRequest(document, passage.number, passage.get_span(0, WINDOW), target, rung, draw, prompt, words_in)
         for draw in range(options.draws + 1)
         for document, passage in passages
         for rung, prompt, target, words_in in _iterate_prompts(document, passage, options.rungs)
@@ -143,7 +143,7 @@ def _iterate_prompts(
 ) -> Iterator[tuple[Rung, str, tuple[int, int], int]]:
     """Yield each rung, its prompt, the characters of the words that follow it, and how many words it gives."""
     text, title = document.text, document.title or document.name
-    prefix = _cut(text, passage.span(0, PREFIX))
+    prefix = _cut(text, passage.get_span(0, PREFIX))
     for rung in rungs:
         given, first = PREFIX, PREFIX
         if rung == "title" and passage.number == 0:
@@ -151,16 +151,16 @@ def _iterate_prompts(
             prompt = f'How does "{title}" begin? {_WORD_FOR_WORD}'
         elif rung == "title":
             given = _OF_TITLE
-            last_words = _cut(text, passage.span(PREFIX - _OF_TITLE, _OF_TITLE))
+            last_words = _cut(text, passage.get_span(PREFIX - _OF_TITLE, _OF_TITLE))
             prompt = f'How does "{title}" go on after the words "{last_words}"? {_WORD_FOR_WORD}'
         elif rung == "first line":
             given = first = _count_words_of_first_line(text, passage)
-            prompt = _cut(text, passage.span(0, given))
+            prompt = _cut(text, passage.get_span(0, given))
         elif rung == "prefix":
             prompt = prefix
         else:
             prompt = _CONTINUE.format(title=title, given=prefix)
-        yield rung, prompt, passage.span(first, TARGET), given
+        yield rung, prompt, passage.get_span(first, TARGET), given
 
 
 def _cut(text: str, span: tuple[int, int]) -> str:

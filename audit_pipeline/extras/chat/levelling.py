@@ -28,7 +28,7 @@ _HYPHENS = re.compile("[-\u2010\u2011\u00ad][^\\S\r\n]*(?:\r\n?|\n)[^\\S\r\n]*|\
 _SOFT = "\u00ad"
 
 
-def level(text: str) -> Words:
+def level_words(text: str) -> Words:
     """Return the words of ``text`` in order: hashes, first characters and ends after the last (int64)."""
     spans = (_find_dropped(text, *match.span()) for match in _HYPHENS.finditer(text))
     dropped = [span for span in spans if span is not None]

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.extras.chat.levelling import level
+from audit_pipeline.extras.chat.levelling import level_words
 from audit_pipeline.extras.corpora.words import Hashes, Places, hash_runs
 
 RUN = 5
@@ -79,15 +79,15 @@ class DocumentMatcher:
     """A document that answers are measured against; built once, in time linear in the text."""
 
     def __init__(self, text: str) -> None:
-        self._words = level(text)
+        self._words = level_words(text)
         self._automaton = SuffixAutomaton(self._words.hashes.tolist())
         self._near = NearStretches(self._words.hashes, MISMATCHES, LEAST)
 
     def measure(self, answer: str, prompt: str | None, passage: tuple[int, int] | None) -> AnswerMeasures:
         """Return the measures of ``answer``. ``prompt``: the whole prompt; None: not known, and nothing is discounted.
         ``passage``: the characters [start, end) of the document that the answer should give; None: not known."""
-        words = level(answer)
-        in_prompt = level(prompt or "").hashes
+        words = level_words(answer)
+        in_prompt = level_words(prompt or "").hashes
         quoted, beginnings, endings = _find_in_prompt(words.hashes, in_prompt)
         if quoted.any():
             lengths, _ = self._automaton.match(words.hashes.tolist())

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from itertools import product
 
-from audit_pipeline.extras.chat.levelling import level
+from audit_pipeline.extras.chat.levelling import level_words
 from audit_pipeline.tables import Outcome
 
 _CANNOT = ("can't", "cannot", "won't", "am unable to", "'m unable to", "am not able to", "'m not able to")
@@ -48,7 +48,7 @@ def recognise_outcome(text: str, finish_reason: str | None, expected_words: int)
     "I can't give all of it, but it begins …".
     """
     reason = (finish_reason or "").casefold()
-    words = len(level(text))
+    words = len(level_words(text))
     # Anthropic decides so itself.
     if reason == "refusal":
         return "refused", None
@@ -56,7 +56,7 @@ def recognise_outcome(text: str, finish_reason: str | None, expected_words: int)
         return "filtered", None
     if words and (found := _find_phrase(text)) is not None:
         phrase, rest = found
-        if len(level(rest)) < expected_words + _EXPLANATION:
+        if len(level_words(rest)) < expected_words + _EXPLANATION:
             return "refused", phrase
     if reason in _CUTS and words < expected_words:
         return "cut", None

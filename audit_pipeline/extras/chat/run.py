@@ -19,9 +19,8 @@ from audit_pipeline.extras.extraction.documents import SearchedDocument, cut_exc
 from audit_pipeline.models.budget import Budget
 from audit_pipeline.tables import CHAT_ANSWERS, EXCERPT_CHARACTERS, canonical_json, digest, text_sha256
 
-OF_RUN = ("model", "benchmark", "run_id")
-"""Columns that the stage fills."""
-_COLUMNS = [name for name in CHAT_ANSWERS.names if name not in OF_RUN]
+# The stage fills the others.
+_COLUMNS = [name for name in CHAT_ANSWERS.names if name not in ("model", "benchmark", "run_id")]
 _OF_TEXT = [column.name for column in CHAT_ANSWERS.columns if column.quotes_text]
 
 # The matcher of a text: answers about several documents come mixed.
@@ -51,19 +50,19 @@ def ask_missing(
         answered += 1
         on_answer(answered)
 
-    ask_all(entry, ((request, *prepare(entry, request)) for request in requests), budget, keep, notify)
+    ask_all(entry, ((request, *prepare_request(entry, request)) for request in requests), budget, keep, notify)
 
 
-def prepare(entry: ChatModel, request: AskRequest) -> tuple[Prompt, Sampling]:
+def prepare_request(entry: ChatModel, request: AskRequest) -> tuple[Prompt, Sampling]:
     """Return what is sent for a request."""
-    sampling = Sampling(request.temperature_for(entry), entry.answer_tokens, request.draw or None)
+    sampling = Sampling(request.get_temperature(entry), entry.answer_tokens, request.draw or None)
     return Prompt(entry.system_prompt, request.prompt), sampling
 
 
 def build_answer_row(request: AskRequest, reply: ChatReply, entry: ChatModel, *, keeps_text: bool) -> dict[str, Any]:
     """Return the row of an answer, but for model, benchmark and run_id."""
     whole_prompt = f"{entry.system_prompt or ''}\n\n{request.prompt}".strip()
-    _, sampling = prepare(entry, request)
+    _, sampling = prepare_request(entry, request)
     known = {name: value for name, value in asdict(reply).items() if name != "text"}
     settings = {**sampling._asdict(), "system_prompt": entry.system_prompt if keeps_text else None}
     return {
@@ -74,7 +73,7 @@ def build_answer_row(request: AskRequest, reply: ChatReply, entry: ChatModel, *,
         "passage_end": request.span[1],
         "rung": request.rung,
         "draw": request.draw,
-        "request_sha256": request.digest_for(entry),
+        "request_sha256": request.compute_digest(entry),
         "settings": canonical_json(settings),
         "model_fingerprint": entry.fingerprint,
         "words_in": request.words_in,
@@ -111,7 +110,7 @@ def identify_output(output: HandedOutput) -> str:
     return digest(output.model_dump(mode="json", exclude={"document"}))
 
 
-def without_text(row: Mapping[str, Any]) -> dict[str, Any]:
+def remove_text(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of an own request less what quotes texts: a run that was killed may have kept them."""
     settings = {**json.loads(row["settings"]), "system_prompt": None}
     return {**row, **dict.fromkeys(_OF_TEXT), "settings": canonical_json(settings)}

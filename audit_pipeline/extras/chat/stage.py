@@ -19,7 +19,7 @@ from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
 from audit_pipeline.extras.chat.journal import AskJournal
 from audit_pipeline.extras.chat.ladder import LADDER, WINDOW, AskOptions, AskRequest, list_requests
 from audit_pipeline.extras.chat.outputs import HandedOutput
-from audit_pipeline.extras.chat.run import ask_missing, build_handed_over_row, identify_output, without_text
+from audit_pipeline.extras.chat.run import ask_missing, build_handed_over_row, identify_output, remove_text
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.stage import read_benchmark_documents
 from audit_pipeline.models.budget import Budget, Limits
@@ -136,22 +136,14 @@ def plan_asking(texts: AskedTexts, options: AskOptions) -> AskPlan:
     return AskPlan(texts, options, requests)
 
 
-def plan_by_names(
-    texts: AskedTexts,
-    entry: ChatModel,
-    paths: DataPaths,
-    *,
-    rungs: Sequence[str] = LADDER,
-    headline: str | None = None,
-    draws: int = DRAWS,
-    passages: int = PASSAGES,
-) -> AskPlan:
-    """What a user asks about the texts; without a ``headline`` the one that was named first.
+def plan_by_names(texts: AskedTexts, entry: ChatModel, paths: DataPaths, options: AskingOptions) -> AskPlan:
+    """What a user asks about the texts; without a headline the one that was named first.
 
     Raises as :func:`plan_asking`, and ConfigError for an unknown rung and for a headline that is not asked.
     """
-    named = headline or _read_named_headline(Pair(texts.name, entry.name), paths)
-    return plan_asking(texts, AskOptions.from_names(entry.interface, rungs, named, draws, passages))
+    named = options.headline or _read_named_headline(Pair(texts.name, entry.name), paths)
+    asked = AskOptions.from_names(entry.interface, options.rungs, named, options.draws, options.passages)
+    return plan_asking(texts, asked)
 
 
 def find_missing_requests(plan: AskPlan, entry: ChatModel, paths: DataPaths) -> list[AskRequest]:
@@ -171,8 +163,8 @@ def find_missing_requests(plan: AskPlan, entry: ChatModel, paths: DataPaths) -> 
             f"the rung '{named}' was named to answer before {entry.name} was asked about {pair.benchmark}, and stays: "
             "leave --headline out, or give the texts another --name"
         )
-    known = {row["request_sha256"] for row in [*answers, *_journal(pair, paths).read()]}
-    return [request for request in plan.requests if request.digest_for(entry) not in known]
+    known = {row["request_sha256"] for row in [*answers, *_open_journal(pair, paths).read()]}
+    return [request for request in plan.requests if request.compute_digest(entry) not in known]
 
 
 def _read_named_headline(pair: Pair, paths: DataPaths) -> str | None:
@@ -199,7 +191,7 @@ def ask_pair(
     where another process asks for the same pair, and as :func:`find_missing_requests`.
     """
     options, pair = plan.options, Pair(plan.texts.name, entry.name)
-    journal = _journal(pair, paths)
+    journal = _open_journal(pair, paths)
     fault: AuditError | None = None
     with journal.hold():
         missing = find_missing_requests(plan, entry, paths)
@@ -207,10 +199,10 @@ def ask_pair(
             ask_missing(entry, missing, journal, budget, keeps_text=keeps_text, notify=notify, on_answer=on_answer)
         except AuditError as error:
             fault = error
-        answers = journal.read() if keeps_text else list(map(without_text, journal.read()))
+        answers = journal.read() if keeps_text else list(map(remove_text, journal.read()))
         # What an earlier run asked in the same way at rungs that this one does not name counts as well.
         same_way = list_requests(plan.texts.documents, replace(options, rungs=LADDER)) if plan.requests else []
-        fitting = {request.digest_for(entry) for request in [*plan.requests, *same_way]}
+        fitting = {request.compute_digest(entry) for request in [*plan.requests, *same_way]}
         origin = RowOrigin(
             model_fingerprint=entry.fingerprint, benchmark_digest=plan.texts.benchmark_digest, settings=asdict(options)
         )
@@ -252,7 +244,7 @@ def keep_outputs(
 
 def read_answers(pair: Pair, paths: DataPaths) -> list[dict[str, Any]]:
     """Every answer of a pair, of all runs. Raises DataError where a file is not as it was written."""
-    runs = sorted(file.stem.removeprefix("run_id=") for file in _folder(pair, paths).glob("run_id=*.parquet"))
+    runs = sorted(file.stem.removeprefix("run_id=") for file in _find_folder(pair, paths).glob("run_id=*.parquet"))
     label = f"the answers of {pair.model} about {pair.benchmark}"
     return [row for run in runs for row in store.read(paths, CHAT_ANSWERS, pair, label=label, run_id=run).to_pylist()]
 
@@ -299,25 +291,12 @@ def _find_latest_run(pair: Pair, paths: DataPaths) -> Entry | None:
     return read_latest_run(paths, CHAT_DOCUMENTS.name, pair.partition) if any(folder.glob("*.parquet")) else None
 
 
-def _folder(pair: Pair, paths: DataPaths) -> Path:
+def _find_folder(pair: Pair, paths: DataPaths) -> Path:
     return paths.run_file(CHAT_ANSWERS.name, pair.partition, "any").parent
 
 
-def _journal(pair: Pair, paths: DataPaths) -> AskJournal:
-    return AskJournal(_folder(pair, paths) / _JOURNAL)
-
-
-def _summarise_asking(report: AskReport, paths: DataPaths) -> Shown:
-    """How many answers are new, and what was reproduced; the page of the report has the documents."""
-    reproduced = Counter(row["side"] for row in report.documents if row["is_headline"] and row["claim"] == "reproduced")
-    values = {
-        "new answers": report.new,
-        "requests without a measure": report.unmeasured,
-        "audited documents reproduced in part": reproduced["audited"],
-        "held-out documents reproduced in part": reproduced["held_out"],
-        "data_version": report.data_version,
-    }
-    return Shown(len(report.documents), values, page=paths.report)
+def _open_journal(pair: Pair, paths: DataPaths) -> AskJournal:
+    return AskJournal(_find_folder(pair, paths) / _JOURNAL)
 
 
 class AskingOptions(BaseModel):
@@ -334,27 +313,35 @@ class AskingOptions(BaseModel):
     max_tokens: int | None = Field(default=None, ge=1, description="the most tokens, of prompts and answers")
     max_cost: float | None = Field(default=None, gt=0, description="the most that it may cost, by the entry's prices")
 
+    @property
+    def limits(self) -> Limits:
+        """The most that one run may take, besides the entry's own limits."""
+        return Limits(self.max_tokens, self.max_cost, self.max_requests)
+
 
 def _ask(run: StageRun) -> Made:
     """Ask one model about the documents of one benchmark; raises what ended the asking early."""
     benchmark, name = run.names
     options, entry = run.options, load_chat_models().named(name)
     run.log.info(f"{name}: {entry.sent_to}")
-    budget = open_budget(entry, Limits(options.max_tokens, options.max_cost, options.max_requests))
-    asked = plan_by_names(
-        read_texts_of_benchmark(benchmark, run.paths),
-        entry,
-        run.paths,
-        rungs=options.rungs,
-        headline=options.headline,
-        draws=options.draws,
-        passages=options.passages,
-    )
+    budget = open_budget(entry, options.limits)
+    asked = plan_by_names(read_texts_of_benchmark(benchmark, run.paths), entry, run.paths, options)
     report = ask_pair(asked, entry, run.paths, run.run_id, budget, keeps_text=texts_are_quoted(), notify=run.log.info)
     if report.fault is not None:
         raise report.fault
-    measured = Finding(not report.unmeasured, shown=Shown(values={"requests without a measure": report.unmeasured}))
-    return Made(report.data_version, _summarise_asking(report, run.paths), {"every_request_measured": measured})
+    unmeasured = {"requests without a measure": report.unmeasured}
+    reproduced = Counter(row["side"] for row in report.documents if row["is_headline"] and row["claim"] == "reproduced")
+    values = {
+        "new answers": report.new,
+        **unmeasured,
+        "audited documents reproduced in part": reproduced["audited"],
+        "held-out documents reproduced in part": reproduced["held_out"],
+        "data_version": report.data_version,
+    }
+    # The page of the report has the documents.
+    shown = Shown(len(report.documents), values, page=run.paths.report)
+    measured = Finding(not report.unmeasured, shown=Shown(values=unmeasured))
+    return Made(report.data_version, shown, {"every_request_measured": measured})
 
 
 CHAT_STAGE = Stage(

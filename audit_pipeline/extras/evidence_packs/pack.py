@@ -23,7 +23,7 @@ import yaml
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.corpora.config import load_references
-from audit_pipeline.extras.extraction.stage import documents_of
+from audit_pipeline.extras.extraction.stage import read_searched_documents
 from audit_pipeline.models.kept_files import kept_tokenizer_folder
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_reference_model, write_card
 from audit_pipeline.pipeline.whole_configuration import Configuration
@@ -161,7 +161,7 @@ class _PackContent:
         for pair in self.pairs:
             searches = read_ledger(self.paths).list_entries(DOCUMENT_MEMORISATION.name, pair.partition)
             lengths = {search.settings.get("characters") for search in searches}
-            for document in documents_of(pair.benchmark, self.model.entry, self.paths):
+            for document in read_searched_documents(pair.benchmark, self.model.entry, self.paths):
                 texts |= {document.text[:length] for length in lengths}
         return pa.array(sorted(map(text_sha256, texts)))
 

@@ -22,8 +22,8 @@ from audit_pipeline.extras.evidence_packs.timestamps import Timestamp, read_time
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.stage import (
     build_search_version,
-    documents_of,
-    settings_of,
+    find_extraction_settings,
+    read_searched_documents,
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION
@@ -83,8 +83,8 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
     """
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_passed_checks()
-    documents = documents_of(pair.benchmark, model.entry, paths)
-    search = settings_of(pair.benchmark)
+    documents = read_searched_documents(pair.benchmark, model.entry, paths)
+    search = find_extraction_settings(pair.benchmark)
     detectors = {
         (detector.name, detector.label(setting))
         for detector, settings_of_detector in build_audit_session(benchmark, model, paths).selection

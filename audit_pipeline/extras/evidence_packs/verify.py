@@ -27,8 +27,8 @@ from audit_pipeline.extras.evidence_packs.plan import DIGESTS, RESULTS, SealedPl
 from audit_pipeline.extras.evidence_packs.timestamps import require_signature
 from audit_pipeline.extras.extraction.stage import (
     EXTRACTION_VERSION,
-    documents_of,
     extract_pair,
+    read_searched_documents,
 )
 from audit_pipeline.extras.extraction.windows import encode_windows_at, read_windows, run_windows
 from audit_pipeline.models.config import ModelEntry, load_models
@@ -242,7 +242,7 @@ class _Verification:
         of_runs = [self._list_entries(table, pair, run.run_id) for table, run in runs if table in _RUN_BY_MODEL]
         made, entries = [own[-1].place for own in of_runs], [entry for own in of_runs for entry in own]
         differing = [name for name in DIGESTS if any(getattr(entry, name) != plan.fields[name] for entry in entries)]
-        documents = documents_of(pair.benchmark, self.model.entry, self.paths)
+        documents = read_searched_documents(pair.benchmark, self.model.entry, self.paths)
         planned = {row["document_id"]: row["sha256"] for side in ("texts", "held_out") for row in plan.fields[side]}
         has_other_texts = planned != {document.name: text_sha256(document.text) for document in documents}
         reasons = [
@@ -334,7 +334,7 @@ class _Verification:
         starts: dict[str, list[int]] = {}
         for row in self._read_run(EXTRACTION_WINDOWS, pair, run.run_id).select(["document_id", "start"]).to_pylist():
             starts.setdefault(row["document_id"], []).append(row["start"])
-        documents = documents_of(pair.benchmark, self.model.entry, self.paths)
+        documents = read_searched_documents(pair.benchmark, self.model.entry, self.paths)
         texts = {document.name: document.text[: options.characters] for document in documents}
         return [
             window

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,7 +31,6 @@ from audit_pipeline.statistics.claims import (
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import ExtractionSettings
-    from audit_pipeline.extras.extraction.results import HeldOutTest
     from audit_pipeline.extras.extraction.search import Extraction, Search
     from audit_pipeline.extras.extraction.settings_grid import GridFindings
     from audit_pipeline.models.config import ModelEntry
@@ -66,19 +65,18 @@ class GenerationOptions:
         self, search: Search, backend_of: BackendOf, result: Extraction, number: int, *, quoted: bool
     ) -> Row:
         """Return what came of a document's window ``number``, None where it was not asked for."""
+        from audit_pipeline.extras.extraction.continuations import count_hits, generate_suffix
         from audit_pipeline.extras.extraction.documents import cut_excerpt
 
-        near, drawn = None, None
+        near, hits, greedy = None, None, None
         if self.near_verbatim is not None:
-            near = search.near_verbatim(result, number, backend_of, self.near_verbatim, self.beams)
+            near = search.bound_near_verbatim(result, number, backend_of, self.near_verbatim, self.beams)
         if self.generate is not None:
-            drawn = search.generate_after_prefix(result, number, backend_of, self.generate, self.seed)
-        return {
-            "log_p_near_verbatim": None if near == -math.inf else near,
-            "draws": drawn and drawn.draws,
-            "hits": drawn and drawn.hits,
-            "greedy": cut_excerpt(drawn.greedy) if drawn is not None and quoted else None,
-        }
+            forward, window = search.load_local_pass(backend_of), search.encode_window(result, number)
+            hits = count_hits(forward, window, self.generate, self.seed)
+            greedy = cut_excerpt(generate_suffix(search.model, forward, window)) if quoted else None
+        near = None if near == -math.inf else near
+        return {"log_p_near_verbatim": near, "draws": self.generate, "hits": hits, "greedy": greedy}
 
     def list_columns(self) -> Columns:
         """List the columns of a table of passages that hold it."""
@@ -88,7 +86,7 @@ class GenerationOptions:
             (differ, "log_p_near_verbatim", lambda log_p: f"≥ {_format_probability(log_p)}"),
         ]
         hits: Columns = [
-            ("drawn", lambda row: f"{row['hits']} of {row['draws']}, expected {_format_expected_hits(row)}"),
+            ("drawn", _format_hits),
             ("by its first choices the model gives", "greedy", lambda words: words or DASH),
         ]
         return [*(near if self.near_verbatim is not None else []), *(hits if self.generate is not None else [])]
@@ -107,9 +105,11 @@ def _format_probability(log_p: float | None) -> str:
     return f"{math.exp(log_p):.2g}" if log_p > -15 else f"10^{log_p / math.log(10):,.0f}"
 
 
-def _format_expected_hits(row: Row) -> str:
-    """Format the expected number of draws that are the passage: they are among the likeliest tokens."""
-    return "0" if row["log_p_top_40"] is None else f"{row['draws'] * math.exp(row['log_p_top_40']):.1f}"
+def _format_hits(row: Row) -> str:
+    """Format how many draws, which are among the likeliest tokens, are the passage, and how many are expected to be."""
+    log_p = row["log_p_top_40"]
+    expected = "0" if log_p is None else f"{row['draws'] * math.exp(log_p):.1f}"
+    return f"{row['hits']} of {row['draws']}, expected {expected}"
 
 
 def _format_matches(row: Row) -> str:
@@ -156,25 +156,15 @@ _TESTS: Columns = (
 
 def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[Extraction], tokens: int) -> None:
     """Show a row for each of the ``extractions``: how much of its document the model gives from the beginning on."""
-    from audit_pipeline.extras.extraction.continuations import BLOCK_WORDS
+    from audit_pipeline.extras.extraction.continuations import BLOCK_WORDS, continue_document
 
     rows: list[Row] = []
     with report_slow_work("continuing from the beginning of") as show_status:
         for result in extractions:
             show_status(result.document.name)
-            found = search.continue_document(result.document, backend_of, tokens)
-            rows.append(
-                {
-                    "document": result.document.name,
-                    "tokens": found.tokens,
-                    "begin": found.begin,
-                    "end": found.end,
-                    "words": found.recall.words,
-                    "recalled": found.recall.recalled,
-                    "recall": found.recall.share,
-                    "left_at": found.last_end,
-                }
-            )
+            forward, text = search.load_local_pass(backend_of), result.document.text
+            found = continue_document(search.model, forward, text, search.options.prefix, tokens)
+            rows.append({"document": result.document.name, **asdict(found)})
     columns: Columns = (
         ("document", "document"),
         ("characters that were asked for", lambda row: f"{row['begin']:,} to {row['end']:,}"),
@@ -185,19 +175,11 @@ def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[
     show_table("long_runs", rows, columns)
 
 
-def _compute_log_cost(options: ExtractionSettings, log_p: float) -> float | None:
-    """Compute the log of what the draws for an even chance of a passage cost; None where no price is named."""
-    from audit_pipeline.statistics.draws import compute_log_cost_of_draws
-
-    price = options.price_per_million
-    return compute_log_cost_of_draws(log_p, options.lengths.window, price) if price else None
-
-
 def select_strongest(extractions: Sequence[Extraction]) -> Sequence[Extraction]:
     """Select the audited documents that are shown one by one, the strongest first."""
     by_strength = sorted(
         (result for result in _filter_by_side(extractions, "audited") if result.found.strongest),
-        key=_get_strongest_log_p,
+        key=lambda result: result.strongest_log_p or 0.0,
         reverse=True,
     )
     if len(by_strength) > _SHOWN_DOCUMENTS:
@@ -214,7 +196,10 @@ def show_passages(
     quoted: bool,
 ) -> None:
     """Show the strongest passages of the ``extractions``, with what the model generates in their place."""
+    from audit_pipeline.statistics.draws import log_cost_of_draws
+
     passages: list[Row] = []
+    price, length = search.options.price_per_million, search.options.lengths.window
     with report_slow_work("generating continuations of passages in") as report:
         for result in extractions:
             report(result.document.name)
@@ -222,12 +207,11 @@ def show_passages(
                 {
                     **_build_passage_row(result, number, quoted=quoted),
                     **generation.generate_for_passage(search, backend_of, result, number, quoted=quoted),
-                    "log_cost": _compute_log_cost(search.options, float(result.windows.log_p[number])),
+                    "log_cost": price and log_cost_of_draws(float(result.windows.log_p[number]), length, price),
                 }
                 for number in result.found.strongest[:_SHOWN_PASSAGES]
             ]
-    cost = _COST if search.options.price_per_million else ()
-    show_table("passages", passages, [*_PASSAGES, *cost, *generation.list_columns()])
+    show_table("passages", passages, [*_PASSAGES, *(_COST if price else ()), *generation.list_columns()])
 
 
 def show_grid(extractions: Sequence[Extraction], shown: Sequence[Extraction], findings: GridFindings) -> None:
@@ -307,19 +291,26 @@ def _show_held_out_rates(held_out: Sequence[Extraction]) -> None:
     show_table("held_out", rows, _HELD_OUT)
 
 
-def show_documents(extractions: Sequence[Extraction]) -> None:
+_DOCUMENT_COLUMNS = {
+    **{"document": "document_id", "greedy": "covered_by_first_choices"},
+    **{name: name for name in ("characters", "windows", "reproduced", "set_apart", "covered_set_apart", "longest_run")},
+    **{name: name for name in ("log_p", "p_value", "windows_compared")},
+    **{"q_value": "q_bh", "held_out_compared": "n_held_out"},
+}
+"""What is shown of a document, and the column of DOCUMENT_MEMORISATION that it is."""
+
+
+def show_documents(extractions: Sequence[Extraction], settings: ExtractionSettings) -> None:
     """Show how much of each audited document the model gives, the strongest first."""
     from audit_pipeline.extras.extraction.conclusions import THRESHOLDS
-    from audit_pipeline.extras.extraction.results import compare_with_held_out
+    from audit_pipeline.extras.extraction.results import COVERED_COLUMNS, build_document_rows
 
-    tests = compare_with_held_out(extractions)
-    rows = [
-        _build_document_row(result, test)
-        for result, test in zip(extractions, tests, strict=True)
-        if len(result.windows) and result.document.side == "audited"
-    ]
+    audited = [row for row in build_document_rows(extractions, settings, "") if row["side"] == "audited"]
+    covered = {f"covered_{threshold}": column for threshold, column in zip(THRESHOLDS, COVERED_COLUMNS, strict=True)}
+    names = {**_DOCUMENT_COLUMNS, **covered}
+    rows = [{name: row[column] for name, column in names.items()} for row in audited if row["windows"]]
     rows.sort(key=lambda row: -math.inf if row["log_p"] is None else row["log_p"], reverse=True)
-    short = [result.document.name for result in _filter_by_side(extractions, "audited") if not len(result.windows)]
+    short = [row["document_id"] for row in audited if not row["windows"]]
     if short:
         named = f"{', '.join(short[:5])}{', …' if len(short) > 5 else ''}"
         words = f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {named}"
@@ -334,34 +325,9 @@ def show_documents(extractions: Sequence[Extraction]) -> None:
         *set_apart,
         ("longest run", "longest_run", format_thousands),
         _DRAWS,
-        *(_TESTS if any(test is not None for test in tests) else ()),
+        *(_TESTS if any(row["p_value"] is not None for row in rows) else ()),
     ]
     show_table("documents", rows, columns)
-
-
-def _get_strongest_log_p(result: Extraction) -> float:
-    return float(result.windows.log_p[result.found.strongest[0]])
-
-
-def _build_document_row(result: Extraction, test: HeldOutTest | None) -> dict[str, Any]:
-    from audit_pipeline.extras.extraction.conclusions import THRESHOLDS
-
-    shares = {f"covered_{threshold}": share for threshold, share in zip(THRESHOLDS, result.found.covered, strict=True)}
-    return {
-        "document": result.document.name,
-        "characters": result.found.characters,
-        "windows": result.found.windows,
-        **shares,
-        "greedy": result.found.greedy,
-        **{"reproduced": result.found.reproduced, "set_apart": result.found.set_apart},
-        "covered_set_apart": result.found.covered_set_apart,
-        "longest_run": result.found.longest_run,
-        "log_p": _get_strongest_log_p(result) if result.found.strongest else None,
-        "p_value": test and test.p_value,
-        "q_value": test and test.q_value,
-        "windows_compared": test and test.windows,
-        "held_out_compared": test and test.held_out,
-    }
 
 
 def _build_passage_row(result: Extraction, number: int, *, quoted: bool) -> Row:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec, ExtractionSettings
     from audit_pipeline.extras.extraction.documents import SearchedDocument
     from audit_pipeline.extras.extraction.search import Search
-    from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.token_statistics.backend import BackendOf
 
@@ -146,7 +145,12 @@ def extract(
     generation = GenerationOptions(generate, seed, near_verbatim or settings.near_verbatim, beams, continued)
     generation.require_consistent(asked.suffix, entry)
     if spec is not None:
-        documents = _extract_benchmark_documents(entry, spec, asked, options, paths, dry_run=dry_run)
+        from audit_pipeline.extras.extraction.stage import read_searched_documents
+
+        # Once it has been run and published, everything that it found is in the cache.
+        if not dry_run:
+            run_extraction(AuditRequest(entry, [spec], options), asked, paths)
+        documents = read_searched_documents(spec.name, entry, paths)
     else:
         own_documents = audited if document is None else [read_document_of_source(document, paths)]
         documents = _merge_held_out_documents(own_documents, held_out_documents)
@@ -181,7 +185,7 @@ def _search_and_show(
         from audit_pipeline.extras.extraction.results import write_windows
 
         write_windows(out, audited)
-    show_documents(found)
+    show_documents(found, search.options)
     shown = select_strongest(found)
     show_passages(search, backend_of, shown, generation, quoted=quoted)
     if grid is not None:
@@ -202,26 +206,6 @@ def _resolve_benchmark(name: str) -> BenchmarkSpec:
             f"{name} is a family of {len(specs)} benchmarks; say which: {', '.join(spec.name for spec in specs)}"
         )
     return specs[0]
-
-
-def _extract_benchmark_documents(
-    model: ModelEntry,
-    spec: BenchmarkSpec,
-    settings: ExtractionSettings,
-    options: AuditOptions,
-    paths: DataPaths,
-    *,
-    dry_run: bool,
-) -> list[SearchedDocument]:
-    """Return the benchmark's documents, once extraction from them has been run and published.
-
-    Everything that it found is in the cache then.
-    """
-    from audit_pipeline.extras.extraction.stage import documents_of
-
-    if not dry_run:
-        run_extraction(AuditRequest([model], [spec], options), settings, paths)
-    return documents_of(spec.name, model, paths)
 
 
 def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: DataPaths) -> None:
@@ -280,7 +264,7 @@ def _read_file_documents(file: Path, text_column: str | None) -> list[SearchedDo
 def _show_dry_run(
     search: Search, model: TokenizedModel, reference: TokenizedModel | None, documents: int, options: RunOptions
 ) -> None:
-    windows, tokens = search.tokens()
+    windows, tokens = search.count_tokens()
     grid_tokens = search.count_grid_tokens()
     tokens += grid_tokens
     seconds = estimate_seconds(model, tokens, options)

@@ -13,7 +13,7 @@ makes the bound larger than the paper's sum over finished beams.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
@@ -36,50 +36,21 @@ from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_a
 _DRAWS_AT_ONCE = 64
 
 
-@dataclass(frozen=True)
-class Generated:
-    """``greedy``: the continuation when the model always takes its first choice. ``hits``: how many of ``draws``
-    continuations, every token drawn from the ``BEST_TOKENS`` likeliest, were the suffix word for word."""
-
-    greedy: str
-    hits: int
-    draws: int
-
-
-def generate_continuations(
-    model: TokenizedModel, forward: ForwardPass, window: EncodedText, draws: int, seed: int
-) -> Generated:
-    """Let the model continue the prefix of ``window``, once by its first choices and ``draws`` times at random.
-
-    The same seed draws the same continuations on the same machine. Drawing is transformers' own, which shares nothing
-    with the pass that the probability comes from.
-    """
+def generate_suffix(model: TokenizedModel, forward: ForwardPass, window: EncodedText) -> str:
+    """Generate what the model gives in place of the suffix of ``window`` when it always takes its first choice."""
     prefix, suffix = split_prefix_and_suffix(window)
-    greedy = generate_greedily(forward, prefix, len(suffix))
-    return Generated(model.tokenizer.decode(greedy), _count_hits(forward, prefix, suffix, draws, seed), draws)
+    return model.tokenizer.decode(generate_greedily(forward, prefix, len(suffix)))
 
 
-@dataclass(frozen=True)
-class Given:
-    """``text``: what the model gives in place of a suffix by its first choices, as much of it as may be quoted.
-    ``suffix_words``: words of the suffix; ``words_in_common``: the longest run of words that it shares with all that
-    the model gives. Words are separated by white space."""
+def compare_given_text(suffix: str, given_text: str) -> dict[str, object]:
+    """Compare the text of a suffix with what the model gives in its place, as the columns of EXTRACTION_WINDOWS.
 
-    text: str
-    suffix_words: int
-    words_in_common: int
-
-
-def give_greedily(model: TokenizedModel, forward: ForwardPass, window: EncodedText, suffix: str) -> Given:
-    """What the model gives after the prefix of ``window``, and how much of the text ``suffix`` that is."""
-    prefix, ids = split_prefix_and_suffix(window)
-    given = model.tokenizer.decode(generate_greedily(forward, prefix, len(ids)))
-    return Given(cut_excerpt(given), len(suffix.split()), count_words_in_common(suffix, given))
-
-
-def count_words_in_common(true_text: str, given_text: str) -> int:
-    """The longest run of words that two texts share, in words."""
-    return SequenceMatcher(None, true_text.split(), given_text.split(), autojunk=False).find_longest_match().size
+    ``given_text``: as much of it as may be quoted; ``suffix_words``: words of the suffix; ``words_in_common``: the
+    longest run of words that both share. Words are separated by white space.
+    """
+    words = suffix.split()
+    common = SequenceMatcher(None, words, given_text.split(), autojunk=False).find_longest_match().size
+    return {"given_text": cut_excerpt(given_text), "suffix_words": len(words), "words_in_common": common}
 
 
 def generate_greedily(forward: ForwardPass, prefix: Sequence[int], tokens: int) -> list[int]:
@@ -89,8 +60,13 @@ def generate_greedily(forward: ForwardPass, prefix: Sequence[int], tokens: int) 
     return found
 
 
-def _count_hits(forward: ForwardPass, prefix: Sequence[int], suffix: Sequence[int], draws: int, seed: int) -> int:
-    """How many of ``draws`` continuations of ``prefix`` are ``suffix``."""
+def count_hits(forward: ForwardPass, window: EncodedText, draws: int, seed: int) -> int:
+    """Count how many of ``draws`` continuations of the prefix of ``window`` are its suffix word for word.
+
+    Every token is drawn from the ``BEST_TOKENS`` likeliest. The same seed draws the same continuations on the same
+    machine. Drawing is transformers' own, which shares nothing with the pass that the probability comes from.
+    """
+    prefix, suffix = split_prefix_and_suffix(window)
     hits = 0
     devices = [forward.device] if forward.device.type == "cuda" else []
     with forward.running(), torch.random.fork_rng(devices=devices):
@@ -122,8 +98,6 @@ def _generate_token_ids(
 
 BLOCK_WORDS = 20
 
-_WORD = re.compile(r"\S+")
-
 
 @dataclass(frozen=True)
 class Recall:
@@ -142,17 +116,19 @@ class Recall:
 
 @dataclass(frozen=True)
 class Continuation:
-    """What a model generated for the characters ``begin`` to ``end`` of a document, in ``tokens`` tokens."""
+    """What a model generated for the characters ``begin`` to ``end`` of a document, in ``tokens`` tokens.
+
+    ``words``, ``recalled`` and ``recall``: as :class:`Recall` has them. ``left_at``: the character of the document
+    after which the model gives no further block of it.
+    """
 
     tokens: int
     begin: int
     end: int
-    recall: Recall
-
-    @property
-    def last_end(self) -> int:
-        """The character of the document after which the model gives no further block of it."""
-        return self.begin + self.recall.last_end
+    words: int
+    recalled: int
+    recall: float | None
+    left_at: int
 
 
 def continue_document(
@@ -170,32 +146,20 @@ def continue_document(
     begin, end = int(text.char_end[prefix - 1]), int(text.char_end[len(ids) - 1])
     # A token that ends a text is no part of a word.
     decoded = model.tokenizer.decode([token for token in generated if token not in model.tokenizer.special_ids])
-    return Continuation(len(generated), begin, end, recall(document[begin:end], decoded))
+    found = measure_recall(document[begin:end], decoded)
+    return Continuation(len(generated), begin, end, found.words, found.recalled, found.share, begin + found.last_end)
 
 
-def recall(true_text: str, generated_text: str) -> Recall:
+def measure_recall(true_text: str, generated_text: str) -> Recall:
     """How many words of ``true_text`` are in blocks of ``BLOCK_WORDS`` words or more that ``generated_text`` shares.
 
     Words are separated by white space. A word that differs ends a block.
     """
-    words = list(_WORD.finditer(true_text))
-    blocks = list(_find_blocks([word.group() for word in words], _WORD.findall(generated_text)))
-    last = max((begin + size for begin, size in blocks), default=0)
-    return Recall(len(words), sum(size for _, size in blocks), words[last - 1].end() if last else 0)
-
-
-def _find_blocks(true_words: Sequence[str], given_words: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Where the blocks of two texts begin in the first, and how many words they have: the longest one, and then those
-    on either side of it, as in difflib's own; where the longest is too short, the search stops."""
-    matcher = SequenceMatcher(None, true_words, given_words, autojunk=False)
-    waiting = [(0, len(true_words), 0, len(given_words))]
-    while waiting:
-        begin, end, given_begin, given_end = waiting.pop()
-        found = matcher.find_longest_match(begin, end, given_begin, given_end)
-        if found.size >= BLOCK_WORDS:
-            yield found.a, found.size
-            waiting.append((begin, found.a, given_begin, found.b))
-            waiting.append((found.a + found.size, end, found.b + found.size, given_end))
+    words = list(re.finditer(r"\S+", true_text))
+    matcher = SequenceMatcher(None, [word.group() for word in words], generated_text.split(), autojunk=False)
+    blocks = [block for block in matcher.get_matching_blocks() if block.size >= BLOCK_WORDS]
+    last = max((block.a + block.size for block in blocks), default=0)
+    return Recall(len(words), sum(block.size for block in blocks), words[last - 1].end() if last else 0)
 
 
 def _generate_at_length(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +21,8 @@ from audit_pipeline.extras.extraction.conclusions import Mask, Windows, windows_
 from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.windows import (
-    encode_window_at_characters,
     encode_windows_at,
+    encode_windows_between,
     read_windows,
     run_windows,
 )
@@ -34,7 +34,7 @@ from audit_pipeline.token_statistics.run import Progress
 from audit_pipeline.token_statistics.tokens import EncodedText, encode
 
 if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.backend import Backend
+    from audit_pipeline.token_statistics.backend import Backend, BackendOf
 
 COMMON_RUN = 20
 """A run of so many consecutive tokens does not occur twice by chance; of a shorter suffix, all of it."""
@@ -49,14 +49,14 @@ def is_prefix_repeated(prefix: Ints, suffix: Ints) -> bool:
 
     It may end in the suffix: a repetition continues, also after a prefix that is shorter than a run.
     """
-    length = run_length(len(suffix))
+    length = compute_run_length(len(suffix))
     begun = _hash_runs(np.concatenate([prefix, suffix]), length)[: len(prefix)]
     return bool(np.isin(_hash_runs(suffix, length), begun).any())
 
 
 def have_common_run(tokens: Ints, other: Ints) -> bool:
     """Whether a run of ``COMMON_RUN`` tokens is in both [n], [m]; where one has fewer, all of it."""
-    length = run_length(min(len(tokens), len(other)))
+    length = compute_run_length(min(len(tokens), len(other)))
     return bool(np.isin(_hash_runs(tokens, length), _hash_runs(other, length)).any())
 
 
@@ -73,11 +73,11 @@ def find_boilerplate(documents: Sequence[Ints], length: int) -> Hashes:
 
 
 def is_boilerplate(suffix: Ints, boilerplate_hashes: Hashes) -> bool:
-    """Whether a run of the suffix [k] is among those that :func:`find_boilerplate` gave for ``run_of(suffix)``."""
-    return bool(np.isin(_hash_runs(suffix, run_length(len(suffix))), boilerplate_hashes).any())
+    """Whether a run of the suffix [k] is among those that :func:`find_boilerplate` gave for that length."""
+    return bool(np.isin(_hash_runs(suffix, compute_run_length(len(suffix))), boilerplate_hashes).any())
 
 
-def run_length(suffix: int) -> int:
+def compute_run_length(suffix: int) -> int:
     """The length of the runs that suffixes of ``suffix`` tokens are searched for."""
     return min(COMMON_RUN, suffix)
 
@@ -85,7 +85,7 @@ def run_length(suffix: int) -> int:
 def explain_set_apart(prefix: Ints, suffix: Ints, get_boilerplate: Callable[[], Hashes]) -> SetApart | None:
     """Why the text alone sets a window that the model reproduces apart; None where it does not.
 
-    known: gives what :func:`find_boilerplate` found; it is called only where the suffix does not repeat its prefix.
+    get_boilerplate: gives what :func:`find_boilerplate` found; called where the suffix does not repeat its prefix.
     """
     if is_prefix_repeated(prefix, suffix):
         return "repeats its prefix"
@@ -95,15 +95,6 @@ def explain_set_apart(prefix: Ints, suffix: Ints, get_boilerplate: Callable[[], 
 def _hash_runs(tokens: Ints, length: int) -> Hashes:
     """A hash of every run of ``length`` tokens: [max(0, n - length + 1)]."""
     return hash_runs(tokens.astype(np.uint64), length)
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A model that was not trained on the documents, and what loads it."""
-
-    model: TokenizedModel
-    backend: Callable[[], Backend]
-    on_progress: Callable[[Progress], None] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,16 +118,21 @@ def judge_windows(
     windows: Sequence[Windows],
     lengths: WindowLengths,
     caches: Caches,
-    reference: Reference | None,
+    reference: TokenizedModel | None,
+    backend_of: BackendOf,
+    on_progress: Callable[[Progress], None] | None = None,
 ) -> list[Judgement]:
-    """Judge the windows of each document. The reference model is run only on those that nothing else sets apart."""
+    """Judge the windows of each document.
+
+    The ``reference`` model, which was not trained on the documents, is run only on those that nothing else sets apart.
+    """
 
     @cache
-    def known() -> Hashes:
+    def boilerplate() -> Hashes:
         return find_boilerplate(
             # The same text twice is one document.
             [window.token_id for window in encode(model, list(dict.fromkeys(document.text for document in documents)))],
-            run_length(lengths.suffix),
+            compute_run_length(lengths.suffix),
         )
 
     reasons: list[list[SetApart | None]] = [[None] * len(window) for window in windows]
@@ -146,14 +142,14 @@ def judge_windows(
         tokens = encode_windows_at(model, document.text, window.start[places].tolist(), lengths) if len(places) else []
         for place, cut in zip(places.tolist(), tokens, strict=True):
             ids = cut.token_id
-            reasons[number][place] = explain_set_apart(ids[: cut.first_scored], ids[cut.first_scored :], known)
+            reasons[number][place] = explain_set_apart(ids[: cut.first_scored], ids[cut.first_scored :], boilerplate)
             if reasons[number][place] is None:
                 unexplained.append((number, place))
     log_p = [np.full(len(window), np.nan) for window in windows]
     if reference is not None and unexplained:
-        for (number, place), (value, reproduced) in zip(
-            unexplained, _score_by_reference(reference, documents, windows, unexplained, caches), strict=True
-        ):
+        backend = partial(backend_of, reference)
+        scored = _score_by_reference(reference, documents, windows, unexplained, caches, backend, on_progress)
+        for (number, place), (value, reproduced) in zip(unexplained, scored, strict=True):
             log_p[number][place] = value
             if reproduced:
                 reasons[number][place] = "predictable"
@@ -164,11 +160,13 @@ def judge_windows(
 
 
 def _score_by_reference(
-    reference: Reference,
+    reference: TokenizedModel,
     documents: Sequence[SearchedDocument],
     windows: Sequence[Windows],
     unexplained: Sequence[tuple[int, int]],
     caches: Caches,
+    backend: Callable[[], Backend],
+    on_progress: Callable[[Progress], None] | None,
 ) -> list[tuple[float, bool]]:
     """The reference model's log-probability of each ``unexplained`` suffix, and whether it reproduces it.
 
@@ -177,11 +175,11 @@ def _score_by_reference(
     cut: list[EncodedText | None] = []
     for number, place in unexplained:
         window = windows[number]
-        places = (int(values[place]) for values in (window.start, window.begin, window.end))
-        cut.append(encode_window_at_characters(reference.model, documents[number].text, *places))
+        between = int(window.start[place]), int(window.begin[place]), int(window.end[place])
+        cut += encode_windows_between(reference, documents[number].text, [between])
     readable = [window for window in cut if window is not None]
-    run_windows(reference.model, readable, caches, reference.backend, reference.on_progress)
-    rows = read_windows(reference.model, readable, caches)
+    run_windows(reference, readable, caches, backend, on_progress)
+    rows = read_windows(reference, readable, caches)
     own = windows_from_rows(rows)
     at = {
         place: n for n, place in enumerate(zip(rows.column("text_sha256").to_pylist(), own.start.tolist(), strict=True))

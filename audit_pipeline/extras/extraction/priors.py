@@ -87,14 +87,15 @@ def _judge_document(windows: Windows, judged: Judgement, mask: Mask, priors: Map
     for place, prior in priors.items():
         prior_log_p[place] = prior
     for number in np.flatnonzero(mask).tolist():
-        nearest = max(priors, key=lambda place: _count_shared_characters(windows, number, place))
+        nearest = max(
+            priors,
+            key=lambda place: (
+                min(windows.end[number], windows.end[place]) - max(windows.begin[number], windows.begin[place])
+            ),
+        )
         if is_likely_anyway(float(windows.log_p[nearest]), priors[nearest]):
             reasons[number] = "likely anyway"
     return replace(judged, reasons=tuple(reasons), prior_log_p=prior_log_p)
-
-
-def _count_shared_characters(windows: Windows, number: int, other: int) -> int:
-    return int(min(windows.end[number], windows.end[other]) - max(windows.begin[number], windows.begin[other]))
 
 
 def _compute_priors(

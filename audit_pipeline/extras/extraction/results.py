@@ -12,13 +12,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
-from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.conclusions import THRESHOLDS
 from audit_pipeline.extras.extraction.documents import Quotation
 from audit_pipeline.extras.extraction.search import Extraction
@@ -44,43 +43,35 @@ from audit_pipeline.tables import (
     Table,
 )
 
-if TYPE_CHECKING:
-    from audit_pipeline.extras.extraction.continuations import Given
+COVERED_COLUMNS = tuple(f"covered_at_{str(threshold).replace('.', '_')}" for threshold in THRESHOLDS)
+"""The columns of the shares of a document, by ``THRESHOLDS``."""
+HELD_OUT_TEST = ("windows_compared", "n_held_out", "p_value", "q_bh")
+"""The columns of a document's test against the held-out ones."""
+Test = Mapping[str, float | None]
+"""A document's test, by ``HELD_OUT_TEST``; None where it has none."""
 
 
-@dataclass(frozen=True)
-class HeldOutTest:
-    """One document against the held-out ones: how many windows were compared, and with how many documents."""
-
-    windows: int
-    held_out: int
-    p_value: float
-    q_value: float
-
-
-def compare_each_with_held_out(audited: Sequence[Floats], held_out: Sequence[Floats]) -> list[HeldOutTest | None]:
-    """Each document's test; None for one without a window.
+def compare_each_with_held_out(audited: Sequence[Floats], held_out: Sequence[Floats]) -> list[Test]:
+    """Each document's test: how many windows were compared with how many documents, its p- and its q-value.
 
     audited, held_out: for each document the log-probabilities of its coarse windows, in their order, minus infinity for
-    those that are set apart. The p-value holds
-    where a document that the model has not read is exchangeable with the held-out ones. q-values are
-    Benjamini-Hochberg's over the documents. Raises DataError where no held-out document has a window.
+    those that are set apart. A document without a window has no test, and none has one where no held-out document has a
+    window. The p-value holds where a document that the model has not read is exchangeable with the held-out ones.
+    q-values are Benjamini-Hochberg's over the documents.
     """
     known = [values for values in held_out if len(values)]
-    if not known:
-        raise DataError("no held-out document is as long as a window: there is nothing to compare with")
-    most = count_compared_texts([len(values) for values in known])
+    most = count_compared_texts([len(values) for values in known]) if known else 0
     tested: dict[int, tuple[int, int, float]] = {}
-    for number, values in enumerate(audited):
-        if not len(values):
-            continue
-        count = min(len(values), most)
-        against = [_find_strongest_log_p(log_p, count) for log_p in known if len(log_p) >= count]
-        [p_value] = conformal_p_values([_find_strongest_log_p(values, count)], against)
-        tested[number] = count, len(against), float(p_value)
-    q = dict(zip(tested, q_values([p for _, _, p in tested.values()], "bh"), strict=True))
+    for number, values in enumerate(audited if known else ()):
+        if len(values):
+            count = min(len(values), most)
+            against = [_find_strongest_log_p(log_p, count) for log_p in known if len(log_p) >= count]
+            [p_value] = conformal_p_values([_find_strongest_log_p(values, count)], against)
+            tested[number] = count, len(against), float(p_value)
+    q = dict(zip(tested, q_values([p for _, _, p in tested.values()], "bh").tolist(), strict=True))
     return [
-        HeldOutTest(*tested[number], float(q[number])) if number in tested else None for number in range(len(audited))
+        dict(zip(HELD_OUT_TEST, (*tested.get(number, (None,) * 3), q.get(number)), strict=True))
+        for number in range(len(audited))
     ]
 
 
@@ -127,11 +118,8 @@ def _compute_unit_rates(extractions: Sequence[Extraction]) -> Iterator[dict[str,
     shares = np.array([[*extraction.found.covered, extraction.found.greedy or 0.0] for extraction in extractions])
     n_documents = len(extractions)
     documents = np.arange(n_documents)
-    strongest = [
-        extraction.windows.log_p[extraction.found.strongest[0]] if extraction.found.strongest else -np.inf
-        for extraction in extractions
-    ]
-    median = float(np.median(strongest))
+    strongest = (extraction.strongest_log_p for extraction in extractions)
+    median = float(np.median([-np.inf if log_p is None else log_p for log_p in strongest]))
     for number, threshold in enumerate(rules):
         n_reached = sum(_has_reached(extraction, threshold) for extraction in extractions)
         low, high = clopper_pearson_bounds(n_reached, n_documents)
@@ -165,7 +153,7 @@ class Passages:
     not asked for."""
 
     quotes: Mapping[int, Quotation] = field(default_factory=dict)
-    given: Mapping[int, Given] = field(default_factory=dict)
+    given: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
     near_log_p: float | None = None
 
 
@@ -191,9 +179,9 @@ def build_extraction_tables(
         windows = windows.append_column(name, pa.repeat(pa.scalar(value, pa.string()), len(windows)))
     rates = [{**of_run, **rate} for rate in compute_extraction_rates(extractions, pair.benchmark)]
     documents = [
-        {**of_run, **_build_document_row(extraction, test, settings, no_window), **of_grid}
-        for extraction, test, of_grid in zip(
-            extractions, compare_with_held_out(extractions), build_grid_columns(extractions, grid), strict=True
+        {**of_run, **row, **of_grid}
+        for row, of_grid in zip(
+            build_document_rows(extractions, settings, no_window), build_grid_columns(extractions, grid), strict=True
         )
     ]
     return {
@@ -208,20 +196,13 @@ def build_extraction_tables(
     }
 
 
-def compare_with_held_out(extractions: Sequence[Extraction]) -> list[HeldOutTest | None]:
-    """The test of each audited document against the held-out ones; None for these, and where there are none."""
-    audited = [extraction for extraction in extractions if extraction.document.side == "audited"]
-    held_out = [
-        extraction.compared
-        for extraction in extractions
-        if extraction.document.side == "held_out" and len(extraction.windows)
-    ]
-    tests = iter(
-        compare_each_with_held_out([extraction.compared for extraction in audited], held_out)
-        if held_out
-        else [None] * len(audited)
-    )
-    return [next(tests) if extraction.document.side == "audited" else None for extraction in extractions]
+def compare_with_held_out(extractions: Sequence[Extraction]) -> list[Test]:
+    """The test of each audited document against the held-out ones, which have none."""
+    held_out = [extraction.compared for extraction in extractions if extraction.document.side == "held_out"]
+    audited = [extraction.compared for extraction in extractions if extraction.document.side == "audited"]
+    tests = iter(compare_each_with_held_out(audited, held_out))
+    untested = dict.fromkeys(HELD_OUT_TEST)
+    return [next(tests) if extraction.document.side == "audited" else untested for extraction in extractions]
 
 
 def build_grid_rows(extractions: Sequence[Extraction], findings: GridFindings) -> list[dict[str, object]]:
@@ -270,7 +251,7 @@ def _build_windows_table(extraction: Extraction, passages: Passages) -> pa.Table
     strength = {number: place for place, number in enumerate(extraction.found.strongest, 1)}
     document, numbers = extraction.document, range(len(windows))
     quotes, near_log_p = passages.quotes, passages.near_log_p
-    given, unknown = [passages.given.get(number) for number in numbers], [None] * len(windows)
+    unknown = [None] * len(windows)
     columns = {
         "document_id": [document.name] * len(windows),
         **{"start": windows.start, "suffix_begin": windows.begin, "suffix_end": windows.end, "tokens": windows.tokens},
@@ -289,42 +270,38 @@ def _build_windows_table(extraction: Extraction, passages: Passages) -> pa.Table
         "prefix_excerpt": [quotes[number].prefix if number in quotes else None for number in numbers],
         "suffix_pieces": [quotes[number].pieces if number in quotes else () for number in numbers],
         "first_choice_pieces": [quotes[number].first_choices if number in quotes else () for number in numbers],
-        "given_text": [text and text.text for text in given],
-        "suffix_words": [text and text.suffix_words for text in given],
-        "words_in_common": [text and text.words_in_common for text in given],
+        **{name: [passages.given.get(number, {}).get(name) for number in numbers] for name in _OF_GIVEN},
     }
     # From pandas: NaN is null.
     arrays = [pa.array(columns[field.name], field.type, from_pandas=True) for field in _WINDOWS]
     return pa.Table.from_arrays(arrays, schema=_WINDOWS)
 
 
-def _build_document_row(
-    extraction: Extraction, test: HeldOutTest | None, settings: ExtractionSettings, no_window: str
-) -> Mapping[str, object]:
-    document, found, has_windows = extraction.document, extraction.found, len(extraction.windows) > 0
-    strongest = extraction.windows.log_p[found.strongest[0]] if found.strongest else None
-    covered = {
-        f"covered_at_{str(threshold).replace('.', '_')}": share if has_windows else None
-        for threshold, share in zip(THRESHOLDS, found.covered, strict=True)
-    }
-    return {
-        "document_id": document.name,
-        **{"title": document.title, "group": document.group, "collection": document.collection},
-        **{"side": document.side, "occurrences": document.occurrences, "characters": found.characters},
-        **{"prefix_tokens": settings.prefix, "suffix_tokens": settings.suffix, "stride": settings.stride},
-        **{"windows": found.windows, "reason": None if has_windows else no_window},
-        **{"reproduced": found.reproduced, "set_apart": found.set_apart},
-        "predictable": extraction.judged.reasons.count("predictable"),
-        "likely_anyway": extraction.judged.reasons.count("likely anyway"),
-        **covered,
-        "covered_by_first_choices": found.greedy if has_windows else None,
-        "covered_set_apart": found.covered_set_apart if has_windows else None,
-        "longest_run": found.longest_run,
-        "longest_run_words": found.longest_run_words,
-        "log_p": strongest,
-        "claim": find_extraction_claim(found.reproduced) if has_windows else None,
-        "windows_compared": test and test.windows,
-        "n_held_out": test and test.held_out,
-        "p_value": test and test.p_value,
-        "q_bh": test and test.q_value,
-    }
+def build_document_rows(
+    extractions: Sequence[Extraction], settings: ExtractionSettings, no_window: str
+) -> list[Mapping[str, Any]]:
+    """What was found of each document, as DOCUMENT_MEMORISATION has it, but for pair, run and grid."""
+    rows: list[Mapping[str, Any]] = []
+    for extraction, test in zip(extractions, compare_with_held_out(extractions), strict=True):
+        document, found, reasons = extraction.document, extraction.found, extraction.judged.reasons
+        of_windows: dict[str, Any] = {
+            **dict(zip(COVERED_COLUMNS, found.covered, strict=True)),
+            **{"covered_by_first_choices": found.greedy, "covered_set_apart": found.covered_set_apart},
+            "claim": find_extraction_claim(found.reproduced),
+        }
+        rows.append(
+            {
+                "document_id": document.name,
+                **{"title": document.title, "group": document.group, "collection": document.collection},
+                **{"side": document.side, "occurrences": document.occurrences, "characters": found.characters},
+                **{"prefix_tokens": settings.prefix, "suffix_tokens": settings.suffix, "stride": settings.stride},
+                **{"windows": found.windows, "reason": None if found.windows else no_window},
+                **{"reproduced": found.reproduced, "set_apart": found.set_apart},
+                **{"predictable": reasons.count("predictable"), "likely_anyway": reasons.count("likely anyway")},
+                **(of_windows if found.windows else dict.fromkeys(of_windows)),
+                **{"longest_run": found.longest_run, "longest_run_words": found.longest_run_words},
+                "log_p": extraction.strongest_log_p,
+                **test,
+            }
+        )
+    return rows

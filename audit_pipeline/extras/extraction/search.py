@@ -28,7 +28,7 @@ from audit_pipeline.extras.extraction.conclusions import (
 )
 from audit_pipeline.extras.extraction.defaults import COARSE_TO_FINE
 from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocument, quote
-from audit_pipeline.extras.extraction.judgements import Judgement, Reference, judge_windows
+from audit_pipeline.extras.extraction.judgements import Judgement, judge_windows
 from audit_pipeline.extras.extraction.priors import judge_by_priors
 from audit_pipeline.extras.extraction.settings_grid import (
     Grid,
@@ -54,7 +54,6 @@ from audit_pipeline.token_statistics.run import Progress
 from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_and_stride
 
 if TYPE_CHECKING:
-    from audit_pipeline.extras.extraction.continuations import Continuation, Generated, Given
     from audit_pipeline.token_statistics.forward import ForwardPass
 
 OfDocument = TypeVar("OfDocument")
@@ -75,6 +74,11 @@ class Extraction:
     def found(self) -> Memorisation:
         """The conclusions from its windows."""
         return conclude_memorisation(self.windows, self.judged.apart, self.document.text)
+
+    @property
+    def strongest_log_p(self) -> float | None:
+        """The log-probability of its strongest passage; None without one."""
+        return float(self.windows.log_p[self.found.strongest[0]]) if self.found.strongest else None
 
     @property
     def compared(self) -> Floats:
@@ -111,7 +115,7 @@ class Search:
         self._grid: Grid | None = build_grid(options.lengths, self._room) if has_grid else None
         self.unreadable_parts: tuple[str, ...] = ()
 
-    def tokens(self) -> tuple[int, int]:
+    def count_tokens(self) -> tuple[int, int]:
         """Windows, and tokens that the model would be run on, before any fine window is known."""
         parts = [
             (len(windows), count_tokens_to_run(self.model, windows, self._caches))
@@ -131,24 +135,23 @@ class Search:
         """Each document's findings, in their order; a model is loaded where a window of one is not in the cache."""
         backend = partial(backend_of, self.model)
         for windows in self._iterate_first_windows():
-            self._run(windows, backend, on_progress)
-        coarse = list(self._read(map(self._first, self._documents)))
+            self._run_windows(windows, backend, on_progress)
+        coarse = list(self._read_windows(map(self._encode_first_windows, self._documents)))
         fine = [
             self._encode_fine_windows(document, windows) if self.options.stride == COARSE_TO_FINE else []
             for document, windows in zip(self._documents, coarse, strict=True)
         ]
         for windows in _batch_windows(fine):
-            self._run(windows, backend, on_progress)
+            self._run_windows(windows, backend, on_progress)
         found = [
             join_windows(first, more) if len(more) else first
-            for first, more in zip(coarse, self._read(fine), strict=True)
+            for first, more in zip(coarse, self._read_windows(fine), strict=True)
         ]
-        reference = None
-        if self._reference is not None:
-            reference = Reference(self._reference, partial(backend_of, self._reference), on_progress)
-        judged = judge_windows(self.model, self._documents, found, self.options.lengths, self._caches, reference)
+        lengths = self.options.lengths
+        judged = judge_windows(
+            self.model, self._documents, found, lengths, self._caches, self._reference, backend_of, on_progress
+        )
         if self.model.entry.host.is_here:
-            lengths = self.options.lengths
             judged = judge_by_priors(
                 self.model, self._documents, found, judged, lengths, self._caches, backend, on_progress
             )
@@ -167,11 +170,11 @@ class Search:
         found = []
         for group in _group_documents(self._iterate_grid_windows(self._grid)):
             windows = [grid_window.window for of_document in group for grid_window in of_document]
-            self._run(windows, partial(backend_of, self.model), on_progress, "grid")
+            self._run_windows(windows, partial(backend_of, self.model), on_progress, "grid")
             found += [read_grid(self.model, of_document, self._grid, self._caches) for of_document in group]
         return GridFindings(self._grid, found)
 
-    def quoted(self, extractions: Sequence[Extraction]) -> Iterator[dict[int, Quotation]]:
+    def quote_strongest(self, extractions: Sequence[Extraction]) -> Iterator[dict[int, Quotation]]:
         """The strongest passages of each document in words, by the number of their window."""
         chosen = (list(extraction.found.strongest) for extraction in extractions)
         windows = (
@@ -180,7 +183,7 @@ class Search:
             )
             for extraction, numbers in zip(extractions, chosen, strict=True)
         )
-        for extraction, rows in zip(extractions, self._rows(windows), strict=True):
+        for extraction, rows in zip(extractions, self._read_rows(windows), strict=True):
             by_start = {row["start"]: row for row in rows.to_pylist()}
             yield {
                 number: quote(
@@ -193,51 +196,27 @@ class Search:
         """Whether a document has at least one window."""
         return bool(encode_windows_at(self.model, document.text, [0], self.options.lengths))
 
-    # Generation is imported where it runs: what is cached needs no torch.
-
-    def generate_after_prefix(
-        self, extraction: Extraction, number: int, backend_of: BackendOf, draws: int, seed: int
-    ) -> Generated:
-        """What the model generates after the prefix of a document's window ``number``."""
-        from audit_pipeline.extras.extraction.continuations import generate_continuations  # noqa: PLC0415
-
-        window = self._encode_window(extraction, number)
-        return generate_continuations(self.model, self._load_local_pass(backend_of), window, draws, seed)
-
-    def near_verbatim(
+    def bound_near_verbatim(
         self, extraction: Extraction, number: int, backend_of: BackendOf, differing: int, beams: int
     ) -> float:
         """The log of a lower bound of the probability of a continuation near the suffix of a document's window
         ``number``, never below that of the suffix itself."""
+        # Generation is imported where it runs: what is cached needs no torch.
         from audit_pipeline.extras.extraction.continuations import bound_near_verbatim  # noqa: PLC0415
 
-        window = self._encode_window(extraction, number)
-        bound = bound_near_verbatim(self._load_local_pass(backend_of), window, differing, beams)
+        window = self.encode_window(extraction, number)
+        bound = bound_near_verbatim(self.load_local_pass(backend_of), window, differing, beams)
         # The two were summed over passes of their own, whose last digits differ.
         return max(bound, float(extraction.windows.log_p_top[number]))
 
-    def give_greedily(self, extraction: Extraction, number: int, backend_of: BackendOf) -> Given:
-        """What the model gives in place of the suffix of a document's window ``number``, by its first choices."""
-        from audit_pipeline.extras.extraction.continuations import give_greedily  # noqa: PLC0415
-
-        windows = extraction.windows
-        suffix = extraction.document.text[windows.begin[number] : windows.end[number]]
-        window = self._encode_window(extraction, number)
-        return give_greedily(self.model, self._load_local_pass(backend_of), window, suffix)
-
-    def continue_document(self, document: SearchedDocument, backend_of: BackendOf, tokens: int) -> Continuation:
-        """How much the model gives of the ``tokens`` after the first prefix of a document."""
-        from audit_pipeline.extras.extraction.continuations import continue_document  # noqa: PLC0415
-
-        forward = self._load_local_pass(backend_of)
-        return continue_document(self.model, forward, document.text, self.options.prefix, tokens)
-
-    def _load_local_pass(self, backend_of: BackendOf) -> ForwardPass:
+    def load_local_pass(self, backend_of: BackendOf) -> ForwardPass:
+        """Load the model to generate with; its weights have to be on this machine."""
         from audit_pipeline.token_statistics.loading import load_local_pass  # noqa: PLC0415
 
         return load_local_pass(self.model, backend_of)
 
-    def _encode_window(self, extraction: Extraction, number: int) -> EncodedText:
+    def encode_window(self, extraction: Extraction, number: int) -> EncodedText:
+        """Return a document's window ``number`` as tokens."""
         start = int(extraction.windows.start[number])
         [window] = encode_windows_at(self.model, extraction.document.text, [start], self.options.lengths)
         return window
@@ -246,9 +225,9 @@ class Search:
         return (encode_grid_windows(self.model, document.text, grid, self._room) for document in self._documents)
 
     def _iterate_first_windows(self) -> Iterator[list[EncodedText]]:
-        return _batch_windows(map(self._first, self._documents))
+        return _batch_windows(map(self._encode_first_windows, self._documents))
 
-    def _first(self, document: SearchedDocument) -> list[EncodedText]:
+    def _encode_first_windows(self, document: SearchedDocument) -> list[EncodedText]:
         """The windows that are run whatever they show."""
         if self.options.step is not None:
             starts: Iterable[int] = range(0, len(document.text), self.options.step)
@@ -272,7 +251,7 @@ class Search:
         starts = choose_fine_starts(coarse.start.tolist(), half_on.tolist(), coarse.half, math.log(THRESHOLDS[0]), half)
         return encode_windows_at(self.model, document.text, starts, self.options.lengths)
 
-    def _run(
+    def _run_windows(
         self,
         windows: Sequence[EncodedText],
         backend: Callable[[], Backend],
@@ -282,10 +261,10 @@ class Search:
         summary = run_windows(self.model, windows, self._caches, backend, on_progress, kind)
         self.unreadable_parts = tuple(dict.fromkeys([*self.unreadable_parts, *summary.unreadable_parts]))
 
-    def _read(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[Windows]:
-        return map(windows_from_rows, self._rows(of_documents))
+    def _read_windows(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[Windows]:
+        return map(windows_from_rows, self._read_rows(of_documents))
 
-    def _rows(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[pa.Table]:
+    def _read_rows(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[pa.Table]:
         """The cached rows of each document's windows, those of many documents looked up together."""
         for group in _group_documents(of_documents):
             rows = read_windows(self.model, [window for windows in group for window in windows], self._caches)

@@ -170,18 +170,13 @@ def read_grid(model: TokenizedModel, windows: Sequence[GridWindow], grid: Grid, 
         cuts = np.searchsorted(flat["char_end"][own], grid_window.begins[1:], side="right")
         for begin, tokens in zip(grid_window.begins.tolist(), np.split(steps[own], cuts), strict=True):
             begins.setdefault(grid_window.prefix, []).append(begin)
-            log_p.setdefault(grid_window.prefix, []).append(_sum_beginnings(tokens, grid.suffixes))
+            # The first so many tokens of a suffix, all of it where it has fewer: [suffixes * ways].
+            sums = np.cumsum(tokens, axis=0)[[min(suffix, len(tokens)) - 1 for suffix in grid.suffixes]]
+            log_p.setdefault(grid_window.prefix, []).append(sums.reshape(-1).astype(np.float32))
     return DocumentGrid(
         {prefix: np.array(own, dtype=np.int64) for prefix, own in begins.items()},
         {prefix: np.stack(own, axis=1) for prefix, own in log_p.items()},
     )
-
-
-def _sum_beginnings(tokens: Floats, suffixes: Sequence[int]) -> Floats:
-    """The log-probability of the first so many of a suffix's ``tokens`` [n, ways], of all where it has fewer:
-    [suffixes * ways]."""
-    sums = np.cumsum(tokens, axis=0)[[min(suffix, len(tokens)) - 1 for suffix in suffixes]]
-    return sums.reshape(-1).astype(np.float32)
 
 
 def compute_grid_p_values(audited: Sequence[DocumentGrid], held_out: Sequence[DocumentGrid]) -> list[float | None]:
@@ -216,15 +211,13 @@ def compute_grid_p_values(audited: Sequence[DocumentGrid], held_out: Sequence[Do
             for prefix, count in counts.items()
             if count
         ]
-        found.append(_compute_p_of_smallest_rank(np.concatenate(columns, axis=1)) if columns else None)
+        if not columns:
+            found.append(None)
+            continue
+        # Ties get the largest rank: they count against significance.
+        smallest = scipy.stats.rankdata(-np.concatenate(columns, axis=1), method="max", axis=0).min(axis=1)
+        found.append(float((smallest <= smallest[0]).mean()))
     return found
-
-
-def _compute_p_of_smallest_rank(values: Floats) -> float:
-    """The p-value of the first of n documents by the strongest ``values`` of each [n, settings]."""
-    # Ties get the largest rank: they count against significance.
-    smallest = scipy.stats.rankdata(-values, method="max", axis=0).min(axis=1)
-    return float((smallest <= smallest[0]).mean())
 
 
 def iterate_grid_rows(document: DocumentGrid, grid: Grid) -> Iterator[dict[str, object]]:

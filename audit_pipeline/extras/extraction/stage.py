@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, Field
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
-from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
+from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.extras.extraction.conclusions import windows_from_rows
@@ -58,18 +57,6 @@ EXTRACTION_VERSION = "4"
 """Of the code that searches and concludes: where it is raised, pairs that are done are done again."""
 
 
-@dataclass(frozen=True)
-class ExtractionReport:
-    """What was written of a pair; parts of the cache that were damaged, and why there is no reference model, if it
-    should be there."""
-
-    pair: Pair
-    documents: pa.Table
-    data_version: str
-    unreadable_parts: tuple[str, ...]
-    no_reference: str | None
-
-
 def extract_pair(
     pair: Pair,
     model: TokenizedModel,
@@ -80,7 +67,7 @@ def extract_pair(
     on_progress: Callable[[Progress], None] | None = None,
     *,
     generate: bool = True,
-) -> ExtractionReport:
+) -> Made:
     """Search the benchmark's documents for passages that the model gives word for word, and keep what was found.
 
     Where a window does not fit into the model's context nothing is searched, and every document says so. A reference
@@ -90,7 +77,7 @@ def extract_pair(
     """
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_passed_checks()
-    documents = documents_of(pair.benchmark, model.entry, paths)
+    documents = read_searched_documents(pair.benchmark, model.entry, paths)
     reference, no_reference = _load_reference(model, paths)
     no_window = explain_window_too_long(model, settings.lengths)
     if no_window is None:
@@ -103,11 +90,13 @@ def extract_pair(
             _generate_in_place(search, extraction, backend_of, quotes, gives=grid is not None)
             if can_generate and extraction.document.side == "audited"
             else Passages(quotes)
-            for extraction, quotes in zip(found, search.quoted(found), strict=True)
+            for extraction, quotes in zip(found, search.quote_strongest(found), strict=True)
         ]
         damaged = search.unreadable_parts
     else:
-        found, grid, damaged = list(map(_build_empty_extraction, documents)), None, ()
+        nothing, unjudged = windows_from_rows(EXTRACTION.empty_table()), Judgement((), np.empty(0), np.empty(0))
+        found = [Extraction(document, nothing, np.zeros(0, np.bool_), unjudged) for document in documents]
+        grid, damaged = None, ()
         passages = [Passages() for _ in documents]
     tables = build_extraction_tables(found, passages, grid, pair, settings, step.run_id, no_window or TOO_SHORT)
     upstream = {
@@ -121,8 +110,20 @@ def extract_pair(
         table: store.write(paths, step, table, pair, rows, upstream=upstream, **origin)
         for table, rows in tables.items()
     }
-    written = DOCUMENT_MEMORISATION
-    return ExtractionReport(pair, tables[written], versions[written], damaged, no_reference)
+    data_version, rows = versions[DOCUMENT_MEMORISATION], tables[DOCUMENT_MEMORISATION].to_pylist()
+    searched = Counter(row["side"] for row in rows if row["windows"])
+    reproduced = Counter(row["side"] for row in rows if row["claim"] == "reproduced")
+    values = {
+        **({"reason": rows[0]["reason"]} if rows and not searched else {}),
+        **({"reference model": f"there is none: {no_reference}"} if no_reference is not None else {}),
+        **({"damaged parts set aside": len(damaged)} if damaged else {}),
+        **{"audited documents": searched["audited"], "documents reproduced in part": reproduced["audited"]},
+        **{"held-out documents": searched["held_out"]},
+        **{"held-out documents reproduced in part": reproduced["held_out"]},
+        **{"windows": sum(row["windows"] for row in rows), "data_version": data_version},
+    }
+    # The page of the report has the passages.
+    return Made(data_version, Shown(len(rows), values, page=model_page_path(paths.reports, pair.model)))
 
 
 def build_search_version(settings: ExtractionSettings) -> str:
@@ -135,18 +136,13 @@ def build_search_version(settings: ExtractionSettings) -> str:
     return f"{EXTRACTION_VERSION}: {settings.prefix} + {settings.suffix}, {settings.stride}{more}"
 
 
-def settings_of(benchmark: str) -> ExtractionSettings | None:
+def find_extraction_settings(benchmark: str) -> ExtractionSettings | None:
     """How audits search the benchmark's documents; None where they do not, and for one that is in no entry."""
     known = load_benchmarks()
     return known[benchmark].settings.extraction if benchmark in known else None
 
 
-def find_search_version(spec: BenchmarkSpec) -> str | None:
-    """The version of the search that an audit of the benchmark makes; None where it makes none."""
-    return None if spec.settings.extraction is None else build_search_version(spec.settings.extraction)
-
-
-def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[SearchedDocument]:
+def read_searched_documents(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[SearchedDocument]:
     """The documents that a built benchmark was drawn from, whole; of one that is made of rows, its examples.
 
     Non-members are held out, all others audited. Raises DataError where the benchmark is not built, where it and
@@ -171,17 +167,17 @@ def read_benchmark_documents(built: BuiltBenchmark, paths: DataPaths) -> list[Se
         trained = count_training_occurrences(texts, built.control, EXPOSED, paths)
     found: dict[str, SearchedDocument] = {}
     for row, text, times in zip(rows, texts, trained, strict=True):
-        of_source = whole.get(row["document_id"])
-        name = row["example_id"] if of_source is None else row["document_id"]
-        found[name] = SearchedDocument(
-            name,
-            text if of_source is None else of_source["text"],
-            None if of_source is None else of_source["title"],
+        own = {"document_id": row["example_id"], "text": text, "title": None, "places": None}
+        document = whole.get(row["document_id"], own)
+        found[document["document_id"]] = SearchedDocument(
+            document["document_id"],
+            document["text"],
+            document["title"],
             row["group"],
             row["collection"],
             "held_out" if row["label"] == NON_MEMBER else "audited",
             times,
-            () if of_source is None else parse_places(of_source["places"]),
+            parse_places(document["places"]),
         )
     return list(found.values())
 
@@ -224,40 +220,19 @@ def _generate_in_place(
     How likely it gives the strongest nearly word for word, where the settings ask for it; with ``gives`` its own words,
     in place of the strongest alone where nothing of the document is reproduced.
     """
+    # Imported where it runs: what is cached needs no torch.
+    from audit_pipeline.extras.extraction.continuations import compare_given_text, generate_suffix  # noqa: PLC0415
+
     strongest, differing = extraction.found.strongest, search.options.near_verbatim
     near = None
     if differing is not None and strongest:
-        near = search.near_verbatim(extraction, strongest[0], backend_of, differing, BEAMS)
-    numbers = (strongest if extraction.found.reproduced else strongest[:1]) if gives else ()
-    return Passages(quotes, {number: search.give_greedily(extraction, number, backend_of) for number in numbers}, near)
-
-
-def _build_empty_extraction(document: SearchedDocument) -> Extraction:
-    nothing = windows_from_rows(EXTRACTION.empty_table())
-    return Extraction(document, nothing, np.zeros(0, np.bool_), Judgement((), np.empty(0), np.empty(0)))
-
-
-def summarise_extraction(report: ExtractionReport, paths: DataPaths) -> Shown:
-    """How many documents the model reproduces something of; the page of the report has the passages."""
-    rows = report.documents.to_pylist()
-    audited, held_out = (
-        [row for row in rows if row["windows"] and row["side"] == side] for side in ("audited", "held_out")
-    )
-    reproduced, held_out_reproduced = (
-        sum(row["claim"] == "reproduced" for row in documents) for documents in (audited, held_out)
-    )
-    values = {
-        **({"reason": rows[0]["reason"]} if rows and not (audited or held_out) else {}),
-        **({"reference model": f"there is none: {report.no_reference}"} if report.no_reference is not None else {}),
-        **({"damaged parts set aside": len(report.unreadable_parts)} if report.unreadable_parts else {}),
-        "audited documents": len(audited),
-        "documents reproduced in part": reproduced,
-        "held-out documents": len(held_out),
-        "held-out documents reproduced in part": held_out_reproduced,
-        "windows": sum(row["windows"] for row in rows),
-        "data_version": report.data_version,
-    }
-    return Shown(len(rows), values, page=model_page_path(paths.reports, report.pair.model))
+        near = search.bound_near_verbatim(extraction, strongest[0], backend_of, differing, BEAMS)
+    windows, given = extraction.windows, {}
+    for number in (strongest if extraction.found.reproduced else strongest[:1]) if gives else ():
+        forward, window = search.load_local_pass(backend_of), search.encode_window(extraction, number)
+        suffix = extraction.document.text[windows.begin[number] : windows.end[number]]
+        given[number] = compare_given_text(suffix, generate_suffix(search.model, forward, window))
+    return Passages(quotes, given, near)
 
 
 class ExtractionOptions(BaseModel):
@@ -285,7 +260,7 @@ class ExtractionOptions(BaseModel):
 
 def _extract(run: StageRun) -> Made:
     pair, options = run.pair, run.options
-    settings = settings_of(pair.benchmark)
+    settings = find_extraction_settings(pair.benchmark)
     if settings is None and not options.every_pair:
         reason = {"reason": "the benchmark does not say extraction: true"}
         return Made(None, Shown(values=reason), status="not_requested")
@@ -295,8 +270,7 @@ def _extract(run: StageRun) -> Made:
     model = run.models.load_for_run(pair.model, run.paths, run.log)
     backend_of = partial(run.models.backend, paths=run.paths, log=run.log)
     with run.progress(f"documents of {pair.benchmark}, {pair.model}") as notify:
-        report = extract_pair(pair, model, run.paths, backend_of, run.step(build_search_version(asked)), asked, notify)
-    return Made(report.data_version, summarise_extraction(report, run.paths))
+        return extract_pair(pair, model, run.paths, backend_of, run.step(build_search_version(asked)), asked, notify)
 
 
 def _list_searched(scope: Scope, situation: Situation) -> Iterable[str]:
@@ -308,10 +282,11 @@ def _list_searched(scope: Scope, situation: Situation) -> Iterable[str]:
 def _inputs(partition: str, situation: Situation) -> Inputs:
     pair = pair_of(partition)
     spec, model = situation.specs.get(pair.benchmark), situation.models.get(pair.model)
+    settings = None if spec is None else spec.settings.extraction
     fingerprint = None if model is None else model.identity.model_fingerprint
     return {
         f"examples/{pair.benchmark}": situation.find_built_digest(pair.benchmark),
-        "code": None if spec is None else find_search_version(spec),
+        "code": None if settings is None else build_search_version(settings),
         "model" if model is None or model.identity.before is None else "endpoint": fingerprint,
         # Not under the name of the pass of the texts, which a search of documents does not wait for.
         "statistics": situation.facts_of(Product("token_statistics", partition)).inputs.get("settings"),

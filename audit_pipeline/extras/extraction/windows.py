@@ -58,22 +58,16 @@ def encode_windows_at(
     return [found[start] for start in sorted(found)]
 
 
-def encode_window_at_characters(
-    model: TokenizedModel, document: str, start: int, begin: int, end: int
-) -> EncodedText | None:
-    """The window from character ``start`` to ``end`` as this model cuts it into tokens, whatever model it was made for.
-
-    Its suffix is of the tokens that end after the character ``begin``. None where the model cannot read it: there is
-    nothing before the suffix, or it is longer than the context that the model is run with.
-    """
-    [window] = encode_windows_between(model, document, [(start, begin, end)])
-    return window
-
-
 def encode_windows_between(
     model: TokenizedModel, document: str, places: Sequence[tuple[int, int, int]]
 ) -> list[EncodedText | None]:
-    """As :func:`encode_window_at_characters`, of each ``start``, ``begin`` and ``end`` of ``places``."""
+    """The windows from character ``start`` to ``end`` as this model cuts them into tokens, whatever model they were
+    made for.
+
+    places: ``start``, ``begin`` and ``end`` of each, whose suffix is of the tokens that end after the character
+    ``begin``. None where the model cannot read it: there is nothing before the suffix, or it is longer than the context
+    that the model is run with.
+    """
     sha256, (room, _) = text_sha256(document), window_and_stride(model)
     windows: list[EncodedText | None] = []
     texts = encode(model, [document[start:end] for start, _, end in places])

@@ -57,15 +57,6 @@ class WatchedFinding(NamedTuple):
     claim_level: str
 
 
-@dataclass(frozen=True)
-class FindingChange:
-    """What changed about a model on a benchmark, in one line of words."""
-
-    model: str
-    benchmark: str
-    words: str
-
-
 def read_findings(warehouse: Path) -> list[WatchedFinding]:
     """Return the findings on the leaderboard; raises DataError where there is no warehouse or it cannot be read."""
     with open_read_only(warehouse) as connection:
@@ -76,19 +67,18 @@ def read_findings(warehouse: Path) -> list[WatchedFinding]:
     ]
 
 
-def compare_findings(old: Iterable[WatchedFinding], new: Iterable[WatchedFinding]) -> list[FindingChange]:
-    """Return a change per pair of model and benchmark that differs, in their order.
+def compare_findings(old: Iterable[WatchedFinding], new: Iterable[WatchedFinding]) -> dict[tuple[str, str], str]:
+    """Return what changed about each pair of model and benchmark that differs, in their order, in one line of words.
 
     A pair differs by a first finding, one that is gone or became stale, another claim level or split verdict, or an
     AUROC outside of its old interval by which it moved more than ``SMALLEST_MOVE``. An audit that was repeated with
     nearly the same result is no change, nor is a stale finding that is current again.
     """
     before, after = _group_by_pair(old), _group_by_pair(new)
-    changes: list[FindingChange] = []
+    changes: dict[tuple[str, str], str] = {}
     for pair in sorted(before.keys() | after.keys()):
-        parts = _describe_pair_changes(before.get(pair, {}), after.get(pair, {}))
-        if parts:
-            changes.append(FindingChange(*pair, f"{' on '.join(pair)}: {'; '.join(parts)}"))
+        if parts := _describe_pair_changes(before.get(pair, {}), after.get(pair, {})):
+            changes[pair] = f"{' on '.join(pair)}: {'; '.join(parts)}"
     return changes
 
 
@@ -156,7 +146,7 @@ class Alert:
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
 
-def payload(alert: Alert) -> dict[str, object]:
+def build_payload(alert: Alert) -> dict[str, object]:
     """Return what is sent: ``text``, which chat services show, and the alert's fields."""
     shown = list(alert.lines[:_LINES_OF_TEXT])
     if len(alert.lines) > len(shown):
@@ -171,7 +161,7 @@ def deliver(alert: Alert, paths: DataPaths) -> str:
     alert does not arrive, it is appended to the file of alerts, with the reason.
     """
     url = os.environ.get(WEBHOOK, "").strip()
-    content = payload(alert)
+    content = build_payload(alert)
     fault = f"{WEBHOOK} is not set"
     if url:
         host = urlsplit(url).hostname

@@ -34,7 +34,7 @@ from audit_pipeline.store.bucket_folder import find_bucket_folder
 from audit_pipeline.store.control_files import MANIFEST, require_intact_control
 from audit_pipeline.store.files import read_json
 from audit_pipeline.store.integrity import DamagedError, file_sha256
-from audit_pipeline.store.ledger import Entry, Ledger, read_ledger
+from audit_pipeline.store.ledger import Entry, read_ledger
 from audit_pipeline.store.object_store import BucketError
 from audit_pipeline.store.paths import (
     OWN_CONFIGURATION,
@@ -80,7 +80,7 @@ def _judge(what: str, problems: Sequence[object], advice: str, fine: str) -> Doc
     return DoctorCheck(what, not problems, advice if problems else fine, problems)
 
 
-def examine(paths: DataPaths, *, deep: bool = False, on_check: OnCheck = lambda what: None) -> list[DoctorCheck]:
+def run_checks(paths: DataPaths, *, deep: bool = False, on_check: OnCheck = lambda what: None) -> list[DoctorCheck]:
     """Everything that is looked at, in order; models on a hub are not fetched for it.
 
     ``deep`` compares every file that is kept with its digest.
@@ -194,7 +194,10 @@ def _check_ledger(paths: DataPaths, on_check: OnCheck) -> Iterator[DoctorCheck]:
     if unexplained := sorted(set(files) - {entry.file(paths) for entry in ledger.entries}):
         words = "no line of the ledger explains them: delete them, and run again what made them"
         yield DoctorCheck("unexplained files", False, words, unexplained)
-    if missing := _list_missing_files(paths, ledger):
+    # Of what was written last to each partition.
+    latest: dict[tuple[str, str], Entry] = {(entry.table, entry.partition): entry for entry in ledger.entries}
+    written = (entry.file(paths) for entry in latest.values())
+    if missing := sorted(file for file in written if file is not None and not file.exists()):
         words = "deleted, or never written because the run was killed: run again what made them (audit --again)"
         yield DoctorCheck("missing files", False, words, missing)
 
@@ -203,13 +206,6 @@ def _list_table_files(paths: DataPaths) -> list[Path]:
     """The Parquet files of every declared table that has files of its own."""
     tables = [table for table in TABLES.values() if table.has_files]
     return sorted(file for table in tables for file in paths.table(table.name).glob("*/*.parquet"))
-
-
-def _list_missing_files(paths: DataPaths, ledger: Ledger) -> list[Path]:
-    """The files that are gone of what was written last to each partition."""
-    latest: dict[tuple[str, str], Entry] = {(entry.table, entry.partition): entry for entry in ledger.entries}
-    files = (entry.file(paths) for entry in latest.values())
-    return sorted(file for file in files if file is not None and not file.exists())
 
 
 def _check_cache(paths: DataPaths, on_check: OnCheck, *, deep: bool) -> Iterator[DoctorCheck]:

@@ -18,7 +18,13 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.hints import did_you_mean, list_family_partitions, resolve_partition
 from audit_pipeline.errors import AuditError, ConfigError, DataError
-from audit_pipeline.extras.maintenance.removal import RemovalTarget, carry_out, find_removal, list_kept_names
+from audit_pipeline.extras.maintenance.removal import (
+    Removal,
+    RemovalTarget,
+    execute_removal,
+    find_removal,
+    list_kept_names,
+)
 from audit_pipeline.models.config import load_models
 from audit_pipeline.pipeline.dagster.audit import publish
 from audit_pipeline.pipeline.dagster.instance import (
@@ -28,7 +34,7 @@ from audit_pipeline.pipeline.dagster.instance import (
     open_existing_instance,
     open_instance,
 )
-from audit_pipeline.pipeline.dagster.locks import has_running_audit, hold_removal_lock
+from audit_pipeline.pipeline.dagster.locks import hold_removal_lock
 from audit_pipeline.store.bucket_folder import refresh
 from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
@@ -42,7 +48,7 @@ class Forgotten:
     """What went, or in a dry run would go, and what stays.
 
     ``had_partition``: whether Dagster knew it. ``configured``: whether the configuration still names it, None where
-    that cannot be read. ``obstacles``: in a dry run, why a removal would be refused now.
+    that cannot be read.
     """
 
     target: RemovalTarget
@@ -50,7 +56,6 @@ class Forgotten:
     kept: Sequence[str]
     had_partition: bool
     configured: bool | None
-    obstacles: Sequence[str] = ()
     dead_runs: Sequence[str] = ()
 
 
@@ -60,17 +65,11 @@ def plan_to_forget(named_target: RemovalTarget, paths: DataPaths) -> Forgotten:
     Raises AuditError for an unknown name.
     """
     partitions: Sequence[str] = ()
-    obstacles = ["an audit is at work"] if has_running_audit(paths) else []
     home = dagster_home(paths)
     if (home / "dagster.yaml").exists():
         with open_existing_instance(home) as instance:
             partitions = instance.get_dynamic_partitions(named_target.dimension)
-            obstacles += find_unfinished_runs(instance)
-    target = _resolve_target(named_target, partitions, paths)
-    removal = find_removal(target, paths)
-    return Forgotten(
-        target, removal.measure(), removal.kept, target.name in partitions, _is_configured(target), obstacles
-    )
+    return _describe_removal(find_removal(_resolve_target(named_target, partitions, paths), paths), partitions)
 
 
 def forget(
@@ -87,7 +86,7 @@ def forget(
         target = _resolve_target(named_target, partitions, paths)
         _refuse_while_unfinished(target, instance)
         removal = find_removal(target, paths)
-        gone = removal.measure()
+        forgotten = _describe_removal(removal, partitions, dead_runs)
         instance.delete_dynamic_partition(target.dimension, target.name)
         try:
             _refuse_while_unfinished(target, instance)
@@ -96,12 +95,16 @@ def forget(
             instance.add_dynamic_partitions(target.dimension, [target.name] if target.name in partitions else [])
             raise
         on_step(f"removing {target}")
-        carry_out(removal, paths)
+        execute_removal(removal, paths)
         on_step("rebuilding warehouse and report")
         publish(definitions, paths, on_step, include_text=texts_are_quoted())
-        return Forgotten(
-            target, gone, removal.kept, target.name in partitions, _is_configured(target), dead_runs=dead_runs
-        )
+        return forgotten
+
+
+def _describe_removal(removal: Removal, partitions: Sequence[str], dead_runs: Sequence[str] = ()) -> Forgotten:
+    target, entries = removal.target, _load_entries(removal.target)
+    configured = None if entries is None else target.name in entries or entries.is_broken(target.name)
+    return Forgotten(target, removal.measure(), removal.kept, target.name in partitions, configured, dead_runs)
 
 
 def find_unfinished_runs(instance: dg.DagsterInstance) -> list[str]:
@@ -154,8 +157,3 @@ def _load_entries(target: RemovalTarget) -> Entries[Any] | None:
         return load_benchmarks() if target.dimension == "benchmark" else load_models()
     except ConfigError:
         return None
-
-
-def _is_configured(target: RemovalTarget) -> bool | None:
-    entries = _load_entries(target)
-    return None if entries is None else target.name in entries or entries.is_broken(target.name)

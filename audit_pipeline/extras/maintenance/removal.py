@@ -74,8 +74,8 @@ class Removal:
 
 def list_kept_names(dimension: Dimension, paths: DataPaths) -> set[str]:
     """The benchmarks, or models, of which anything is kept."""
-    found = [_name_of(table, partition, dimension) for table, partition, _ in _iterate_folders(paths)]
-    found += [_name_of_line(line, dimension) for line in read_ledger(paths).lines]
+    found = [_find_name(table, partition, dimension) for table, partition, _ in _iterate_folders(paths)]
+    found += [_find_name_in_line(line, dimension) for line in read_ledger(paths).lines]
     cards = [str(card.get("name")) for card in _read_cards(paths).values()] if dimension == "model" else []
     return {name for name in [*found, *cards] if name is not None}
 
@@ -90,13 +90,13 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
     folders = [
         (table, folder)
         for table, partition, folder in _iterate_folders(paths)
-        if _name_of(table, partition, target.dimension) == target.name
+        if _find_name(table, partition, target.dimension) == target.name
     ]
     for holds_text in (False, True):
         for table, folder in folders:
             if bool(table.holds_text) == holds_text:
-                removal.files[table.name] += _files_below(folder)
-    removal.lines = {line.digest for line in ledger.lines if _name_of_line(line, target.dimension) == target.name}
+                removal.files[table.name] += _list_files_below(folder)
+    removal.lines = {line.digest for line in ledger.lines if _find_name_in_line(line, target.dimension) == target.name}
     if damaged := sum(line.fields is None for line in ledger.lines):
         removal.kept.append(f"{damaged} damaged lines of the ledger: what they name is not known")
     logs = sorted(paths.root.glob(f"{paths.warehouse.name}.*.aside"))
@@ -104,7 +104,7 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
     return removal
 
 
-def carry_out(removal: Removal, paths: DataPaths) -> None:
+def execute_removal(removal: Removal, paths: DataPaths) -> None:
     """Take all of it away, and warehouse and report, which are to be built again."""
     for folder in list_cache_folders(paths) if removal.texts else ():
         discard_rows(folder, removal.texts)
@@ -113,7 +113,7 @@ def carry_out(removal: Removal, paths: DataPaths) -> None:
         _remove_files(files, paths)
     for card, name in removal.renamed_cards.items():
         write_json(card, {**read_json(card), "name": name})
-    _remove_files([paths.warehouse, *_files_below(paths.reports)], paths)
+    _remove_files([paths.warehouse, *_list_files_below(paths.reports)], paths)
     blank_lines(paths, removal.lines)
 
 
@@ -124,7 +124,7 @@ def _iterate_folders(paths: DataPaths) -> Iterator[tuple[Table, str, Path]]:
             yield from ((table, partition, folder) for partition, folder in iterate_partitions(paths, table))
 
 
-def _name_of(table: Table, partition: str, dimension: Dimension) -> str | None:
+def _find_name(table: Table, partition: str, dimension: Dimension) -> str | None:
     """The benchmark, or model, that a partition is of; None where it is of none."""
     first, _, second = partition.partition("|")
     names = {
@@ -135,12 +135,12 @@ def _name_of(table: Table, partition: str, dimension: Dimension) -> str | None:
     return names.get(table.per, {}).get(dimension)
 
 
-def _name_of_line(line: Line, dimension: Dimension) -> str | None:
+def _find_name_in_line(line: Line, dimension: Dimension) -> str | None:
     table = TABLES.get((line.fields or {}).get("table", ""))
-    return _name_of(table, line.fields["partition"], dimension) if table is not None and line.fields else None
+    return _find_name(table, line.fields["partition"], dimension) if table is not None and line.fields else None
 
 
-def _files_below(folder: Path) -> list[Path]:
+def _list_files_below(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
@@ -170,7 +170,7 @@ def _find_texts_of_benchmark(removal: Removal, paths: DataPaths) -> None:
             digests |= dict(zip(rows["document_id"].to_pylist(), rows["sha256"].to_pylist(), strict=True))
     own, of_others = set[str](), set[str]()
     for table, partition, folder in _iterate_folders(paths):
-        name = _name_of(table, partition, "benchmark")
+        name = _find_name(table, partition, "benchmark")
         if name is None or not table.holds_text:
             continue
         found = own if name == removal.target.name else of_others
@@ -202,7 +202,7 @@ def _find_files_of_model(removal: Removal, ledger: Ledger, paths: DataPaths) -> 
     for kind, fingerprint in sorted(own - shared):
         for what, places in _list_places(kind, fingerprint, paths).items():
             for place in places:
-                removal.files[what] += _files_below(place) if place.is_dir() else [place] if place.exists() else []
+                removal.files[what] += _list_files_below(place) if place.is_dir() else [place] if place.exists() else []
     # They name the other fingerprints, and so they go last.
     removal.files["cards"] = removal.files.pop("cards", [])
     for kind, fingerprint in sorted(shared):
@@ -238,7 +238,7 @@ def _group_fingerprints(ledger: Ledger, cards: Mapping[Path, Mapping[str, Any]])
     found: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for entry in ledger.entries:
         table = TABLES.get(entry.table)
-        if table is not None and (name := _name_of(table, entry.partition, "model")) is not None:
+        if table is not None and (name := _find_name(table, entry.partition, "model")) is not None:
             named = {"model": entry.model_fingerprint, "tokenizer": entry.tokenizer_fingerprint}
             found[name] |= {(kind, value) for kind, value in named.items() if value}
     keys = {"tokenizer": "tokenizer_fingerprint", "weights": "weights_digest", "endpoint": "endpoint"}

@@ -88,8 +88,8 @@ def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) 
     alert = Alert(
         kind="finding_changed",
         title=f"findings of {len(changed)} model(s) on a benchmark changed",
-        lines=tuple(change.words for change in changed),
-        details={"changes": [{"model": change.model, "benchmark": change.benchmark} for change in changed]},
+        lines=tuple(changed.values()),
+        details={"changes": [{"model": model, "benchmark": benchmark} for model, benchmark in changed]},
     )
     delivered = deliver(alert, paths)
     write_json(paths.reported_findings, {"findings": findings})

@@ -6,6 +6,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
 from audit_pipeline.extras.servers.exchange import AnswerDetail, NoStringError, Prompt, build_prompt, find_floor
-from audit_pipeline.extras.servers.probe import Check, ProbeResult
+from audit_pipeline.extras.servers.probe import ModelCheck, ProbeResult
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import WindowResult, Work
@@ -68,7 +69,7 @@ class EndpointBackend:
 
     def _iterate_parts(self, work: Work, left_out: set[int]) -> Generator[Sequence[WindowResult]]:
         waiting = self._iterate_prompts(work, left_out)
-        check = Check(self.model, self.client, self.probed)
+        check = ModelCheck(self.model, self.client, self.probed)
         for first in waiting:
             with self.client.budget.reserve_for_later(check.cost):
                 done, fault = self._request_part(_take_until_check(chain([first], waiting), check.cost), work, left_out)
@@ -83,18 +84,15 @@ class EndpointBackend:
     ) -> tuple[list[WindowResult], AuditError | None]:
         """Return the results of the windows, and the error that ended them, if one did."""
         done: list[WindowResult] = []
-        detail = AnswerDetail.of(self.client.endpoint, work.wanted)
-
-        def leave_out(window: Window, why: ModelError) -> None:
-            self._leave_out(work, window, why, left_out)
-
+        detail = AnswerDetail.for_statistics(self.client.endpoint, work.wanted)
+        columns = {column for name in work.wanted for column in _COLUMNS.get(name, (name,))}
+        leave_out = partial(self._leave_out, work, left_out)
         try:
             with closing(self.client.request_answers(part, detail, leave_out=leave_out)) as found:
-                for answers in found:
-                    for window, answer in answers:
-                        self._set_floor_apart(work, window, answer.values["logprob"])
-                        values = _select_columns(answer.values, work)
-                        done.append(WindowResult(window, values))
+                for window, answer in chain.from_iterable(found):
+                    self._set_floor_apart(work, window, answer.values["logprob"])
+                    values = {name: array for name, array in answer.values.items() if name in columns}
+                    done.append(WindowResult(window, values))
         except AuditError as fault:
             return done, fault
         return done, None
@@ -112,7 +110,7 @@ class EndpointBackend:
                 f"of {len(logprobs)} tokens are not known ({why})"
             )
 
-    def _require_same(self, check: Check, fault: AuditError | None) -> None:
+    def _require_same(self, check: ModelCheck, fault: AuditError | None) -> None:
         try:
             # A server that has just timed out is not waited for again.
             check.require_same(with_retries=fault is None)
@@ -126,11 +124,11 @@ class EndpointBackend:
                 try:
                     prompt = build_prompt(self.model, text, window, work.before, as_string=not self.probed.takes_ids)
                 except NoStringError as error:
-                    self._leave_out(work, window, error, left_out)
+                    self._leave_out(work, left_out, window, error)
                 else:
                     yield window, prompt
 
-    def _leave_out(self, work: Work, window: Window, error: ModelError, left_out: set[int]) -> None:
+    def _leave_out(self, work: Work, left_out: set[int], window: Window, error: ModelError) -> None:
         if window.text not in left_out:
             left_out.add(window.text)
             sha256 = work.prepared.encoded[window.text].text_sha256
@@ -145,8 +143,3 @@ def _take_until_check(prompts: Iterable[tuple[Window, Prompt]], cost: int) -> It
         tokens += prompt.cost
         if tokens >= _TIMES_CHECK * cost and time.monotonic() - started >= _SECONDS:
             return
-
-
-def _select_columns(values: Mapping[str, npt.NDArray[Any]], work: Work) -> dict[str, npt.NDArray[Any]]:
-    columns = {column for name in work.wanted for column in _COLUMNS.get(name, (name,))}
-    return {name: array for name, array in values.items() if name in columns}

@@ -118,6 +118,7 @@ _BYTES_PER_ENTRY = 400
 _FIXED_BYTES = 1 << 20
 _FLOOR_TIES, _NEXT_VALUES = 3, 5
 _LARGEST_FLOOR = math.log(0.5)
+_NO_LOGPROBS = "its answer has log-probabilities that are none"
 
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
 """A number of an answer that its column can hold, as the counts and ids below are."""
@@ -177,7 +178,7 @@ class AnswerDetail:
     moments: bool = False
 
     @classmethod
-    def of(cls, endpoint: Endpoint, statistics: Collection[str]) -> AnswerDetail:
+    def for_statistics(cls, endpoint: Endpoint, statistics: Collection[str]) -> AnswerDetail:
         """As little as ``statistics`` (token_statistics/cached_texts.py) need: answers grow with it, and take time."""
         needed = max([0, *(_BEST.get(name, 0) for name in statistics)])
         return cls(min(needed, endpoint.top_logprobs), not {"mean", "std"}.isdisjoint(statistics))
@@ -275,12 +276,8 @@ def build_answer(places: Sequence[Place], detail: AnswerDetail, server: str | No
     if detail.best:
         values |= _best_values_from_places(places)
     if any(np.isnan(array).any() for name, array in values.items() if name != "logprob"):
-        raise _build_logprobs_error()
+        raise BadAnswerError(_NO_LOGPROBS)
     return Answer(values, max((len(place.best) for place in places), default=0), server)
-
-
-def _build_logprobs_error() -> BadAnswerError:
-    return BadAnswerError("its answer has log-probabilities that are none")
 
 
 def find_floor(logprobs: npt.NDArray[np.float32]) -> float | None:
@@ -310,7 +307,7 @@ def _best_values_from_places(places: Sequence[Place]) -> dict[str, npt.NDArray[A
         "max_logprob": np.array([place.best[0] for place in places], dtype=np.float32)
     }
     if any(place.best[0] > _ROUNDING for place in places):
-        raise _build_logprobs_error()
+        raise BadAnswerError(_NO_LOGPROBS)
     if any(place.best[0] < place.own - _ROUNDING for place in places):
         raise BadAnswerError("its answer has a token that is more likely than the best token")
     ids = [place.best_ids for place in places if place.best_ids is not None]

@@ -72,7 +72,7 @@ def probe_endpoint(model: TokenizedModel, client: EndpointClient) -> ProbeResult
     first, second = (_request_known_answers(client, prompts, AnswerDetail(0)) for _ in range(2))
     _require_spread(client, first)
     _require_no_floor(client, first)
-    noise = max(_deviation(*pair) for pair in zip(first, second, strict=True))
+    noise = max(_measure_deviation(*pair) for pair in zip(first, second, strict=True))
     if noise > _LARGEST_NOISE:
         raise ModelError(
             f"{client.who}: two answers to one request are {noise:.2g} nats apart ({_LARGEST_NOISE} at most may be): "
@@ -82,7 +82,7 @@ def probe_endpoint(model: TokenizedModel, client: EndpointClient) -> ProbeResult
     return ProbeResult(Probe(_extract_logprobs(first), noise, first[0].server), takes_ids)
 
 
-class Check:
+class ModelCheck:
     """Whether the model that was ``probed`` is still there, while it is run: its answers to ``TEXTS`` once more.
 
     ``cost``: the tokens that this takes.
@@ -275,7 +275,7 @@ def _require_moments(model: TokenizedModel, client: EndpointClient, prompts: Seq
             raise
         client.notify(f"{client.who}: means and deviations cannot be checked: it gives no whole distributions")
         return
-    off = max(_deviation(*pair, name) for pair in zip(given, whole, strict=True) for name in ("mean", "std"))
+    off = max(_measure_deviation(*pair, name) for pair in zip(given, whole, strict=True) for name in ("mean", "std"))
     if off > _MOMENTS_TOLERANCE:
         raise ModelError(
             f"{client.who}: means and deviations are up to {off:.2g} away from those of the whole distribution: leave "
@@ -283,5 +283,5 @@ def _require_moments(model: TokenizedModel, client: EndpointClient, prompts: Seq
         )
 
 
-def _deviation(answer: Answer, other: Answer, name: str = "logprob") -> float:
+def _measure_deviation(answer: Answer, other: Answer, name: str = "logprob") -> float:
     return find_largest_deviation(answer.values[name].tolist(), other.values[name].tolist())

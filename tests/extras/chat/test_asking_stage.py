@@ -99,21 +99,12 @@ def test_a_model_that_knows_one_text_is_found_and_no_other(chat_server: Servers,
     assert entry.upstream == {"files/works": "1"}
 
 
-def test_a_model_that_repeats_its_prompt_gets_no_credit(chat_server: Servers, paths: DataPaths) -> None:
-    report = ask(plan_asking(FEW, OPTIONS), chat_server(lambda prompt: prompt), paths)
-    for row in report.documents:
-        assert (row["longest_run"], row["words_out"], row["near_span"], row["score"]) == (0, 0, 0, 0.0)
-        assert row["claim"] == "not reproduced"
-
-
 def test_a_model_that_refuses_everything_is_refused(chat_server: Servers, paths: DataPaths) -> None:
     refusing = chat_server(lambda prompt: "I'm sorry, but I can't reproduce copyrighted text.")
     report = ask(plan_asking(FEW, OPTIONS), refusing, paths)
     assert {row["claim"] for row in report.documents} == {"refused"}
     assert all(row["refused"] == row["requests"] == 4 and row["score"] is None for row in report.documents)
     assert report.unmeasured == 4 * 4 * 4
-    filtered = ask(plan_asking(FEW, OPTIONS), chat_server(lambda prompt: ("", "content_filter")), paths, "2")
-    assert {(row["filtered"], row["claim"]) for row in filtered.documents} == {(4, "refused")}
 
 
 def test_nothing_is_asked_twice(chat_server: Servers, paths: DataPaths) -> None:

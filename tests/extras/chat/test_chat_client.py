@@ -16,7 +16,7 @@ from bad_server import Answer, truncated
 from chat_server import DIALECTS, NAME, ChatServer, Dialect, build_reply, fault, quoting
 
 from audit_pipeline.errors import BudgetError, ConfigError, ModelError, TransientError
-from audit_pipeline.extras.chat.chat_client import ChatReply, Prompt, Sampling, ask_all, estimate, open_budget
+from audit_pipeline.extras.chat.chat_client import ChatReply, Prompt, Sampling, ask_all, estimate_usage, open_budget
 from audit_pipeline.extras.chat.config import ChatModel
 from audit_pipeline.models.budget import Budget, Limits
 from audit_pipeline.readers.retry import RetryPolicy
@@ -246,5 +246,6 @@ def test_a_limit_of_money_takes_a_price_and_a_dry_run_estimates_by_the_same_boun
         open_budget(chat_server().entry(), Limits(max_cost=1.0))
     entry = chat_server().entry(price_in=1000.0, price_out=2000.0)
     requests = [(Prompt("be brief", "hello"), GREEDY), (Prompt(None, "höhe"), Sampling(1.0, 50))]
-    assert estimate(entry, requests) == (2, (113 + 20) + (105 + 50), pytest.approx((218 * 1000 + 70 * 2000) / 1e6))
-    assert estimate(chat_server().entry(), []) == (0, 0, None)
+    cost = pytest.approx((218 * 1000 + 70 * 2000) / 1e6)
+    assert estimate_usage(entry, requests) == (2, (113 + 20) + (105 + 50), cost)
+    assert estimate_usage(chat_server().entry(), []) == (0, 0, None)

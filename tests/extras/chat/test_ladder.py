@@ -38,7 +38,7 @@ def text_of(text: str, span: tuple[int, int]) -> str:
 @max_examples(50)
 def test_passages_never_overlap(count: int, most: int) -> None:
     text = words(count)
-    spans = [one.span(0, 90) for one in find_passages(text, most)]
+    spans = [one.get_span(0, 90) for one in find_passages(text, most)]
     assert len(spans) == min(most, count // 90)
     assert all(before[1] < after[0] for before, after in itertools.pairwise(spans))
     assert all(len(text_of(text, span).split()) == 90 for span in spans)
@@ -84,7 +84,7 @@ def test_the_likeliest_answers_come_before_all_draws() -> None:
     requests = list_requests([document(words(180)), document(words(90), name="b")], AskOptions(draws=2))
     assert [request.draw for request in requests] == sorted(request.draw for request in requests)
     assert len(requests) == 3 * 3 * 4
-    digests = {request.digest_for(ENTRY) for request in requests}
+    digests = {request.compute_digest(ENTRY) for request in requests}
     assert len(digests) == len(
         {(request.document.text, request.passage, request.rung, request.draw) for request in requests}
     )
@@ -104,11 +104,11 @@ def test_another_setting_is_another_request() -> None:
             {"revision": "2"},
         )
     ]
-    assert len({request.digest_for(entry) for entry in [ENTRY, *others]}) == 6
+    assert len({request.compute_digest(entry) for entry in [ENTRY, *others]}) == 6
     changed = replace(request, document=document(words(90) + " more"))
-    assert changed.digest_for(ENTRY) != request.digest_for(ENTRY), "the same words asked for in another text"
+    assert changed.compute_digest(ENTRY) != request.compute_digest(ENTRY), "the same words asked for in another text"
     same = [ENTRY.model_copy(update=update) for update in ({"max_cost": 3.0}, {"temperature": 0.5}, {"notes": "M"})]
-    assert {request.digest_for(entry) for entry in same} == {request.digest_for(ENTRY)}, "nothing of the answer changes"
+    assert {request.compute_digest(entry) for entry in [ENTRY, *same]} == {request.compute_digest(ENTRY)}
 
 
 def test_options_name_what_there_is() -> None:

@@ -16,7 +16,7 @@ from audit_pipeline.extras.evidence_packs.plan import seal
 from audit_pipeline.extras.extraction.stage import (
     EXTRACTION_VERSION,
     extract_pair,
-    settings_of,
+    find_extraction_settings,
 )
 from audit_pipeline.pipeline.whole_configuration import load_configuration
 from audit_pipeline.store.ledger import LineageStep
@@ -36,7 +36,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], 
         workspace.assess("made")
         seal(PAIR, workspace.model("tiny"), workspace.paths, None)
         workspace.audit("tiny", "made_8")
-        settings = settings_of("made_8")
+        settings = find_extraction_settings("made_8")
         assert settings is not None
         step = LineageStep.now("extracted", "extraction", EXTRACTION_VERSION)
         extract_pair(PAIR, workspace.model("tiny"), workspace.paths, forward_of, step, settings)

@@ -14,15 +14,6 @@ from audit_pipeline.sources.local_files import LocalFilesSettings, harvest_local
 from audit_pipeline.tables import EXCERPT_WORDS
 
 
-def test_a_text_file_is_one_document_and_a_folder_holds_many(tmp_path: Path) -> None:
-    (tmp_path / "b.txt").write_text("two\nlines 🙂", encoding="utf-8")
-    (tmp_path / "a.txt").write_text("\ufeffone", encoding="utf-8")
-    [one], skipped = read_documents(tmp_path / "b.txt", None)
-    assert (one.name, one.text, skipped.count) == ("b.txt", "two\nlines 🙂", 0)
-    documents, _ = read_documents(tmp_path, None)
-    assert [(document.name, document.text) for document in documents] == [("a.txt", "one"), ("b.txt", "two\nlines 🙂")]
-
-
 def test_a_folder_holds_what_check_reads_and_names_what_it_does_not(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "a.txt").write_text("a text")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
-from difflib import SequenceMatcher
 
 import pytest
 from taught import PASSAGE, Taught, filler
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.extraction.continuations import BLOCK_WORDS, Recall, continue_document, recall
+from audit_pipeline.extras.extraction.continuations import Recall, continue_document, measure_recall
 from audit_pipeline.token_statistics.tokens import encode, window_and_stride
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -53,23 +51,13 @@ LINES = "\r\n ".join(A) + "\r\n\r\nelse"
     ],
 )
 def test_words_in_blocks_by_hand(true: str, given: str, expected: Recall) -> None:
-    assert recall(true, given) == expected
+    assert measure_recall(true, given) == expected
     assert expected.share == expected.recalled / expected.words
 
 
 def test_of_a_text_shorter_than_a_block_nothing_is_known() -> None:
-    assert recall(text(SHORT), text(SHORT)).share is None
-    assert recall("", "").share is None
-
-
-def test_blocks_are_those_that_difflib_finds() -> None:
-    draw = random.Random(0)
-    for _ in range(30):
-        true = [word for _ in range(8) for word in draw.choice([A, B, SHORT, words("d", 30)])]
-        given = [word for word in true if draw.random() > 0.03]
-        blocks = SequenceMatcher(None, true, given, autojunk=False).get_matching_blocks()
-        expected = sum(block.size for block in blocks if block.size >= BLOCK_WORDS)
-        assert recall(text(true), text(given)).recalled == expected
+    assert measure_recall(text(SHORT), text(SHORT)).share is None
+    assert measure_recall("", "").share is None
 
 
 def test_a_model_goes_on_with_what_it_was_taught_and_leaves_it_where_it_ends(taught: Taught) -> None:
@@ -79,25 +67,21 @@ def test_a_model_goes_on_with_what_it_was_taught_and_leaves_it_where_it_ends(tau
     assert len(whole.token_id) > window + 10
     found = continue_document(taught.model, taught.forward, PASSAGE, PREFIX, 1000)
     assert (found.tokens, found.end) == (len(whole.token_id) - PREFIX, len(PASSAGE))
-    assert found.recall.share == 1.0
-    assert found.last_end == len(PASSAGE)
+    assert (found.recall, found.left_at) == (1.0, len(PASSAGE))
     longer = continue_document(taught.model, taught.forward, f"{PASSAGE} {filler(80, 9)}", PREFIX, 1000)
-    assert longer.last_end == len(PASSAGE)
-    assert longer.recall.recalled == found.recall.words
-    assert longer.recall.words == found.recall.words + 80
+    assert (longer.left_at, longer.recalled, longer.words) == (len(PASSAGE), found.words, found.words + 80)
 
 
 def test_as_many_tokens_as_are_asked_for(taught: Taught) -> None:
     found = continue_document(taught.model, taught.forward, PASSAGE, PREFIX, 40)
     [whole] = encode(taught.model, [PASSAGE])
     assert (found.tokens, found.begin, found.end) == (40, whole.char_end[PREFIX - 1], whole.char_end[PREFIX + 39])
-    assert found.recall.words == len(PASSAGE[found.begin : found.end].split())
+    assert found.words == len(PASSAGE[found.begin : found.end].split())
 
 
 def test_a_model_does_not_go_on_with_what_it_was_not_taught(taught: Taught) -> None:
     found = continue_document(taught.model, taught.forward, filler(160, 3), PREFIX, 120)
-    assert found.recall.share == 0.0
-    assert found.last_end == found.begin
+    assert (found.recall, found.left_at) == (0.0, found.begin)
 
 
 def test_a_document_without_a_token_behind_the_prefix(taught: Taught) -> None:

@@ -135,7 +135,7 @@ def test_the_prior_is_the_mean_over_prefixes_of_other_documents(taught: Taught, 
     checked = np.flatnonzero(np.isfinite(planted.judged.prior_log_p))
     assert len(checked) >= 1
     for number in checked:
-        suffix = search._encode_window(planted, int(number)).token_id[16:].tolist()
+        suffix = search.encode_window(planted, int(number)).token_id[16:].tolist()
         p = []
         for prefix in prefixes:
             logits = taught.forward.model(input_ids=torch.tensor([[*prefix, *suffix]])).logits[0, len(prefix) - 1 : -1]

@@ -17,12 +17,12 @@ from tokenizers import Tokenizer, processors
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.conclusions import GAP, THRESHOLDS, Windows
+from audit_pipeline.extras.extraction.continuations import count_hits, generate_suffix
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.search import Extraction, Search
 from audit_pipeline.extras.extraction.windows import encode_windows_at
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.cached_texts import Caches
-from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import Progress
 from audit_pipeline.token_statistics.tokens import encode
 
@@ -38,13 +38,9 @@ Run = Callable[..., list[Extraction]]
 
 @pytest.fixture
 def run(taught: Taught, tmp_path: Path) -> Run:
-    def run_work(
-        asked: ExtractionSettings,
-        documents: Sequence[SearchedDocument] = DOCUMENTS,
-        forward: Callable[[], ForwardPass] | None = None,
-    ) -> list[Extraction]:
+    def run_work(asked: ExtractionSettings, documents: Sequence[SearchedDocument] = DOCUMENTS) -> list[Extraction]:
         search = Search(taught.model, documents, asked, Caches(DataPaths(tmp_path)))
-        return search.run(lambda _: (forward or (lambda: taught.forward))())
+        return search.run(lambda _: taught.forward)
 
     return run_work
 
@@ -109,13 +105,10 @@ def test_drawing_gives_a_passage_as_often_as_is_said(taught: Taught, tmp_path: P
     number = int(np.argmin(np.abs(windows.log_p_top - math.log(0.3))))
     p = math.exp(windows.log_p_top[number])
     assert 0.05 < p < 0.95
-    generated = search.generate_after_prefix(planted, number, lambda _: taught.forward, draws, seed=0)
+    window = search.encode_window(planted, number)
     low, high = stats.binom.interval(0.999, draws, p)
-    assert generated.draws == draws
-    assert low <= generated.hits <= high
-    assert search.generate_after_prefix(
-        planted, number, lambda _: taught.forward, 20, seed=1
-    ) == search.generate_after_prefix(planted, number, lambda _: taught.forward, 20, seed=1)
+    assert low <= count_hits(taught.forward, window, draws, seed=0) <= high
+    assert count_hits(taught.forward, window, 20, seed=1) == count_hits(taught.forward, window, 20, seed=1)
 
 
 def test_first_choices_are_the_passage_exactly_where_all_of_its_tokens_are(taught: Taught, tmp_path: Path) -> None:
@@ -125,17 +118,9 @@ def test_first_choices_are_the_passage_exactly_where_all_of_its_tokens_are(taugh
     chosen = [*np.flatnonzero(windows.greedy)[:4], *np.flatnonzero(~windows.greedy)[:4]]
     assert len(chosen) == 8
     for number in chosen:
-        greedy = search.generate_after_prefix(planted, int(number), lambda _: taught.forward, 1, seed=0).greedy
+        greedy = generate_suffix(taught.model, taught.forward, search.encode_window(planted, int(number)))
         same = greedy.strip("\ufffd") in text[windows.begin[number] : windows.end[number]]
         assert same is bool(windows.greedy[number])
-
-
-def test_what_is_cached_is_not_run_again_and_says_the_same(run: Run) -> None:
-    first = run(FINE)
-    again = run(FINE, forward=lambda: pytest.fail("everything is in the cache"))
-    for one, other in zip(first, again, strict=True):
-        assert one.found == other.found
-        np.testing.assert_array_equal(one.windows.log_p, other.windows.log_p)
 
 
 def test_a_run_that_is_stopped_goes_on(run: Run, taught: Taught, tmp_path: Path) -> None:
@@ -145,10 +130,10 @@ def test_a_run_that_is_stopped_goes_on(run: Run, taught: Taught, tmp_path: Path)
     search = Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path)))
     with pytest.raises(KeyboardInterrupt):
         search.run(lambda _: taught.forward, stop)
-    left = Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).tokens()[1]
-    assert left < Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path / "other"))).tokens()[1]
+    left = Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).count_tokens()[1]
+    assert left < Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path / "other"))).count_tokens()[1]
     run(TILED)
-    assert Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).tokens()[1] == 0
+    assert Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).count_tokens()[1] == 0
 
 
 def test_a_model_that_forbids_repetition_draws_as_is_said(taught: Taught, tmp_path: Path) -> None:
@@ -156,11 +141,13 @@ def test_a_model_that_forbids_repetition_draws_as_is_said(taught: Taught, tmp_pa
     search = Search(taught.model, DOCUMENTS[:1], FINE, Caches(DataPaths(tmp_path)))
     [planted] = search.run(lambda _: taught.forward)
     number = int(planted.windows.log_p_top.argmax())
-    plain = search.generate_after_prefix(planted, number, lambda _: taught.forward, 20, seed=0)
+    window = search.encode_window(planted, number)
+    plain = count_hits(taught.forward, window, 20, seed=0), generate_suffix(taught.model, taught.forward, window)
     settings = taught.forward.model.generation_config
     settings.no_repeat_ngram_size, settings.min_p, settings.repetition_penalty = 1, 0.5, 3.0
     try:
-        assert search.generate_after_prefix(planted, number, lambda _: taught.forward, 20, seed=0) == plain
+        assert count_hits(taught.forward, window, 20, seed=0) == plain[0]
+        assert generate_suffix(taught.model, taught.forward, window) == plain[1]
         assert taught.forward.model.generation_config is settings
         assert settings.no_repeat_ngram_size == 1
     finally:
@@ -204,8 +191,3 @@ def test_an_end_token_of_the_tokenizer_is_no_part_of_a_document(tmp_path: Path) 
 def test_a_stride_that_is_none(stride: str) -> None:
     with pytest.raises(DataError, match="coarse-to-fine"):
         ExtractionSettings().override(stride=stride)
-
-
-def test_windows_that_the_model_cannot_hold(taught: Taught, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="context"):
-        Search(taught.model, DOCUMENTS, ExtractionSettings(prefix=40, suffix=30), Caches(DataPaths(tmp_path)))

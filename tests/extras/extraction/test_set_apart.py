@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from audit_pipeline.extras.extraction.judgements import (
     COMMON_RUN,
     SEVERAL,
+    compute_run_length,
     explain_set_apart,
     find_boilerplate,
     is_boilerplate,
     is_prefix_repeated,
-    run_length,
 )
 
 RUN = np.arange(COMMON_RUN)
@@ -69,7 +69,7 @@ def test_repetition_is_told_without_looking_at_other_documents() -> None:
     st.lists(st.integers(0, 3), min_size=1, max_size=6),
 )
 def test_boilerplate_is_what_counting_gives(documents: list[list[int]], suffix: list[int]) -> None:
-    length = run_length(len(suffix))
+    length = compute_run_length(len(suffix))
     runs = Counter(
         run
         for document in documents

@@ -17,7 +17,7 @@ from taught import DOCUMENTS, Taught, filler
 from tiny_models import forward_of, save_model, tokenized
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
-from audit_pipeline.extras.extraction.continuations import count_words_in_common
+from audit_pipeline.extras.extraction.continuations import compare_given_text, generate_suffix
 from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.search import Search
@@ -263,17 +263,25 @@ def test_what_a_model_gives_in_place_of_a_suffix(taught: Taught, tmp_path: Path)
     [planted] = (asked := search(taught, DOCUMENTS[:1], tmp_path, CLOSE)).run(lambda _: taught.forward)
     windows, text = planted.windows, planted.document.text
     greedy, other = np.flatnonzero(windows.greedy)[0], int(windows.log_p.argmin())
-    given = asked.give_greedily(planted, int(greedy), lambda _: taught.forward)
-    suffix = text[windows.begin[greedy] : windows.end[greedy]]
-    assert (given.words_in_common, given.suffix_words) == (len(suffix.split()), len(suffix.split()))
-    assert given.text == " ".join(suffix.split()[:25])
-    given = asked.give_greedily(planted, other, lambda _: taught.forward)
-    assert given.words_in_common < given.suffix_words
+    suffix, other_suffix = (text[windows.begin[number] : windows.end[number]] for number in (greedy, other))
+    given = generate_suffix(taught.model, taught.forward, asked.encode_window(planted, int(greedy)))
+    words = suffix.split()
+    expected = {"given_text": " ".join(words[:25]), "suffix_words": len(words), "words_in_common": len(words)}
+    assert compare_given_text(suffix, given) == expected
+    given = generate_suffix(taught.model, taught.forward, asked.encode_window(planted, other))
+    assert compare_given_text(other_suffix, given)["words_in_common"] < len(other_suffix.split())
 
 
-def test_words_in_common_by_hand() -> None:
-    assert count_words_in_common("a b c d e", "x b c d y a b") == 3
-    assert count_words_in_common("a\nb  c", "a b c") == 3
-    assert count_words_in_common("a b", "c d") == count_words_in_common("a b", "") == 0
-    # A word that comes often is no noise.
-    assert count_words_in_common(" ".join(["the"] * 300), " ".join(["the"] * 250)) == 250
+@pytest.mark.parametrize(
+    ("suffix", "given", "common"),
+    [
+        ("a b c d e", "x b c d y a b", 3),
+        ("a\nb  c", "a b c", 3),
+        ("a b", "c d", 0),
+        ("a b", "", 0),
+        # A word that comes often is no noise.
+        (" ".join(["the"] * 300), " ".join(["the"] * 250), 250),
+    ],
+)
+def test_words_in_common_by_hand(suffix: str, given: str, common: int) -> None:
+    assert compare_given_text(suffix, given)["words_in_common"] == common

@@ -94,13 +94,6 @@ def test_a_text_with_a_placeholder_is_not_scored(
     assert len(server.requests) == asked
 
 
-def test_a_low_log_probability_is_one(server: FakeEndpoint, ready: Ready, tmp_path: Path) -> None:
-    opened = ready(top_logprobs=0)
-    [row] = score(opened, server, tmp_path, SENTENCES[:1], lambda place, value: -998.5 if place == 5 else value)
-    assert row["status"] == "ok"
-    assert row["score"] < -998.5 / 100
-
-
 @pytest.mark.parametrize(("floor", "dialect"), [(-3.0, "vllm"), (-7.0, "llama_cpp")])
 def test_a_floor_is_found_by_the_probe(
     floor: float, dialect: str, server: FakeEndpoint, probe: Callable[..., object]
@@ -116,13 +109,6 @@ def test_a_text_at_a_floor_is_not_scored(server: FakeEndpoint, ready: Ready, tmp
     rows = score(opened, server, tmp_path, SENTENCES[:2], lambda _, value: max(value, -6.0))
     assert [(row["score"], row["reason"]) for row in rows] == [(None, UNKNOWN_LOGPROB)] * 2
     assert sum("its log-probabilities end at -6" in line for line in messages) == 2
-
-
-def test_a_placeholder_in_the_probes_texts_is_one_line(server: FakeEndpoint, probe: Callable[..., object]) -> None:
-    server.bend = lambda answer, body: change_own(answer, lambda place, value: None if place == 5 else value)
-    with pytest.raises(ModelError, match=r"no log-probability for \d+ of the \d+ tokens of plain texts") as error:
-        probe("sglang", top_logprobs=0)
-    assert "\n" not in str(error.value)
 
 
 def test_a_window_that_is_not_known_is_left_out_of_an_extraction(

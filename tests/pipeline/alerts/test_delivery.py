@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from audit_pipeline.extras.maintenance import alerts as module
-from audit_pipeline.extras.maintenance.alerts import WEBHOOK, Alert, deliver, payload
+from audit_pipeline.extras.maintenance.alerts import WEBHOOK, Alert, build_payload, deliver
 from audit_pipeline.readers.retry import RetryPolicy
 from audit_pipeline.store.paths import DataPaths
 
@@ -81,7 +81,7 @@ def kept(paths: DataPaths) -> list[dict[str, Any]]:
 
 
 def test_a_chat_service_is_shown_thirty_lines_and_a_program_gets_all() -> None:
-    long = payload(Alert("finding_changed", "many", tuple(f"pair {number}" for number in range(100)), {}))
+    long = build_payload(Alert("finding_changed", "many", tuple(f"pair {number}" for number in range(100)), {}))
     assert str(long["text"]).splitlines() == ["many", *(f"pair {number}" for number in range(30)), "... and 70 more"]
     assert len(long["lines"]) == 100  # type: ignore[arg-type]
 
