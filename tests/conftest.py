@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -17,10 +18,14 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from bad_server import BadServer
 from dagster._core.execution import compute_logs
+from dagster._core.storage.event_log.sqlite import sqlite_event_log
+from dagster._core.storage.runs.sqlite import sqlite_run_storage
+from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 from loopback_index import FakeIndex
 from made_workspace import Workspace, make_workspace, quick_folder
 from profiles import load_profile
 from quick import empty_pictures, few_detectors
+from sqlalchemy.engine import Engine
 from tiny_models import forward_of, save_model, single_threaded, tokenized
 
 from audit_pipeline.models.config import load_models
@@ -78,6 +83,27 @@ def migrations_are_read_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ScriptDirectory, "from_config", read_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def engines_are_kept() -> Iterator[None]:
+    """Dagster makes an engine of SQLAlchemy for every query, which compiles it anew: each database keeps its engine."""
+    makes = sqlite_event_log.create_engine
+    made: dict[str, Engine] = {}
+    compiled: dict[object, object] = {}
+
+    def keep_engine(url: str, **options: Any) -> Engine:
+        if url not in made:
+            made[url] = engine = makes(url, **options)
+            first = next(iter(made.values()))
+            engine.dialect = first.dialect
+            engine.update_execution_options(compiled_cache=compiled)
+        return made[url]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
+            patch.setattr(module, "create_engine", keep_engine)
         yield
 
 
