@@ -21,6 +21,8 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n auto --max
 test: $(STAMP) check
 	$(PYTEST) -m "not slow and not browser and not tutorial"
 
+# Every test, the property tests with all of their examples (tests/profiles.py), of which `make test` draws a quarter.
+test-all: export HYPOTHESIS_PROFILE := full
 test-all: test test-ui test-slow
 
 # The Dagster UI in a browser, where there is one: by itself, because it waits for ticks and pages.
@@ -28,11 +30,10 @@ test-ui: $(STAMP)
 	$(PYTEST) -n 0 -rs -m browser tests/ui
 
 # The tests that are slow by nature: kills, full disks, weeks of scheduled audits, every golden score, the embedded
-# model's batches and tokenizer, PostgreSQL, a fresh installation; with them the property tests again, with all of their
-# examples (tests/profiles.py), of which `make test` draws a quarter. `dg check defs` loads the definitions as `make
-# check` does, but as pyproject.toml names them.
+# model's batches and tokenizer, PostgreSQL, a fresh installation. `dg check defs` loads the definitions as `make check`
+# does, but as pyproject.toml names them.
 test-slow: $(STAMP)
-	HYPOTHESIS_PROFILE=full $(PYTEST) -m "slow or hypothesis"
+	HYPOTHESIS_PROFILE=full $(PYTEST) -m slow
 	$(BIN)/dg check defs
 
 # The five tutorials, typed from the pages with real models: a quarter of an hour on two cores, so by themselves.
