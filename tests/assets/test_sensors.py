@@ -21,7 +21,7 @@ from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.store.ledger import record_outcome
 from audit_pipeline.tables import Pair
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors", "no_report")
 
 
 class Ticking:

@@ -31,7 +31,7 @@ from audit_pipeline.sources.base import MissingPart
 from audit_pipeline.store.files import read_json
 from audit_pipeline.tables import Pair
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors", "no_report")
 TODAY = datetime.now(UTC).date()
 
 

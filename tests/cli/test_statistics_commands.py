@@ -83,6 +83,7 @@ def test_scores_of_ones_own_become_findings_and_a_report(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.usefixtures("no_report")
 def test_the_named_detector_is_compared_with_each_other_one(tmp_path: Path) -> None:
     generator = np.random.default_rng(3)
     rows = [
@@ -132,6 +133,7 @@ def test_with_texts_the_two_sides_are_assessed_too(tmp_path: Path) -> None:
     assert not any("birch" in page for page in pages)
 
 
+@pytest.mark.usefixtures("no_report")
 def test_another_models_scores_on_other_texts_of_that_name_are_refused(tmp_path: Path) -> None:
     file, out = scores_file(tmp_path, 12, 12), tmp_path / "out"
     assert run("evaluate", "--scores", file, "--out", out, "--model", "one").exit_code == 0
@@ -208,6 +210,7 @@ def test_power_of_an_auroc_and_of_scores_at_hand(workspace: Workspace) -> None:
     assert workspace.run("export", "leaderbord", "--out", out).exit_code == 2
 
 
+@pytest.mark.usefixtures("no_report")
 def test_canaries_are_made_once_and_asked_for(workspace: Workspace) -> None:
     file = workspace.root / "planted.jsonl"
     made = workspace.run("canaries", "--sets", "2", "--alternatives", "19", "--out", file)
@@ -266,6 +269,7 @@ def test_twins_are_drawn_published_and_tested(workspace: Workspace) -> None:
     assert "reference needs more than the text's own pass" in unknown.stderr
 
 
+@pytest.mark.usefixtures("no_report")
 def test_an_ordered_test_set(workspace: Workspace) -> None:
     items = workspace.root / "items.jsonl"
     lines = [json.dumps({"text": f"item {number}"}) for number in range(60)]

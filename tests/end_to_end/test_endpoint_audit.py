@@ -27,7 +27,7 @@ from audit_pipeline.store.files import read_json
 from audit_pipeline.tables import SCORES
 from audit_pipeline.warehouse.query import open_read_only
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "no_report")
 KEY = "sk-nobody-may-ever-read-this"
 NAME = "served"
 AUDIT = ("audit", "--model", NAME, "--benchmark", "made")

@@ -119,6 +119,7 @@ def test_without_text_no_page_and_no_table_has_any(workspace: Workspace, chat_se
     assert not re.search(r"known\d+", pages)
 
 
+@pytest.mark.usefixtures("no_report")
 def test_outputs_that_were_handed_over_and_why_numbers_are_missing(workspace: Workspace) -> None:
     books, _ = write_files(workspace)
     (books / "other.txt").write_text(text_of("other"))
@@ -183,6 +184,7 @@ def benchmark(workspace: Workspace) -> Workspace:
     return workspace
 
 
+@pytest.mark.usefixtures("no_report")
 def test_the_asset_asks_and_the_weekly_audit_does_not(benchmark: Workspace, chat_server: Servers) -> None:
     server, name = chat_server(go_on), f"made_{WINDOW}"
     write_entry(benchmark, server, max_requests=1000)

@@ -142,6 +142,7 @@ def test_a_benchmark_goes_from_partitions_files_warehouse_and_report(
         assert connection.sql("SELECT count(*) FROM lineage_gaps").fetchall() == [(0,)]
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_model_goes_and_the_last_one_leaves_an_empty_report(audited: Workspace, instance: dg.DagsterInstance) -> None:
     audited.write_models(other={"hub": "made-up/other"})
     shown = told(audited.run("forget", "--model", "tiny"))
@@ -153,6 +154,7 @@ def test_a_model_goes_and_the_last_one_leaves_an_empty_report(audited: Workspace
     assert set(instance.get_dynamic_partitions("benchmark")) == set(BENCHMARKS)
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_partition_of_which_nothing_lies_on_disk(partitioned: dg.DagsterInstance, workspace: Workspace) -> None:
     shown = told(workspace.run("forget", "--model", "gone"))
     assert "partition in Dagster" in shown
@@ -198,6 +200,7 @@ def test_it_is_refused_while_a_run_is_unfinished_and_nothing_changes(
     assert f"it would be refused now: run {run}" in shown
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_dead_run_of_this_machine_does_not_stop_it(
     audited: Workspace, instance: dg.DagsterInstance, definitions: dg.Definitions
 ) -> None:
@@ -241,6 +244,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     "where", ["a file", *(pytest.param(name, marks=pytest.mark.slow) for name in ("blank_lines", "publish"))]
 )
+@pytest.mark.usefixtures("no_report")
 def test_a_removal_that_was_killed_is_finished_by_the_same_command(
     audited: Workspace,
     instance: dg.DagsterInstance,
@@ -327,6 +331,7 @@ def test_one_thing_at_a_time(workspace: Workspace, arguments: tuple[str, ...]) -
     assert not workspace.paths.dagster_home.exists()
 
 
+@pytest.mark.usefixtures("no_report")
 def test_an_audit_that_has_begun_keeps_what_it_is_about_to_run(
     partitioned: dg.DagsterInstance, workspace: Workspace, definitions: dg.Definitions
 ) -> None:
@@ -371,6 +376,7 @@ def test_a_model_by_a_path_that_leads_to_it(
     assert plan.configured is False
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_configuration_that_cannot_be_read_does_not_stop_it(
     partitioned: dg.DagsterInstance, workspace: Workspace, definitions: dg.Definitions
 ) -> None:
