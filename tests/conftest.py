@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from profiles import load_profile
 
-# What takes long to import is imported by the fixtures: before its workers start, pytest-xdist imports this module, and
-# so does who runs the tests of one package that need none of it.
+# The fixtures import what is slow to import: pytest-xdist imports this module before its workers start.
 if TYPE_CHECKING:
     from bad_server import BadServer
     from loopback_index import FakeIndex

@@ -29,21 +29,13 @@ from audit_pipeline.pipeline.dagster.instance import DAGSTER_YAML
 def quick_storage(folder: Path) -> Iterator[None]:
     """Instances that are opened quickly; ``folder`` keeps what they are copied from."""
     with pytest.MonkeyPatch.context() as patch:
-        _leave_logs_in_files(patch)
+        # To show what steps print, Dagster starts four processes a run, and on a busy machine their end fails the run.
+        patch.setattr(compute_logs, "tail_to_stream", lambda path, stream: nullcontext((None, None)))
         _read_migrations_once(patch)
         _keep_engines(patch)
         _copy_new_runs(patch, folder / "run.db")
         _copy_new_homes(patch, folder / "home")
         yield
-
-
-def _leave_logs_in_files(patch: pytest.MonkeyPatch) -> None:
-    """What steps print goes to Dagster's files and nowhere else.
-
-    To show it as well, Dagster starts four processes a run; where one does not end within 30 seconds of being told to,
-    as on a machine that is busy enough, the run fails.
-    """
-    patch.setattr(compute_logs, "tail_to_stream", lambda path, stream: nullcontext((None, None)))
 
 
 def _read_migrations_once(patch: pytest.MonkeyPatch) -> None:
@@ -53,16 +45,14 @@ def _read_migrations_once(patch: pytest.MonkeyPatch) -> None:
 
     def read_once(config: Config) -> ScriptDirectory:
         location = config.get_main_option("script_location")
-        if location not in known:
-            known[location] = read(config)
-        return known[location]
+        return known.get(location) or known.setdefault(location, read(config))
 
     patch.setattr(ScriptDirectory, "from_config", read_once)
 
 
 def _keep_engines(patch: pytest.MonkeyPatch) -> None:
-    """Every query makes an engine, which compiles the statement anew: a database keeps its engine, and all of them
-    share what is compiled. Each query still opens a connection of its own."""
+    """Every query makes an engine, which compiles the statement anew: a database keeps its engine, and all share what
+    is compiled. A query still opens its own connection."""
     make_engine = sqlite_event_log.create_engine
     made: dict[str, Engine] = {}
     compiled: dict[object, object] = {}

@@ -110,42 +110,6 @@ def test_the_named_detector_is_compared_with_each_other_one(tmp_path: Path) -> N
     assert difference in run("evaluate", *options).stdout
 
 
-def test_with_texts_the_two_sides_are_assessed_too(tmp_path: Path) -> None:
-    generator = np.random.default_rng(2)
-    rows = [
-        {
-            "score": float(generator.normal()),
-            "label": number % 2,
-            "group": f"book {number}",
-            "text": " ".join(generator.choice(["ash", "birch", "cedar", "elm"], size=20)) + " old" * (number % 2),
-        }
-        for number in range(240)
-    ]
-    file = tmp_path / "told.parquet"
-    pq.write_table(pa.Table.from_pylist(rows), file)
-    assert run("evaluate", "--scores", file, "--calibration", "0", "--no-text").exit_code == 0
-    folder = DataPaths(tmp_path / "told_findings")
-    (row,) = query_warehouse(folder.warehouse, "FROM split_summary").to_pylist()
-    assert row["words_auroc"] > 0.9
-    assert row["split_verdict"] == "separable without a model"
-    assert query_warehouse(folder.warehouse, "FROM lineage_gaps").num_rows == 0
-    pages = [path.read_text(encoding="utf-8") for path in folder.reports.iterdir()]
-    assert not any("birch" in page for page in pages)
-
-
-@pytest.mark.usefixtures("no_report")
-def test_another_models_scores_on_other_texts_of_that_name_are_refused(tmp_path: Path) -> None:
-    file, out = scores_file(tmp_path, 12, 12), tmp_path / "out"
-    assert run("evaluate", "--scores", file, "--out", out, "--model", "one").exit_code == 0
-    assert run("evaluate", "--scores", file, "--out", out, "--model", "two").exit_code == 0
-    other = tmp_path / "other"
-    other.mkdir()
-    turned = scores_file(other, 12, 12, group="one book")
-    refused = run("evaluate", "--scores", turned, "--out", out, "--model", "two")
-    assert refused.exit_code == 2
-    assert "holds scores of one on other texts" in " ".join(refused.stderr.split())
-
-
 def test_what_cannot_be_evaluated_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     file = scores_file(tmp_path, 12, 12)
     other = tmp_path / "full"

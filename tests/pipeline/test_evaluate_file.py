@@ -212,6 +212,10 @@ def test_two_models_in_one_folder_keep_their_own_files_and_options(tmp_path: Pat
         assert refused.exit_code == 2
         assert f"holds scores of {other} on these texts" in refused.stderr
         assert "--calibration 0.5 --seed 0" in refused.stderr
+    turned = kept(tmp_path / "turned.parquet", [{**row, "group": "one book"} for row in labelled(80)])
+    refused = evaluate(turned, "--out", out, "--benchmark", "same", "--model", "two")
+    assert refused.exit_code == 2
+    assert "holds scores of one on other texts" in " ".join(refused.stderr.split())
     statuses = query_warehouse(DataPaths(out).warehouse, "SELECT status, reason FROM coverage").to_pylist()
     assert statuses == [{"status": "done", "reason": None}] * 2, "what was handed over is as it was evaluated"
 
@@ -241,6 +245,8 @@ def test_what_is_printed_is_run_and_gives_the_same_numbers(tmp_path: Path, monke
     assert words[:4] == ["corpus-audit", "evaluate", "--scores", file.name]
     assert {name: words[words.index(name) + 1] for name in asked} == asked
     assert "--no-text" in words
+    pages = [page.read_text(encoding="utf-8") for page in DataPaths(here / "out of it").reports.iterdir()]
+    assert not any(word in page for page in pages for word in WORDS if len(word) > 4)
     shutil.copytree(here, there, ignore=shutil.ignore_patterns("out*"))
     monkeypatch.chdir(there)
     with empty_reports():

@@ -94,13 +94,6 @@ def test_a_text_with_a_placeholder_is_not_scored(
     assert len(server.requests) == asked
 
 
-def test_a_low_log_probability_is_one(server: FakeEndpoint, ready: Ready, tmp_path: Path) -> None:
-    opened = ready(top_logprobs=0)
-    [row] = score(opened, server, tmp_path, SENTENCES[:1], lambda place, value: -998.5 if place == 5 else value)
-    assert row["status"] == "ok"
-    assert row["score"] < -998.5 / 100
-
-
 @pytest.mark.parametrize(("floor", "dialect"), [(-3.0, "vllm"), (-7.0, "llama_cpp")])
 def test_a_floor_is_found_by_the_probe(
     floor: float, dialect: str, server: FakeEndpoint, probe: Callable[..., object]

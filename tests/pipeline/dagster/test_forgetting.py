@@ -10,8 +10,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from cli_results import told
-from click.testing import Result
+from cli_results import error_of, told
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from made_workspace import Workspace, made_documents, make_workspace, temporal
 
@@ -77,11 +76,6 @@ def audited(workspace: Workspace, partitioned: dg.DagsterInstance, audited_once:
 def started(instance: dg.DagsterInstance, job: str, tags: dict[str, str], definitions: dg.Definitions) -> str:
     """A run that somebody has requested."""
     return instance.create_run_for_job(definitions.resolve_job_def(job), tags=tags).run_id
-
-
-def error_of(result: Result) -> str:
-    assert result.exit_code == 2, result.output
-    return result.stderr.splitlines()[-1].removeprefix("Error: ")
 
 
 def files(workspace: Workspace) -> dict[str, int]:
@@ -293,16 +287,6 @@ def test_a_dry_run_touches_nothing_and_makes_no_home(workspace: Workspace) -> No
     assert shown.splitlines()[-1] == "Nothing was removed."
     assert files(workspace) == before
     assert not workspace.paths.dagster_home.exists()
-
-
-def test_the_only_benchmark_of_a_family_is_meant_by_the_familys_name(workspace: Workspace) -> None:
-    workspace.write_benchmarks(made=temporal([8, 9]), lone=temporal([10]))
-    workspace.fetch(*made_documents(2, 40))
-    workspace.build("lone")
-    shown = told(workspace.run("forget", "--benchmark", "lone", "--dry-run"))
-    assert re.search(r"examples +2 +[\d,]+", shown)
-    error = error_of(workspace.run("forget", "--benchmark", "made", "--dry-run"))
-    assert error == "the family made is several benchmarks; choose one: made_8, made_9"
 
 
 def test_an_entry_that_is_broken_is_named_by_the_configuration_still(workspace: Workspace) -> None:
