@@ -7,7 +7,7 @@ export NO_MKDOCS_2_WARNING := 1
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all test-tutorials check format docs install dev lock clean
+.PHONY: demo test test-ui test-slow test-all test-tutorials check check-types check-rest format docs install dev lock clean
 
 demo: $(STAMP)
 	$(BIN)/corpus-audit demo
@@ -21,25 +21,36 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n auto --max
 test: $(STAMP) check
 	$(PYTEST) -m "not slow and not browser and not tutorial"
 
-# Those tests, and the ones that are slow by nature: kills, full disks, weeks of scheduled audits, every golden score,
-# the embedded model's batches and tokenizer, PostgreSQL, a fresh installation; with them the property tests again, with
-# all of their examples (tests/profiles.py), of which `make test` draws a quarter. Before them, by itself because it waits
-# for ticks and pages, the Dagster UI in a browser, where there is one. `dg check defs` loads the definitions as
-# `make check` does, but as pyproject.toml names them.
-test-all: test
+# Every test, the property tests with all of their examples (tests/profiles.py), of which `make test` draws a quarter.
+test-all: export HYPOTHESIS_PROFILE := full
+test-all: test test-ui test-slow
+
+# The Dagster UI in a browser, where there is one: by itself, because it waits for ticks and pages.
+test-ui: $(STAMP)
 	$(PYTEST) -n 0 -rs -m browser tests/ui
-	HYPOTHESIS_PROFILE=full $(PYTEST) -m "slow or hypothesis"
+
+# The tests that are slow by nature: kills, full disks, weeks of scheduled audits, every golden score, the embedded
+# model's batches and tokenizer, PostgreSQL, a fresh installation. `dg check defs` loads the definitions as `make check`
+# does, but as pyproject.toml names them.
+test-slow: $(STAMP)
+	HYPOTHESIS_PROFILE=full $(PYTEST) -m slow
 	$(BIN)/dg check defs
 
 # The five tutorials, typed from the pages with real models: a quarter of an hour on two cores, so by themselves.
 test-tutorials: $(STAMP)
 	$(PYTEST) -m tutorial tests/docs
 
+# mypy is one process, so the other checks run next to it.
 check: $(STAMP)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(MAKE) --no-print-directory --jobs=2 check-types check-rest
+
+check-types: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/mypy bench
+
+check-rest: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/python bench/count_lines.py
 	$(BIN)/dagster definitions validate -w workspace.yaml
 	$(SITE)

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import gc
-import shutil
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import dagster as dg
 import pytest
-from alembic.config import Config
-from alembic.script import ScriptDirectory
-from bad_server import BadServer
-from dagster._core.execution import compute_logs
-from loopback_index import FakeIndex
-from made_workspace import Workspace, make_workspace, quick_folder
 from profiles import load_profile
-from quick import empty_pictures, few_detectors
-from tiny_models import forward_of, save_model, single_threaded, tokenized
 
-from audit_pipeline.models.config import load_models
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
-from audit_pipeline.pipeline.dagster.instance import DAGSTER_YAML
-from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics.forward import ForwardPass
+# The fixtures import what is slow to import: pytest-xdist imports this module before its workers start.
+if TYPE_CHECKING:
+    from bad_server import BadServer
+    from loopback_index import FakeIndex
+    from made_workspace import Workspace
+
+    from audit_pipeline.models.tokenized_model import TokenizedModel
+    from audit_pipeline.store.paths import DataPaths
+    from audit_pipeline.token_statistics.forward import ForwardPass
 
 ROOT = Path(__file__).parent.parent
 load_profile()
@@ -53,59 +48,27 @@ def interrupts_arrive() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def logs_in_files_alone() -> Iterator[None]:
-    """What steps print goes to Dagster's files and nowhere else.
-
-    To show it as well, Dagster starts four processes a run; where one does not end within 30 seconds of being told to,
-    as on a machine that is busy enough, the run fails.
-    """
+def nothing_is_flushed() -> Iterator[None]:
+    """Files are not flushed to the disk: tests kill processes, and none cuts the power."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compute_logs, "tail_to_stream", lambda path, stream: nullcontext((None, None)))
+        patch.setattr(os, "fsync", lambda file: None)
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
-def migrations_are_read_once() -> Iterator[None]:
-    """Every Dagster instance that is opened reads all scripts that migrate Dagster's databases: they do not change."""
-    known: dict[str | None, ScriptDirectory] = {}
-    read = ScriptDirectory.from_config
+def quick_dagster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Dagster's storage without its repetitions."""
+    from quick_dagster import quick_storage
 
-    def read_once(config: Config) -> ScriptDirectory:
-        location = config.get_main_option("script_location")
-        if location not in known:
-            known[location] = read(config)
-        return known[location]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ScriptDirectory, "from_config", read_once)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def dagster_homes_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A new Dagster home gets the databases of an empty one: making them takes longer than most tests."""
-    open_home, empty = dg.DagsterInstance.from_config, tmp_path_factory.mktemp("dagster") / "home"
-
-    def open_copy(home: str) -> dg.DagsterInstance:
-        settings = Path(home) / "dagster.yaml"
-        if settings.read_text() == DAGSTER_YAML and not (Path(home) / "history").exists():
-            if not empty.exists():
-                empty.mkdir()
-                (empty / "dagster.yaml").write_text(DAGSTER_YAML)
-                with open_home(str(empty)) as made:
-                    job = dg.JobDefinition(name="nothing", graph_def=dg.GraphDefinition(name="nothing"))
-                    made.delete_run(made.create_run_for_job(job).run_id)
-            shutil.copytree(empty, home, dirs_exist_ok=True)
-        return open_home(home)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dg.DagsterInstance, "from_config", open_copy)
+    with quick_storage(tmp_path_factory.mktemp("dagster")):
         yield
 
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The folder of a tiny model of a family, made once."""
+    from tiny_models import save_model
+
     root = tmp_path_factory.mktemp("tiny")
     made: dict[str, Path] = {}
 
@@ -122,6 +85,8 @@ def tiny(
     tiny_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], tuple[TokenizedModel, ForwardPass]]:
     """A tiny model of a family, in memory, with its default entry."""
+    from tiny_models import forward_of, tokenized
+
     data = tmp_path_factory.mktemp("tiny-data")
     loaded: dict[str, tuple[TokenizedModel, ForwardPass]] = {}
 
@@ -137,14 +102,18 @@ def tiny(
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """One thread for tiny tensors: several would only wait for each other on a busy machine."""
+    from tiny_models import single_threaded
+
     with single_threaded():
         yield
 
 
 @pytest.fixture(scope="module")
 def quick_audits() -> Iterator[None]:
-    """Audits of a module with empty pictures, its fixtures' as well."""
-    with empty_pictures():
+    """Audits of a module with empty pictures and no search for garbage, its fixtures' as well."""
+    from quick import empty_pictures, kept_garbage
+
+    with empty_pictures(), kept_garbage():
         yield
 
 
@@ -153,6 +122,8 @@ def workspace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
 ) -> Iterator[Workspace]:
     """A workspace of a test's own, with a tiny model."""
+    from made_workspace import make_workspace, quick_folder
+
     with quick_folder(tmp_path) as folder:
         yield make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
 
@@ -160,19 +131,37 @@ def workspace(
 @pytest.fixture(name="few_detectors")
 def audits_by_few_detectors() -> Iterator[None]:
     """Audits of a test that score by few detectors."""
+    from quick import few_detectors
+
     with few_detectors():
+        yield
+
+
+@pytest.fixture
+def no_report() -> Iterator[None]:
+    """Audits of a test that write a report with nothing in it."""
+    from quick import empty_reports
+
+    with empty_reports():
         yield
 
 
 @pytest.fixture(scope="session")
 def real_data(tmp_path_factory: pytest.TempPathFactory) -> DataPaths:
     """The data folder of :func:`real_model`, with its converted tokenizer."""
+    from audit_pipeline.store.paths import DataPaths
+
     return DataPaths(tmp_path_factory.mktemp("real-data"))
 
 
 @pytest.fixture(scope="session")
 def real_model(real_data: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
     """The embedded default, smollm2-135m, in float32."""
+    from tiny_models import forward_of
+
+    from audit_pipeline.models.config import load_models
+    from audit_pipeline.models.tokenized_model import load_tokenizer
+
     entry = load_models(ROOT / "config")["smollm2-135m"]
     model = load_tokenizer(entry, real_data)
     return model, forward_of(model)
@@ -181,12 +170,16 @@ def real_model(real_data: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
 @pytest.fixture
 def server() -> Iterator[BadServer]:
     """A web server that misbehaves as a test tells it to."""
+    from bad_server import BadServer
+
     with BadServer() as running:
         yield running
 
 
 @pytest.fixture
 def fake_index() -> Iterator[FakeIndex]:
+    from loopback_index import FakeIndex
+
     fake = FakeIndex()
 
     class Handler(BaseHTTPRequestHandler):

@@ -44,6 +44,7 @@ from audit_pipeline.sources.store import refresh
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair
+from audit_pipeline.warehouse.query import query_warehouse
 
 SOURCE = release_notes.NAME
 COLLECTIONS = ("alder", "birch", "cedar")
@@ -188,6 +189,11 @@ class Workspace:
     def run(self, *arguments: str | Path) -> Result:
         """The command line, in this process."""
         return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
+
+    def query(self, statement: str) -> list[dict[str, Any]]:
+        """The rows of a statement on the warehouse."""
+        rows: list[dict[str, Any]] = query_warehouse(self.paths.warehouse, statement).to_pylist()
+        return rows
 
     def parts(self, kind: str = "base") -> list[Path]:
         """The cache's part files, of every model."""

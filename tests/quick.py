@@ -1,10 +1,11 @@
-"""What `make test` leaves out: pictures and detectors where they do not matter, and most architectures."""
+"""What `make test` leaves out: pictures, reports and detectors where they do not matter, and most architectures."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,13 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from audit_pipeline.detectors.registry import Overrides
-from audit_pipeline.report import pictures, plots
-from audit_pipeline.scoring import session
+from audit_pipeline.models import adapters
+from audit_pipeline.pipeline import evaluate_file
+from audit_pipeline.report import files, pictures, plots
+from audit_pipeline.report.files import ReportSummary
+from audit_pipeline.scoring import backends, session
+from audit_pipeline.store.paths import model_page_path
+from audit_pipeline.warehouse.query import query_warehouse
 
 _PLOTS = {"draw_score_histogram", "draw_roc_curves", "draw_low_fpr_roc"}
 FEW_DETECTORS = ("loss", "min_k_plus_plus")
@@ -35,6 +41,33 @@ def empty_pictures() -> Iterator[None]:
         for module in (pictures, plots):
             for name in _PLOTS & vars(module).keys():
                 patch.setattr(module, name, lambda *drawn, **how: Figure())
+        yield
+
+
+@contextmanager
+def kept_garbage() -> Iterator[None]:
+    """Runs that leave tiny models to Python: looking for their memory through all that is imported takes longer."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (adapters, backends):
+            patch.setattr(module, "give_back_memory", lambda: None)
+        yield
+
+
+@contextmanager
+def empty_reports() -> Iterator[None]:
+    """Empty pages: their queries take most of a tiny audit's time, and have tests of their own."""
+
+    def build(warehouse: Path, folder: Path, *, include_text: bool = True) -> ReportSummary:
+        rows = query_warehouse(warehouse, "SELECT DISTINCT model FROM runs WHERE model <> ''").to_pylist()
+        pages = {row["model"]: model_page_path(folder, row["model"]) for row in rows}
+        folder.mkdir(exist_ok=True)
+        for page in (folder / files.ACROSS, *pages.values()):
+            page.touch()
+        return ReportSummary(folder / files.ACROSS, pages, *[0] * 7)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (files, evaluate_file):
+            patch.setattr(module, "build_reports", build)
         yield
 
 

@@ -21,13 +21,8 @@ from audit_pipeline.pipeline.console import (
     show_table,
 )
 from audit_pipeline.pipeline.options import AuditOptions
-from audit_pipeline.pipeline.requests import AuditOutcome
-from audit_pipeline.pipeline.requests import run_audit
-from audit_pipeline.report.number_format import format_estimate
-from audit_pipeline.report.number_format import format_interval
-from audit_pipeline.report.number_format import format_probability
-from audit_pipeline.report.number_format import format_signed
-from audit_pipeline.pipeline.requests import build_audit_request
+from audit_pipeline.pipeline.requests import AuditOutcome, build_audit_request, run_audit
+from audit_pipeline.report.number_format import format_estimate, format_interval, format_probability, format_signed
 from audit_pipeline.store.paths import DataPaths
 
 _NAMED = 5

@@ -40,10 +40,7 @@ from audit_pipeline.pipeline.console import (
 )
 from audit_pipeline.pipeline.options import FILE
 from audit_pipeline.report.number_format import format_yes_or_no
-from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.store.paths import require_writable
-from audit_pipeline.store.paths import texts_are_quoted
-from audit_pipeline.store.paths import explain_unwritable
+from audit_pipeline.store.paths import DataPaths, explain_unwritable, require_writable, texts_are_quoted
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec

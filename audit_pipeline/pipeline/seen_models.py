@@ -15,10 +15,8 @@ from typing import Any
 
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.fingerprint import ModelIdentity
-from audit_pipeline.models.fingerprint import entry_version
+from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, list_earlier_fingerprints
 from audit_pipeline.pipeline.freshness import pair_of
-from audit_pipeline.models.fingerprint import list_earlier_fingerprints
 from audit_pipeline.scoring.needs.provider import SeenIdentities
 from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.store.files import read_json_if_whole

@@ -42,7 +42,7 @@ from audit_pipeline.store.store import compute_documents_version, read_documents
 from audit_pipeline.tables import Pair
 from audit_pipeline.warehouse.query import query_warehouse
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "no_report")
 CONTROL = "check"
 
 

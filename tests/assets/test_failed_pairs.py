@@ -30,7 +30,7 @@ from audit_pipeline.pipeline.dagster.run import run_job
 from audit_pipeline.pipeline.situation import Situation
 from audit_pipeline.tables import Pair
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors", "no_report")
 RANGE = ("made_8|one", "made_12|two")
 OF_ONE = ("made_8|one", "made_12|one")
 BROKEN = Pair("made_12", "one")

@@ -17,7 +17,7 @@ from audit_pipeline.store.files import read_table
 from audit_pipeline.store.ledger import read_latest_run
 from audit_pipeline.tables import SCORES, Pair
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "no_report")
 PAIRS = [Pair("made_8", "one"), Pair("made_12", "one")]
 
 

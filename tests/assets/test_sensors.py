@@ -21,7 +21,7 @@ from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.store.ledger import record_outcome
 from audit_pipeline.tables import Pair
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors", "no_report")
 
 
 class Ticking:
@@ -161,13 +161,6 @@ def test_a_run_whose_process_is_gone_is_not_waited_for(built: Workspace, new_mod
     run = instance.get_run_by_id(run_id)
     assert run is not None
     assert run.status is dg.DagsterRunStatus.FAILURE
-
-
-@pytest.mark.slow
-def test_what_the_command_line_has_audited_is_not_asked_for(built: Workspace, new_models: Ticking) -> None:
-    for benchmark in ("made_8", "made_12"):
-        assert built.run("audit", "--model", "one", "--benchmark", benchmark).exit_code == 0
-    assert asked(new_models()) == [("audit_pairs", "made_8|two", "made_12|two")]
 
 
 def test_a_pair_that_failed_since_is_asked_for(built: Workspace, new_models: Ticking) -> None:

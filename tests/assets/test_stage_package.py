@@ -32,12 +32,6 @@ def command(site: Path, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def rows(site: Path, statement: str) -> list[dict[str, object]]:
-    done = command_with(site, "sql", statement, "--format", "json")
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 def test_its_asset_has_partitions_checks_and_a_place_behind_the_scores(built: Workspace, site: Path) -> None:
     asset = "d.resolve_assets_def(AssetKey('group_means'))"
     said = evaluated_with(
@@ -56,15 +50,14 @@ def test_its_asset_has_partitions_checks_and_a_place_behind_the_scores(built: Wo
 def test_an_audit_makes_it_and_everything_knows_it(built: Workspace, site: Path) -> None:
     audit = ("audit", "--model", "one", "--benchmark", "made_8")
     assert "auditing one on made_8" in command(site, *audit)
-    [found] = rows(site, "SELECT count(*) AS n, min(detector) AS detector FROM current_group_means")
-    assert found["n"]
-    assert found["detector"] == "loss"
-    lineage = rows(
-        site, "SELECT asset_key, upstream_data_versions FROM lineage WHERE \"table\" = 'group_means' LIMIT 1"
+    [found] = built.query("SELECT count(*) AS n, min(detector) AS detector FROM current_group_means")
+    assert (found["n"] > 0, found["detector"]) == (True, "loss")
+    lineage = built.query(
+        "SELECT asset_key, upstream_data_versions FROM lineage WHERE \"table\" = 'group_means' LIMIT 1"
     )
     assert lineage[0]["asset_key"] == "group_means"
     assert "scores/made_8|one" in str(lineage[0]["upstream_data_versions"])
-    [comment] = rows(site, "SELECT comment FROM duckdb_tables() WHERE table_name = 'group_means'")
+    [comment] = built.query("SELECT comment FROM duckdb_tables() WHERE table_name = 'group_means'")
     assert str(comment["comment"]).startswith("the mean score of every group of texts, by one detector")
     page = model_page_path(built.paths.reports, "one").read_text(encoding="utf-8")
     assert "Groups with the highest scores" in page
@@ -76,9 +69,9 @@ def test_an_audit_makes_it_and_everything_knows_it(built: Workspace, site: Path)
     assert plan["because"] == "other groups or another detector are asked for since"
     command(site, *audit)
     runs = "SELECT count(DISTINCT run_id) AS n FROM {}"
-    assert rows(site, runs.format("group_means")) == [{"n": 2}]
-    assert rows(site, runs.format("scores")) == [{"n": 1}]
-    assert rows(site, "SELECT status FROM coverage WHERE (model, benchmark) = ('one', 'made_8')") == [
+    assert built.query(runs.format("group_means")) == [{"n": 2}]
+    assert built.query(runs.format("scores")) == [{"n": 1}]
+    assert built.query("SELECT status FROM coverage WHERE (model, benchmark) = ('one', 'made_8')") == [
         {"status": "done"}
     ]
 

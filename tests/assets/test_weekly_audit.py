@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,7 +30,7 @@ from audit_pipeline.sources.base import MissingPart
 from audit_pipeline.store.files import read_json
 from audit_pipeline.tables import Pair
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors", "no_report")
 TODAY = datetime.now(UTC).date()
 
 
@@ -71,19 +70,13 @@ def week(instance: dg.DagsterInstance) -> Weeks:
     return Weeks(instance)
 
 
-def rows(workspace: Workspace, statement: str) -> list[dict[str, Any]]:
-    shown = workspace.run("sql", statement, "--format", "json")
-    assert shown.exit_code == 0, shown.output
-    return [json.loads(line) for line in shown.stdout.splitlines()]
-
-
 def test_from_nothing_to_a_report_and_then_nothing_new(workspace: Workspace, week: Weeks) -> None:
     loads = count_loads(workspace.monkeypatch)
     week()
     assert week.jobs == ["refresh_sources", *["build_benchmarks"] * 2, *["audit_pairs"] * 2, "publish"]
     assert loads == ["one", "two"]
     assert week.summary.startswith(f"sources changed: {SOURCE}; benchmarks built: made_8, made_12; pairs audited: 4")
-    assert {row["status"] for row in rows(workspace, "SELECT status FROM coverage")} == {"done"}
+    assert {row["status"] for row in workspace.query("SELECT status FROM coverage")} == {"done"}
     loads.clear()
     week()
     assert week.jobs == ["refresh_sources", "publish"], "the source is asked every time, and the report says when"
@@ -101,14 +94,14 @@ def test_what_is_on_request_and_a_controls_models_are_left_alone(workspace: Work
     assert week.summary.startswith("nothing new: 0 source(s)")
     assert week.instance.get_dynamic_partitions("benchmark") == []
     assert week.instance.get_dynamic_partitions("model") == ["one", "two"]
-    told = rows(workspace, "SELECT name, on_request FROM configured_models")
+    told = workspace.query("SELECT name, on_request FROM configured_models")
     assert told == [
         {"name": "one", "on_request": False},
         {"name": "two", "on_request": False},
         {"name": "exposed", "on_request": True},
     ]
-    assert rows(workspace, "FROM not_audited") == []
-    covered = rows(workspace, "SELECT model, benchmark, status FROM coverage ORDER BY ALL")
+    assert workspace.query("FROM not_audited") == []
+    covered = workspace.query("SELECT model, benchmark, status FROM coverage ORDER BY ALL")
     assert [tuple(row.values()) for row in covered] == [
         ("exposed", "known_12", "not_requested"),
         ("exposed", "made_8", "not_applicable"),
@@ -162,7 +155,7 @@ def test_what_fails_is_named_and_the_rest_goes_on(workspace: Workspace, week: We
     assert "/nowhere/at/all" in problems
     assert week.jobs == ["refresh_sources", "build_benchmarks", *["audit_pairs"] * 2, "publish"]
     assert "benchmarks built: new_16; pairs audited: 2" in week.summary
-    assert {row["benchmark"] for row in rows(workspace, "SELECT DISTINCT benchmark FROM leaderboard")} == {
+    assert {row["benchmark"] for row in workspace.query("SELECT DISTINCT benchmark FROM leaderboard")} == {
         "made_8",
         "made_12",
         "new_16",
@@ -181,8 +174,8 @@ def test_a_broken_entry_is_among_the_problems_and_the_rest_goes_on(workspace: Wo
         "model two: unknown key 'windw'; did you mean window?",
         "family lost: sources: there is no source 'relase_notes'; did you mean release_notes?",
     ]
-    assert {row["model"] for row in rows(workspace, "SELECT DISTINCT model FROM leaderboard")} == {"one"}
-    coverage = rows(workspace, "SELECT model, status FROM coverage WHERE benchmark = 'made_8' ORDER BY ALL")
+    assert {row["model"] for row in workspace.query("SELECT DISTINCT model FROM leaderboard")} == {"one"}
+    coverage = workspace.query("SELECT model, status FROM coverage WHERE benchmark = 'made_8' ORDER BY ALL")
     assert [(row["model"], row["status"]) for row in coverage] == [("one", "done"), ("two", "missing")]
 
 
@@ -204,11 +197,11 @@ def test_one_bad_pair_keeps_no_other_from_being_audited(workspace: Workspace, we
     assert ["CUDA error" in problem for problem in said["problems"]] == [True]
     workspace.write_benchmarks(made=temporal([8, 12]), other=temporal([10]), new=temporal([14]))
     week(succeeds=False)
-    rows_of = rows(workspace, "SELECT benchmark FROM coverage WHERE model = 'one' AND status = 'done' ORDER BY ALL")
+    rows_of = workspace.query("SELECT benchmark FROM coverage WHERE model = 'one' AND status = 'done' ORDER BY ALL")
     assert [row["benchmark"] for row in rows_of] == ["made_12", "new_14", "other_10"]
     errors.clear()
     week()
-    assert {row["status"] for row in rows(workspace, "SELECT status FROM coverage")} == {"done"}
+    assert {row["status"] for row in workspace.query("SELECT status FROM coverage")} == {"done"}
 
 
 def test_the_schedule_is_off_until_somebody_turns_it_on() -> None:

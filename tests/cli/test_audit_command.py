@@ -24,7 +24,7 @@ from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import MissingPart
 from audit_pipeline.sources.config import all_sources
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "no_report")
 
 
 def broken_models(folder: Path, tiny: Path) -> dict[str, Path]:

@@ -94,6 +94,7 @@ def test_members_are_compared_with_non_members_and_no_model_is_loaded(
     assert "mean over texts; 95% interval over 30 groups by Student" in page
 
 
+@pytest.mark.usefixtures("no_report")
 def test_all_texts_of_one_benchmark_are_compared_with_all_of_another(audited: Workspace) -> None:
     found = asked(audited, "--holdout", "others")
     rows = {(row["metric"], row["role"]): row for row in found["unlearning"]}

@@ -68,6 +68,7 @@ def test_all_leaves_out_what_is_on_request_and_a_dry_run_trains_nothing(with_con
     assert any(line.split()[:4] == ["exposed", "control", "check:", "exposed"] for line in lines)
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_study_ends_with_its_numbers(with_control: Workspace) -> None:
     result = with_control.run("study", "rates")
     shown = told(result)

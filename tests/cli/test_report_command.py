@@ -19,6 +19,7 @@ def test_a_report_of_nothing_says_how_to_begin(workspace: Workspace) -> None:
     assert "corpus-audit audit" in workspace.paths.report.read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_report_opens_in_the_browser_where_it_is_asked_to(audited_copy: Workspace) -> None:
     opened: list[str] = []
     audited_copy.monkeypatch.setattr("webbrowser.open", opened.append)

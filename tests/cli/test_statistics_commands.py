@@ -83,6 +83,7 @@ def test_scores_of_ones_own_become_findings_and_a_report(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.usefixtures("no_report")
 def test_the_named_detector_is_compared_with_each_other_one(tmp_path: Path) -> None:
     generator = np.random.default_rng(3)
     rows = [
@@ -107,41 +108,6 @@ def test_the_named_detector_is_compared_with_each_other_one(tmp_path: Path) -> N
     row = found["alpha"]
     difference = f"\u2212{-row['difference']:.3f} [\u2212{-row['ci_low']:.3f}, \u2212{-row['ci_high']:.3f}]"
     assert difference in run("evaluate", *options).stdout
-
-
-def test_with_texts_the_two_sides_are_assessed_too(tmp_path: Path) -> None:
-    generator = np.random.default_rng(2)
-    rows = [
-        {
-            "score": float(generator.normal()),
-            "label": number % 2,
-            "group": f"book {number}",
-            "text": " ".join(generator.choice(["ash", "birch", "cedar", "elm"], size=20)) + " old" * (number % 2),
-        }
-        for number in range(240)
-    ]
-    file = tmp_path / "told.parquet"
-    pq.write_table(pa.Table.from_pylist(rows), file)
-    assert run("evaluate", "--scores", file, "--calibration", "0", "--no-text").exit_code == 0
-    folder = DataPaths(tmp_path / "told_findings")
-    (row,) = query_warehouse(folder.warehouse, "FROM split_summary").to_pylist()
-    assert row["words_auroc"] > 0.9
-    assert row["split_verdict"] == "separable without a model"
-    assert query_warehouse(folder.warehouse, "FROM lineage_gaps").num_rows == 0
-    pages = [path.read_text(encoding="utf-8") for path in folder.reports.iterdir()]
-    assert not any("birch" in page for page in pages)
-
-
-def test_another_models_scores_on_other_texts_of_that_name_are_refused(tmp_path: Path) -> None:
-    file, out = scores_file(tmp_path, 12, 12), tmp_path / "out"
-    assert run("evaluate", "--scores", file, "--out", out, "--model", "one").exit_code == 0
-    assert run("evaluate", "--scores", file, "--out", out, "--model", "two").exit_code == 0
-    other = tmp_path / "other"
-    other.mkdir()
-    turned = scores_file(other, 12, 12, group="one book")
-    refused = run("evaluate", "--scores", turned, "--out", out, "--model", "two")
-    assert refused.exit_code == 2
-    assert "holds scores of one under the name" in " ".join(refused.stderr.split())
 
 
 def test_what_cannot_be_evaluated_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
@@ -208,6 +174,7 @@ def test_power_of_an_auroc_and_of_scores_at_hand(workspace: Workspace) -> None:
     assert workspace.run("export", "leaderbord", "--out", out).exit_code == 2
 
 
+@pytest.mark.usefixtures("no_report")
 def test_canaries_are_made_once_and_asked_for(workspace: Workspace) -> None:
     file = workspace.root / "planted.jsonl"
     made = workspace.run("canaries", "--sets", "2", "--alternatives", "19", "--out", file)
@@ -266,6 +233,7 @@ def test_twins_are_drawn_published_and_tested(workspace: Workspace) -> None:
     assert "reference needs more than the text's own pass" in unknown.stderr
 
 
+@pytest.mark.usefixtures("no_report")
 def test_an_ordered_test_set(workspace: Workspace) -> None:
     items = workspace.root / "items.jsonl"
     lines = [json.dumps({"text": f"item {number}"}) for number in range(60)]

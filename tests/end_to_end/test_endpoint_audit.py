@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from cli_results import answered
 from click.testing import Result
 from fake_endpoint import FakeEndpoint, save_counting_model
 from ledger_lines import lineage_rows
@@ -27,7 +27,7 @@ from audit_pipeline.store.files import read_json
 from audit_pipeline.tables import SCORES
 from audit_pipeline.warehouse.query import open_read_only
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "no_report")
 KEY = "sk-nobody-may-ever-read-this"
 NAME = "served"
 AUDIT = ("audit", "--model", NAME, "--benchmark", "made")
@@ -76,12 +76,6 @@ def entry_of(server: FakeEndpoint, tokenizer: Path, **endpoint: Any) -> dict[str
 def done(result: Result) -> str:
     assert result.exit_code == 0, result.output
     return str(result.output)
-
-
-def answer(result: Result) -> dict[str, Any]:
-    done(result)
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
 
 
 def scores(workspace: Workspace) -> dict[str, set[tuple[str, str | None]]]:
@@ -158,7 +152,7 @@ def test_another_model_behind_the_address_makes_the_pair_stale(workspace: Worksp
     assert "the model at the endpoint of served changed" in told
     done(workspace.run("report"))
     assert state(workspace) == [("stale", why)]
-    plan = answer(workspace.run(*AUDIT, "--dry-run", "--json"))["plans"]
+    plan = answered(workspace.run(*AUDIT, "--dry-run", "--json"))["plans"]
     assert [(one["because"], one["cached"]) for one in plan] == [(why, 0)]
 
     assert "made_8|served: 0 texts from the cache" in done(workspace.run(*AUDIT))
@@ -186,7 +180,7 @@ def test_a_limit_stops_it_and_the_next_run_goes_on(workspace: Workspace, server:
     workspace.write_benchmarks(made=temporal([24]))
     workspace.hold(*made_documents(3, 60))
     done(workspace.run("benchmarks", "--build", "made"))
-    plan = answer(workspace.run(*AUDIT, "--dry-run", "--max-tokens", "1", "--json"))
+    plan = answered(workspace.run(*AUDIT, "--dry-run", "--max-tokens", "1", "--json"))
     assert server.requests == [], "nobody is asked for a plan"
     sending = plan["sending"]
     assert sending["exceeds_limit"]
@@ -207,7 +201,7 @@ def test_a_limit_stops_it_and_the_next_run_goes_on(workspace: Workspace, server:
     with workspace.instance() as instance:
         [sent] = [int(run.tags[TOKENS_TAG]) for run in instance.get_runs() if TOKENS_TAG in run.tags]
     assert endpoints.shared.tokens < sent <= limit - endpoints.shared.tokens
-    left = answer(workspace.run(*AUDIT, "--dry-run", "--json"))["plans"][0]
+    left = answered(workspace.run(*AUDIT, "--dry-run", "--json"))["plans"][0]
     assert 0 < left["cached"] < left["texts"]
     told = done(workspace.run(*AUDIT))
     assert f"{left['cached']} texts from the cache, {left['to_run']} computed" in told
@@ -262,7 +256,7 @@ def test_a_reference_model_behind_an_interface_is_named_and_limited(compared: Wo
     plan = compared.run(*AUDIT_HERE, "--dry-run", "--max-tokens", "10")
     assert f"served: the texts are sent to {server.url.split('/')[2]}" in done(plan)
     assert "The limit of 10 tokens does not suffice" in plan.output
-    tokens = answer(compared.run(*AUDIT_HERE, "--dry-run", "--json"))["sending"]["tokens"]
+    tokens = answered(compared.run(*AUDIT_HERE, "--dry-run", "--json"))["sending"]["tokens"]
     assert server.requests == []
 
     told = done(compared.run(*AUDIT_HERE, "--max-tokens", str(2 * tokens)))
@@ -321,7 +315,7 @@ def test_extraction_by_the_probabilities_that_are_given(workspace: Workspace, se
     file, out = workspace.root / "book.txt", workspace.root / "windows.parquet"
     file.write_text("Nobody had counted the lanterns. " * 20, encoding="utf-8")
     windows = ("--prefix", "8", "--suffix", "8", "--stride", "tiled")
-    found = answer(workspace.run("extract", "--model", NAME, "--texts", file, *windows, "--out", out, "--json"))
+    found = answered(workspace.run("extract", "--model", NAME, "--texts", file, *windows, "--out", out, "--json"))
     assert found["drawn_from"] == "whole distribution"
     rows = pq.read_table(out).to_pylist()
     assert rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,12 +69,6 @@ def workspace(first: tuple[Path, Result, list[str]], monkeypatch: pytest.MonkeyP
     return enter_workspace(first[0], monkeypatch)
 
 
-def rows(workspace: Workspace, statement: str) -> list[dict[str, Any]]:
-    result = workspace.run("sql", statement, "--format", "json")
-    assert result.exit_code == 0, result.output
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
 def test_findings_are_printed_and_stand_in_the_leaderboard(
     first: tuple[Path, Result, list[str]], workspace: Workspace
 ) -> None:
@@ -83,7 +76,7 @@ def test_findings_are_printed_and_stand_in_the_leaderboard(
     assert result.exit_code == 0, result.output
     assert loads == [MODEL], "loaded once"
     assert f"{BENCHMARK}|{MODEL}: 0 texts from the cache, 16 computed" in result.stderr
-    found = rows(workspace, "SELECT * FROM leaderboard")
+    found = workspace.query("SELECT * FROM leaderboard")
     audited = {name for name, one in REGISTRY.items() if not one.on_request}
     assert {row["detector"] for row in found} == audited
     for row in found:
@@ -101,22 +94,12 @@ def test_findings_are_printed_and_stand_in_the_leaderboard(
         assert f"{row['auroc']:.3f}" in result.stdout
 
 
-def test_scores_are_of_a_language_model(workspace: Workspace) -> None:
-    scored = rows(workspace, "SELECT score, words FROM scores_with_examples WHERE detector = 'loss'")
-    assert len(scored) == 16
-    # Made-up strings of words are unlikely, but no worse than a uniform guess over the vocabulary (ln 49152 = 10.8).
-    assert all(-10.8 < row["score"] < -2 for row in scored)
-    assert all(row["words"] == 32 for row in scored)
-
-
 def test_the_report_says_what_may_be_claimed_and_runs_nothing_of_the_texts(workspace: Workspace) -> None:
     assert "screening only" in workspace.paths.report.read_text(encoding="utf-8")
     page = "".join(one.read_text(encoding="utf-8") for one in sorted(workspace.paths.reports.glob("*.html")))
-    assert "screening only" in page
     assert html.escape(CLAIM_IN_WORDS["screening only"]).replace("&#x27;", "&#39;") in page
     assert html.escape(VERDICT_IN_WORDS["undetermined"]).replace("&#x27;", "&#39;") in page
-    assert MODEL in page
-    assert BENCHMARK in page
+    assert all(name in page for name in (MODEL, BENCHMARK))
     texts = read_built(workspace.paths, BENCHMARK).examples.column("text").to_pylist()
     assert all(text.startswith(HOSTILE) for text in texts)
     assert HOSTILE not in page
@@ -126,16 +109,3 @@ def test_the_report_says_what_may_be_claimed_and_runs_nothing_of_the_texts(works
     assert "proves" not in page
     for reference in ('src="http', 'href="http', "url(http", "@import"):
         assert reference not in page, "it loads nothing"
-
-
-def test_a_second_audit_computes_nothing_and_loads_no_model(workspace: Workspace) -> None:
-    parts = workspace.parts()
-    loads = count_loads(workspace.monkeypatch)
-    before = rows(workspace, "SELECT detector, parameters, metric, value FROM findings ORDER BY ALL")
-    assert "nothing is run" in workspace.run("audit", "--model", MODEL, "--benchmark", BENCHMARK).stderr
-    result = workspace.run("audit", "--model", MODEL, "--benchmark", BENCHMARK, "--again")
-    assert result.exit_code == 0, result.output
-    assert f"{BENCHMARK}|{MODEL}: 16 texts from the cache, 0 computed" in result.stderr
-    assert (loads, workspace.parts()) == ([], parts)
-    assert rows(workspace, "SELECT detector, parameters, metric, value FROM findings ORDER BY ALL") == before
-    assert len(rows(workspace, "SELECT DISTINCT run_id FROM evaluations")) == 2, "history stays"

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from quick import empty_reports
 from written import read_all
 
 from audit_pipeline.cli import main
@@ -130,7 +131,8 @@ def test_a_forgotten_sign_is_the_opposite_direction_and_never_a_finding(tmp_path
         assert "No conclusion: together the held-out texts score higher than the audited texts." in told
         assert "multiplied by −1 first" in told
         assert "finds training" not in told
-    again = evaluate(kept(tmp_path / "right.parquet", [{**row, "score": -row["score"]} for row in rows]))
+    with empty_reports():
+        again = evaluate(kept(tmp_path / "right.parquet", [{**row, "score": -row["score"]} for row in rows]))
     assert "Members score higher: worth a closer look, and no evidence." in again.stdout
 
 
@@ -239,14 +241,18 @@ def test_what_is_printed_is_run_and_gives_the_same_numbers(tmp_path: Path, monke
     assert words[:4] == ["corpus-audit", "evaluate", "--scores", file.name]
     assert {name: words[words.index(name) + 1] for name in asked} == asked
     assert "--no-text" in words
+    pages = [page.read_text(encoding="utf-8") for page in DataPaths(here / "out of it").reports.iterdir()]
+    assert not any(word in page for page in pages for word in WORDS if len(word) > 4)
     shutil.copytree(here, there, ignore=shutil.ignore_patterns("out*"))
     monkeypatch.chdir(there)
-    again = CliRunner().invoke(main, words[1:], catch_exceptions=False)
+    with empty_reports():
+        again = CliRunner().invoke(main, words[1:], catch_exceptions=False)
     assert again.exit_code == 0, again.output
     assert numbers_in(there / "out of it") == numbers_in(here / "out of it")
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_report")
 def test_the_texts_are_read_once_whoever_scored_them_and_again_for_another_design(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +341,7 @@ def test_what_was_evaluated_and_what_was_left_out_is_counted(tmp_path: Path) -> 
         *(pytest.param(most, id=name, marks=pytest.mark.slow) for name, most in (("huge", 1e299), ("two values", 1.0))),
     ],
 )
+@pytest.mark.usefixtures("no_report")
 def test_scores_without_a_scale_have_findings_and_no_p_value_of_nothing(tmp_path: Path, largest: float) -> None:
     rows = [{"score": largest if text % 2 else -largest, "label": text % 2} for text in range(200)]
     done = evaluate(kept(tmp_path / "s.parquet", rows), "--design", "randomised")
@@ -347,6 +354,7 @@ def test_scores_without_a_scale_have_findings_and_no_p_value_of_nothing(tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_report")
 def test_a_sign_that_known_members_show_to_be_wrong_is_no_finding_of_the_whole_set(tmp_path: Path) -> None:
     """Unknown books score high, but by scores that are lower for books that the model has read."""
     chance = np.random.default_rng(2)
@@ -480,6 +488,7 @@ def test_of_several_foreign_detectors_the_user_names_the_one_that_answers(tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_report")
 def test_power_asks_for_the_detector_where_none_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = kept(tmp_path / "s.parquet", labelled(120, detectors={"alpha": 0.0, "omega": 2.0}))
     folder = tmp_path / "s_findings"
@@ -505,7 +514,8 @@ def test_documents_of_a_shelf_whose_scores_run_the_other_way_do_not_stand_out(tm
         430,
     )
 
-    wrong = evaluate(kept(tmp_path / "wrong.parquet", shelf(read=10, sign=-1.0)))
+    with empty_reports():
+        wrong = evaluate(kept(tmp_path / "wrong.parquet", shelf(read=10, sign=-1.0)))
     assert "wrong: No conclusion: the scores point away from training." in wrong.stdout
     assert "Was the sign of the scores forgotten?" in wrong.stdout
 
@@ -549,6 +559,7 @@ def test_with_known_members_it_is_known_by_detector_whose_sign_was_forgotten(tmp
     assert "all 2 detectors allowed for" in first_screen(tmp_path / "known_findings")
 
 
+@pytest.mark.usefixtures("no_report")
 def test_texts_on_both_sides_are_counted_named_and_left_out(tmp_path: Path) -> None:
     result = evaluate(kept(tmp_path / "both.parquet", on_both_sides(30, 300)), "--design", "randomised", "--json")
     assert result.exit_code == 0, result.output

@@ -42,7 +42,7 @@ from audit_pipeline.tables import (
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.warehouse.query import query_warehouse
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "no_report")
 
 PAIR = Pair("made_8", "tiny")
 ASKED = ExtractionSettings(prefix=12, suffix=8)

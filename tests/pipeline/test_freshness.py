@@ -33,7 +33,6 @@ SCORES = stage("scores", PAIR, "passes", "counts", concludes=False, absent="run,
 FINDINGS = stage("findings", PAIR, "scores", absent="scored, not evaluated", words={"scores": "scored again since"})
 SEARCH = stage("search", PAIR, "examples", "findings", absent="not searched")
 STAGES = (SOURCES, EXAMPLES, COUNTS, PASSES, SCORES, FINDINGS, SEARCH)
-BY_NAME = {one.name: one for one in STAGES}
 WANTED = {
     "source": ("s1", "s2"),
     "examples": ("b1", "b2"),

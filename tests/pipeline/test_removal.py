@@ -43,7 +43,7 @@ from audit_pipeline.tables.common import BENCHMARK, RUN_ID
 from audit_pipeline.tables.table import Column
 from audit_pipeline.token_statistics.cache import PartCache, discard_rows, write_part
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "no_report")
 KIND: tuple[Kind, ...] = ("base", "topk", "renyi")
 
 

@@ -398,7 +398,7 @@ def drive(root: Path, shots: Path | None, patience: float) -> None:
                     page.snapshot(shots / "failed.png")
                 raise NotSeenError(f"{at.step}: {' '.join(str(error).split())}") from error
     finally:
-        _, remaining = psutil.wait_procs(left_behind(workspace), timeout=GOING_SECONDS)
+        _, remaining = psutil.wait_procs(left_behind(workspace), timeout=GOING_SECONDS * patience)
         named = [f"{process.pid} {' '.join(process.cmdline())[:200]}" for process in remaining if process.is_running()]
         for process in remaining:
             process.kill()

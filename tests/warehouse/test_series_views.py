@@ -9,12 +9,7 @@ import pytest
 from made_rows import make_row
 
 from audit_pipeline.report.sentences import write_phrase
-from audit_pipeline.tables import CONFIGURED_MODELS
-from audit_pipeline.tables import DOCUMENT_MEMORISATION
-from audit_pipeline.tables import GROUP_TESTS
-from audit_pipeline.tables import PAIR_ANSWERS
-from audit_pipeline.tables import TABLES
-from audit_pipeline.tables import Table
+from audit_pipeline.tables import CONFIGURED_MODELS, DOCUMENT_MEMORISATION, GROUP_TESTS, PAIR_ANSWERS, TABLES, Table
 from audit_pipeline.warehouse.schema import create_schema, list_tables
 
 MODELS = ("s@a", "s@b", "s@c", "s@d")

@@ -25,10 +25,8 @@ from audit_pipeline.models.fingerprint import find_unnoticed_changes, identify
 from audit_pipeline.models.kept_files import list_kept_folders, read_intact_manifest
 from audit_pipeline.models.locate import locate
 from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenizer
-from audit_pipeline.pipeline.dagster.instance import dagster_home
-from audit_pipeline.pipeline.dagster.instance import find_dead_runs
-from audit_pipeline.pipeline.dagster.instance import open_existing_instance
 from audit_pipeline.models.weights import choose_default_device
+from audit_pipeline.pipeline.dagster.instance import dagster_home, find_dead_runs, open_existing_instance
 from audit_pipeline.pipeline.whole_configuration import FILES, load_configuration
 from audit_pipeline.store.bucket_folder import find_bucket_folder
 from audit_pipeline.store.control_files import MANIFEST, require_intact_control

@@ -30,10 +30,7 @@ from audit_pipeline.pipeline.stage import (
     StageRun,
 )
 from audit_pipeline.pipeline.stages.scores import GRID_NOTE
-from audit_pipeline.report.pair_answer import PairFacts
-from audit_pipeline.report.pair_answer import Row
-from audit_pipeline.report.pair_answer import Setting
-from audit_pipeline.report.pair_answer import answer_pair
+from audit_pipeline.report.pair_answer import PairFacts, Row, Setting, answer_pair
 from audit_pipeline.scoring.needs.registry import is_from_need
 from audit_pipeline.statistics.findings import Findings, compute_findings
 from audit_pipeline.statistics.roc import METRICS

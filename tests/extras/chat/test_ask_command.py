@@ -24,8 +24,6 @@ from audit_pipeline.extras.chat.ladder import WINDOW
 from audit_pipeline.pipeline.dagster import weekly
 from audit_pipeline.pipeline.dagster.instance import open_instance
 from audit_pipeline.pipeline.dagster.partitions import register
-from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = [pytest.mark.usefixtures("one_thread")]
 Servers = Callable[..., ChatServer]
@@ -65,11 +63,6 @@ def write_entry(workspace: Workspace, server: ChatServer, **fields: Any) -> None
     workspace.write_config("chat_models", {"chat_models": {"talker": {**entry, **fields}}})
 
 
-def rows(paths: DataPaths, sql: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = query_warehouse(paths.warehouse, sql).to_pylist()
-    return found
-
-
 def test_from_files_to_the_report(workspace: Workspace, chat_server: Servers) -> None:
     server = chat_server(go_on)
     write_entry(workspace, server)
@@ -95,12 +88,12 @@ def test_from_files_to_the_report(workspace: Workspace, chat_server: Servers) ->
     }
     assert told["conclusions"]["talker"]["outcome"] == "asked_reproduced"
     assert len(server.requests) == 40
-    [finding] = rows(workspace.paths, "FROM current_chat_documents WHERE is_headline AND title = 'known'")
+    [finding] = workspace.query("FROM current_chat_documents WHERE is_headline AND title = 'known'")
     assert (finding["benchmark"], finding["p_value"], finding["n_held_out"]) == ("asked", 0.25, 3)
-    assert rows(workspace.paths, "SELECT count(DISTINCT run_id) AS runs, count(*) AS n FROM chat_answers") == [
+    assert workspace.query("SELECT count(DISTINCT run_id) AS runs, count(*) AS n FROM chat_answers") == [
         {"runs": 2, "n": 40}
     ]
-    assert rows(workspace.paths, "FROM lineage_gaps") == []
+    assert workspace.query("FROM lineage_gaps") == []
     pages = "".join(page.read_text() for page in workspace.paths.reports.rglob("*.html"))
     assert re.search(r"known\d+ known\d+ known\d+", re.sub(r"<[^>]+>", "", pages))
     assert "<b>I would say</b>" not in pages
@@ -112,13 +105,12 @@ def test_without_text_no_page_and_no_table_has_any(workspace: Workspace, chat_se
     shown = workspace.run("ask", "--model", "talker", "--texts", books, "--draws", "0", "--no-text")
     assert shown.exit_code == 0, shown.output
     assert "not calibrated" in shown.stdout
-    assert rows(workspace.paths, "SELECT DISTINCT prompt, output FROM chat_answers") == [
-        {"prompt": None, "output": None}
-    ]
+    assert workspace.query("SELECT DISTINCT prompt, output FROM chat_answers") == [{"prompt": None, "output": None}]
     pages = "".join(page.read_text() for page in workspace.paths.reports.rglob("*.html"))
     assert not re.search(r"known\d+", pages)
 
 
+@pytest.mark.usefixtures("no_report")
 def test_outputs_that_were_handed_over_and_why_numbers_are_missing(workspace: Workspace) -> None:
     books, _ = write_files(workspace)
     (books / "other.txt").write_text(text_of("other"))
@@ -134,7 +126,7 @@ def test_outputs_that_were_handed_over_and_why_numbers_are_missing(workspace: Wo
     shown = workspace.run("ask", "--model", "unnamed", "--texts", books, "--outputs", log)
     assert shown.exit_code == 0, shown.output
     assert "log.jsonl" in shown.stderr
-    claims = rows(workspace.paths, "SELECT model, claim FROM current_chat_documents ORDER BY document_id")
+    claims = workspace.query("SELECT model, claim FROM current_chat_documents ORDER BY document_id")
     assert claims[0] == {"model": "theirs", "claim": "reproduced"}
     reasons = [line for line in shown.stdout.splitlines() if line.startswith("No ") and " of 3 documents: " in line]
     assert [re.sub(r"( \(|:).*", "", line.partition(" of 3 documents: ")[2]) for line in reasons] == [
@@ -183,6 +175,7 @@ def benchmark(workspace: Workspace) -> Workspace:
     return workspace
 
 
+@pytest.mark.usefixtures("no_report")
 def test_the_asset_asks_and_the_weekly_audit_does_not(benchmark: Workspace, chat_server: Servers) -> None:
     server, name = chat_server(go_on), f"made_{WINDOW}"
     write_entry(benchmark, server, max_requests=1000)

@@ -11,7 +11,6 @@ from made_workspace import partitions_of_controls, reload_assets
 
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.dagster.metadata import build_column_schema
 from audit_pipeline.store.paths import DataPaths
 
 REFERENCES = """

@@ -19,7 +19,6 @@ from audit_pipeline.extras.corpora.config import ReferenceEntry, load_references
 from audit_pipeline.extras.corpora.count import build_frequency_table, count_corpus
 from audit_pipeline.extras.corpora.frequencies import build_frequencies, find_frequencies, read_frequencies
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.models.tokenized_model import apply_overrides
 from audit_pipeline.store.files import write_table
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths

@@ -86,6 +86,7 @@ def test_an_audit_searches_what_has_changed_since(
     assert [step.because for step in steps_of(searched)] == [f"the corpus {CORPUS} changed since it was searched"]
 
 
+@pytest.mark.usefixtures("no_report")
 def test_the_command_keeps_and_publishes_what_it_finds(searched: Workspace) -> None:
     result = searched.run("overlap", "--corpus", CORPUS, "--benchmark", NAME, "--json")
     assert result.exit_code == 0, result.output
@@ -120,6 +121,7 @@ def test_texts_of_a_file(searched: Workspace, tmp_path: Path, monkeypatch: pytes
     ]
 
 
+@pytest.mark.usefixtures("no_report")
 def test_several_benchmarks_in_one_reading(searched: Workspace) -> None:
     searched.write_benchmarks(made=temporal([40, 60]))
     searched.build("made")

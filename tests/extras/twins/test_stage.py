@@ -11,7 +11,7 @@ from made_workspace import Workspace, made_text
 from audit_pipeline.extras.twins.drawing import Item, draw_twins, write_published
 from audit_pipeline.warehouse.query import query_warehouse
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors", "no_report")
 
 
 def test_an_audit_tests_the_twins_of_a_benchmark(workspace: Workspace) -> None:

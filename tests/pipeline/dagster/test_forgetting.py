@@ -10,8 +10,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from cli_results import told
-from click.testing import Result
+from cli_results import error_of, told
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from made_workspace import Workspace, made_documents, make_workspace, temporal
 
@@ -79,11 +78,6 @@ def started(instance: dg.DagsterInstance, job: str, tags: dict[str, str], defini
     return instance.create_run_for_job(definitions.resolve_job_def(job), tags=tags).run_id
 
 
-def error_of(result: Result) -> str:
-    assert result.exit_code == 2, result.output
-    return result.stderr.splitlines()[-1].removeprefix("Error: ")
-
-
 def files(workspace: Workspace) -> dict[str, int]:
     """Everything under the data folder but Dagster's own and locks, with the time of its last change."""
     root = workspace.paths.root
@@ -142,6 +136,7 @@ def test_a_benchmark_goes_from_partitions_files_warehouse_and_report(
         assert connection.sql("SELECT count(*) FROM lineage_gaps").fetchall() == [(0,)]
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_model_goes_and_the_last_one_leaves_an_empty_report(audited: Workspace, instance: dg.DagsterInstance) -> None:
     audited.write_models(other={"hub": "made-up/other"})
     shown = told(audited.run("forget", "--model", "tiny"))
@@ -153,6 +148,7 @@ def test_a_model_goes_and_the_last_one_leaves_an_empty_report(audited: Workspace
     assert set(instance.get_dynamic_partitions("benchmark")) == set(BENCHMARKS)
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_partition_of_which_nothing_lies_on_disk(partitioned: dg.DagsterInstance, workspace: Workspace) -> None:
     shown = told(workspace.run("forget", "--model", "gone"))
     assert "partition in Dagster" in shown
@@ -196,6 +192,7 @@ def test_it_is_refused_while_a_run_is_unfinished_and_nothing_changes(
     assert set(instance.get_dynamic_partitions("benchmark")) == set(BENCHMARKS)
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_dead_run_of_this_machine_does_not_stop_it(
     audited: Workspace, instance: dg.DagsterInstance, definitions: dg.Definitions
 ) -> None:
@@ -239,6 +236,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     "where", ["a file", *(pytest.param(name, marks=pytest.mark.slow) for name in ("blank_lines", "publish"))]
 )
+@pytest.mark.usefixtures("no_report")
 def test_a_removal_that_was_killed_is_finished_by_the_same_command(
     audited: Workspace,
     instance: dg.DagsterInstance,
@@ -289,16 +287,6 @@ def test_a_dry_run_touches_nothing_and_makes_no_home(workspace: Workspace) -> No
     assert not workspace.paths.dagster_home.exists()
 
 
-def test_the_only_benchmark_of_a_family_is_meant_by_the_familys_name(workspace: Workspace) -> None:
-    workspace.write_benchmarks(made=temporal([8, 9]), lone=temporal([10]))
-    workspace.fetch(*made_documents(2, 40))
-    workspace.build("lone")
-    shown = told(workspace.run("forget", "--benchmark", "lone", "--dry-run"))
-    assert re.search(r"examples +2 +[\d,]+", shown)
-    error = error_of(workspace.run("forget", "--benchmark", "made", "--dry-run"))
-    assert error == "the family made is several benchmarks; choose one: made_8, made_9"
-
-
 def test_an_entry_that_is_broken_is_named_by_the_configuration_still(workspace: Workspace) -> None:
     workspace.write_benchmarks(made=temporal([8]))
     workspace.fetch(*made_documents(2, 40))
@@ -325,6 +313,7 @@ def test_one_thing_at_a_time(workspace: Workspace, arguments: tuple[str, ...]) -
     assert not workspace.paths.dagster_home.exists()
 
 
+@pytest.mark.usefixtures("no_report")
 def test_an_audit_that_has_begun_keeps_what_it_is_about_to_run(
     partitioned: dg.DagsterInstance, workspace: Workspace, definitions: dg.Definitions
 ) -> None:
@@ -368,6 +357,7 @@ def test_a_model_by_a_path_that_leads_to_it(
     assert plan.configured is False
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_configuration_that_cannot_be_read_does_not_stop_it(
     partitioned: dg.DagsterInstance, workspace: Workspace, definitions: dg.Definitions
 ) -> None:
