@@ -204,7 +204,7 @@ def build_frequency_table(
         "counts_sha256": compute_counts_sha256(count.counts),
     }
     ids = np.arange(len(count.counts), dtype=np.int32)
-    tokens = pa.array([model.tokenizer.token_of(number) for number in ids.tolist()], pa.string())
+    tokens = pa.array([model.tokenizer.find_token(number) for number in ids.tolist()], pa.string())
     table = cast_to_columns(pa.table({"token_id": ids, "token": tokens, "count": count.counts}), TOKEN_FREQUENCIES)
     return table.replace_schema_metadata(metadata)
 

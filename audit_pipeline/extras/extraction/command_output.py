@@ -196,7 +196,7 @@ def show_passages(
     quoted: bool,
 ) -> None:
     """Show the strongest passages of the ``extractions``, with what the model generates in their place."""
-    from audit_pipeline.statistics.draws import log_cost_of_draws
+    from audit_pipeline.statistics.draws import compute_log_cost_of_draws
 
     passages: list[Row] = []
     price, length = search.options.price_per_million, search.options.lengths.window
@@ -207,7 +207,7 @@ def show_passages(
                 {
                     **_build_passage_row(result, number, quoted=quoted),
                     **generation.generate_for_passage(search, backend_of, result, number, quoted=quoted),
-                    "log_cost": price and log_cost_of_draws(float(result.windows.log_p[number]), length, price),
+                    "log_cost": price and compute_log_cost_of_draws(float(result.windows.log_p[number]), length, price),
                 }
                 for number in result.found.strongest[:_SHOWN_PASSAGES]
             ]

@@ -149,7 +149,7 @@ def extract(
 
         # Once it has been run and published, everything that it found is in the cache.
         if not dry_run:
-            run_extraction(AuditRequest(entry, [spec], options), asked, paths)
+            run_extraction(AuditRequest([entry], [spec], options), asked, paths)
         documents = read_searched_documents(spec.name, entry, paths)
     else:
         own_documents = audited if document is None else [read_document_of_source(document, paths)]
