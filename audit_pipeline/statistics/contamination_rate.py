@@ -159,7 +159,7 @@ def compute_corrected_shares(
     (fpr_share, fpr_low, fpr_high), (tpr_share, tpr_low, tpr_high) = rates
 
     def excess(shares: Floats) -> Floats:
-        return flagged - (1 - shares) * fpr_share - shares * tpr_share
+        return np.asarray(flagged - (1 - shares) * fpr_share - shares * tpr_share)
 
     def lower(shares: Floats) -> Floats:
         group = (1 - shares) * spread.fpr_up + shares * spread.tpr_up

@@ -291,8 +291,9 @@ def test_a_large_grid_is_left_to_sql_and_a_long_list_is_cut(folder: Folder, tmp_
     assert f'And {122 - MAX_LISTED} more: corpus-audit sql "FROM not_audited" lists them all.' in page.text
 
 
-def test_nothing_audited_yet(folder: Folder) -> None:
-    found = written(folder)
+def test_nothing_audited_and_nothing_configured(folder: Folder, tmp_path: Path) -> None:
+    build_warehouse(folder.paths, config=tmp_path / "nowhere")
+    found = reports_of(folder)
     summary, page = found.summary, found.pages["across"]
     assert (summary.models, summary.benchmarks, summary.findings) == (0, 0, 0)
     assert "Nothing has been audited yet." in page.text
