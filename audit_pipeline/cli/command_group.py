@@ -41,11 +41,11 @@ _STOPPING = frozenset({signal.SIGINT, signal.SIGTERM})
 
 def is_caused_by_full_disk(error: BaseException, data_folder: Path) -> bool:
     """Return whether an error, of any library, says that the disk is full, or that of ``data_folder`` is full now."""
-    cause: BaseException | None = error
-    while cause is not None:
+    from audit_pipeline.readers.retry import causes
+
+    for cause in causes(error, with_context=True):
         if (isinstance(cause, OSError) and is_full_disk(cause)) or os.strerror(errno.ENOSPC) in str(cause):
             return True
-        cause = cause.__cause__ or cause.__context__
     nearest = next(parent for parent in (data_folder, *data_folder.parents) if parent.exists())
     return shutil.disk_usage(nearest).free < _NO_ROOM_BYTES
 

@@ -120,9 +120,14 @@ def is_transient_fault(error: BaseException) -> bool:
 
 
 def causes(error: BaseException, *, with_context: bool = False) -> Iterator[BaseException]:
-    """``error``, what caused it, what caused that, and so on; ``with_context``: also what was being handled then."""
+    """``error``, what caused it, what caused that, and so on, each once: a cause that is raised again is in a ring.
+
+    ``with_context``: also what was being handled then.
+    """
+    seen: set[int] = set()
     link: BaseException | None = error
-    while link is not None:
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
         yield link
         link = link.__cause__ or (link.__context__ if with_context else None)
 

@@ -14,6 +14,7 @@ from audit_pipeline.readers.retry import (
     PassingError,
     RetryPolicy,
     build_retryer,
+    causes,
     format_public_error,
     is_transient_fault,
     parse_retry_after,
@@ -107,3 +108,11 @@ def test_no_password_is_told() -> None:
         == "https://***@example.org/a is lost"
     )
     assert format_public_error(TimeoutError()) == "TimeoutError"
+
+
+def test_causes_in_a_ring_are_listed_once() -> None:
+    """What a library wraps, and is raised again from its wrapper."""
+    first, wrapper = ValueError("first"), RuntimeError("wrapper")
+    wrapper.__cause__, first.__cause__ = first, wrapper
+    assert list(causes(first)) == [first, wrapper]
+    assert list(causes(wrapper, with_context=True)) == [wrapper, first]
