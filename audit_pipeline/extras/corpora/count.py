@@ -23,6 +23,7 @@ from audit_pipeline.extras.corpora.token_counters import CheckedCounter, Counts,
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.rows import Skipped, SkippedRows, build_unusable_file_error
 from audit_pipeline.store.files import cast_to_columns, read_parquet, write_table
+from audit_pipeline.store.integrity import add_json_digest, verify_json_digest
 from audit_pipeline.tables import TOKEN_FREQUENCIES, digest
 
 CODE_VERSION = 2
@@ -225,7 +226,7 @@ def _write_checkpoint(path: Path, count: CorpusCount, key: str, state: State) ->
         "skipped": [[row.location, row.index, row.reason] for row in count.skipped.first],
         "seconds": count.seconds,
     }
-    metadata = {"checkpoint": json.dumps(record)}
+    metadata = {"checkpoint": json.dumps(add_json_digest(record))}
     write_table(path, pa.table({"count": count.counts}).replace_schema_metadata(metadata))
 
 
@@ -237,7 +238,7 @@ def _read_checkpoint(path: Path | None, key: str, model: TokenizedModel) -> tupl
     try:
         # Not read_table: its cast leaves the file's metadata out.
         table = read_parquet(path)
-        record = json.loads((table.schema.metadata or {})[b"checkpoint"])
+        record = verify_json_digest(json.loads((table.schema.metadata or {})[b"checkpoint"]), path)
         counts = table.column("count").to_numpy()
         if record["key"] != key:
             return fresh, None

@@ -213,6 +213,27 @@ def test_a_checkpoint_of_something_else_is_not_taken(
     assert as_counter(count_to_file(model, corpus, out).counts) == brute_force(model, TEXTS[3:])
 
 
+def test_a_checkpoint_with_a_changed_byte_is_not_taken(
+    model: TokenizedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(count, "CHECKPOINT_SECONDS", 0.0)
+    corpus, out = jsonl(tmp_path / "corpus.jsonl", TEXTS), tmp_path / "out.parquet"
+
+    def kill(so_far: CorpusCount) -> None:
+        if so_far.documents == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        count_to_file(model, corpus, out, on_progress=kill)
+    # The number of documents so far: it is in the footer, which no checksum of Parquet's covers.
+    content = locate_checkpoint(out).read_bytes()
+    assert b'"documents": 2' in content
+    locate_checkpoint(out).write_bytes(content.replace(b'"documents": 2', b'"documents": 3'))
+    again = count_to_file(model, corpus, out)
+    assert again.documents == len(TEXTS)
+    assert as_counter(again.counts) == brute_force(model, TEXTS)
+
+
 def test_what_cannot_be_counted(model: TokenizedModel, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("not read")
     with pytest.raises(DataError, match=r"notes\.md: cannot tell its format from its name"):
