@@ -4,7 +4,7 @@ import dagster as dg
 
 from assets import stages
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.models.watch import load_watched
+from audit_pipeline.models.model_proposals import load_watched
 from audit_pipeline.pipeline.dagster.jobs import JOBS, publish_sensor
 from audit_pipeline.pipeline.dagster.resources import AuditData, Models, ProgressReporter
 from audit_pipeline.pipeline.dagster.sensors import SENSORS

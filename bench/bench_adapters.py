@@ -24,11 +24,10 @@ import torch
 import yaml
 from peft import LoraConfig, get_peft_model
 
-from audit_pipeline.config.workspace import create_workspace
+from audit_pipeline.config.workspace_creation import create_workspace
+from audit_pipeline.extras.controls.build import train
 from audit_pipeline.extras.controls.config import ControlEntry
-from audit_pipeline.extras.controls.draw import HELD_OUT, MEMBER, TWIN, draw_texts
-from audit_pipeline.extras.controls.training import train
-from audit_pipeline.extras.controls.versions import read_control_documents
+from audit_pipeline.extras.controls.draw import HELD_OUT, MEMBER, TWIN, draw_texts, read_control_documents
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.conversion import read_with_transformers
 from audit_pipeline.models.tokenized_model import apply_overrides, load_tokenizer

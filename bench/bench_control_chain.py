@@ -25,9 +25,8 @@ import numpy as np
 import torch
 
 from audit_pipeline.extras.controls.config import load_controls
-from audit_pipeline.extras.controls.draw import draw_texts
+from audit_pipeline.extras.controls.draw import draw_texts, read_control_documents
 from audit_pipeline.extras.controls.study import train_and_measure
-from audit_pipeline.extras.controls.versions import read_control_documents
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import read_settings_digest, refresh
 from audit_pipeline.statistics.contamination_rate import compute_unit_rates, measure_instrument

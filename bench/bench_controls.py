@@ -26,12 +26,11 @@ from scipy import stats
 
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.extras.controls.config import ControlEntry, load_controls
-from audit_pipeline.extras.controls.draw import draw_texts
+from audit_pipeline.extras.controls.draw import draw_texts, read_control_documents
 from audit_pipeline.extras.controls.study import train_and_measure
-from audit_pipeline.extras.controls.versions import read_control_documents
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import read_settings_digest, refresh
-from audit_pipeline.store.control_roles import EXPOSED, TWIN, Role
+from audit_pipeline.store.control_models import EXPOSED, TWIN, Role
 from audit_pipeline.store.paths import DataPaths
 
 # One further token is enough to see an effect, and the quickest.

@@ -32,8 +32,8 @@ from scipy.stats import norm
 
 from audit_pipeline.statistics.evaluation import compare_aurocs
 from audit_pipeline.statistics.intervals import GroupedSides, Interval, measure_auroc
-from audit_pipeline.statistics.rates import grouped_rate
 from audit_pipeline.statistics.roc import roc_points
+from audit_pipeline.statistics.share_bounds import grouped_rate
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]

@@ -29,9 +29,9 @@ def measure(vocabulary: int, positions: int, kinds: list[Kind]) -> None:
     import torch
 
     from audit_pipeline.tables import KINDS
-    from audit_pipeline.token_statistics.blocks import Head, HeadLogits, Scratch
-    from audit_pipeline.token_statistics.layers import choose_linear_function, is_faster_with_onednn
+    from audit_pipeline.token_statistics.layer_execution import choose_linear_function, is_faster_with_onednn
     from audit_pipeline.token_statistics.reductions import sweep
+    from audit_pipeline.token_statistics.vocabulary_blocks import Head, HeadLogits, Scratch
 
     weight = torch.randn(vocabulary, WIDTH)
     head = Head(weight, None, 1.0, None, choose_linear_function(onednn=is_faster_with_onednn(weight)))

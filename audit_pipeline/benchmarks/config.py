@@ -22,9 +22,15 @@ from audit_pipeline.benchmarks.builder_interface import Builder
 from audit_pipeline.benchmarks.days_before_today import parse_cutoff, read_current_day
 from audit_pipeline.benchmarks.settings import FILE_NAME, BenchmarkSpec, FamilySettings, build_benchmark_name
 from audit_pipeline.config.entries import Entries, EntryFile
-from audit_pipeline.config.hints import did_you_mean, find_nearest_names
 from audit_pipeline.config.plugins import collect_by_name
-from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Problem
+from audit_pipeline.config.problems import (
+    BrokenFileError,
+    Fault,
+    InvalidEntryError,
+    Problem,
+    did_you_mean,
+    find_nearest_names,
+)
 from audit_pipeline.config.validation import resolve_paths_against, validate_as
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.store.paths import DataPaths, explain_invalid_partition

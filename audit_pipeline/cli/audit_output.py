@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from audit_pipeline.cli.options import note_state
+from audit_pipeline.cli.command_declaration import note_state
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, format_side_counts
-from audit_pipeline.cli.shared import load_dagster_definitions, print_problems, publish
+from audit_pipeline.cli.preparation import load_dagster_definitions, print_problems, publish
 from audit_pipeline.pipeline.console import (
     Columns,
     Row,
@@ -149,7 +149,7 @@ def audit_pairs(model: str, benchmark: str, options: AuditOptions) -> AuditOutco
 
 def publish_outcomes(outcomes: Sequence[AuditOutcome]) -> None:
     """Rebuild warehouse and report once, where they do not show what these audits came to."""
-    from audit_pipeline.pipeline.publication import explain_unpublished
+    from audit_pipeline.pipeline.publication_state import explain_unpublished
 
     paths = DataPaths.from_environment()
     if explain_unpublished([model.name for outcome in outcomes for model in outcome.models], paths) is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_audit_outcome
-from audit_pipeline.cli.options import (
+from audit_pipeline.cli.command_declaration import (
     DETAILS,
     DEVICE,
     EXISTING,
@@ -33,7 +33,12 @@ from audit_pipeline.cli.options import (
     option,
 )
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
-from audit_pipeline.cli.shared import build_benchmarks, get_writable_paths, load_whole_configuration, print_problems
+from audit_pipeline.cli.preparation import (
+    build_benchmarks,
+    get_writable_paths,
+    load_whole_configuration,
+    print_problems,
+)
 from audit_pipeline.extras.evidence_packs.commands import AUTHORITY, seal_plans
 from audit_pipeline.pipeline.console import (
     Columns,
@@ -47,7 +52,7 @@ from audit_pipeline.pipeline.console import (
 from audit_pipeline.pipeline.options import AuditOptions, RunOptions
 from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.report.number_format import format_thousands
-from audit_pipeline.store.control_roles import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES
+from audit_pipeline.store.control_models import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES
 from audit_pipeline.store.paths import DataPaths, use_workspace
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import click
 
 from audit_pipeline import cli, extras
-from audit_pipeline.cli.options import IF_STOPPED, IS_FAILED, Placed, Section
+from audit_pipeline.cli.command_declaration import IF_STOPPED, IS_FAILED, Placed, Section
 from audit_pipeline.cli.output import say_commands
 from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.errors import (

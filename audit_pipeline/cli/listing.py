@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.cli.audit_output import print_damaged_files
-from audit_pipeline.cli.options import Place, Section, argument, command, option
+from audit_pipeline.cli.command_declaration import Place, Section, argument, command, option
 from audit_pipeline.cli.output import LAYOUTS
-from audit_pipeline.cli.shared import (
+from audit_pipeline.cli.preparation import (
     build_benchmarks,
     get_writable_paths,
     load_whole_configuration,
@@ -132,8 +132,8 @@ def detectors(name: str | None = argument(required=False), is_long: bool = LONG)
 
 
 def _build_detector_row(detector: Detector) -> Row:
+    from audit_pipeline.detectors.detector_inputs import list_need_summaries
     from audit_pipeline.detectors.registry import ORIGINS
-    from audit_pipeline.detectors.statistics import list_need_summaries
 
     return {
         "detector": detector.name,
@@ -158,7 +158,7 @@ def models(is_long: bool = LONG) -> None:
     They are in config/models.yaml.
     """
     from audit_pipeline.models.config import FILE_NAME
-    from audit_pipeline.warehouse.given_rows import format_model_origin
+    from audit_pipeline.warehouse.non_parquet_rows import format_model_origin
 
     config = load_whole_configuration()
     print_problems(config.problems_except_unreadable(FILE_NAME))
@@ -249,8 +249,13 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
     """Write the benchmarks of that name as a data set, and send it to the hub where one is named."""
     from audit_pipeline.benchmarks.assessed_split import read_or_assess_split
     from audit_pipeline.benchmarks.built_benchmark import read_built
-    from audit_pipeline.benchmarks.publish import export, require_licences, require_new_folder
-    from audit_pipeline.benchmarks.push import push, require_hub_name_and_token
+    from audit_pipeline.benchmarks.publish import (
+        export,
+        push,
+        require_hub_name_and_token,
+        require_licences,
+        require_new_folder,
+    )
 
     folder, paths = out.expanduser().resolve(), DataPaths.from_environment()
     config = load_whole_configuration()
@@ -372,7 +377,7 @@ def _format_json_line(value: object) -> str:
 @command(Place(Section.RESULTS, 30), prints="words")
 def export(name: str = argument(), out: Path = option("The .parquet or .csv file to write.", FILE)) -> None:
     """Write a table or view of the warehouse to a file."""
-    from audit_pipeline.warehouse.export import export as export_rows
+    from audit_pipeline.warehouse.query import export as export_rows
 
     rows = export_rows(_find_warehouse(), name, out)
     say(f"{rows:,} rows of {name} in {out}")

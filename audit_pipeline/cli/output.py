@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from audit_pipeline.models.budget import Limits
+from audit_pipeline.models.sending_limits import Limits
 from audit_pipeline.pipeline.console import Layout, Row, say
 from audit_pipeline.report.number_format import DASH, format_estimate, format_waiting_time
 from audit_pipeline.store.paths import DataPaths
@@ -110,7 +110,7 @@ def estimate_seconds(model: TokenizedModel, tokens: int, options: RunOptions) ->
     if not model.entry.host.is_here or options.chosen_engine.name == "ray":
         return None
     from audit_pipeline.models.weights import choose_default_device
-    from audit_pipeline.token_statistics.estimate import estimate_pass_seconds
+    from audit_pipeline.token_statistics.loading import estimate_pass_seconds
 
     return estimate_pass_seconds(model, DataPaths.from_environment(), tokens, options.device or choose_default_device())
 

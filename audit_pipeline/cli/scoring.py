@@ -7,9 +7,9 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit_pipeline.cli.options import PASSES_KEPT, Place, Section, command, fields, option
+from audit_pipeline.cli.command_declaration import PASSES_KEPT, Place, Section, command, fields, option
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, format_side_counts
-from audit_pipeline.cli.shared import get_writable_paths, resolve_model_option
+from audit_pipeline.cli.preparation import get_writable_paths, resolve_model_option
 from audit_pipeline.pipeline.console import (
     Columns,
     is_json_output,
@@ -24,7 +24,7 @@ from audit_pipeline.pipeline.console import (
 from audit_pipeline.pipeline.options import FILE, ScoreOptions
 
 if TYPE_CHECKING:
-    from audit_pipeline.readers.stream import TextStream
+    from audit_pipeline.readers.row_stream import TextStream
     from audit_pipeline.scoring.file import FileScores
 
 _SEPARATION: Columns = (

@@ -14,8 +14,14 @@ import yaml
 from dagster_shared.yaml_utils import parse_yamls_with_source_position
 from dagster_shared.yaml_utils.source_position import SourcePositionTree
 
-from audit_pipeline.config.hints import did_you_mean
-from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Problem, format_problems
+from audit_pipeline.config.problems import (
+    BrokenFileError,
+    Fault,
+    InvalidEntryError,
+    Problem,
+    did_you_mean,
+    format_problems,
+)
 from audit_pipeline.errors import ConfigError, to_one_line
 from audit_pipeline.store.paths import config_dir, explain_unusable_name
 

@@ -10,8 +10,7 @@ from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
-from audit_pipeline.config.hints import did_you_mean, find_nearest_names
-from audit_pipeline.config.problems import Fault, InvalidEntryError, Keys
+from audit_pipeline.config.problems import Fault, InvalidEntryError, Keys, did_you_mean, find_nearest_names
 
 S = TypeVar("S")
 M = TypeVar("M", bound=BaseModel)

@@ -14,7 +14,7 @@ import numpy as np
 
 from audit_pipeline.detectors.dc_pdd import first_occurrences
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, outcomes, to_canonical_value
-from audit_pipeline.detectors.statistics import Float64s, Need, Temperatures, TextStatistics
+from audit_pipeline.detectors.detector_inputs import Float64s, Need, Temperatures, TextStatistics
 from audit_pipeline.tables import BETAS, SIGMA_FLOOR
 
 TEMPERATURES: Need[Temperatures] = Need(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings, for_each_setting
-from audit_pipeline.detectors.statistics import Lacking, Need, TextStatistics
+from audit_pipeline.detectors.detector_inputs import Lacking, Need, TextStatistics
 from audit_pipeline.tables import RANKED_AMONG_ALL
 
 NAME = RANKED_AMONG_ALL

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from audit_pipeline.detectors.detector import Detector, Outcome, always, for_all_settings
+from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.detectors.lowercase import quotient
-from audit_pipeline.detectors.statistics import TextStatistics
 
 
 def _curvature(statistics: TextStatistics) -> Outcome:

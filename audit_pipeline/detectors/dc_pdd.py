@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, by_group, outcomes, switch
-from audit_pipeline.detectors.statistics import Need, TextStatistics, TokenFrequencies
+from audit_pipeline.detectors.detector_inputs import Need, TextStatistics, TokenFrequencies
 
 NAME = "dc_pdd"
 

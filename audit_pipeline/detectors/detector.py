@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from audit_pipeline.detectors.statistics import Need, TextStatistics
+from audit_pipeline.detectors.detector_inputs import Need, TextStatistics
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.tables import SCORES, ScoreStatus, canonical_json
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, always, by_group
+from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.detectors.min_k import WINDOW, K, check_deviation, moving_means, score_lowest_means
-from audit_pipeline.detectors.statistics import TextStatistics
 
 
 def standardised_gaps(statistics: TextStatistics, variance_floor: float) -> npt.NDArray[np.float64]:

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, always, by_group, switch
+from audit_pipeline.detectors.detector_inputs import BranchStatistics, Need, TextStatistics
 from audit_pipeline.detectors.min_k import K, score_lowest_means, z_scores
-from audit_pipeline.detectors.statistics import BranchStatistics, Need, TextStatistics
 from audit_pipeline.tables import SIGMA_FLOOR
 
 Floats = npt.NDArray[np.float64]

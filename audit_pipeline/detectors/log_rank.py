@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from audit_pipeline.detectors.detector import Detector, Outcome, always, for_all_settings
-from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.detectors.detector_inputs import TextStatistics
 
 
 def _log_rank(statistics: TextStatistics) -> Outcome:

@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 
 from audit_pipeline.detectors.detector import Detector, Outcome, for_all_settings
-from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.detectors.detector_inputs import TextStatistics
 
 
 def mean_logprob(statistics: TextStatistics) -> float:

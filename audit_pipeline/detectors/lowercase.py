@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from audit_pipeline.detectors.detector import Detector, Outcome, for_all_settings
+from audit_pipeline.detectors.detector_inputs import Need, TextStatistics
 from audit_pipeline.detectors.loss import mean_logprob
-from audit_pipeline.detectors.statistics import Need, TextStatistics
 
 LOWERCASED: Need[TextStatistics] = Need("lowercase", "extra pass (the text in lower case)")
 """The statistics of the text in lower case."""

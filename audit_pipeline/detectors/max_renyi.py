@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, by_group, outcomes
+from audit_pipeline.detectors.detector_inputs import Float64s, Need, PowerSums, TextStatistics
 from audit_pipeline.detectors.min_k import lowest_means
-from audit_pipeline.detectors.statistics import Float64s, Need, PowerSums, TextStatistics
 
 POWER_SUMS: Need[PowerSums] = Need("renyi", "sums of powers (in the same pass)", ("log_sum_p2", "log_sum_sqrt_p"))
 """Sums over powers of the probabilities at every token's position."""

@@ -19,7 +19,7 @@ from audit_pipeline.detectors.detector import (
     outcomes,
     switch,
 )
-from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.tables import SIGMA_FLOOR
 
 

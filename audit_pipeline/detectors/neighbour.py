@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings
+from audit_pipeline.detectors.detector_inputs import Need, TextStatistics
 from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.min_k import is_count
-from audit_pipeline.detectors.statistics import Need, TextStatistics
 
 NEIGHBOURS: Need[Sequence[TextStatistics]] = Need("neighbours", "extra passes (neighbours)")
 """The statistics of each neighbour that the model was run on, in order; at least one."""

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, for_each_setting
+from audit_pipeline.detectors.detector_inputs import Need, TextStatistics
 from audit_pipeline.detectors.min_k import K, is_count, lowest_means
-from audit_pipeline.detectors.statistics import Need, TextStatistics
 
 TEXT = "text"
 STREAM = "stream"

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from audit_pipeline.detectors.detector import Detector, ParameterValue
-from audit_pipeline.detectors.statistics import list_need_summaries
+from audit_pipeline.detectors.detector_inputs import list_need_summaries
 from audit_pipeline.tables import canonical_json
 
 _WIDTH = 100

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, for_each_setting
+from audit_pipeline.detectors.detector_inputs import Float32s, Lacking, Need, TextStatistics
 from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.lowercase import quotient
-from audit_pipeline.detectors.statistics import Float32s, Lacking, Need, TextStatistics
 
 PrefixedLogProbs = Mapping[tuple[int, str], Float32s | Lacking]
 """By the number of shots and what joins them: l(x_t | P, x_<t) of every token of the text, the first one included, [T];

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, for_each_setting
+from audit_pipeline.detectors.detector_inputs import Need, TextStatistics
 from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.lowercase import quotient
 from audit_pipeline.detectors.min_k import moving_means
-from audit_pipeline.detectors.statistics import Need, TextStatistics
 
 REFERENCE_MODEL: Need[TextStatistics] = Need("reference", "reference model")
 """The statistics of the text under the reference model."""

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline import detectors
-from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.plugins import collect_by_name, merge_entry_points, require_texts
+from audit_pipeline.config.problems import did_you_mean
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
-from audit_pipeline.detectors.statistics import Need, TextStatistics
+from audit_pipeline.detectors.detector_inputs import Need, TextStatistics
 from audit_pipeline.errors import ConfigError, to_one_line
 from audit_pipeline.tables import MEASURED, SCORES, canonical_json
 

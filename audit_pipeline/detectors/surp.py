@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, always
+from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.detectors.min_k import K
-from audit_pipeline.detectors.statistics import TextStatistics
 
 
 def _surp(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:

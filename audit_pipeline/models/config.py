@@ -13,13 +13,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
-from audit_pipeline.config.hints import did_you_mean
-from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem
+from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem, did_you_mean
 from audit_pipeline.config.validation import StrictSettings, Text, resolve_against, validate_as
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.series import Checkpoint, Series, expand_series
 from audit_pipeline.models.server_settings import ServerSettings
-from audit_pipeline.store.control_roles import Role
+from audit_pipeline.store.control_models import Role
 from audit_pipeline.store.files import read_json
 from audit_pipeline.store.paths import explain_invalid_partition
 

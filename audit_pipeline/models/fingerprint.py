@@ -17,6 +17,18 @@ from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import digest
 
+TEXTS = (
+    "The kettle had gone cold twice before anybody thought of the letter on the stairs.",
+    "Wool is washed, carded and spun; only then does it go to the dyer, who asks for salt and patience.",
+    "In 1874 the bridge cost 12,600 pounds, or about 3 pounds for each inhabitant of the valley.",
+    "def area(width, height):\n    return width * height  # in square metres\n",
+    "Der Zug nach Lübeck fährt um 7:45 Uhr; wer ihn verpasst, wartet bis zum Abend.",
+)
+"""Prose, numbers, code and another language. Another text is another state of every endpoint."""
+COUNTING = " ".join(map(str, range(1, 41)))
+"""Once it has begun, any model knows how it goes on: the token itself is the most likely at nearly all places."""
+
+
 _TOKENIZER_FILES = (
     "added_tokens.json",
     "merges.txt",

@@ -12,14 +12,14 @@ from audit_pipeline.config.problems import InvalidEntryError
 from audit_pipeline.config.validation import validate_as
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
-from audit_pipeline.models.endpoint_history import history_path, read_history
-from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, identify
-from audit_pipeline.models.kept_files import (
+from audit_pipeline.models.converted_files import (
     TextTokenizer,
     converted_weights_folder,
     kept_tokenizer_folder,
     read_tokenizer,
 )
+from audit_pipeline.models.endpoint_history import history_path, read_history
+from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, identify
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.quantisation import Quantisation, read_quantisation
 from audit_pipeline.store.files import read_json_if_whole, write_json

@@ -9,8 +9,8 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from audit_pipeline.errors import OtherTokenizerWarning
-from audit_pipeline.models.kept_files import TOKENIZER_FILE
-from audit_pipeline.models.probe_texts import TEXTS
+from audit_pipeline.models.converted_files import TOKENIZER_FILE
+from audit_pipeline.models.fingerprint import TEXTS
 
 
 def read_tokenizer_files(folder: Path, name: str, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:

@@ -18,9 +18,9 @@ from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.conversion import READ_ERRORS, cache_gguf_parsing, keep_weights
-from audit_pipeline.models.kept_files import read_manifest_if_whole
+from audit_pipeline.models.converted_files import read_manifest_if_whole
+from audit_pipeline.models.model_checks import build_read_error, require_same_tensors, silence_transformers
 from audit_pipeline.models.quantisation import require_quantisation_package
-from audit_pipeline.models.suitability import build_read_error, require_same_tensors, silence_transformers
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.files import read_json
 

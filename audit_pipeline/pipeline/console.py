@@ -22,7 +22,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from audit_pipeline.readers.rows import Skipped
+    from audit_pipeline.readers.text_rows import Skipped
 
 # No emoji codes: what is shown is other people's text, paths and SQL.
 STDOUT = Console(emoji=False)

@@ -3,7 +3,7 @@
 The pairs are those of the configuration, and those of any run, so that every pair that any view, report or page of the
 UI shows has its row. What is missing is missing where the pair is to be audited. Where it is audited on request only,
 it is done by whatever was asked of it, or not requested; where only one of both is of a control, it is not applicable.
-Models are taken as they were seen last (seen_models.py): nothing is loaded for a warehouse.
+Models are taken as they were seen last (remembered_models.py): nothing is loaded for a warehouse.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import load_models
 from audit_pipeline.pipeline.freshness import PairState, Plan, judge_pair, plan
-from audit_pipeline.pipeline.seen_models import find_seen_models
+from audit_pipeline.pipeline.remembered_models import find_seen_models
 from audit_pipeline.pipeline.situation import Scope, Situation
 from audit_pipeline.pipeline.stage import Product
 from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, assess_split, read_known_split
 from audit_pipeline.benchmarks.build import count_examples
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
-from audit_pipeline.config.hints import did_you_mean
+from audit_pipeline.config.problems import did_you_mean
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION, collect_pair_context, write_findings
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, get_args
 
 import click
 
-from audit_pipeline.models.budget import Limits
-from audit_pipeline.token_statistics.engine import Engine, EngineName, choose_engine
+from audit_pipeline.models.sending_limits import Limits
+from audit_pipeline.token_statistics.engine_choice import Engine, EngineName, choose_engine
 
 
 class _Names(click.ParamType):  # type: ignore[type-arg]

@@ -25,7 +25,7 @@ from audit_pipeline.benchmarks import config as benchmarks
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.words import UnitName, get_word_unit
 from audit_pipeline.config.entries import Entries
-from audit_pipeline.config.workspace import create_workspace, read_default_header
+from audit_pipeline.config.workspace_creation import create_workspace, read_default_header
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.models import config as models
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
@@ -34,7 +34,7 @@ from audit_pipeline.sources import config as sources
 from audit_pipeline.sources.base import Document
 from audit_pipeline.sources.local_files import DETECT, NAME, LocalFilesSettings, harvest_local_files
 from audit_pipeline.statistics.possible_conclusions import PlannedComparison
-from audit_pipeline.store.control_roles import INSTRUMENT_CHECK
+from audit_pipeline.store.control_models import INSTRUMENT_CHECK
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.paths import DEFAULTS, WORKSPACE_FILE, config_dir, is_workspace
 from audit_pipeline.tables import text_sha256

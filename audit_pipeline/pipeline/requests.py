@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from audit_pipeline.errors import PairsFailedError
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.pipeline.freshness import Plan
-    from audit_pipeline.readers.stream import TextStream
+    from audit_pipeline.readers.row_stream import TextStream
     from audit_pipeline.scoring.file import FileScores, ProgressListener
     from audit_pipeline.scoring.known_texts import Side
     from audit_pipeline.scoring.session import Selection
@@ -168,7 +168,7 @@ def plan_quickly(request: AuditRequest, paths: DataPaths) -> Plan | None:
 
 
 def _is_done(request: AuditRequest, paths: DataPaths) -> bool:
-    from audit_pipeline.pipeline.publication import explain_unpublished  # noqa: PLC0415
+    from audit_pipeline.pipeline.publication_state import explain_unpublished  # noqa: PLC0415
 
     made = plan_quickly(request, paths) if request.options.is_plain else None
     if made is None or made.steps or made.problems:

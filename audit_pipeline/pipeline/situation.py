@@ -1,7 +1,7 @@
 """What there is: everything that stages need to know what a product would be made of now, and what it was made of.
 
 Each fact is read once, and only where a stage asks for it. Models are those that a caller has loaded, or as they were
-seen last (seen_models.py): of the others it is not known how they would be run now.
+seen last (remembered_models.py): of the others it is not known how they would be run now.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.freshness import Facts, Plan, inputs_of_entry, pair_of, plan
+from audit_pipeline.pipeline.remembered_models import SeenModel
 from audit_pipeline.pipeline.requests import AuditRequest
-from audit_pipeline.pipeline.seen_models import SeenModel
 from audit_pipeline.pipeline.stage import UNKNOWN, Product, Stage
 from audit_pipeline.pipeline.stages.registry import OF_PAIRS, PAIR, STAGES, get_stage
 from audit_pipeline.pipeline.stages.scores import STATISTICS_STAGE

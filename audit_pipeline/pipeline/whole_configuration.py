@@ -12,13 +12,12 @@ from audit_pipeline import extras
 from audit_pipeline.benchmarks import config as benchmarks
 from audit_pipeline.benchmarks.config import Benchmarks, BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
-from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.plugins import collect_by_name
-from audit_pipeline.config.problems import BrokenFileError, Fault, Keys, Problem
+from audit_pipeline.config.problems import BrokenFileError, Fault, Keys, Problem, did_you_mean
 from audit_pipeline.detectors.registry import ONE_PASS, REGISTRY
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models import config as models
-from audit_pipeline.models import watch
+from audit_pipeline.models import model_proposals
 from audit_pipeline.models.config import ModelEntry, is_path_or_hub_id
 from audit_pipeline.pipeline.stages import settings
 from audit_pipeline.sources import config as sources
@@ -40,7 +39,7 @@ _READ: tuple[tuple[EntryFile[Any], Callable[[Path], Any]], ...] = (
     (models.FILE, models.load_models),
     (benchmarks.FILE, benchmarks.load_benchmarks),
     (settings.FILE, settings.load_stage_entries),
-    (watch.FILE, watch.load_watched),
+    (model_proposals.FILE, model_proposals.load_watched),
     *((file, file.load) for file in _OF_EXTRAS.values()),
 )
 """Every file, and how it is read: those of the core, and those in the modules ``config`` of extras."""

@@ -17,7 +17,7 @@ from typing import IO, Any, BinaryIO, cast
 import pyarrow as pa
 
 from audit_pipeline.errors import to_one_line
-from audit_pipeline.readers.rows import UnreadableFileError
+from audit_pipeline.readers.text_rows import UnreadableFileError
 
 STANDARD_INPUT = Path("-")
 COMPRESSIONS = (".gz", ".zst")

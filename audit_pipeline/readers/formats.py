@@ -17,8 +17,8 @@ from audit_pipeline.readers.file_bytes import (
     read_standard_input,
 )
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind, open_saved_dataset
-from audit_pipeline.readers.rows import TXT_COLUMN, Row, RowFile, Skipped, SkippedRows, build_unusable_file_error
-from audit_pipeline.readers.stream import RowFormat, RowStream, TextStream
+from audit_pipeline.readers.row_stream import RowFormat, RowStream, TextStream
+from audit_pipeline.readers.text_rows import TXT_COLUMN, Row, RowFile, Skipped, SkippedRows, build_unusable_file_error
 from audit_pipeline.store.integrity import file_sha256
 
 

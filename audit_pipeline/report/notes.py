@@ -1,7 +1,7 @@
 """What the report says that is no answer, from rows of its queries: levels, labels, how much was tried, error rates.
 
-What belongs here: which facts the sentences of notes.yaml are of. What does not: the sentences, answers (answer.py),
-queries (sections/).
+What belongs here: which facts the sentences of notes.yaml are of. What does not: the sentences, answers
+(answer_rules.py), queries (sections/).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from audit_pipeline.statistics.claims import (
     ClaimLevel,
     SplitVerdict,
 )
-from audit_pipeline.store.control_roles import EXPOSED, TWIN
+from audit_pipeline.store.control_models import EXPOSED, TWIN
 
 Row = Mapping[str, Any]
 

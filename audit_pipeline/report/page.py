@@ -2,12 +2,12 @@
 
 What belongs here: finding the sections in the folder sections/, what a query's head says of it, which pages there are,
 the tables that their queries go by, running the queries. What does not: the queries (sections/, sql/), columns that
-Python makes (sections.py), rendering templates (html.py), files (files.py).
+Python makes (section_columns.py), rendering templates (html.py), files (files.py).
 
 A section is two files of one name, NN_name.sql and NN_name.html.j2, and where its query is not enough a function
-(sections.py); NN is its place on the page. A folder of that name holds the parts of its rows, two files each as well:
-they belong to the row of the same model and benchmark. A column in_all says how many rows there would be without a
-limit; it counts and is no part of a row.
+(section_columns.py); NN is its place on the page. A folder of that name holds the parts of its rows, two files each as
+well: they belong to the row of the same model and benchmark. A column in_all says how many rows there would be without
+a limit; it counts and is no part of a row.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from typing import Any, Literal, NamedTuple
 
 import duckdb
 
-from audit_pipeline.report import choice
-from audit_pipeline.report.sections import SECTION_FUNCTIONS, Results, describe_results
-from audit_pipeline.store.brought import load_brought_stages
+from audit_pipeline.report import answer_selection
+from audit_pipeline.report.section_columns import SECTION_FUNCTIONS, Results, describe_results
+from audit_pipeline.store.stage_plugins import load_brought_stages
 from audit_pipeline.tables import PAIR_STATES, UNLEARNING_METRICS
 from audit_pipeline.warehouse.query import open_read_only
 
@@ -90,7 +90,7 @@ _PLACES = (
     # Worst first.
     f"status_place(status) AS list_position({[*PAIR_STATES]}, status)",
     f"metric_place(metric) AS list_position({[*UNLEARNING_METRICS]}, metric)",
-    f"rule_place(rule, alpha) AS {choice.build_rule_place_sql()}",
+    f"rule_place(rule, alpha) AS {answer_selection.build_rule_place_sql()}",
 )
 """Macros that order rows by lists of Python."""
 
@@ -174,7 +174,7 @@ def _read_results(connection: Connection, checks: Sequence[dict[str, Any]] = ())
 
 def iterate_model_pages(connection: Connection, site: Site, *, include_text: bool) -> Iterator[tuple[str, ReportPage]]:
     """Every model's page, in order."""
-    most = choice.max_sections_per_model(len(site.results.models))
+    most = answer_selection.max_sections_per_model(len(site.results.models))
     for model in site.results.models:
         own = site.results.select(lambda name, model=model: name == model)  # type: ignore[misc]
         yield model, _read_page(connection, own, model=model, sections_shown=most, include_text=include_text)
@@ -190,7 +190,7 @@ def _read_page(
     connection: Connection, results: Results, *, model: str | None, sections_shown: int, include_text: bool
 ) -> ReportPage:
     """The page of a ``model``, or across models (None), with the rows of every section."""
-    results = replace(results, answers=choice.sort_by_importance(results.answers))
+    results = replace(results, answers=answer_selection.sort_by_importance(results.answers))
     create_page_tables(
         connection, results.answers, model=model, sections_shown=sections_shown, include_text=include_text
     )
@@ -209,7 +209,7 @@ def create_page_tables(
         "sections": sections_shown,
     }
     connection.execute(_PAGE, parameters)
-    for name, pairs in (("asked_pairs", answers), ("shown_pairs", answers[: choice.MAX_ANSWERS])):
+    for name, pairs in (("asked_pairs", answers), ("shown_pairs", answers[: answer_selection.MAX_ANSWERS])):
         columns = ("model", "benchmark", "detector", "parameters")
         given = {f"{column.removesuffix('s')}s": [pair[column] for pair in pairs] for column in columns}
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {_PAIRS}", given)

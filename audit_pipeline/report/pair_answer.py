@@ -1,7 +1,7 @@
 """The answer of one pair, from the tables of its findings: a row of PAIR_ANSWERS, which terminal, report and UI read.
 
-What belongs here: the findings that the rules go by (findings.py), taken from those tables, and the answer as a row.
-What does not: the rules (answer.py); reading and writing the tables (pipeline/stages/evaluations.py).
+What belongs here: the findings that the rules go by (answer_rules.py), taken from those tables; the answer as a row.
+What does not: the rules (answer_rules.py); reading and writing the tables (pipeline/stages/evaluations.py).
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.report.answer import build_answer, compute_benjamini_yekutieli_factor, compute_smallest_q
-from audit_pipeline.report.choice import CHOSEN_RULES, classify_headline_choice
-from audit_pipeline.report.findings import (
+from audit_pipeline.report.answer_rules import (
     OPPOSITE,
     DetectorFindings,
     Estimate,
     PairFindings,
     ShelfDocuments,
     Sides,
+    build_answer,
+    compute_benjamini_yekutieli_factor,
+    compute_smallest_q,
 )
+from audit_pipeline.report.answer_selection import CHOSEN_RULES, classify_headline_choice
 from audit_pipeline.report.sentences import Q_LEVEL
 from audit_pipeline.splits.blind_controls import NAME as BLIND_CONTROL
 from audit_pipeline.statistics.claims import find_claim_source, warn_of_few_texts

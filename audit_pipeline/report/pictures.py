@@ -18,11 +18,17 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from audit_pipeline.report.drawing import to_svg
-from audit_pipeline.report.findings import Sides
+from audit_pipeline.report.answer_rules import Sides
 from audit_pipeline.report.number_format import format_level, format_number
 from audit_pipeline.report.picture_data import SIDES
-from audit_pipeline.report.plots import Line, draw_lines, draw_low_fpr_roc, draw_roc_curves, draw_score_histogram
+from audit_pipeline.report.plots import (
+    Line,
+    draw_lines,
+    draw_low_fpr_roc,
+    draw_roc_curves,
+    draw_score_histogram,
+    to_svg,
+)
 from audit_pipeline.statistics.claims import REPRODUCED_FROM
 
 STRIP_WIDTH, STRIP_HEIGHT = 720, 14

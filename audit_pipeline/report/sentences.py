@@ -1,7 +1,7 @@
 """The kinds of answer and their sentences, read from answers.yaml, and the other sentences of the report (notes.yaml).
 
 What belongs here: loading both files, and writing a sentence from facts. What does not: the rules that give kind and
-facts (answer.py, document_answers.py, summary.py), layout (sections/).
+facts (answer_rules.py, document_answers.py, summary.py), layout (sections/).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tests of whole sets as answers, the order of all results, and what they come to together.
 
 What belongs here: the rule of a test's kind, which result is shown first, how many there are of each kind. What does
-not: the answer of one model on one benchmark (answer.py), sentences (answers.yaml), layout (sections/).
+not: the answer of one model on one benchmark (answer_rules.py), sentences (answers.yaml), layout (sections/).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from audit_pipeline.report.findings import CHANCE, OPPOSITE, SOUND, STATISTICAL
+from audit_pipeline.report.answer_rules import CHANCE, OPPOSITE, SOUND, STATISTICAL
 from audit_pipeline.report.notes import TEST_IN_WORDS, describe_claim_level
 from audit_pipeline.report.sentences import P_LEVEL, Sign, find_kind, write_answer, write_phrase
 from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, WHOEVER_RAN_THIS, detectable_auroc, find_claim_source
-from audit_pipeline.store.control_roles import INSTRUMENT_CHECK_TAKES
+from audit_pipeline.store.control_models import INSTRUMENT_CHECK_TAKES
 
 Row = Mapping[str, Any]
 

@@ -9,7 +9,7 @@ from audit_pipeline.models.adapters import HeldBase, give_back_memory
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
-from audit_pipeline.token_statistics.engine import IN_PROCESS, Engine, choose_engine
+from audit_pipeline.token_statistics.engine_choice import IN_PROCESS, Engine, choose_engine
 
 if TYPE_CHECKING:
     from audit_pipeline.scoring.used_endpoints import Endpoints

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 from audit_pipeline.detectors.registry import Overrides, is_default
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.labels import LabelReader
-from audit_pipeline.readers.rows import SkippedRows, TextRow
-from audit_pipeline.readers.stream import Expected, TextStream
+from audit_pipeline.readers.row_stream import Expected, TextStream
+from audit_pipeline.readers.text_rows import SkippedRows, TextRow
 from audit_pipeline.scoring.file_progress import ChunkProgress, FileProgress
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, join_by_need

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from audit_pipeline.readers.stream import Expected
+from audit_pipeline.readers.row_stream import Expected
 from audit_pipeline.token_statistics.run import Progress
 
 

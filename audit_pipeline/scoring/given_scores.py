@@ -1,4 +1,4 @@
-"""A table of scores that a user hands over (score_rows.py), made into the tables that findings are drawn from."""
+"""A table of scores that a user hands over (given_rows.py), made into the tables that findings are drawn from."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.benchmarks.splits import Placed, split_groups
+from audit_pipeline.benchmarks.allocation import Placed, split_groups
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import open_texts
-from audit_pipeline.readers.rows import Skipped, SkippedRows
-from audit_pipeline.scoring.score_rows import GivenRows, Setting, read_given_rows
+from audit_pipeline.readers.text_rows import Skipped, SkippedRows
+from audit_pipeline.scoring.given_rows import GivenRows, Setting, read_given_rows
 from audit_pipeline.splits.blind_controls import is_unspaced
 from audit_pipeline.splits.shared_text import MOST_COMPARED, find_texts_on_both_sides
 from audit_pipeline.statistics.claims import FEW_TEXTS
-from audit_pipeline.statistics.decision_tables import ALPHAS
+from audit_pipeline.statistics.membership_decisions import ALPHAS
 from audit_pipeline.statistics.thresholds import min_marginal_groups
 from audit_pipeline.store.duckdb_connections import open_in_memory
 from audit_pipeline.store.files import cast_to_columns

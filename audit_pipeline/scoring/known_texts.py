@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
+from audit_pipeline.detectors.detector_inputs import Need
 from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX, PrefixedLogProbs
 from audit_pipeline.detectors.registry import REGISTRY
-from audit_pipeline.detectors.statistics import Need
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.readers.file_bytes import STANDARD_INPUT
 from audit_pipeline.readers.formats import open_texts

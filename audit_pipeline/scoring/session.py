@@ -15,8 +15,14 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.detectors import combined, infilling
 from audit_pipeline.detectors.detector import Detector, ParameterValue, Settings, score_texts
+from audit_pipeline.detectors.detector_inputs import (
+    Lacking,
+    Need,
+    StatisticsIndex,
+    TextStatistics,
+    explain_missing_columns,
+)
 from audit_pipeline.detectors.registry import Overrides, deduplicate_settings, select
-from audit_pipeline.detectors.statistics import Lacking, Need, StatisticsIndex, TextStatistics, explain_missing_columns
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.needs.provider import (

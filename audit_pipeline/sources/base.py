@@ -12,7 +12,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import Field
 
 from audit_pipeline.config.validation import StrictSettings, Text
-from audit_pipeline.readers.whole_files.places import Places
+from audit_pipeline.readers.whole_files.document import Places
 
 FILE_NAME = "sources.yaml"
 

@@ -18,9 +18,8 @@ from typing import Any
 
 from audit_pipeline import sources
 from audit_pipeline.config.entries import Entries, EntryFile
-from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.plugins import collect_by_name, merge_entry_points, require_texts
-from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem
+from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem, did_you_mean
 from audit_pipeline.config.validation import resolve_paths_against, validate_as
 from audit_pipeline.errors import AuditError, SourceError, to_one_line
 from audit_pipeline.sources.base import FILE_NAME, HarvestItem, Source, SourceSection

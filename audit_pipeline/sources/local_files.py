@@ -20,7 +20,7 @@ from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.readers.formats import ROW_SUFFIXES, find_suffix, read_rows
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind
-from audit_pipeline.readers.rows import (
+from audit_pipeline.readers.text_rows import (
     Row,
     UnusableRowError,
     choose_column,
@@ -43,7 +43,7 @@ from audit_pipeline.sources.base import (
     SourceSection,
     collect,
 )
-from audit_pipeline.sources.folders import walk_files
+from audit_pipeline.sources.folder_files import walk_files
 from audit_pipeline.store.paths import is_workspace
 
 NAME = "local_files"

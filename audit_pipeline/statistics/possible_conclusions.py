@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from audit_pipeline.splits.blind_controls import MIN_EXAMPLES
 from audit_pipeline.statistics.claims import MILD_BELOW, claim_level
 from audit_pipeline.statistics.conformal import count_held_out_needed
-from audit_pipeline.statistics.decision_tables import ALPHAS
+from audit_pipeline.statistics.membership_decisions import ALPHAS
 from audit_pipeline.statistics.thresholds import min_certified_groups, min_marginal_groups
 
 _P = max(ALPHAS)

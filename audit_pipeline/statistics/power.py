@@ -22,8 +22,8 @@ import numpy.typing as npt
 from scipy.stats import binom, mannwhitneyu, norm
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.statistics.rates import count_groups_to_resolve
 from audit_pipeline.statistics.roc import Floats, compute_metrics, find_threshold_at, roc_points
+from audit_pipeline.statistics.share_bounds import count_groups_to_resolve
 from audit_pipeline.statistics.thresholds import min_certified_groups
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 

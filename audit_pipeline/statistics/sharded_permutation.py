@@ -18,7 +18,7 @@ from scipy import stats
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.claims import detectable_auroc
-from audit_pipeline.statistics.direction import LEVEL
+from audit_pipeline.statistics.score_direction import LEVEL
 from audit_pipeline.statistics.shards import explain_shortage
 from audit_pipeline.statistics.twin_ranks import compute_rank_sum_p
 

@@ -21,8 +21,8 @@ import numpy.typing as npt
 import scipy
 
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.statistics.rates import Rate, grouped_rate
 from audit_pipeline.statistics.roc import Bools, Floats, Places
+from audit_pipeline.statistics.share_bounds import Rate, grouped_rate
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
 Rule = Literal["largest_accuracy", "marginal", "certified"]

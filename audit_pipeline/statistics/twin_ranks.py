@@ -17,10 +17,10 @@ from scipy.special import expit, logit
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.claims import detectable_auroc
-from audit_pipeline.statistics.direction import LEVEL
 from audit_pipeline.statistics.intervals import GroupedSides
-from audit_pipeline.statistics.rates import describe_interval_method, grouped_rate
 from audit_pipeline.statistics.roc import Floats
+from audit_pipeline.statistics.score_direction import LEVEL
+from audit_pipeline.statistics.share_bounds import describe_interval_method, grouped_rate
 
 ASSUMPTION = (
     "Chance decided which version of an item was published, each being equally likely, "

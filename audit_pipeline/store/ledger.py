@@ -107,7 +107,7 @@ class Entry:
 class PairOutcome:
     """Why a run gave a pair up, and at which stage; ``at`` is in UTC.
 
-    Of the states of a pair (tables/record.py) it is ``not_applicable`` where the benchmark was made for other
+    Of the states of a pair (tables/lineage.py) it is ``not_applicable`` where the benchmark was made for other
     models, and ``failed`` after any other error. A pair that was done has no outcome: its findings say so.
     """
 

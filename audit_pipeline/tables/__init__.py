@@ -11,23 +11,22 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from graphlib import TopologicalSorter
 
-from audit_pipeline.store.brought import load_brought_stages
-from audit_pipeline.tables.asking import *
+from audit_pipeline.store.stage_plugins import load_brought_stages
+from audit_pipeline.tables.chat_answers import *
 from audit_pipeline.tables.common import *
 from audit_pipeline.tables.controls import *
 from audit_pipeline.tables.documents import *
 from audit_pipeline.tables.examples import *
 from audit_pipeline.tables.extraction import *
 from audit_pipeline.tables.findings import *
+from audit_pipeline.tables.lineage import *
 from audit_pipeline.tables.overlap import *
-from audit_pipeline.tables.plans import *
-from audit_pipeline.tables.record import *
 from audit_pipeline.tables.scores import *
 from audit_pipeline.tables.sql import EXCERPT_CHARACTERS as EXCERPT_CHARACTERS
 from audit_pipeline.tables.sql import EXCERPT_WORDS as EXCERPT_WORDS
-from audit_pipeline.tables.statistics import *
 from audit_pipeline.tables.table import Table as Table
 from audit_pipeline.tables.table import description_of as description_of
+from audit_pipeline.tables.token_statistics import *
 from audit_pipeline.tables.unlearning import *
 from audit_pipeline.tables.warehouse import *
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 from audit_pipeline.tables.common import COLLECTION, GROUP, build_run_table
 from audit_pipeline.tables.documents import DOCUMENTS
-from audit_pipeline.tables.statistics import BEST_TOKENS
 from audit_pipeline.tables.table import Column, boolean, count, double, fraction, int32, int64, string, strings
+from audit_pipeline.tables.token_statistics import BEST_TOKENS
 
 Side = Literal["audited", "held_out"]
 SetApart = Literal["repeats its prefix", "in several documents", "predictable", "likely anyway"]

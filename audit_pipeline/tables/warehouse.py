@@ -4,7 +4,7 @@ configuration, and derived from other tables."""
 from __future__ import annotations
 
 from audit_pipeline.tables.common import BENCHMARK, DETECTOR, GROUP, PARAMETERS, RUN_ID
-from audit_pipeline.tables.record import LINEAGE, describe_states
+from audit_pipeline.tables.lineage import LINEAGE, describe_states
 from audit_pipeline.tables.scores import SCORES
 from audit_pipeline.tables.table import Table, boolean, day, double, int32, int64, moment, string
 

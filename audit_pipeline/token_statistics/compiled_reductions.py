@@ -12,9 +12,9 @@ import torch
 from torch.nn import functional
 
 from audit_pipeline.tables import BEST_TOKENS, BETAS, P_FLOOR, TOPK_ENTRIES
-from audit_pipeline.token_statistics.blocks import LOG_ZERO, Logits, Reduced, Scratch
-from audit_pipeline.token_statistics.layers import compile_for_many_shapes
+from audit_pipeline.token_statistics.layer_execution import compile_for_many_shapes
 from audit_pipeline.token_statistics.reductions import join_reduced, sweep
+from audit_pipeline.token_statistics.vocabulary_blocks import LOG_ZERO, Logits, Reduced, Scratch
 
 # Logits that are in memory at once, and rows of them.
 _MOST_LOGITS = 1 << 28

@@ -15,11 +15,11 @@ import torch
 from transformers.cache_utils import Cache, DynamicCache
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.suitability import silence_transformers
+from audit_pipeline.models.model_checks import silence_transformers
 from audit_pipeline.tables import MEASURED, SIGMA_FLOOR
 from audit_pipeline.token_statistics.backend import FloatArray, WindowBranches, WindowResult, Work
-from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, Logits, Reduced, Scratch, find_head
-from audit_pipeline.token_statistics.branches import (
+from audit_pipeline.token_statistics.compiled_reductions import CompiledReductions
+from audit_pipeline.token_statistics.counterfactual_branches import (
     Branches,
     assign_rows,
     build_branch_inputs,
@@ -30,8 +30,7 @@ from audit_pipeline.token_statistics.branches import (
     list_branches,
     use_key_positions,
 )
-from audit_pipeline.token_statistics.compiled_reductions import CompiledReductions
-from audit_pipeline.token_statistics.layers import (
+from audit_pipeline.token_statistics.layer_execution import (
     choose_linear_function,
     compile_decoder_layers,
     find_input_device,
@@ -46,6 +45,7 @@ from audit_pipeline.token_statistics.local_pass import run_in_batches
 from audit_pipeline.token_statistics.reductions import begin_fetch, send, sweep
 from audit_pipeline.token_statistics.shared_prefix import SharedPrefix, attend_to_prefix, build_prefix_inputs
 from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, build_batch_arrays
+from audit_pipeline.token_statistics.vocabulary_blocks import ComputedLogits, Head, Logits, Reduced, Scratch, find_head
 
 # Matrix products of fewer rows take other kernels. Where a model has massive activations (at a start token, say), their
 # rounding moved log-probabilities by 2e-4: a text of one token alone must take the path that it takes among others.
@@ -74,10 +74,10 @@ _ATTENTION_TOKENS, _ATTENTION_FACTOR = 64, 4.0
 class LoadCheck:
     """What the check at loading finds out of a model.
 
-    ``onednn``: its linear layers are multiplied faster by oneDNN (layers.py). ``split``: body and head run apart.
-    ``equal_lengths``: only windows of one length share a batch. ``packed``: branches run as one packed pass over the
-    keys and values of their text. ``shared_prefix``: the keys and values of a prefix are computed once for all texts
-    after it. ``compiled``: its logits are reduced by compiled formulas (compiled_reductions.py).
+    ``onednn``: its linear layers are multiplied faster by oneDNN (layer_execution.py). ``split``: body and head run
+    apart. ``equal_lengths``: only windows of one length share a batch. ``packed``: branches run as one packed pass
+    over the keys and values of their text. ``shared_prefix``: the keys and values of a prefix are computed once
+    for all texts after it. ``compiled``: its logits are reduced by compiled formulas (compiled_reductions.py).
     ``tokens_per_second`` is the rate of a GPU; None on a processor.
     """
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from audit_pipeline.tables import BEST_TOKENS, BETAS, DECODINGS, DRAWN_FROM, GRID_TEMPERATURES, P_FLOOR, TOPK_ENTRIES
-from audit_pipeline.token_statistics.blocks import (
+from audit_pipeline.token_statistics.vocabulary_blocks import (
     KEPT_TYPE,
     Block,
     Logits,

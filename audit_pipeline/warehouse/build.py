@@ -26,7 +26,7 @@ from audit_pipeline.store.paths import DataPaths, config_dir, make_private
 from audit_pipeline.tables import COVERAGE
 from audit_pipeline.tables.sql import build_column_expressions, build_key_sql, quote_identifier, quote_literal
 from audit_pipeline.tables.table import Table
-from audit_pipeline.warehouse.given_rows import UpToDate, insert_rows, load_given_rows, load_ledger
+from audit_pipeline.warehouse.non_parquet_rows import UpToDate, insert_rows, load_given_rows, load_ledger
 from audit_pipeline.warehouse.schema import check_keys, create_schema, fill_derived_tables, list_tables
 from audit_pipeline.warehouse.verified_files import UnreadableFile, verify_files
 

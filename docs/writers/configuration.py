@@ -26,7 +26,7 @@ from audit_pipeline.extras.chat import config as asking
 from audit_pipeline.extras.controls import config as controls
 from audit_pipeline.extras.corpora import config as references
 from audit_pipeline.models import config as models
-from audit_pipeline.models import watch
+from audit_pipeline.models import model_proposals
 from audit_pipeline.sources.config import all_sources
 from docs.writers.markdown import escape_markdown, format_markdown_table
 
@@ -77,7 +77,7 @@ def configuration_page() -> str:
     parts += _entries(controls.STUDIES_FILE.name, "studies", controls.StudyEntry)
     parts += _entries(asking.FILE.name, "chat_models", asking.ChatModel)
     parts += [
-        f"## {watch.FILE.name}",
+        f"## {model_proposals.FILE.name}",
         format_markdown_table(
             ["key", "takes", "default", "meaning"],
             [[f"`{key}`", "list of text", "none", escape_markdown(meaning)] for key, meaning in _WATCH_KEYS.items()],

@@ -18,13 +18,13 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from audit_pipeline.report.drawing import PALETTE, QUIET, STYLE, to_png
+from audit_pipeline.report.plots import PALETTE, QUIET, STYLE, to_png
 from audit_pipeline.splits.blind_controls import compute_blind_control
 from audit_pipeline.statistics.conformal import conformal_p_values, q_values
 from audit_pipeline.statistics.intervals import GroupedSides, Interval, measure_auroc_of_scores
 from audit_pipeline.statistics.power import compute_mann_whitney_power, find_mean_score_sample_size
-from audit_pipeline.statistics.rates import measure_share
 from audit_pipeline.statistics.roc import METRICS, compute_metrics, find_threshold_at, roc_points
+from audit_pipeline.statistics.share_bounds import measure_share
 
 Floats = npt.NDArray[np.float64]
 

@@ -130,7 +130,7 @@ def test_what_a_brought_detector_raises_is_the_reason_of_its_scores(tmp_path: Pa
     site = install_faulty(tmp_path, {DETECTORS: {name: f"brought_example.faulty:{name.upper()}" for name in names}})
     imports = (
         "import numpy as np\nfrom audit_pipeline.detectors.registry import get_detector\n"
-        "from audit_pipeline.detectors.statistics import TextStatistics\n"
+        "from audit_pipeline.detectors.detector_inputs import TextStatistics\n"
         "text = TextStatistics('a', {'logprob': np.array([-1.0], np.float32)})\n"
     )
     found = evaluated_with(site, imports, f"[get_detector(name).score(text, [{{}}])[0] for name in {names!r}]")

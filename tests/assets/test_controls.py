@@ -28,7 +28,7 @@ from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.controls.config import load_controls
-from audit_pipeline.extras.controls.versions import compute_control_version
+from audit_pipeline.extras.controls.draw import compute_control_version
 from audit_pipeline.models.config import load_models
 from audit_pipeline.pipeline.dagster import sensors
 from audit_pipeline.pipeline.dagster.audit import prepare_scope

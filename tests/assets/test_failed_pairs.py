@@ -23,7 +23,7 @@ from audit_pipeline.errors import (
     UnansweredError,
 )
 from audit_pipeline.extras.servers.client import RefusedError
-from audit_pipeline.extras.servers.exchange import BadAnswerError
+from audit_pipeline.extras.servers.dialect_interface import BadAnswerError
 from audit_pipeline.pipeline.dagster import retries, stage_assets
 from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.dagster.run import run_job

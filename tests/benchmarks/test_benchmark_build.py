@@ -25,7 +25,7 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BUILDERS, load_benchmarks
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import read_rows
-from audit_pipeline.readers.rows import RowFile
+from audit_pipeline.readers.text_rows import RowFile
 from audit_pipeline.store.paths import PROJECT_ROOT, DataPaths
 from audit_pipeline.tables import DOCUMENTS, EXAMPLES, text_sha256
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from audit_pipeline.benchmarks.licences import allows_redistribution, to_hub_licences
+from audit_pipeline.benchmarks.publish import allows_redistribution, to_hub_licences
 from audit_pipeline.sources import sotu
-from audit_pipeline.sources.books import gutenberg
+from audit_pipeline.sources.books import harvest
 from audit_pipeline.sources.wikipedia import source as wikipedia
 
 
@@ -27,7 +27,7 @@ def test_plainly_free(licence: str) -> None:
     [
         *("", "unknown", "not stated", "in copyright, for the greater part", "all rights reserved", "other"),
         *("CC BY-NC 4.0", "CC-BY-NC-SA-4.0", "CC BY-ND 4.0", "MIT; unknown", "not MIT", "MIT for the code only"),
-        *("that of the texts in the Pile", gutenberg.LICENCE, gutenberg.COPYRIGHTED),
+        *("that of the texts in the Pile", harvest.LICENCE, harvest.COPYRIGHTED),
     ],
 )
 def test_not_plainly_free(licence: str) -> None:

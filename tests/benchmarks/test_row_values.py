@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from audit_pipeline.benchmarks.labelled_rows import parse_label_column
-from audit_pipeline.readers.rows import Row, UnusableRowError
+from audit_pipeline.readers.text_rows import Row, UnusableRowError
 
 LONG = f"its label is '{'word ' * 6}…', not "
 

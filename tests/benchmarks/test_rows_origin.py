@@ -129,7 +129,7 @@ def test_a_file_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         asked.append((project, downloads, version))
         return Archive("1.0", wheel)
 
-    monkeypatch.setattr("audit_pipeline.readers.distributions.fetch_wheel", fetch)
+    monkeypatch.setattr("audit_pipeline.readers.package_downloads.fetch_wheel", fetch)
     monkeypatch.setattr("audit_pipeline.benchmarks.rows_origin.read_configured_index", lambda: None)
     package = {"distribution": "made-items", "file": "made_items/data/rows.jsonl.gz", "version": "1.0"}
     spec = templated_spec(path=None, split=None, package=package)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.builders.templated import RowTemplate
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.rows import UnusableRowError
+from audit_pipeline.readers.text_rows import UnusableRowError
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import text_sha256
 

@@ -8,8 +8,8 @@ from collections import Counter, defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
+from audit_pipeline.benchmarks.allocation import Placed, compute_even_quotas, compute_proportional_quotas, split_groups
 from audit_pipeline.benchmarks.builders.temporal import draw_windows
-from audit_pipeline.benchmarks.splits import Placed, compute_even_quotas, compute_proportional_quotas, split_groups
 from audit_pipeline.benchmarks.words import get_word_unit
 
 

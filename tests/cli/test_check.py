@@ -16,7 +16,7 @@ from made_workspace import made_text, quick_folder
 from tiny_models import SENTENCES, save_model
 
 from audit_pipeline.cli import main
-from audit_pipeline.config.workspace import create_workspace
+from audit_pipeline.config.workspace_creation import create_workspace
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.pipeline.dagster import weekly

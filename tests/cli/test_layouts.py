@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import pytest
 from click.testing import CliRunner, Result
 
-from audit_pipeline.cli.options import argument, command, fields, note_state, option
+from audit_pipeline.cli.command_declaration import argument, command, fields, note_state, option
 from audit_pipeline.cli.output import format_latex, format_markdown
 from audit_pipeline.pipeline.console import print_message, say, show_table
 from audit_pipeline.pipeline.options import Option

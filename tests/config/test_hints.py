@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.config.hints import (
+from audit_pipeline.config.problems import (
     did_you_mean,
     find_nearest_names,
     format_names,

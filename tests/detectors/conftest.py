@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.tables import MEASURED, TOKEN_STATISTICS, text_sha256
 
 INTS = ("token_id", *(field.name for field in MEASURED if pa.types.is_integer(field.type.value_type)))

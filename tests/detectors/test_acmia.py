@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from audit_pipeline.detectors.acmia import ACMIA_AC, ACMIA_NORM_AC, TEMPERATURES
 from audit_pipeline.detectors.detector import Detector
+from audit_pipeline.detectors.detector_inputs import Temperatures, TextStatistics
 from audit_pipeline.detectors.registry import parse_set
-from audit_pipeline.detectors.statistics import Temperatures, TextStatistics
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.tables import BETAS
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from audit_pipeline.detectors.combined import COMBINED, DEFAULT, RANKS, join_detector_names, split_detector_names
 from audit_pipeline.detectors.detector import UNKNOWN_LOGPROB
+from audit_pipeline.detectors.detector_inputs import Lacking, TextStatistics
 from audit_pipeline.detectors.registry import ONE_PASS, parse_set
-from audit_pipeline.detectors.statistics import Lacking, TextStatistics
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.scoring.needs.ranks import rank_texts_by_detectors
 from audit_pipeline.statistics.conformal import conformal_p_values

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from audit_pipeline.detectors.dc_pdd import DC_PDD, FREQUENCY_TABLE, first_occurrences
 from audit_pipeline.detectors.detector import Settings
+from audit_pipeline.detectors.detector_inputs import TextStatistics, TokenFrequencies
 from audit_pipeline.detectors.registry import select
-from audit_pipeline.detectors.statistics import TextStatistics, TokenFrequencies
 from audit_pipeline.errors import ConfigError
 
 Make = Callable[..., TextStatistics]

@@ -13,8 +13,7 @@ import pytest
 
 from audit_pipeline.detectors import registry
 from audit_pipeline.detectors.detector import Detector
-from audit_pipeline.detectors.max_renyi import POWER_SUMS
-from audit_pipeline.detectors.statistics import (
+from audit_pipeline.detectors.detector_inputs import (
     BranchStatistics,
     Lacking,
     Need,
@@ -24,6 +23,7 @@ from audit_pipeline.detectors.statistics import (
     TextStatistics,
     TokenFrequencies,
 )
+from audit_pipeline.detectors.max_renyi import POWER_SUMS
 from audit_pipeline.errors import DataError
 from audit_pipeline.tables import MEASURED
 

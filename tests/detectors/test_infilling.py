@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors import infilling, registry
+from audit_pipeline.detectors.detector_inputs import BranchStatistics, TextStatistics
 from audit_pipeline.detectors.infilling import INFILLING, choose_future_token_count, token_ratios
-from audit_pipeline.detectors.statistics import BranchStatistics, TextStatistics
 
 
 def floats(*values: float) -> np.ndarray:

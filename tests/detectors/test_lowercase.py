@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from audit_pipeline.detectors.detector_inputs import Lacking, TextStatistics
 from audit_pipeline.detectors.lowercase import LOWERCASE, LOWERCASED, has_cased_characters
-from audit_pipeline.detectors.statistics import Lacking, TextStatistics
 
 logprobs = st.lists(st.floats(-30, -(2**-10), width=32), min_size=1, max_size=40)
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors.detector import Settings
+from audit_pipeline.detectors.detector_inputs import Lacking, PowerSums, TextStatistics
 from audit_pipeline.detectors.max_renyi import MAX_RENYI, POWER_SUMS
 from audit_pipeline.detectors.registry import parse_set
-from audit_pipeline.detectors.statistics import Lacking, PowerSums, TextStatistics
 
 Make = Callable[..., TextStatistics]
 # A certain position, and one of two equal tokens among p = 0, which are taken for 1e-10 under the root.

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from audit_pipeline.detectors.detector import Detector
-from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.detectors.detector_inputs import TextStatistics
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-detector.md"
 NAME = "audit_pipeline.detectors.top_ranked"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from audit_pipeline.detectors.detector import Outcome
+from audit_pipeline.detectors.detector_inputs import Lacking, TextStatistics
 from audit_pipeline.detectors.recall import CON_RECALL, MEMBER_PREFIX, NONMEMBER_PREFIX, RECALL
-from audit_pipeline.detectors.statistics import Lacking, TextStatistics
 from audit_pipeline.errors import ConfigError
 
 OWN = [-4.0, -2.0]

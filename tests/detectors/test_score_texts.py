@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from audit_pipeline.detectors import registry
 from audit_pipeline.detectors.detector import SCORE_COLUMNS, score_texts
-from audit_pipeline.detectors.statistics import StatisticsIndex
+from audit_pipeline.detectors.detector_inputs import StatisticsIndex
 from audit_pipeline.tables import SCORES
 
 TEXTS = {"one": [-1.0, -2.0, -3.5], "nothing": [], "two": [-0.25]}

@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from audit_pipeline.detectors.statistics import StatisticsIndex
+from audit_pipeline.detectors.detector_inputs import StatisticsIndex
 from audit_pipeline.errors import DataError
 
 TEXTS = {"one": [-1.0, -2.0, -3.5], "nothing": [], "two": [-0.25], "three": [-4.0, -8.0]}

@@ -20,8 +20,8 @@ from made_workspace import Workspace, made_text, make_workspace, quick_folder
 from transformers import PreTrainedTokenizerBase
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.extras.controls.build import START, build_untrained_model, train, train_tokenizer
 from audit_pipeline.extras.controls.config import Architecture, ControlEntry
-from audit_pipeline.extras.controls.training import START, build_untrained_model, train, train_tokenizer
 from audit_pipeline.extras.unlearning.comparison import UnlearningRequest, compare_models
 from audit_pipeline.extras.unlearning.conclusion import Conclusion, conclude_unlearning
 from audit_pipeline.tables import MEMBER, NON_MEMBER

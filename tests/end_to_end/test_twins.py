@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from made_workspace import made_text, make_workspace
 
+from audit_pipeline.extras.controls.build import START, build_untrained_model, train, train_tokenizer
 from audit_pipeline.extras.controls.config import Architecture, ControlEntry
-from audit_pipeline.extras.controls.training import START, build_untrained_model, train, train_tokenizer
 from audit_pipeline.models.config import load_models
 from audit_pipeline.store.paths import PROJECT_ROOT
 

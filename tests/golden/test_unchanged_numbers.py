@@ -22,8 +22,7 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.detectors.registry import mark_defaults
 from audit_pipeline.extras.controls.build import build_texts_table
 from audit_pipeline.extras.controls.config import load_controls
-from audit_pipeline.extras.controls.draw import draw_texts
-from audit_pipeline.extras.controls.versions import read_control_documents
+from audit_pipeline.extras.controls.draw import draw_texts, read_control_documents
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import refresh
 from audit_pipeline.splits.assessment import compute_assessed_split

@@ -51,7 +51,7 @@ def locate(hub: str, revision: str | None) -> dict[str, Any]:
 def stream(name: str) -> dict[str, Any]:
     """Read a configured corpus of the hub from end to end."""
     from audit_pipeline.extras.corpora.config import load_references
-    from audit_pipeline.extras.corpora.corpus import corpus_from_hub
+    from audit_pipeline.extras.corpora.corpus_stream import corpus_from_hub
 
     entry = load_references()[name]
     assert entry.hub is not None
@@ -65,7 +65,7 @@ def count(corpus: str, folder: str, killed_after: int | None) -> dict[str, Any]:
 
     A process that is to be killed after so many documents kills itself, right behind a checkpoint.
     """
-    from audit_pipeline.extras.corpora import count
+    from audit_pipeline.extras.corpora import token_count
     from audit_pipeline.extras.corpora.config import load_references
     from audit_pipeline.extras.corpora.frequencies import build_frequencies
     from audit_pipeline.models.config import ModelEntry
@@ -73,12 +73,12 @@ def count(corpus: str, folder: str, killed_after: int | None) -> dict[str, Any]:
     from audit_pipeline.store.ledger import LineageStep
 
     # A checkpoint behind every document: where it is killed, the next run must go on.
-    count.CHECKPOINT_SECONDS = 0.0
+    token_count.CHECKPOINT_SECONDS = 0.0
     paths = DataPaths.from_environment()
     model = load_tokenizer(ModelEntry(name="tiny", path=Path(folder)), paths)
     first: list[int] = []
 
-    def watch(so_far: count.CorpusCount) -> None:
+    def watch(so_far: token_count.CorpusCount) -> None:
         first.append(so_far.documents)
         if killed_after is not None and so_far.documents >= killed_after:
             os.kill(os.getpid(), signal.SIGKILL)

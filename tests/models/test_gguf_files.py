@@ -13,7 +13,7 @@ from tokenizers import Regex, pre_tokenizers
 from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.gguf_files import SPLIT_RULES
+from audit_pipeline.models.conversion import SPLIT_RULES
 from audit_pipeline.models.tokenized_model import TokenizedModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -13,9 +13,9 @@ import torch
 from tiny_models import tokenized
 from transformers import AutoTokenizer
 
-from audit_pipeline.models import conversion, kept_files, weights
+from audit_pipeline.models import conversion, converted_files, weights
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.kept_files import read_manifest_if_whole, read_tokenizer
+from audit_pipeline.models.converted_files import read_manifest_if_whole, read_tokenizer
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.store.paths import DataPaths
@@ -71,10 +71,10 @@ def test_every_altered_byte_of_a_kept_tokenizer_is_noticed(tiny_folder: Callable
                 before.start_token,
                 before.tokenizer.special_ids,
             )
-            assert file.suffix != ".json" or file.name != kept_files.TOKENIZER_FILE or found is None
+            assert file.suffix != ".json" or file.name != converted_files.TOKENIZER_FILE or found is None
         file.write_bytes(whole)
     assert read_tokenizer(folder) is not None
-    (folder / kept_files.TOKENIZER_FILE).unlink()
+    (folder / converted_files.TOKENIZER_FILE).unlink()
     assert load_tokenizer(entry, paths).tokenizer.encode(["a"], add_special_tokens=False)[0].ids
 
 

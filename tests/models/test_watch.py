@@ -15,7 +15,13 @@ from huggingface_hub import HfApi, ModelInfo
 
 from audit_pipeline.errors import ConfigError, TransientError
 from audit_pipeline.models.config import FILE, ModelEntry, load_models
-from audit_pipeline.models.watch import list_candidates, load_watched, proposals_path, propose_entries, write_proposals
+from audit_pipeline.models.model_proposals import (
+    list_candidates,
+    load_watched,
+    proposals_path,
+    propose_entries,
+    write_proposals,
+)
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FILES = ("config.json", "model.safetensors")

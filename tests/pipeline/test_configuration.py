@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.config.hints import did_you_mean
+from audit_pipeline.config.problems import did_you_mean
 from audit_pipeline.detectors.registry import ONE_PASS
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.extras.controls import config as controls

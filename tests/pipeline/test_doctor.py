@@ -14,7 +14,7 @@ from tiny_models import forward_of
 
 from audit_pipeline.extras.maintenance import doctor
 from audit_pipeline.extras.maintenance.doctor import DoctorCheck, run_checks
-from audit_pipeline.models.kept_files import KEPT_MANIFEST
+from audit_pipeline.models.converted_files import KEPT_MANIFEST
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.store import integrity, store

@@ -27,7 +27,7 @@ from audit_pipeline.extras.extraction.stage import (
     find_extraction_settings,
     read_searched_documents,
 )
-from audit_pipeline.extras.maintenance.removal import RemovalTarget, execute_removal, find_removal
+from audit_pipeline.extras.maintenance.forgetting import RemovalTarget, execute_removal, find_removal
 from audit_pipeline.store import store
 from audit_pipeline.store.ledger import LineageStep, read_latest_run
 from audit_pipeline.tables import (

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks
-from audit_pipeline.config.workspace import create_workspace
+from audit_pipeline.config.workspace_creation import create_workspace
 from audit_pipeline.errors import AuditError, ConfigError, ModelError
 from audit_pipeline.models.config import load_models
 from audit_pipeline.pipeline.own_files import (

@@ -20,16 +20,16 @@ from tiny_models import forward_of
 from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, assess_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.maintenance import removal as removal_module
-from audit_pipeline.extras.maintenance.removal import (
+from audit_pipeline.extras.maintenance import forgetting as removal_module
+from audit_pipeline.extras.maintenance.forgetting import (
     Removal,
     RemovalTarget,
     execute_removal,
     find_removal,
     list_kept_names,
 )
+from audit_pipeline.models.converted_files import conversion_folder
 from audit_pipeline.models.fingerprint import LENGTH
-from audit_pipeline.models.kept_files import conversion_folder
 from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
 from audit_pipeline.scoring.needs.registry import list_derived_texts

@@ -28,7 +28,7 @@ from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.tables import EVALUATIONS, KINDS, SCORES, SPLIT_QUALITY, Pair
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.versions import statistics_version
+from audit_pipeline.token_statistics.statistics_version import statistics_version
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PAIR = Pair("made_8", "tiny")

@@ -9,7 +9,7 @@ from loopback_index import FakeIndex, make_archive, make_wheel
 
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.archives import read_members, read_wheel_member
-from audit_pipeline.readers.distributions import fetch_archive, fetch_wheel
+from audit_pipeline.readers.package_downloads import fetch_archive, fetch_wheel
 from audit_pipeline.readers.pip_settings import Index
 
 

@@ -17,7 +17,7 @@ from profiles import max_examples
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import open_texts, read_rows
-from audit_pipeline.readers.rows import Skipped, TextRow, explain_unusable_text
+from audit_pipeline.readers.text_rows import Skipped, TextRow, explain_unusable_text
 
 
 def read_texts(path: Path, column: str | None = None) -> tuple[list[TextRow], list[Skipped]]:

@@ -16,14 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.errors import DataError, UnansweredError
-from audit_pipeline.extras.corpora.corpus import list_hub_files
+from audit_pipeline.extras.corpora.corpus_stream import list_hub_files
 from audit_pipeline.extras.evidence_packs.timestamps import AuthorityError, request_timestamp
 from audit_pipeline.extras.servers.client import OversizedError, ServerRequest
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
-from audit_pipeline.models.budget import Budget
 from audit_pipeline.models.config import Endpoint
-from audit_pipeline.readers.retry import RetryPolicy
-from audit_pipeline.readers.server_answers import (
+from audit_pipeline.models.sending_limits import Budget
+from audit_pipeline.readers.answer_redaction import (
     DamagedAnswerError,
     GuardedAdapter,
     OversizedAnswerError,
@@ -31,6 +30,7 @@ from audit_pipeline.readers.server_answers import (
     list_secrets,
     redact,
 )
+from audit_pipeline.readers.retry import RetryPolicy
 
 KEY = 'sk/made+0123"4567\\89abcdef'
 PACKED: dict[str, Callable[[bytes], bytes]] = {

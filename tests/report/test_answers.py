@@ -14,14 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, false_discovery_control, hypergeom, norm, uniform
 
-from audit_pipeline.report.answer import (
+from audit_pipeline.report.answer_rules import (
+    DetectorFindings,
+    Estimate,
+    PairFindings,
+    ShelfDocuments,
+    Sides,
     build_answer,
     compute_benjamini_yekutieli_factor,
     compute_smallest_q,
     find_detectable_auroc,
 )
 from audit_pipeline.report.document_answers import describe_asking, describe_search
-from audit_pipeline.report.findings import DetectorFindings, Estimate, PairFindings, ShelfDocuments, Sides
 from audit_pipeline.report.notes import (
     TEST_IN_WORDS,
     describe_blind_control,

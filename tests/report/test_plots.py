@@ -17,14 +17,18 @@ from matplotlib.figure import Figure
 from PIL import Image
 from profiles import max_examples
 
-from audit_pipeline.report.drawing import MARKDOWN_LIMIT, clean_label, to_markdown_image, to_png, to_svg
 from audit_pipeline.report.picture_data import bin_scores, thin_roc_curve
 from audit_pipeline.report.plots import (
+    MARKDOWN_LIMIT,
+    clean_label,
     draw_lines,
     draw_low_fpr_roc,
     draw_roc_curves,
     draw_roc_markdown,
     draw_score_histogram,
+    to_markdown_image,
+    to_png,
+    to_svg,
 )
 from audit_pipeline.statistics.evaluation import ScoreColumn
 from audit_pipeline.store.files import table_from_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.readers.rows import TextRow
+from audit_pipeline.readers.text_rows import TextRow
 from audit_pipeline.scoring.file import ChunkLimits, split_texts_into_chunks
 
 

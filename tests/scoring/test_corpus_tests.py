@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tiny_models import Tiny, twin_statistics
 
-from audit_pipeline.scoring.corpus_tests import CorpusTest, run_order_test
+from audit_pipeline.scoring.whole_set_tests import CorpusTest, run_order_test
 from audit_pipeline.statistics.sharded_permutation import draw_orders
 from audit_pipeline.statistics.shards import divide_into_shards
 from audit_pipeline.statistics.twin_ranks import compute_rank_sum_p

@@ -20,7 +20,7 @@ from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import read_rows
 from audit_pipeline.readers.labels import LabelReader, SpellingError, parse_label
-from audit_pipeline.scoring import score_rows as given_rows
+from audit_pipeline.scoring import given_rows
 from audit_pipeline.scoring.given_scores import read_given
 from audit_pipeline.tables import Pair
 

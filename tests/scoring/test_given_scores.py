@@ -12,7 +12,7 @@ import pytest
 
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.rows import SkippedRows
+from audit_pipeline.readers.text_rows import SkippedRows
 from audit_pipeline.scoring.given_scores import GivenScores, ScoredTexts, read_given, read_scored_texts
 from audit_pipeline.tables import Pair, canonical_json, text_sha256
 

@@ -14,9 +14,8 @@ from made_workspace import Workspace, made_documents, make_workspace, temporal
 from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.detectors.statistics import StatisticsIndex
-from audit_pipeline.scoring.highlights import MOST_TEXTS, mark_lowest_tokens, select_excerpt
-from audit_pipeline.scoring.pair_scores import run_tokens, score_pair
+from audit_pipeline.detectors.detector_inputs import StatisticsIndex
+from audit_pipeline.scoring.pair_scores import MOST_TEXTS, mark_lowest_tokens, run_tokens, score_pair, select_excerpt
 from audit_pipeline.store.files import read_table
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.tables import EXCERPT_WORDS, HIGHLIGHTS, SCORES, Pair

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from audit_pipeline.readers.rows import TextRow
+from audit_pipeline.readers.text_rows import TextRow
 from audit_pipeline.scoring.file import LabelledScores
 from audit_pipeline.statistics.intervals import measure_auroc_of_scores
 

@@ -17,7 +17,7 @@ from audit_pipeline.detectors.infilling import BRANCHES
 from audit_pipeline.detectors.reference import vote_share
 from audit_pipeline.detectors.registry import REGISTRY, select
 from audit_pipeline.errors import ModelError
-from audit_pipeline.extras.corpora.count import count_to_file
+from audit_pipeline.extras.corpora.token_count import count_to_file
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.needs.registry import PROVIDERS

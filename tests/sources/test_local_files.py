@@ -10,7 +10,7 @@ import pytest
 from made_files import save_dataset, write_rows
 
 from audit_pipeline.config.entries import Entries
-from audit_pipeline.config.workspace import create_workspace
+from audit_pipeline.config.workspace_creation import create_workspace
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.formats import ROW_SUFFIXES
 from audit_pipeline.readers.whole_files.document import WHOLE_FILES

@@ -9,7 +9,7 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.splits.assessment import assessed_split_from_tables, compute_assessed_split
 from audit_pipeline.splits.blind_controls import compute_blind_control
 from audit_pipeline.splits.evaluation_texts import select_evaluation_texts, select_labelled_examples
-from audit_pipeline.splits.quality import measure_split_quality
+from audit_pipeline.splits.split_quality import measure_split_quality
 from audit_pipeline.statistics.roc import compute_metrics
 from audit_pipeline.tables import BLIND_SCORES
 

@@ -12,7 +12,7 @@ from audit_pipeline.statistics.contamination_rate import (
     measure_instrument,
     select_assumption,
 )
-from audit_pipeline.statistics.rates import Rate, grouped_rate
+from audit_pipeline.statistics.share_bounds import Rate, grouped_rate
 from audit_pipeline.statistics.thresholds import (
     ScoredTexts,
     Threshold,

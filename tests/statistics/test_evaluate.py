@@ -15,8 +15,8 @@ from audit_pipeline.splits.evaluation_texts import select_labelled_examples
 from audit_pipeline.statistics import roc
 from audit_pipeline.statistics.evaluation import compare_detectors, evaluate
 from audit_pipeline.statistics.intervals import GroupedSides, measure_auroc_of_scores
-from audit_pipeline.statistics.rates import measure_share
 from audit_pipeline.statistics.roc import METRICS, OF_SCORES, compute_metrics, roc_points
+from audit_pipeline.statistics.share_bounds import measure_share
 from audit_pipeline.tables import EVALUATIONS, Pair
 
 GENERATOR = np.random.default_rng(11)

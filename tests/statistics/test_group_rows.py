@@ -6,7 +6,7 @@ from made_rows import example, examples_table, score, scores_table
 
 from audit_pipeline.detectors import registry
 from audit_pipeline.statistics.conformal import ledger_q_values
-from audit_pipeline.statistics.decision_tables import compute_decision_tables
+from audit_pipeline.statistics.membership_decisions import compute_decision_tables
 from audit_pipeline.tables import (
     CALIBRATION_CHECKS,
     CONTAMINATION_RATES,

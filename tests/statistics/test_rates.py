@@ -7,7 +7,8 @@ from scipy.stats import binom, binomtest, t
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.intervals import GroupedSides, Interval
-from audit_pipeline.statistics.rates import (
+from audit_pipeline.statistics.roc import METRICS, compute_metrics, roc_points
+from audit_pipeline.statistics.share_bounds import (
     Rate,
     clopper_pearson_bounds,
     compute_effective_size,
@@ -17,7 +18,6 @@ from audit_pipeline.statistics.rates import (
     grouped_rate,
     measure_share,
 )
-from audit_pipeline.statistics.roc import METRICS, compute_metrics, roc_points
 
 
 def clopper_pearson(hits, n):

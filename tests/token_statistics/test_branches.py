@@ -19,7 +19,8 @@ from tiny_models import SENTENCES, Tiny, forward_of, never, save_model, tokenize
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics import forward as forward_module
-from audit_pipeline.token_statistics.branches import (
+from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
+from audit_pipeline.token_statistics.counterfactual_branches import (
     Branches,
     Ints,
     assign_rows,
@@ -27,7 +28,6 @@ from audit_pipeline.token_statistics.branches import (
     iterate_row_batches,
     list_branches,
 )
-from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowResult
 from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
 from audit_pipeline.token_statistics.run import compute

@@ -14,10 +14,10 @@ from tiny_models import SENTENCES, score
 
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.tables import KINDS
-from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, Reduced, Scratch
 from audit_pipeline.token_statistics.compiled_reductions import CompiledReductions
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.reductions import sweep
+from audit_pipeline.token_statistics.vocabulary_blocks import ComputedLogits, Head, Reduced, Scratch
 
 pytestmark = [
     # The compiler takes half a minute for all statistics of one vocabulary.

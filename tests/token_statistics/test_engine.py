@@ -12,8 +12,8 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.pipeline.dagster.resources import Models
 from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.pipeline.requests import AuditRequest
-from audit_pipeline.token_statistics import engine as engine_module
-from audit_pipeline.token_statistics.engine import IN_PROCESS, Engine, choose_engine
+from audit_pipeline.token_statistics import engine_choice as engine_module
+from audit_pipeline.token_statistics.engine_choice import IN_PROCESS, Engine, choose_engine
 
 GPUS = [{"CPU": 8.0, "GPU": 4.0}, {"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0}]
 CORES = [{"CPU": 8.0}, {"CPU": 6.0}, {"memory": 1.0}]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.tables import BETAS, KINDS, P_FLOOR
-from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, HeadLogits, Logits, Scratch
 from audit_pipeline.token_statistics.reductions import sweep
+from audit_pipeline.token_statistics.vocabulary_blocks import ComputedLogits, Head, HeadLogits, Logits, Scratch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

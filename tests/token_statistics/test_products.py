@@ -16,15 +16,15 @@ from torch.nn import functional
 
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics import forward as forward_module
-from audit_pipeline.token_statistics import layers as module
-from audit_pipeline.token_statistics.blocks import Head
+from audit_pipeline.token_statistics import layer_execution as module
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.layers import (
+from audit_pipeline.token_statistics.layer_execution import (
     choose_linear_function,
     find_linear_layers,
     is_faster_with_onednn,
     use_linear,
 )
+from audit_pipeline.token_statistics.vocabulary_blocks import Head
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 pytestmark = [pytest.mark.usefixtures("one_thread"), needs_onednn]

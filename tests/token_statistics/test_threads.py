@@ -10,7 +10,7 @@ import joblib
 import pytest
 import torch
 
-from audit_pipeline.token_statistics.layers import use_threads
+from audit_pipeline.token_statistics.layer_execution import use_threads
 
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 

@@ -18,7 +18,6 @@ from audit_pipeline.extras.extraction.continuations import (
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.tables import KINDS
 from audit_pipeline.token_statistics.backend import WindowBranches, WindowResult
-from audit_pipeline.token_statistics.blocks import KEPT_TYPE
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import (
     EncodedText,
@@ -28,6 +27,7 @@ from audit_pipeline.token_statistics.tokens import (
     encode,
     window_and_stride,
 )
+from audit_pipeline.token_statistics.vocabulary_blocks import KEPT_TYPE
 
 TEXTS = [*SENTENCES, "a", " ".join(SENTENCES)]
 WANTED = tuple(sorted({name for kind in KINDS.values() for name in kind.statistics}))

@@ -13,9 +13,8 @@ import pytest
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.store.files import read_json, write_json
-from audit_pipeline.warehouse import export as module
-from audit_pipeline.warehouse.export import export
-from audit_pipeline.warehouse.query import query_warehouse
+from audit_pipeline.warehouse import query as module
+from audit_pipeline.warehouse.query import export, query_warehouse
 from audit_pipeline.warehouse.schema import VIEWS, list_tables
 
 from .conftest import MODELS, Folder

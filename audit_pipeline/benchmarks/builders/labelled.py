@@ -19,7 +19,7 @@ from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelCol
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides, FamilySettings
 from audit_pipeline.config.validation import Text
 from audit_pipeline.readers.labels import shorten_spelling
-from audit_pipeline.readers.rows import Row, UnusableRowError, explain_invalid_unicode, read_text
+from audit_pipeline.readers.text_rows import Row, UnusableRowError, explain_invalid_unicode, read_text
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Split
 

@@ -34,7 +34,7 @@ from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DesignOfSid
 from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
 from audit_pipeline.config.validation import Distinct, Text
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.rows import read_text
+from audit_pipeline.readers.text_rows import read_text
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import MEMBER, NON_MEMBER, digest
 

@@ -19,7 +19,7 @@ from audit_pipeline.benchmarks.row_settings import DataSetPart, GroupedRowsSetti
 from audit_pipeline.benchmarks.rows_origin import concatenate_row_files, read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides
 from audit_pipeline.config.validation import Text
-from audit_pipeline.readers.rows import RowFile, read_text
+from audit_pipeline.readers.text_rows import RowFile, read_text
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 

@@ -22,7 +22,7 @@ from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelCol
 from audit_pipeline.benchmarks.settings import ANY, MEANINGS, BenchmarkSpec, Count, Design
 from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import to_one_line
-from audit_pipeline.readers.rows import Row, UnusableRowError, explain_unusable_text
+from audit_pipeline.readers.text_rows import Row, UnusableRowError, explain_unusable_text
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import digest
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from audit_pipeline.benchmarks.allocation import compute_even_quotas
 from audit_pipeline.benchmarks.builder_interface import (
     MATCHED,
     Builder,
@@ -29,7 +30,6 @@ from audit_pipeline.benchmarks.builder_interface import (
     sort_nonzero_counts,
 )
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DocumentsSettings, FamilySettings, LabelSource
-from audit_pipeline.benchmarks.splits import compute_even_quotas
 from audit_pipeline.benchmarks.words import WordUnit, get_word_unit
 from audit_pipeline.config.validation import StrictSettings
 from audit_pipeline.errors import DataError

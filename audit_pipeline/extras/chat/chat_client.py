@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.extras.chat.config import FILE_NAME, ChatModel
 from audit_pipeline.extras.servers.client import PATIENCE, Client, RefusedError, ServerAnswer, ServerRequest
-from audit_pipeline.models.budget import Budget, Limits, SharedBudget, Usage
+from audit_pipeline.models.sending_limits import Budget, Limits, SharedBudget, Usage
 from audit_pipeline.readers.retry import PassingError, RetryPolicy
 
 # What an interface's template may put around a prompt: roles, the date, a line of its own.

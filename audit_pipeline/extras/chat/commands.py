@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.options import EXISTING, GO_ON, TEXT_COLUMN, Place, Section, command, option
-from audit_pipeline.cli.shared import get_writable_paths, publish
+from audit_pipeline.cli.command_declaration import EXISTING, GO_ON, TEXT_COLUMN, Place, Section, command, option
+from audit_pipeline.cli.preparation import get_writable_paths, publish
 from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
 from audit_pipeline.pipeline.console import (
     Columns,
@@ -29,10 +29,10 @@ from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 
 if TYPE_CHECKING:
     from audit_pipeline.extras.chat.config import ChatModel
+    from audit_pipeline.extras.chat.given_outputs import HandedOutput
     from audit_pipeline.extras.chat.ladder import AskRequest
-    from audit_pipeline.extras.chat.outputs import HandedOutput
     from audit_pipeline.extras.chat.stage import AskedTexts, AskPlan, AskReport
-    from audit_pipeline.models.budget import Budget
+    from audit_pipeline.models.sending_limits import Budget
 
 _OUTCOMES = ("requests", "answered", "refused", "filtered", "cut", "empty")
 _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
@@ -167,7 +167,7 @@ def _measure_outputs(
     file: Path, texts: AskedTexts, model: str, paths: DataPaths, run_id: str, *, keeps_text: bool
 ) -> list[AskReport]:
     """Measure what others asked already, of each model that the rows name, else of ``model``."""
-    from audit_pipeline.extras.chat.outputs import read_outputs
+    from audit_pipeline.extras.chat.given_outputs import read_outputs
     from audit_pipeline.extras.chat.stage import keep_outputs
 
     read = read_outputs(file, texts.documents)

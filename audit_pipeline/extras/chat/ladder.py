@@ -14,7 +14,7 @@ from functools import lru_cache
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.extras.chat.config import ChatModel, Interface
 from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
-from audit_pipeline.extras.chat.levelling import level_words
+from audit_pipeline.extras.chat.matching import level_words
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.tables import Rung, digest, text_sha256
 

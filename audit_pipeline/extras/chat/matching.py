@@ -24,14 +24,48 @@ Sources: suffix automaton, Blumer et al. 1985 (doi:10.1016/0304-3975(85)90157-4)
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.extras.chat.levelling import level_words
-from audit_pipeline.extras.corpora.words import Hashes, Places, hash_runs
+from audit_pipeline.extras.corpora.word_hashes import Hashes, Offsets, Places, Words, hash_runs, split_texts
+
+_HYPHENS = re.compile("[-\u2010\u2011\u00ad][^\\S\r\n]*(?:\r\n?|\n)[^\\S\r\n]*|\u00ad")
+_SOFT = "\u00ad"
+
+
+def level_words(text: str) -> Words:
+    """Return the words of ``text`` in order: hashes, first characters and ends after the last (int64)."""
+    spans = (_find_dropped(text, *match.span()) for match in _HYPHENS.finditer(text))
+    dropped = [span for span in spans if span is not None]
+    bounds = [0, *(bound for span in dropped for bound in span), len(text)]
+    kept = list(zip(bounds[::2], bounds[1::2], strict=True))
+    words, _ = split_texts(["".join(text[start:end] for start, end in kept)])
+    shifts = np.cumsum([0, *(end - start for start, end in dropped)])
+    begins = np.array([start for start, _ in kept]) - shifts
+
+    def to_original(places: Offsets) -> Places:
+        original: Places = places + shifts[np.searchsorted(begins, places, side="right") - 1]
+        return original
+
+    return Words(words.hashes, to_original(words.starts), to_original(words.ends - 1) + 1)
+
+
+def _find_dropped(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Return what vanishes of a hyphen and the white space after it: all, the soft hyphen alone, or nothing (None)."""
+    if end - start > 1 and _is_letter(text[start - 1 : start]) and _is_letter(text[end : end + 1]):
+        return start, end
+    return (start, start + 1) if text[start] == _SOFT else None
+
+
+def _is_letter(character: str) -> bool:
+    """Return whether it is a letter, or a mark, which belongs to the letter before it; the empty text is none."""
+    return character != "" and unicodedata.category(character)[0] in "LM"
+
 
 RUN = 5
 """Words of the shortest run that counts as common, or as quoted from the prompt."""

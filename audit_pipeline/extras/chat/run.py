@@ -3,21 +3,152 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import datetime
 from functools import lru_cache
+from itertools import product
+from pathlib import Path
 from typing import Any
 
+from audit_pipeline.errors import DataError
 from audit_pipeline.extras.chat.chat_client import ChatReply, Prompt, Sampling, ask_all
 from audit_pipeline.extras.chat.config import ChatModel
-from audit_pipeline.extras.chat.journal import AskJournal
+from audit_pipeline.extras.chat.given_outputs import HandedOutput
 from audit_pipeline.extras.chat.ladder import AskRequest
-from audit_pipeline.extras.chat.matching import LEAST, DocumentMatcher
-from audit_pipeline.extras.chat.outcomes import recognise_outcome
-from audit_pipeline.extras.chat.outputs import HandedOutput
+from audit_pipeline.extras.chat.matching import LEAST, DocumentMatcher, level_words
 from audit_pipeline.extras.extraction.documents import SearchedDocument, cut_excerpt
-from audit_pipeline.models.budget import Budget
-from audit_pipeline.tables import CHAT_ANSWERS, EXCERPT_CHARACTERS, canonical_json, digest, text_sha256
+from audit_pipeline.models.sending_limits import Budget
+from audit_pipeline.store.locks import hold_lock
+from audit_pipeline.tables import CHAT_ANSWERS, EXCERPT_CHARACTERS, Outcome, canonical_json, digest, text_sha256
+
+_PRIVATE = 0o600
+_MOMENT = "asked_at"
+"""The only column of answers that JSON has no value for."""
+
+
+class AskJournal:
+    """The rows of answers in the file at ``path``, which is there while a run is not finished.
+
+    Only its owner can read the file: where texts are kept it holds prompts and answers.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Hold the journal within the block; raises HeldError at once where another process holds it.
+
+        A last line that a killed process has left unfinished is cut off.
+        """
+        with hold_lock(self.path.with_suffix(".lock"), 0.0):
+            if self.path.exists():
+                os.truncate(self.path, len(_whole_lines(self.path.read_bytes())))
+            yield
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Add a row; it is on the disk when this returns."""
+        moment: datetime | None = row[_MOMENT]
+        line = json.dumps({**row, _MOMENT: moment and moment.isoformat()}) + "\n"
+        with open(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _PRIVATE), "wb") as file:
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the rows, less a last one that is unfinished; none where there is no file.
+
+        Raises DataError for a damaged line.
+        """
+        rows: list[dict[str, Any]] = []
+        content = self.path.read_bytes() if self.path.exists() else b""
+        for number, line in enumerate(_whole_lines(content).split(b"\n")[:-1], 1):
+            try:
+                row = json.loads(line)
+                moment = row[_MOMENT]
+                rows.append({**row, _MOMENT: moment and datetime.fromisoformat(moment)})
+            except (ValueError, KeyError, TypeError) as error:
+                raise DataError(
+                    f"{self.path}, line {number}: cannot be read: delete this line, and what it holds is asked again"
+                ) from error
+        return rows
+
+
+def _whole_lines(content: bytes) -> bytes:
+    return content[: content.rfind(b"\n") + 1]
+
+
+_CANNOT = ("can't", "cannot", "won't", "am unable to", "'m unable to", "am not able to", "'m not able to")
+_DO_IT = (
+    *("assist", "complete", "comply", "continue", "fulfill", "give", "help"),
+    *("provide", "quote", "recite", "repeat", "reproduce", "share", "write"),
+)
+REFUSAL_PHRASES = (
+    *(f"i{'' if cannot[0] == chr(39) else ' '}{cannot} {verb}" for cannot, verb in product(_CANNOT, _DO_IT)),
+    *("i'm sorry, but", "i am sorry, but", "i apologize, but", "i don't have access to", "i do not have access to"),
+    *("as an ai language model", "as an ai assistant", "as a language model", "as a large language model"),
+    *("protected by copyright", "copyrighted", "under copyright", "copyright restrictions"),
+    *("tut mir leid, aber", "kann ich leider nicht", "ich kann leider", "urheberrechtlich geschützt"),
+    *("je suis désolé, mais", "je ne peux pas fournir", "je ne peux pas reproduire", "je ne suis pas en mesure"),
+    *("protégé par le droit d'auteur", "protégé par des droits d'auteur"),
+    *("对不起,我", "抱歉,我", "很抱歉,", "我无法提供", "我不能提供", "我无法继续", "受版权保护"),
+)
+"""By one of these near its beginning an answer counts as refused; compared as :func:`_fold` writes them."""
+_NEAR = 200
+"""Characters within which such a phrase begins."""
+_EXPLANATION = 60
+"""Words that a refusal may go on for, to explain itself and to offer something else."""
+_QUOTES = str.maketrans(dict.fromkeys("‘’‛ʼ`´", "'"))
+_FILTERS = frozenset(
+    ("content_filter", "content_filtered", "recitation", "safety", "blocklist", "prohibited_content", "spii", "other")
+)
+_CUTS = frozenset(("length", "max_tokens", "model_context_window_exceeded"))
+
+
+def recognise_outcome(text: str, finish_reason: str | None, expected_words: int) -> tuple[Outcome, str | None]:
+    """Return what a request came to, and of a refusal the phrase it was recognised by.
+
+    ``expected_words``: with fewer an answer that was cut short, by its length or a filter, says nothing; with so many
+    what came is measured. A refusal that goes on for so many words more than an explanation takes (60) is an answer:
+    "I can't give all of it, but it begins …".
+    """
+    reason = (finish_reason or "").casefold()
+    words = len(level_words(text))
+    # Anthropic decides so itself.
+    if reason == "refusal":
+        return "refused", None
+    if reason in _FILTERS and words < expected_words:
+        return "filtered", None
+    if words and (found := _find_phrase(text)) is not None:
+        phrase, rest = found
+        if len(level_words(rest)) < expected_words + _EXPLANATION:
+            return "refused", phrase
+    if reason in _CUTS and words < expected_words:
+        return "cut", None
+    return ("answered" if words else "empty"), None
+
+
+def _find_phrase(text: str) -> tuple[str, str] | None:
+    """Return the first phrase of a refusal, and what follows it."""
+    folded = _fold(text)
+    places = {phrase: folded.find(phrase, 0, _NEAR + len(phrase)) for phrase in REFUSAL_PHRASES}
+    found = [(place, phrase) for phrase, place in places.items() if place >= 0]
+    if not found:
+        return None
+    place, phrase = min(found)
+    return phrase, folded[place + len(phrase) :]
+
+
+def _fold(text: str) -> str:
+    """``text`` in NFKC, case folded, with one kind of apostrophe and single spaces."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text.translate(_QUOTES)).casefold())
+    return re.sub(r"\s+", " ", folded).strip()
+
 
 # The stage fills the others.
 _COLUMNS = [name for name in CHAT_ANSWERS.names if name not in ("model", "benchmark", "run_id")]

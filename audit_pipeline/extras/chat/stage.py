@@ -16,13 +16,12 @@ from audit_pipeline.extras.chat.chat_client import open_budget
 from audit_pipeline.extras.chat.conclusions import conclude_documents
 from audit_pipeline.extras.chat.config import ChatModel, load_chat_models
 from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
-from audit_pipeline.extras.chat.journal import AskJournal
+from audit_pipeline.extras.chat.given_outputs import HandedOutput
 from audit_pipeline.extras.chat.ladder import LADDER, WINDOW, AskOptions, AskRequest, list_requests
-from audit_pipeline.extras.chat.outputs import HandedOutput
-from audit_pipeline.extras.chat.run import ask_missing, build_handed_over_row, identify_output, remove_text
+from audit_pipeline.extras.chat.run import AskJournal, ask_missing, build_handed_over_row, identify_output, remove_text
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.stage import read_benchmark_documents
-from audit_pipeline.models.budget import Budget, Limits
+from audit_pipeline.models.sending_limits import Budget, Limits
 from audit_pipeline.pipeline.own_files import HELD_OUT, Inventory
 from audit_pipeline.pipeline.stage import Check, Finding, Job, Made, Shown, Stage, StageRun
 from audit_pipeline.sources.base import document_id

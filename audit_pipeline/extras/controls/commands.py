@@ -14,9 +14,9 @@ from audit_pipeline.cli.audit_output import (
     say_conclusions,
     show_audit_outcome,
 )
-from audit_pipeline.cli.options import GO_ON, PASSES_KEPT, Place, Section, argument, command, fields, option
+from audit_pipeline.cli.command_declaration import GO_ON, PASSES_KEPT, Place, Section, argument, command, fields, option
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, say_commands
-from audit_pipeline.cli.shared import (
+from audit_pipeline.cli.preparation import (
     get_writable_paths,
     load_dagster_definitions,
     load_whole_configuration,
@@ -27,7 +27,7 @@ from audit_pipeline.pipeline.console import Columns, print_message, print_step, 
 from audit_pipeline.pipeline.options import AuditOptions, DeviceOptions
 from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest
 from audit_pipeline.report.number_format import DASH, format_probability, format_thousands, format_yes_or_no
-from audit_pipeline.store.control_roles import INSTRUMENT_CHECK
+from audit_pipeline.store.control_models import INSTRUMENT_CHECK
 from audit_pipeline.store.paths import DataPaths
 
 MEMORISATION_CHECK = "memorisation_check"
@@ -204,7 +204,7 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
     from audit_pipeline.models.config import resolve_model
     from audit_pipeline.pipeline.requests import plan_quickly
     from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
-    from audit_pipeline.pipeline.stages.documents import DOCUMENTS_STAGE
+    from audit_pipeline.pipeline.stages.source_documents import DOCUMENTS_STAGE
 
     stages = (DOCUMENTS_STAGE.name, BENCHMARK_STAGE.name, EXTRACTION_STAGE.name)
     entry, paths = resolve_model(model, config.models), DataPaths.from_environment()

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.extras.controls.config import FILE, list_control_sources, load_controls, load_studies
-from audit_pipeline.extras.controls.versions import compute_wanted_version
+from audit_pipeline.extras.controls.draw import compute_wanted_version
 from audit_pipeline.pipeline.console import show_progress
 from audit_pipeline.pipeline.progress import progress_logger
 from audit_pipeline.pipeline.stage import Check, Finding, Inputs, Job, Made, Shown, Stage, StageRun
 from audit_pipeline.store.control_files import read_trained_version
-from audit_pipeline.store.control_roles import Role
+from audit_pipeline.store.control_models import Role
 from audit_pipeline.tables import CONTROL_STUDIES, CONTROL_TEXTS
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.detectors.registry import Overrides, mark_defaults, select
 from audit_pipeline.extras.controls.build import build_texts_table, train_into
 from audit_pipeline.extras.controls.config import ControlEntry, StudyEntry
-from audit_pipeline.extras.controls.draw import HELD_OUT, MEMBER, DrawnText, draw_texts
-from audit_pipeline.extras.controls.versions import read_control_documents
+from audit_pipeline.extras.controls.draw import HELD_OUT, MEMBER, DrawnText, draw_texts, read_control_documents
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.models.weights import choose_default_device, load_weights
@@ -25,7 +24,7 @@ from audit_pipeline.scoring.session import Session
 from audit_pipeline.splits.assessment import compute_assessed_split
 from audit_pipeline.statistics.evaluation import Evaluation, evaluate
 from audit_pipeline.store import store
-from audit_pipeline.store.control_roles import EXPOSED, Role
+from audit_pipeline.store.control_models import EXPOSED, Role
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.options import SHARDS_KEPT, TEXT_COLUMN, Place, Section, command, note_state, option
-from audit_pipeline.cli.shared import (
+from audit_pipeline.cli.command_declaration import SHARDS_KEPT, TEXT_COLUMN, Place, Section, command, note_state, option
+from audit_pipeline.cli.preparation import (
     get_writable_paths,
     open_texts,
     publish,
@@ -39,8 +39,8 @@ from audit_pipeline.store.paths import DataPaths, texts_are_quoted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from audit_pipeline.extras.corpora.items import Item
-    from audit_pipeline.extras.corpora.results import MatchedResults
+    from audit_pipeline.extras.corpora.item_verdicts import Item
+    from audit_pipeline.extras.corpora.model_results import MatchedResults
     from audit_pipeline.extras.corpora.search import SearchResult
     from audit_pipeline.extras.corpora.stage import OverlapReport
 
@@ -121,7 +121,7 @@ def overlap(
     import pyarrow as pa
 
     from audit_pipeline.extras.corpora.rules import choose_rule
-    from audit_pipeline.extras.corpora.shards import open_sharded_corpus
+    from audit_pipeline.extras.corpora.search import open_sharded_corpus
     from audit_pipeline.extras.corpora.stage import search_benchmarks
     from audit_pipeline.store.store import read
     from audit_pipeline.tables import OVERLAP_SPANS
@@ -276,13 +276,13 @@ def items(
     searched and no model is run: `overlap` and `audit` do that before. docs/overlap.md explains the words.
     """
     from audit_pipeline.benchmarks.built_benchmark import read_built
-    from audit_pipeline.extras.corpora.items import (
+    from audit_pipeline.extras.corpora.item_verdicts import (
         choose_corpus,
         judge_items,
         read_corpus_findings,
         read_model_evidence,
     )
-    from audit_pipeline.extras.corpora.results import list_clean_positions
+    from audit_pipeline.extras.corpora.model_results import list_clean_positions
     from audit_pipeline.store.files import write_atomically
     from audit_pipeline.tables import Pair
 
@@ -319,7 +319,7 @@ def items(
 
 def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, Any]) -> tuple[str, MatchedResults]:
     """Return the task's name and the results by item; what was taken, and what is left out, is reported."""
-    from audit_pipeline.extras.corpora.results import match_results, read_results
+    from audit_pipeline.extras.corpora.model_results import match_results, read_results
 
     file = read_results(path)
     print_skipped(file.skipped.first, file.skipped.count)
@@ -343,7 +343,7 @@ def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, A
 
 def _show_items(judged: Sequence[Item]) -> None:
     """Show the items that are not clean (the first of them), worst first, and the counts."""
-    from audit_pipeline.extras.corpora.items import VERDICTS
+    from audit_pipeline.extras.corpora.item_verdicts import VERDICTS
 
     counts = Counter(item.verdict for item in judged)
     shown = sorted(
@@ -360,8 +360,8 @@ def _show_items(judged: Sequence[Item]) -> None:
 
 
 def _show_accuracy(judged: Sequence[Item]) -> None:
-    from audit_pipeline.extras.corpora.items import VERDICTS
-    from audit_pipeline.extras.corpora.results import DIFFERENCE_CAVEAT, compare_accuracy, measure_accuracy
+    from audit_pipeline.extras.corpora.item_verdicts import VERDICTS
+    from audit_pipeline.extras.corpora.model_results import DIFFERENCE_CAVEAT, compare_accuracy, measure_accuracy
 
     kinds = [("all", VERDICTS), *((verdict, (verdict,)) for verdict in VERDICTS)]
     rates = [{"items": name, **asdict(measure_accuracy(judged, *verdicts))} for name, verdicts in kinds]
@@ -391,8 +391,8 @@ def count(
     """
     configured = resolve_model_option(tokenizer)
 
-    from audit_pipeline.extras.corpora.corpus import list_corpus_files
-    from audit_pipeline.extras.corpora.count import CountLimits, count_to_file
+    from audit_pipeline.extras.corpora.corpus_stream import list_corpus_files
+    from audit_pipeline.extras.corpora.token_count import CountLimits, count_to_file
     from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.readers.formats import has_row_format, open_rows
     from audit_pipeline.store.files import require_output

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from audit_pipeline.detectors.statistics import TokenFrequencies
+from audit_pipeline.detectors.detector_inputs import TokenFrequencies
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.extras.corpora.config import ReferenceEntry, load_references
-from audit_pipeline.extras.corpora.corpus import Corpus, corpus_from_files, corpus_from_hub, corpus_from_source
-from audit_pipeline.extras.corpora.count import (
+from audit_pipeline.extras.corpora.corpus_stream import Corpus, corpus_from_files, corpus_from_hub, corpus_from_source
+from audit_pipeline.extras.corpora.token_count import (
     CODE_VERSION,
     CorpusCount,
     CountLimits,

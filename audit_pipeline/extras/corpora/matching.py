@@ -15,10 +15,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.extras.corpora.evidence import NEAR, Alignment, EvidenceIndex, align
-from audit_pipeline.extras.corpora.index import TextIndex
-from audit_pipeline.extras.corpora.passages import FIRST, Matches, Passage, Place
-from audit_pipeline.extras.corpora.words import (
+from audit_pipeline.extras.corpora.evidence_rule import NEAR, Alignment, EvidenceIndex, align
+from audit_pipeline.extras.corpora.text_index import FIRST, Matches, Passage, Place, TextIndex
+from audit_pipeline.extras.corpora.word_hashes import (
     BLOCK,
     Hashes,
     Places,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from audit_pipeline.detectors.dc_pdd import FREQUENCY_TABLE
-from audit_pipeline.detectors.statistics import TokenFrequencies
+from audit_pipeline.detectors.detector_inputs import TokenFrequencies
 from audit_pipeline.errors import AuditError, TransientError
 from audit_pipeline.extras.corpora.frequencies import find_frequencies, read_frequencies, read_table_version
 from audit_pipeline.models.config import ModelEntry

@@ -18,8 +18,8 @@ class OverlapRule:
 
     ``n``: words on end that are looked for. ``measure``: what the share is of: ``any`` (one run is enough), ``runs``
     (the text's runs of n words) or ``words`` (its words that lie in such a run). ``share``: the least that counts. Of
-    the rule of ``evidence`` (evidence.py) runs of n words are where an alignment begins, and ``share`` of its words
-    have to be equal.
+    the rule of ``evidence`` (evidence_rule.py) runs of n words are where an alignment begins, and ``share`` of its
+    words have to be equal.
     """
 
     name: str

@@ -18,9 +18,10 @@ from audit_pipeline.extras.corpora.search import (
     SEARCH_VERSION,
     AuditedTexts,
     SearchResult,
+    ShardedCorpus,
+    open_sharded_corpus,
     search_corpus,
 )
-from audit_pipeline.extras.corpora.shards import ShardedCorpus, open_sharded_corpus
 from audit_pipeline.extras.corpora.tables import build_overlap_tables
 from audit_pipeline.pipeline.progress import progress_logger
 from audit_pipeline.pipeline.stage import Check, Finding, Inputs, Job, Made, Shown, Stage, StageRun

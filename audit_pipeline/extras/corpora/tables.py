@@ -9,11 +9,10 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from audit_pipeline.extras.corpora.evidence import EvidenceJudge, TextEvidence, find_whole_runs, group_by_text
-from audit_pipeline.extras.corpora.index import TextIndex
+from audit_pipeline.extras.corpora.evidence_rule import EvidenceJudge, TextEvidence, find_whole_runs, group_by_text
 from audit_pipeline.extras.corpora.matching import extract_context
-from audit_pipeline.extras.corpora.passages import Passage
 from audit_pipeline.extras.corpora.search import SearchResult
+from audit_pipeline.extras.corpora.text_index import Passage, TextIndex
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS, OverlapPart, OverlapVerdict
 from audit_pipeline.tables.table import Table

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from audit_pipeline.extras.corpora.words import iterate_batches
+from audit_pipeline.extras.corpora.word_hashes import iterate_batches
 from audit_pipeline.models.tokenized_model import TokenizedModel
 
 Counts = npt.NDArray[np.int64]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.options import LIMITS, MODEL, Place, Section, argument, command, fields, option
-from audit_pipeline.cli.shared import (
+from audit_pipeline.cli.command_declaration import LIMITS, MODEL, Place, Section, argument, command, fields, option
+from audit_pipeline.cli.preparation import (
     build_benchmarks,
     get_writable_paths,
     load_whole_configuration,
@@ -57,8 +57,8 @@ def seal(
 
 def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: DataPaths, authority: str | None) -> None:
     """Seal the plan of every benchmark that is fit, and say so; raises DataError where none is."""
-    from audit_pipeline.extras.evidence_packs.plan import explain_late_plan
-    from audit_pipeline.extras.evidence_packs.plan import seal as seal_plan
+    from audit_pipeline.extras.evidence_packs.sealed_plan import explain_late_plan
+    from audit_pipeline.extras.evidence_packs.sealed_plan import seal as seal_plan
     from audit_pipeline.tables import Pair
 
     words: list[str] = []

@@ -23,7 +23,13 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError, ModelError, is_full_disk, to_one_line
 from audit_pipeline.extras.evidence_packs.pack import PACK, WORKSPACE, reduce_entries
-from audit_pipeline.extras.evidence_packs.plan import DIGESTS, RESULTS, SealedPlan, explain_late_plan, plan_from_row
+from audit_pipeline.extras.evidence_packs.sealed_plan import (
+    DIGESTS,
+    RESULTS,
+    SealedPlan,
+    explain_late_plan,
+    plan_from_row,
+)
 from audit_pipeline.extras.evidence_packs.timestamps import require_signature
 from audit_pipeline.extras.extraction.stage import (
     EXTRACTION_VERSION,

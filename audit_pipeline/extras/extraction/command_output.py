@@ -94,7 +94,7 @@ class GenerationOptions:
 
 def format_draws_needed(log_p: float | None) -> str:
     """Format how many draws from the whole distribution give the passage at least once with an even chance."""
-    from audit_pipeline.statistics.draws import compute_log_draws
+    from audit_pipeline.statistics.draw_cost import compute_log_draws
 
     return DASH if log_p is None else format_draws(compute_log_draws(log_p) / math.log(10))
 
@@ -196,7 +196,7 @@ def show_passages(
     quoted: bool,
 ) -> None:
     """Show the strongest passages of the ``extractions``, with what the model generates in their place."""
-    from audit_pipeline.statistics.draws import compute_log_cost_of_draws
+    from audit_pipeline.statistics.draw_cost import compute_log_cost_of_draws
 
     passages: list[Row] = []
     price, length = search.options.price_per_million, search.options.lengths.window
@@ -302,7 +302,7 @@ _DOCUMENT_COLUMNS = {
 
 def show_documents(extractions: Sequence[Extraction], settings: ExtractionSettings) -> None:
     """Show how much of each audited document the model gives, the strongest first."""
-    from audit_pipeline.extras.extraction.conclusions import THRESHOLDS
+    from audit_pipeline.extras.extraction.memorisation import THRESHOLDS
     from audit_pipeline.extras.extraction.results import COVERED_COLUMNS, build_document_rows
 
     audited = [row for row in build_document_rows(extractions, settings, "") if row["side"] == "audited"]
@@ -332,7 +332,7 @@ def show_documents(extractions: Sequence[Extraction], settings: ExtractionSettin
 
 def _build_passage_row(result: Extraction, number: int, *, quoted: bool) -> Row:
     from audit_pipeline.extras.extraction.documents import cut_excerpt
-    from audit_pipeline.readers.whole_files.places import describe_place
+    from audit_pipeline.readers.whole_files.document import describe_place
 
     windows, text = result.windows, result.document.text
     start, begin, end = (int(places[number]) for places in (windows.start, windows.begin, windows.end))

@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.options import MODEL, PASSES_KEPT, RUN, TEXT_COLUMN, Place, Section, command, fields, option
+from audit_pipeline.cli.command_declaration import (
+    MODEL,
+    PASSES_KEPT,
+    RUN,
+    TEXT_COLUMN,
+    Place,
+    Section,
+    command,
+    fields,
+    option,
+)
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
-from audit_pipeline.cli.shared import (
+from audit_pipeline.cli.preparation import (
     get_writable_paths,
     load_dagster_definitions,
     load_whole_configuration,

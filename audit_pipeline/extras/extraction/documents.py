@@ -14,11 +14,10 @@ from typing import Any
 import pyarrow.compute as pc
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.models.kept_files import TextTokenizer
+from audit_pipeline.models.converted_files import TextTokenizer
 from audit_pipeline.readers.formats import has_row_format, open_texts
-from audit_pipeline.readers.rows import Skipped, SkippedRows
-from audit_pipeline.readers.whole_files.document import is_whole_file
-from audit_pipeline.readers.whole_files.places import Places
+from audit_pipeline.readers.text_rows import Skipped, SkippedRows
+from audit_pipeline.readers.whole_files.document import Places, is_whole_file
 from audit_pipeline.sources.local_files import LocalFilesSettings, harvest_local_files
 from audit_pipeline.store import store as catalogue
 from audit_pipeline.store.paths import DataPaths

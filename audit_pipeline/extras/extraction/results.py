@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
-from audit_pipeline.extras.extraction.conclusions import THRESHOLDS
 from audit_pipeline.extras.extraction.documents import Quotation
+from audit_pipeline.extras.extraction.memorisation import THRESHOLDS
 from audit_pipeline.extras.extraction.search import Extraction
 from audit_pipeline.extras.extraction.settings_grid import (
     DocumentGrid,
@@ -27,11 +27,11 @@ from audit_pipeline.extras.extraction.settings_grid import (
     compute_grid_p_values,
     iterate_grid_rows,
 )
-from audit_pipeline.readers.whole_files.places import describe_place
+from audit_pipeline.readers.whole_files.document import describe_place
 from audit_pipeline.statistics.claims import find_extraction_claim
 from audit_pipeline.statistics.conformal import conformal_p_values, count_compared_texts, q_values
-from audit_pipeline.statistics.rates import clopper_pearson_bounds, grouped_rate
 from audit_pipeline.statistics.roc import Floats
+from audit_pipeline.statistics.share_bounds import clopper_pearson_bounds, grouped_rate
 from audit_pipeline.store.files import cast_to_columns, table_from_rows, write_table
 from audit_pipeline.tables import (
     DOCUMENT_MEMORISATION,

@@ -15,7 +15,9 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.extraction.conclusions import (
+from audit_pipeline.extras.extraction.defaults import COARSE_TO_FINE
+from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocument, quote
+from audit_pipeline.extras.extraction.memorisation import (
     THRESHOLDS,
     Mask,
     Memorisation,
@@ -26,9 +28,6 @@ from audit_pipeline.extras.extraction.conclusions import (
     tile_document,
     windows_from_rows,
 )
-from audit_pipeline.extras.extraction.defaults import COARSE_TO_FINE
-from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocument, quote
-from audit_pipeline.extras.extraction.judgements import Judgement, judge_windows
 from audit_pipeline.extras.extraction.priors import judge_by_priors
 from audit_pipeline.extras.extraction.settings_grid import (
     Grid,
@@ -38,6 +37,7 @@ from audit_pipeline.extras.extraction.settings_grid import (
     encode_grid_windows,
     read_grid,
 )
+from audit_pipeline.extras.extraction.window_exclusions import Judgement, judge_windows
 from audit_pipeline.extras.extraction.windows import (
     count_tokens_to_run,
     encode_windows_at,

@@ -16,8 +16,8 @@ from itertools import product
 import numpy as np
 import scipy
 
-from audit_pipeline.extras.extraction.conclusions import Ints
 from audit_pipeline.extras.extraction.defaults import WindowLengths
+from audit_pipeline.extras.extraction.memorisation import Ints
 from audit_pipeline.extras.extraction.windows import (
     compute_row_key,
     count_tokens_with_characters,

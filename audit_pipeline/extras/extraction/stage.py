@@ -15,12 +15,12 @@ from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.extras.extraction.conclusions import windows_from_rows
 from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocument, parse_places
-from audit_pipeline.extras.extraction.judgements import Judgement
+from audit_pipeline.extras.extraction.memorisation import windows_from_rows
 from audit_pipeline.extras.extraction.results import Passages, build_extraction_tables
 from audit_pipeline.extras.extraction.search import Extraction, Search
+from audit_pipeline.extras.extraction.window_exclusions import Judgement
 from audit_pipeline.extras.extraction.windows import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
@@ -31,7 +31,7 @@ from audit_pipeline.sources.config import all_sources
 from audit_pipeline.statistics.claims import TOO_SHORT
 from audit_pipeline.store import store
 from audit_pipeline.store.control_files import count_training_occurrences
-from audit_pipeline.store.control_roles import EXPOSED
+from audit_pipeline.store.control_models import EXPOSED
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths, model_page_path
 from audit_pipeline.store.store import read_documents
@@ -48,7 +48,7 @@ from audit_pipeline.tables import (
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import Progress
-from audit_pipeline.token_statistics.versions import build_origin, statistics_version
+from audit_pipeline.token_statistics.statistics_version import build_origin, statistics_version
 
 if TYPE_CHECKING:
     from audit_pipeline.pipeline.situation import Scope, Situation

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.options import GO_ON, Place, Section, command, option
-from audit_pipeline.cli.shared import get_writable_paths, load_dagster_definitions
+from audit_pipeline.cli.command_declaration import GO_ON, Place, Section, command, option
+from audit_pipeline.cli.preparation import get_writable_paths, load_dagster_definitions
 from audit_pipeline.pipeline.console import (
     Columns,
     escape_control_characters,
@@ -49,7 +49,7 @@ def forget(
         raise click.UsageError("give either --model or --benchmark")
     paths = get_writable_paths()
     from audit_pipeline.extras.maintenance import forgetting
-    from audit_pipeline.extras.maintenance.removal import RemovalTarget
+    from audit_pipeline.extras.maintenance.forgetting import RemovalTarget
 
     target = RemovalTarget("benchmark", benchmark) if benchmark is not None else RemovalTarget("model", model or "")
     if dry_run:

@@ -21,8 +21,8 @@ from packaging.requirements import Requirement
 
 from audit_pipeline.errors import AuditError, to_one_line
 from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.models.converted_files import list_kept_folders, read_intact_manifest
 from audit_pipeline.models.fingerprint import find_unnoticed_changes, identify
-from audit_pipeline.models.kept_files import list_kept_folders, read_intact_manifest
 from audit_pipeline.models.locate import locate
 from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenizer
 from audit_pipeline.models.weights import choose_default_device

@@ -32,7 +32,7 @@ from audit_pipeline.store.versions import package_versions
 from audit_pipeline.tables import SHARE_WITH_BRANCH
 from audit_pipeline.token_statistics.backend import Backend, WindowResult, Work
 from audit_pipeline.token_statistics.cached_texts import Caches, Prepared
-from audit_pipeline.token_statistics.engine import Engine
+from audit_pipeline.token_statistics.engine_choice import Engine
 from audit_pipeline.token_statistics.run import run_prepared
 from audit_pipeline.token_statistics.tokens import Window
 

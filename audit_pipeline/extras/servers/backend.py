@@ -14,7 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
-from audit_pipeline.extras.servers.exchange import AnswerDetail, NoStringError, Prompt, build_prompt, find_floor
+from audit_pipeline.extras.servers.dialect_interface import (
+    AnswerDetail,
+    NoStringError,
+    Prompt,
+    build_prompt,
+    find_floor,
+)
 from audit_pipeline.extras.servers.probe import ModelCheck, ProbeResult
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.tokenized_model import TokenizedModel

@@ -33,8 +33,9 @@ from audit_pipeline.errors import (
     to_one_line,
     withhold_quotes,
 )
-from audit_pipeline.models.budget import Budget, Usage
+from audit_pipeline.models.sending_limits import Budget, Usage
 from audit_pipeline.models.server_settings import ServerSettings
+from audit_pipeline.readers.answer_redaction import DamagedAnswerError, OversizedAnswerError, read_redacted_response
 from audit_pipeline.readers.retry import (
     PassingError,
     RetryPolicy,
@@ -43,7 +44,6 @@ from audit_pipeline.readers.retry import (
     is_transient_status,
     parse_retry_after,
 )
-from audit_pipeline.readers.server_answers import DamagedAnswerError, OversizedAnswerError, read_redacted_response
 
 PATIENCE = RetryPolicy(attempts=8, first=0.5, longest=60.0, jitter=1.0)
 """About two minutes in all: what a server needs to be started again."""

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from audit_pipeline.errors import ModelError, UnansweredError
 from audit_pipeline.extras.servers.client import OversizedError, RefusedError, ServerRequest
-from audit_pipeline.extras.servers.exchange import (
+from audit_pipeline.extras.servers.dialect_interface import (
     WHOLE,
     Answer,
     AnswerDetail,
@@ -26,7 +26,7 @@ from audit_pipeline.extras.servers.exchange import (
 )
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.endpoint_history import Probe, find_largest_deviation, is_different_model
-from audit_pipeline.models.probe_texts import COUNTING, TEXTS
+from audit_pipeline.models.fingerprint import COUNTING, TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.retry import RetryPolicy
 from audit_pipeline.token_statistics.tokens import cut_windows, encode, window_and_stride

@@ -8,10 +8,16 @@ from itertools import chain
 from typing import TypeVar
 
 from audit_pipeline.extras.servers.client import PATIENCE, Client, ServerAnswer
+from audit_pipeline.extras.servers.dialect_interface import (
+    Answer,
+    AnswerDetail,
+    BadAnswerError,
+    OtherTokensError,
+    Prompt,
+)
 from audit_pipeline.extras.servers.dialects import DIALECTS
-from audit_pipeline.extras.servers.exchange import Answer, AnswerDetail, BadAnswerError, OtherTokensError, Prompt
-from audit_pipeline.models.budget import Budget
 from audit_pipeline.models.config import Endpoint
+from audit_pipeline.models.sending_limits import Budget
 from audit_pipeline.readers.retry import RetryPolicy
 
 K = TypeVar("K")

@@ -6,8 +6,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit_pipeline.cli.corpus_tests import publish_whole_set_test, run_whole_set_test
-from audit_pipeline.cli.options import (
+from audit_pipeline.cli.command_declaration import (
     DEVICE,
     LIMITS,
     MODEL,
@@ -21,14 +20,15 @@ from audit_pipeline.cli.options import (
     option,
 )
 from audit_pipeline.cli.output import build_estimate_formatter
-from audit_pipeline.cli.shared import open_texts
+from audit_pipeline.cli.preparation import open_texts
+from audit_pipeline.cli.whole_set_tests import publish_whole_set_test, run_whole_set_test
 from audit_pipeline.extras.evidence_packs.commands import AUTHORITY
 from audit_pipeline.pipeline.console import Columns, say, show_table
 from audit_pipeline.pipeline.options import FILE, PATH, RunOptions
 from audit_pipeline.report.number_format import format_probability, format_thousands
 
 if TYPE_CHECKING:
-    from audit_pipeline.extras.twins.drawing import Twins
+    from audit_pipeline.extras.twins.publication_draw import Twins
 
 _TWINS: Columns = (
     ("group", lambda row: row["group"] or "all"),
@@ -53,7 +53,7 @@ def draw(
     version_1, version_2 …, and, if it has one, its group. Chance draws one version of each; `corpus-audit twins test`
     tests later whether a model prefers what was published. docs/twins.md says what to heed.
     """
-    from audit_pipeline.extras.twins.drawing import draw_twins, read_items, require_new, write_published
+    from audit_pipeline.extras.twins.publication_draw import draw_twins, read_items, require_new, write_published
 
     require_new(out)
     items = read_items(versions)
@@ -76,8 +76,7 @@ def canaries(
     Canaries are twins whose versions are random words: `corpus-audit twins test` tests later whether a model was
     trained on them.
     """
-    from audit_pipeline.extras.twins.canaries import make_canaries
-    from audit_pipeline.extras.twins.drawing import draw_twins
+    from audit_pipeline.extras.twins.publication_draw import draw_twins, make_canaries
 
     twins = draw_twins(make_canaries(sets, alternatives, template), out, authority)
     texts = twins.published_texts
@@ -106,8 +105,8 @@ def twins_test(
     Every version is scored. The published version of each item gets a rank among the item's versions.
     """
     from audit_pipeline.extras.twins import DETECTORS
-    from audit_pipeline.extras.twins.comparison import run_twins_test, write_twins_test
-    from audit_pipeline.extras.twins.drawing import read_twins
+    from audit_pipeline.extras.twins.model_test import run_twins_test, write_twins_test
+    from audit_pipeline.extras.twins.publication_draw import read_twins
     from audit_pipeline.store.ledger import LineageStep
 
     drawn = read_twins(secret)

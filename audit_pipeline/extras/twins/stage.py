@@ -11,12 +11,12 @@ from pydantic import BaseModel, Field
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.twins import DETECTORS
-from audit_pipeline.extras.twins.drawing import read_twins
+from audit_pipeline.extras.twins.publication_draw import read_twins
 from audit_pipeline.pipeline.freshness import pair_of
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, Inputs, Made, Product, Shown, Stage, StageRun
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.tables import TWINS
-from audit_pipeline.token_statistics.versions import statistics_version
+from audit_pipeline.token_statistics.statistics_version import statistics_version
 
 if TYPE_CHECKING:
     from audit_pipeline.pipeline.situation import Situation
@@ -32,7 +32,7 @@ class TwinsOptions(BaseModel):
 
 
 def _test(run: StageRun) -> Made:
-    from audit_pipeline.extras.twins.comparison import run_twins_test, write_twins_test  # noqa: PLC0415 - scipy
+    from audit_pipeline.extras.twins.model_test import run_twins_test, write_twins_test  # noqa: PLC0415 - scipy
 
     pair, options = run.pair, run.options
     secret = Path(options.secrets) / f"{pair.benchmark}.json"

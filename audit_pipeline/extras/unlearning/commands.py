@@ -8,8 +8,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from audit_pipeline.cli.options import PASSES_KEPT, Place, Section, command, option
-from audit_pipeline.cli.shared import get_writable_paths, publish, resolve_built_benchmark, resolve_model_option
+from audit_pipeline.cli.command_declaration import PASSES_KEPT, Place, Section, command, option
+from audit_pipeline.cli.preparation import get_writable_paths, publish, resolve_built_benchmark, resolve_model_option
 from audit_pipeline.pipeline.console import Columns, Row, print_message, say, show_table
 from audit_pipeline.report.number_format import DASH, format_estimate
 

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
-from audit_pipeline.detectors.statistics import explain_missing_columns
+from audit_pipeline.detectors.detector_inputs import explain_missing_columns
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.unlearning.inputs import (
     find_calibration_texts,

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from audit_pipeline.extras.unlearning.measures import OUTPUTS, REPRODUCED, STILL_REPRODUCED
-from audit_pipeline.extras.unlearning.statistics import ALL_EQUAL
+from audit_pipeline.extras.unlearning.measures import ALL_EQUAL, OUTPUTS, REPRODUCED, STILL_REPRODUCED
 
 Outcome = Literal[
     "forgotten",

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
+from audit_pipeline.detectors.detector_inputs import StatisticsIndex
 from audit_pipeline.detectors.min_k import MIN_K as DETECTOR
 from audit_pipeline.detectors.min_k import lowest_means
-from audit_pipeline.detectors.statistics import StatisticsIndex
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.extraction.conclusions import LIKELIEST
+from audit_pipeline.extras.extraction.memorisation import LIKELIEST
 from audit_pipeline.extras.unlearning.measures import (
     MEANS,
     MIN_40,
@@ -27,8 +27,9 @@ from audit_pipeline.extras.unlearning.measures import (
     ReproducedDocuments,
     ThresholdBefore,
     Values,
+    compute_exact_memorization,
+    compute_extraction_strength,
 )
-from audit_pipeline.extras.unlearning.statistics import compute_exact_memorization, compute_extraction_strength
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.statistics.roc import Bools
 from audit_pipeline.statistics.sides import relabel_for_comparison

@@ -25,14 +25,14 @@ from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
 from audit_pipeline.pipeline.dagster.run import Runner, UpdateOutcome, bring_up_to_date
 from audit_pipeline.pipeline.dagster.tags import tags_of_command
 from audit_pipeline.pipeline.freshness import Step
-from audit_pipeline.pipeline.publication import explain_unpublished
+from audit_pipeline.pipeline.publication_state import explain_unpublished
 from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest, PassCounts
 from audit_pipeline.pipeline.situation import Scope, Situation, build_situation, plan_audit, scope_of_request
 from audit_pipeline.pipeline.stage import Product
 from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE
-from audit_pipeline.pipeline.stages.documents import FETCHED_AGAIN
 from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_MODELS, OF_PAIRS, PAIR
 from audit_pipeline.pipeline.stages.scores import STATISTICS_STAGE
+from audit_pipeline.pipeline.stages.source_documents import FETCHED_AGAIN
 from audit_pipeline.scoring.session import build_audit_session
 from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths

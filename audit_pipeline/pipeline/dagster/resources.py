@@ -14,8 +14,8 @@ import filelock
 from pydantic import Field, PrivateAttr
 
 from audit_pipeline.config.entries import Entries
-from audit_pipeline.models.budget import Limits
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
+from audit_pipeline.models.sending_limits import Limits
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.pipeline.dagster.locks import lock_run_file
 from audit_pipeline.pipeline.dagster.tags import note_spent
@@ -24,7 +24,7 @@ from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.bucket_folder import refresh
 from audit_pipeline.store.paths import DataPaths, make_private
-from audit_pipeline.token_statistics.engine import choose_engine
+from audit_pipeline.token_statistics.engine_choice import choose_engine
 from audit_pipeline.token_statistics.run import Progress
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class AuditData(dg.ConfigurableResource):  # type: ignore[type-arg]
 class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Models by partition name; at most one has its weights in memory, and none after the run.
 
-    Where nothing is said of the engine, the environment does (token_statistics/engine.py).
+    Where nothing is said of the engine, the environment does (token_statistics/engine_choice.py).
     """
 
     device: str | None = None

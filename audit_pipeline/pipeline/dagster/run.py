@@ -18,7 +18,7 @@ import dagster as dg
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from audit_pipeline.errors import AuditError, PairsFailedError
-from audit_pipeline.models.budget import Limits
+from audit_pipeline.models.sending_limits import Limits
 from audit_pipeline.pipeline.dagster.locks import hold_run_file
 from audit_pipeline.pipeline.dagster.partitions import partitions_of
 from audit_pipeline.pipeline.dagster.tags import REASON_TAG, compute_remaining_limits

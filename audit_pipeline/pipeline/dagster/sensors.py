@@ -20,7 +20,13 @@ from audit_pipeline.benchmarks.config import exclude_on_request
 from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.models.config import exclude_control_models, load_models
 from audit_pipeline.models.fingerprint import entry_version
-from audit_pipeline.models.watch import list_candidates, load_watched, proposals_path, propose_entries, write_proposals
+from audit_pipeline.models.model_proposals import (
+    list_candidates,
+    load_watched,
+    proposals_path,
+    propose_entries,
+    write_proposals,
+)
 from audit_pipeline.pipeline.dagster.instance import UNFINISHED, mark_dead_runs_failed
 from audit_pipeline.pipeline.dagster.jobs import JOBS
 from audit_pipeline.pipeline.dagster.partitions import BENCHMARK, MODEL, require_keys
@@ -28,7 +34,7 @@ from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.dagster.run import group_neighbours
 from audit_pipeline.pipeline.dagster.tags import REASON_TAG
 from audit_pipeline.pipeline.freshness import Plan, Step
-from audit_pipeline.pipeline.seen_models import SeenModel, find_seen_models
+from audit_pipeline.pipeline.remembered_models import SeenModel, find_seen_models
 from audit_pipeline.pipeline.situation import Scope, Situation
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS
 from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_PAIRS

@@ -1,6 +1,6 @@
 """The tags that runs of this project carry, and what they say of the texts that a command's runs have sent.
 
-Limits are kept while texts are sent (models/budget.py); here is what a command's earlier runs leave of them.
+Limits are kept while texts are sent (models/sending_limits.py); here is what a command's earlier runs leave of them.
 """
 
 import json
@@ -12,8 +12,8 @@ from typing import Any
 
 import dagster as dg
 
-from audit_pipeline.models.budget import Limits, find_endpoint_models
 from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.models.sending_limits import Limits, find_endpoint_models
 from audit_pipeline.scoring.used_endpoints import Endpoints
 
 REASON_TAG = "why"

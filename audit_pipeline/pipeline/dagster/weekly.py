@@ -22,8 +22,8 @@ from audit_pipeline.pipeline.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
 from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest
 from audit_pipeline.pipeline.situation import Scope, Situation
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, BUILD_BENCHMARKS, REFRESH_SOURCES, Job, Product, Stage
-from audit_pipeline.pipeline.stages.documents import FETCHED_AGAIN
 from audit_pipeline.pipeline.stages.registry import OF_BENCHMARKS, OF_MODELS, STAGES, get_stage
+from audit_pipeline.pipeline.stages.source_documents import FETCHED_AGAIN
 from audit_pipeline.pipeline.whole_configuration import OF_AUDITS, load_configuration
 from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths

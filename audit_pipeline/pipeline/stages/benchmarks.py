@@ -15,7 +15,7 @@ from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.benchmarks.days_before_today import ensure_reference_day
 from audit_pipeline.pipeline.stage import BUILD_BENCHMARKS, Check, Finding, Inputs, Made, Shown, Stage, StageRun
 from audit_pipeline.splits.assessment import MEASURE, WORST
-from audit_pipeline.splits.quality import MOST_PER_SIDE
+from audit_pipeline.splits.split_quality import MOST_PER_SIDE
 from audit_pipeline.statistics.claims import VERDICT_IN_WORDS
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import BLIND_SCORES, EXAMPLES, SPLIT_QUALITY

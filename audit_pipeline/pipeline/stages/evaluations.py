@@ -53,7 +53,7 @@ from audit_pipeline.tables import (
     TABLES,
     Pair,
 )
-from audit_pipeline.token_statistics.versions import build_origin, statistics_version
+from audit_pipeline.token_statistics.statistics_version import build_origin, statistics_version
 
 if TYPE_CHECKING:
     from audit_pipeline.pipeline.situation import Situation

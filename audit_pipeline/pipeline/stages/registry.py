@@ -15,10 +15,10 @@ from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.errors import LeftOutWarning, to_one_line
 from audit_pipeline.pipeline.stage import Stage
 from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE, SPLIT_STAGE
-from audit_pipeline.pipeline.stages.documents import DOCUMENTS_STAGE
 from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_STAGE
 from audit_pipeline.pipeline.stages.scores import SCORES_STAGE, STATISTICS_STAGE
-from audit_pipeline.store.brought import load_brought_stages
+from audit_pipeline.pipeline.stages.source_documents import DOCUMENTS_STAGE
+from audit_pipeline.store.stage_plugins import load_brought_stages
 from audit_pipeline.tables import TABLES
 
 _CORE = (

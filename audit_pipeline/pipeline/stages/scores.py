@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field, create_model
 
 from audit_pipeline.pipeline.freshness import inputs_of_entry, pair_of
-from audit_pipeline.pipeline.seen_models import SeenModel
+from audit_pipeline.pipeline.remembered_models import SeenModel
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, UNKNOWN, Check, Finding, Inputs, Made, Shown, Stage, StageRun
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION, run_other_models, run_tokens, score_pair
 from audit_pipeline.tables import HIGHLIGHTS, KINDS, OPTIONAL_KINDS, SCORES, TOKEN_STATISTICS, Kind, Pair
 from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET
-from audit_pipeline.token_statistics.versions import statistics_version
+from audit_pipeline.token_statistics.statistics_version import statistics_version
 
 if TYPE_CHECKING:
     from audit_pipeline.pipeline.situation import Situation

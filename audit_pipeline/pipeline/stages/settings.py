@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from audit_pipeline.config.entries import Entries, EntryFile
-from audit_pipeline.config.hints import did_you_mean
-from audit_pipeline.config.problems import Fault, InvalidEntryError
+from audit_pipeline.config.problems import Fault, InvalidEntryError, did_you_mean
 from audit_pipeline.config.validation import StrictSettings, validate_as
 from audit_pipeline.pipeline.freshness import pair_of
 from audit_pipeline.pipeline.stage import Stage

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field
 
 from audit_pipeline.pipeline.coverage import judge_data_folder
-from audit_pipeline.pipeline.publication import note_report, note_warehouse
+from audit_pipeline.pipeline.publication_state import note_report, note_warehouse
 from audit_pipeline.pipeline.stage import Check, Finding, Job, Made, Shown, Stage, StageRun
 from audit_pipeline.pipeline.stages.evaluations import answer_missing
 from audit_pipeline.pipeline.stages.registry import STAGES

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from audit_pipeline.errors import to_one_line
 from audit_pipeline.readers.file_bytes import InputFile
-from audit_pipeline.readers.rows import Row, Skipped, UnreadableFileError, require_unique
-from audit_pipeline.readers.stream import Entries, RowFormat, RowStream
+from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
+from audit_pipeline.readers.text_rows import Row, Skipped, UnreadableFileError, require_unique
 
 ROWS_AT_ONCE = 256
 _FILE_MAGIC = b"ARROW1"

@@ -28,8 +28,8 @@ from audit_pipeline.readers.file_bytes import (
     refuse_utf16,
     require_length,
 )
-from audit_pipeline.readers.rows import Row, Skipped, UnreadableFileError, clean_header, explain_invalid_unicode
-from audit_pipeline.readers.stream import Entries, RowFormat, RowStream
+from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
+from audit_pipeline.readers.text_rows import Row, Skipped, UnreadableFileError, clean_header, explain_invalid_unicode
 
 USUAL = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
 # A quote, and what precedes it within a quoted field (None: it is doubled there).

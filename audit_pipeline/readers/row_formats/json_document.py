@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from audit_pipeline.readers.file_bytes import LINE_LIMIT, MEBIBYTE, InputFile, decode_text, iterate_lines, open_bytes
 from audit_pipeline.readers.row_formats.json_lines import build_json_row, open_json_lines
-from audit_pipeline.readers.rows import Row, UnreadableFileError
-from audit_pipeline.readers.stream import Entries, RowFormat, RowStream
+from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
+from audit_pipeline.readers.text_rows import Row, UnreadableFileError
 
 _WHOLE_LIMIT = 256 * MEBIBYTE
 _PIECE = 64 * 1024

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from audit_pipeline.readers.file_bytes import InputFile, iterate_lines, open_bytes
-from audit_pipeline.readers.rows import Row, Skipped
-from audit_pipeline.readers.stream import Entries, RowFormat, RowStream
+from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
+from audit_pipeline.readers.text_rows import Row, Skipped
 
 
 def open_json_lines(file: InputFile) -> RowStream:

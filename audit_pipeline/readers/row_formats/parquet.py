@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 
 from audit_pipeline.readers.file_bytes import InputFile
 from audit_pipeline.readers.row_formats.arrow import ROWS_AT_ONCE, arrow_faults_as_errors, iterate_rows
-from audit_pipeline.readers.rows import require_unique
-from audit_pipeline.readers.stream import Entries, RowFormat, RowStream
+from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
+from audit_pipeline.readers.text_rows import require_unique
 
 
 def open_parquet_rows(file: InputFile) -> RowStream:

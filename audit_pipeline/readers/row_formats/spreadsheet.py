@@ -9,8 +9,8 @@ from python_calamine import CalamineWorkbook, PasswordError, SheetTypeEnum
 
 from audit_pipeline.errors import to_one_line
 from audit_pipeline.readers.file_bytes import InputFile
-from audit_pipeline.readers.rows import Row, UnreadableFileError, clean_header
-from audit_pipeline.readers.stream import Entries, RowFormat, RowStream
+from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
+from audit_pipeline.readers.text_rows import Row, UnreadableFileError, clean_header
 
 
 def open_spreadsheet(file: InputFile) -> RowStream:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from audit_pipeline.readers.file_bytes import InputFile, iterate_lines, open_bytes
-from audit_pipeline.readers.rows import TXT_COLUMN, Row, Skipped
-from audit_pipeline.readers.stream import Entries, RowFormat, RowStream
+from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
+from audit_pipeline.readers.text_rows import TXT_COLUMN, Row, Skipped
 
 
 def open_text_lines(file: InputFile) -> RowStream:

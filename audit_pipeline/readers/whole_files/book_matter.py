@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.whole_files.document import NoTextError, WholeDocument
+from audit_pipeline.readers.whole_files.document import NoTextError, Places, WholeDocument, format_chapter_label
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub, EpubError, read_epub
 from audit_pipeline.readers.whole_files.legible import explain_illegible
-from audit_pipeline.readers.whole_files.places import Places, format_chapter_label
-from audit_pipeline.readers.whole_files.prose import SECTION_GAP, Prose, extract_prose
+from audit_pipeline.readers.whole_files.xhtml_text import SECTION_GAP, Prose, extract_prose
 
 Line: TypeAlias = tuple[int, str]
 """A line of a text, with its number in it."""

@@ -17,9 +17,8 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from audit_pipeline.errors import DataError, to_one_line
-from audit_pipeline.readers.whole_files.document import MEBIBYTE, NoTextError, WholeDocument
-from audit_pipeline.readers.whole_files.places import NO_LINES
-from audit_pipeline.readers.whole_files.prose import extract_prose
+from audit_pipeline.readers.whole_files.document import MEBIBYTE, NO_LINES, NoTextError, WholeDocument
+from audit_pipeline.readers.whole_files.xhtml_text import extract_prose
 
 # A file that Word has locked is no zip file but one of these, with the zip file encrypted in it.
 _LOCKED = bytes.fromhex("D0CF11E0A1B11AE1")

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from bs4 import BeautifulSoup
 
-from audit_pipeline.readers.whole_files.document import WholeDocument
-from audit_pipeline.readers.whole_files.places import NO_LINES
-from audit_pipeline.readers.whole_files.prose import extract_element_prose
+from audit_pipeline.readers.whole_files.document import NO_LINES, WholeDocument
+from audit_pipeline.readers.whole_files.xhtml_text import extract_element_prose
 
 
 def read_html(path: Path) -> WholeDocument:

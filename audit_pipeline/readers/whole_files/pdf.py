@@ -20,9 +20,8 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.whole_files.document import NoTextError, WholeDocument
+from audit_pipeline.readers.whole_files.document import NoTextError, Places, WholeDocument, format_page_label
 from audit_pipeline.readers.whole_files.legible import explain_illegible
-from audit_pipeline.readers.whole_files.places import Places, format_page_label
 
 _NO_TEXT = "no text on them, only pictures (a scan?) or nothing"
 _LEAST_PAGES, _SHARE_OF_PAGES = 4, 0.4

@@ -7,8 +7,8 @@ import random
 from collections.abc import Mapping, Sequence
 
 from audit_pipeline.detectors.detector import Settings
+from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.detectors.pac import COPIES, PAC, STREAM, Copying
-from audit_pipeline.detectors.statistics import TextStatistics
 from audit_pipeline.scoring.needs.provider import (
     DerivedTextsProvider,
     OnProgress,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.detectors.lowercase import LOWERCASED
-from audit_pipeline.detectors.statistics import TextStatistics
 from audit_pipeline.scoring.needs.provider import DerivedTextsProvider, Read, TextWithStatistics
 
 

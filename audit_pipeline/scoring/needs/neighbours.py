@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from audit_pipeline.detectors.detector import Settings
+from audit_pipeline.detectors.detector_inputs import NOT_GIVEN, TextStatistics
 from audit_pipeline.detectors.neighbour import NEIGHBOURS
-from audit_pipeline.detectors.statistics import NOT_GIVEN, TextStatistics
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.scoring.needs.provider import (
     DerivedTextsProvider,

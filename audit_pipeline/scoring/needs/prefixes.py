@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.detectors.detector import Settings
+from audit_pipeline.detectors.detector_inputs import Float32s, Lacking
 from audit_pipeline.detectors.recall import JOINS, PrefixedLogProbs
-from audit_pipeline.detectors.statistics import Float32s, Lacking
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS, Shots, Side, collect_benchmark_shots
 from audit_pipeline.scoring.needs.provider import (

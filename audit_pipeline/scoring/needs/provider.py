@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.statistics import Lacking, Need, StatisticsIndex, TextStatistics
+from audit_pipeline.detectors.detector_inputs import Lacking, Need, StatisticsIndex, TextStatistics
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.neighbours import own_topk

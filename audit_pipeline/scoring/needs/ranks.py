@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from audit_pipeline.config.hints import did_you_mean
+from audit_pipeline.config.problems import did_you_mean
 from audit_pipeline.detectors.combined import NAME, RANKS, split_detector_names
 from audit_pipeline.detectors.detector import Detector, Settings
+from audit_pipeline.detectors.detector_inputs import Lacking, TextStatistics
 from audit_pipeline.detectors.registry import ONE_PASS
-from audit_pipeline.detectors.statistics import Lacking, TextStatistics
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope
 

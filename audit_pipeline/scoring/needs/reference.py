@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 
+from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.detectors.reference import REFERENCE_MODEL
-from audit_pipeline.detectors.statistics import TextStatistics
 from audit_pipeline.errors import AuditError, ModelError, TransientError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model

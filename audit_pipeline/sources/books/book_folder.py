@@ -19,14 +19,13 @@ from pathlib import Path, PurePosixPath
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import read_rows
-from audit_pipeline.readers.rows import UnusableRowError, explain_invalid_unicode, read_name
+from audit_pipeline.readers.text_rows import UnusableRowError, explain_invalid_unicode, read_name
 from audit_pipeline.readers.whole_files.book_matter import extract_book_text, remove_book_matter
-from audit_pipeline.readers.whole_files.document import WholeDocument
+from audit_pipeline.readers.whole_files.document import NO_LINES, WholeDocument
 from audit_pipeline.readers.whole_files.epub import EpubError, read_epub
 from audit_pipeline.readers.whole_files.legible import explain_illegible
-from audit_pipeline.readers.whole_files.places import NO_LINES
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
-from audit_pipeline.sources.folders import walk_files
+from audit_pipeline.sources.folder_files import walk_files
 
 METADATA_FILES = ("books.csv", "books.jsonl")
 BOOK_FILES = (".txt", ".epub")

@@ -2,7 +2,7 @@
 
 requests-cache keeps the answers, each in a transaction of its own, so a crawl that is killed goes on where it was. All
 else lies below the cache (an adapter of requests): an answer that is kept costs neither a request nor a pause. tenacity
-repeats (readers/retry.py), protego reads robots.txt, and answers are bounded (readers/server_answers.py).
+repeats (readers/retry.py), protego reads robots.txt, and answers are bounded (readers/answer_redaction.py).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from requests_cache import CachedSession
 from requests_cache.models.response import CachedResponse
 
 from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.readers.answer_redaction import ACCEPTED, DamagedAnswerError, GuardedAdapter, OversizedAnswerError
 from audit_pipeline.readers.file_bytes import MEBIBYTE
 from audit_pipeline.readers.retry import (
     PassingError,
@@ -36,7 +37,6 @@ from audit_pipeline.readers.retry import (
     parse_retry_after,
     redact_passwords,
 )
-from audit_pipeline.readers.server_answers import ACCEPTED, DamagedAnswerError, GuardedAdapter, OversizedAnswerError
 from audit_pipeline.sources.web.charsets import decode_page
 
 CACHE_NAME = "responses.sqlite"

@@ -5,13 +5,176 @@ Shi et al. 2024, section 2.2: event pages by the day of their creation, without 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from audit_pipeline.sources.base import HarvestItem
-from audit_pipeline.sources.web.polite_client import PoliteClient, Politeness
-from audit_pipeline.sources.wikipedia.api import find_refusal, iterate_api_pages
-from audit_pipeline.sources.wikipedia.source import NAME, WikipediaSettings
+from audit_pipeline.readers.text_rows import explain_unusable_text
+from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
+from audit_pipeline.sources.web.polite_client import FetchedPage, FetchError, PoliteClient, Politeness
+from audit_pipeline.sources.wikipedia.source import LICENCE, NAME, WikipediaSettings
+
+_MAXLAG = "5"
+_PASSING_CODES = frozenset(("maxlag", "ratelimited", "readonly", "timeouterror", "cirrussearch-too-busy-error"))
+_ARTICLES, _CATEGORIES = 0, 14
+_PART = "API"
+"""What the pages that are not fetched, and those that are left out, are parts of."""
+_EXAMPLES = 3
+
+DATE_KIND = "first revision"
+_TAIL_SECTIONS = frozenset(
+    name.casefold()
+    for name in (
+        # English
+        *("References", "See also", "External links", "Notes", "Further reading", "Bibliography", "Sources"),
+        *("Footnotes", "Citations", "Notes and references", "References and notes", "Explanatory notes", "Gallery"),
+        *("General references", "Works cited", "Notes and citations"),
+        # Chinese, in both scripts
+        *("参考文献", "參考文獻", "参考资料", "參考資料", "参考来源", "參考來源", "参考", "參考", "外部链接"),
+        *("外部連結", "外部鏈接", "外部连结", "参见", "參見", "参看", "參看", "注释", "註釋", "注釋", "注解"),
+        *("註解", "延伸阅读", "延伸閱讀", "相关条目", "相關條目", "脚注", "腳註", "备注", "備註"),
+        # German, French, Spanish
+        *("Einzelnachweise", "Weblinks", "Siehe auch", "Literatur", "Anmerkungen", "Références", "Voir aussi"),
+        *("Liens externes", "Notes et références", "Bibliographie", "Annexes", "Referencias", "Véase también"),
+        *("Enlaces externos", "Bibliografía", "Notas"),
+    )
+)
+
+_Ask = Callable[[Mapping[str, str]], dict[str, Any]]
+
+
+def iterate_api_pages(settings: WikipediaSettings, client: PoliteClient, address: str) -> Iterator[HarvestItem]:
+    """Yield the pages in ``settings.categories`` and their subcategories; ``address`` is that of api.php.
+
+    Of the pages that are left out it yields how many there are, by reason and with the titles of a few.
+    """
+
+    def ask(query: Mapping[str, str]) -> dict[str, Any]:
+        params = {"action": "query", "format": "json", "formatversion": "2", "maxlag": _MAXLAG, **query}
+        page = client.get(address, params, max_age=timedelta(days=settings.days_kept))
+        answer: dict[str, Any] = json.loads(page.content)
+        return answer
+
+    unwanted = re.compile(settings.left_out_title, re.IGNORECASE) if settings.left_out_title else None
+    left_out: dict[str, list[str]] = {}
+    titles: dict[int, str] = {}
+    for item in _walk_categories(settings, ask):
+        if not isinstance(item, tuple):
+            yield item
+        elif unwanted is not None and unwanted.search(item[1]):
+            left_out.setdefault("a timeline or list by its title", []).append(item[1])
+        else:
+            titles[item[0]] = item[1]
+    for page_id in list(titles)[: settings.most_pages]:
+        try:
+            yield _fetch_document(settings, ask, page_id, titles[page_id])
+        except UnusableDocumentError as unusable:
+            left_out.setdefault(str(unusable), []).append(titles[page_id])
+        except FetchError as error:
+            yield MissingPart(f"{_PART}: {titles[page_id]}", str(error), settings.collection, str(page_id))
+    if len(titles) > settings.most_pages:
+        more = len(titles) - settings.most_pages
+        yield LeftOut(f"{_PART}: {more}", f"not fetched: most_pages is {settings.most_pages}")
+    for reason, found in left_out.items():
+        examples = ", ".join(found[:_EXAMPLES])
+        yield LeftOut(f"{_PART}: {len(found)} ({examples}{', …' if len(found) > _EXAMPLES else ''})", reason)
+
+
+def _walk_categories(settings: WikipediaSettings, ask: _Ask) -> Iterator[tuple[int, str] | MissingPart | LeftOut]:
+    """Yield page id and title of each article of the categories, breadth first; articles and categories once."""
+    level = [name if ":" in name else f"Category:{name}" for name in settings.categories]
+    visited: set[int | str] = {*level}
+    for _ in range(settings.depth + 1):
+        subcategories: list[str] = []
+        for category in level:
+            members: list[dict[str, Any]] = []
+            try:
+                members.extend(_iterate_members(category, ask))
+            except FetchError as error:
+                yield MissingPart(category, str(error), settings.collection)
+            else:
+                if not members:
+                    yield LeftOut(category, "empty, or there is no such category")
+            for member in members:
+                if member["ns"] == _ARTICLES and member["pageid"] not in visited:
+                    visited.add(member["pageid"])
+                    yield member["pageid"], member["title"]
+                elif member["ns"] == _CATEGORIES and member["title"] not in visited:
+                    visited.add(member["title"])
+                    subcategories.append(member["title"])
+        level = subcategories
+
+
+def _iterate_members(category: str, ask: _Ask) -> Iterator[dict[str, Any]]:
+    """Yield the pages and subcategories of a category, however many answers they come in."""
+    query = {"list": "categorymembers", "cmtitle": category, "cmtype": "page|subcat", "cmlimit": "500"}
+    next_part: dict[str, str] | None = {}
+    while next_part is not None:
+        answer = ask({**query, **next_part})
+        yield from answer["query"]["categorymembers"]
+        next_part = answer.get("continue")
+
+
+def _fetch_document(settings: WikipediaSettings, ask: _Ask, page_id: int, title: str) -> Document:
+    """Return the page's document; raises UnusableDocumentError. One request brings first revision and text."""
+    query = {
+        **{"prop": "extracts|info|revisions", "pageids": str(page_id), "explaintext": "1"},
+        **{"exsectionformat": "plain", "rvdir": "newer", "rvlimit": "1", "rvprop": "timestamp"},
+        **({"exintro": "1"} if settings.part == "lead" else {}),
+    }
+    page = ask(query)["query"]["pages"][0]
+    if "revisions" not in page:
+        raise UnusableDocumentError("deleted, or has no revision that can be seen")
+    if page.get("redirect"):
+        raise UnusableDocumentError("a redirect")
+    text = remove_tail_sections(page["extract"])
+    problem = explain_unusable_text(text)
+    if problem is not None:
+        raise UnusableDocumentError(f"its text {problem}")
+    created = datetime.fromisoformat(page["revisions"][0]["timestamp"]).astimezone(UTC).date()
+    address = f"https://{settings.language}.wikipedia.org/w/index.php?curid={page_id}&oldid={page['lastrevid']}"
+    return Document(
+        collection=settings.collection,
+        # The page's id, which a move to another title does not change.
+        name=str(page_id),
+        title=title,
+        text=text,
+        published=created,
+        date_kind=DATE_KIND,
+        language=settings.language,
+        licence=LICENCE,
+        url=address,
+    )
+
+
+def remove_tail_sections(text: str) -> str:
+    """Return the text up to its references and links; headings are on lines of their own, unmarked."""
+    kept: list[str] = []
+    for line in map(str.strip, text.split("\n")):
+        if line.rstrip(":： ").casefold() in _TAIL_SECTIONS:
+            break
+        kept.append(line)
+    return "\n".join(kept).strip()
+
+
+def find_refusal(page: FetchedPage) -> str | None:
+    """Return why an answer must not be kept; raises FetchError where asking again is no use."""
+    try:
+        answer = json.loads(page.content)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or not ("error" in answer or isinstance(answer.get("query"), dict)):
+        return "its answer is not the API's"
+    if "error" not in answer:
+        return None
+    code = str(answer["error"].get("code"))
+    problem = f"the API says: {code}: {str(answer['error'].get('info'))[:200]}"
+    if code in _PASSING_CODES or code.startswith("internal_api_error"):
+        return problem
+    raise FetchError(page.url, problem)
 
 
 def harvest(settings: WikipediaSettings, downloads: Path, api: str | None = None) -> Iterator[HarvestItem]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Settings, outcomes
-from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.detectors.detector_inputs import TextStatistics
 
 
 def _likely(statistics: TextStatistics, settings: Sequence[Settings]) -> Sequence[Outcome]:

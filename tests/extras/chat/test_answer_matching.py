@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.extras.chat.levelling import level_words
 from audit_pipeline.extras.chat.matching import (
     LEAST,
     MISMATCHES,
@@ -22,6 +21,7 @@ from audit_pipeline.extras.chat.matching import (
     AnswerMeasures,
     DocumentMatcher,
     NearStretches,
+    level_words,
 )
 
 NOTHING = AnswerMeasures(0, 0, None, None, None, 0, 0.0, None, 0, None)

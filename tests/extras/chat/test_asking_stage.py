@@ -18,9 +18,9 @@ from chat_server import ChatServer
 
 from audit_pipeline.errors import BudgetError, ConfigError, DataError
 from audit_pipeline.extras.chat.chat_client import open_budget
-from audit_pipeline.extras.chat.journal import AskJournal
+from audit_pipeline.extras.chat.given_outputs import read_outputs
 from audit_pipeline.extras.chat.ladder import AskOptions
-from audit_pipeline.extras.chat.outputs import read_outputs
+from audit_pipeline.extras.chat.run import AskJournal
 from audit_pipeline.extras.chat.stage import (
     AskedTexts,
     AskPlan,
@@ -32,7 +32,7 @@ from audit_pipeline.extras.chat.stage import (
     read_answers,
 )
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.models.budget import Limits
+from audit_pipeline.models.sending_limits import Limits
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.locks import HeldError
 from audit_pipeline.store.paths import DataPaths

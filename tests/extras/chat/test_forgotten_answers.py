@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from audit_pipeline.extras.chat.journal import AskJournal
-from audit_pipeline.extras.maintenance.removal import RemovalTarget, execute_removal, find_removal, list_kept_names
+from audit_pipeline.extras.chat.run import AskJournal
+from audit_pipeline.extras.maintenance.forgetting import RemovalTarget, execute_removal, find_removal, list_kept_names
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair
 from tests.warehouse.chats import answer_row

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.extras.chat.levelling import level_words
+from audit_pipeline.extras.chat.matching import level_words
 
 SIGNS = st.text(alphabet="aBé\u0301ﬁ .-\u2010\u2011\u00ad\n\r\t7\u0939\u093f😀", max_size=30)
 

@@ -18,12 +18,17 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from audit_pipeline.errors import DataError, ModelError
-from audit_pipeline.extras.controls.build import ensure_control_trained, train_into
+from audit_pipeline.extras.controls.build import (
+    START,
+    build_untrained_model,
+    ensure_control_trained,
+    train,
+    train_into,
+    train_tokenizer,
+)
 from audit_pipeline.extras.controls.config import Architecture, StudyEntry
-from audit_pipeline.extras.controls.draw import draw_texts
+from audit_pipeline.extras.controls.draw import compute_wanted_version, draw_texts
 from audit_pipeline.extras.controls.study import list_conditions, run_study, train_and_measure
-from audit_pipeline.extras.controls.training import START, build_untrained_model, train, train_tokenizer
-from audit_pipeline.extras.controls.versions import compute_wanted_version
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.store.control_files import (
@@ -32,7 +37,7 @@ from audit_pipeline.store.control_files import (
     read_control_texts,
     read_trained_version,
 )
-from audit_pipeline.store.control_roles import EXPOSED, TWIN
+from audit_pipeline.store.control_models import EXPOSED, TWIN
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import DOCUMENTS
 

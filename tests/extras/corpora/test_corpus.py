@@ -14,8 +14,8 @@ from made_files import save_dataset, write_rows
 from made_settings import source_settings
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.corpora import corpus
-from audit_pipeline.extras.corpora.corpus import (
+from audit_pipeline.extras.corpora import corpus_stream
+from audit_pipeline.extras.corpora.corpus_stream import (
     Corpus,
     DocumentStream,
     HubStream,
@@ -23,7 +23,7 @@ from audit_pipeline.extras.corpora.corpus import (
     corpus_from_hub,
     corpus_from_source,
 )
-from audit_pipeline.readers.rows import Skipped, TextRow
+from audit_pipeline.readers.text_rows import Skipped, TextRow
 from audit_pipeline.sources.store import refresh
 from audit_pipeline.store.paths import DataPaths
 
@@ -171,7 +171,7 @@ def test_the_files_of_a_data_set_at_one_commit(monkeypatch: pytest.MonkeyPatch) 
     def describe_data_set(self: object, name: str, revision: str | None) -> SimpleNamespace:
         return SimpleNamespace(sha=f"commit-{revision}", siblings=siblings)
 
-    monkeypatch.setattr(corpus.HfApi, "dataset_info", describe_data_set)
+    monkeypatch.setattr(corpus_stream.HfApi, "dataset_info", describe_data_set)
     first = corpus_from_hub("allenai/c4", ["en/c4-train.*.json.gz"], "a", None)
     assert first.upstream == {"hub:allenai/c4": "commit-a"}
     stream = first.open(None)

@@ -20,8 +20,8 @@ from made_workspace import Workspace, make_workspace, quick_folder
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.corpora.items import CorpusFindings, Item, ModelEvidence, Verdict, judge_items
-from audit_pipeline.extras.corpora.results import (
+from audit_pipeline.extras.corpora.item_verdicts import CorpusFindings, Item, ModelEvidence, Verdict, judge_items
+from audit_pipeline.extras.corpora.model_results import (
     ItemResult,
     MatchedResults,
     ResultsFile,
@@ -32,10 +32,9 @@ from audit_pipeline.extras.corpora.results import (
     permute_difference,
 )
 from audit_pipeline.extras.corpora.rules import choose_rule
-from audit_pipeline.extras.corpora.search import AuditedTexts, search_corpus
-from audit_pipeline.extras.corpora.shards import open_sharded_corpus
+from audit_pipeline.extras.corpora.search import AuditedTexts, open_sharded_corpus, search_corpus
 from audit_pipeline.extras.corpora.tables import build_overlap_tables
-from audit_pipeline.readers.rows import SkippedRows
+from audit_pipeline.readers.text_rows import SkippedRows
 from audit_pipeline.store import store
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import LineageStep

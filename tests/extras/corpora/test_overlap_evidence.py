@@ -15,18 +15,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit_pipeline.extras.corpora.evidence import align, count_shared_from, find_longest_stretch
-from audit_pipeline.extras.corpora.passages import PassageSet
+from audit_pipeline.extras.corpora.evidence_rule import align, count_shared_from, find_longest_stretch
 from audit_pipeline.extras.corpora.rules import choose_rule
 from audit_pipeline.extras.corpora.search import (
     AuditedTexts,
     SearchResult,
+    open_sharded_corpus,
     prepare_search,
     search_corpus,
     search_shard,
 )
-from audit_pipeline.extras.corpora.shards import open_sharded_corpus
 from audit_pipeline.extras.corpora.tables import build_overlap_tables
+from audit_pipeline.extras.corpora.text_index import PassageSet
 from audit_pipeline.tables import CORPUS_OVERLAP
 
 RULE = choose_rule()

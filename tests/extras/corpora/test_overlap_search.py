@@ -18,12 +18,18 @@ import pytest
 
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extras.corpora import matching, search
-from audit_pipeline.extras.corpora.index import MOST_PLACES, TextIndex
 from audit_pipeline.extras.corpora.matching import CorpusDocument
 from audit_pipeline.extras.corpora.rules import OverlapRule
-from audit_pipeline.extras.corpora.search import SearchResult, search_corpus, search_shard
-from audit_pipeline.extras.corpora.shards import Shard, ShardedCorpus, open_sharded_corpus
-from audit_pipeline.readers.rows import Skipped
+from audit_pipeline.extras.corpora.search import (
+    SearchResult,
+    Shard,
+    ShardedCorpus,
+    open_sharded_corpus,
+    search_corpus,
+    search_shard,
+)
+from audit_pipeline.extras.corpora.text_index import MOST_PLACES, TextIndex
+from audit_pipeline.readers.text_rows import Skipped
 
 N = 6
 RULE = OverlapRule("test", N, "any", 0.0, "here")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.extras.corpora.words import hash_runs, map_to_original, split_texts
+from audit_pipeline.extras.corpora.word_hashes import hash_runs, map_to_original, split_texts
 
 SENTENCES = st.text(alphabet="aB é\u0301ㄱㅏﾡﾂﬁ½中が\u3099ｶﾞ가\u1161\u11a8\t.—'İß1²\u00a0𝒳", max_size=30)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.corpora.results import ResultsFile, read_results, to_correctness
+from audit_pipeline.extras.corpora.model_results import ResultsFile, read_results, to_correctness
 
 
 def write_lines(path: Path, *rows: object) -> Path:

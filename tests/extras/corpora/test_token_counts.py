@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.corpora import count
-from audit_pipeline.extras.corpora.count import (
+from audit_pipeline.extras.corpora import token_count
+from audit_pipeline.extras.corpora.token_count import (
     CorpusCount,
     CountLimits,
     build_frequency_table,
@@ -150,7 +150,7 @@ def test_a_killed_count_goes_on_and_gives_the_same_counts(
     (corpus / "b.jsonl").write_text("{broken\n")
     jsonl(corpus / "c.jsonl", TEXTS[2:])
     whole = count_corpus(model, corpus)
-    monkeypatch.setattr(count, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(token_count, "CHECKPOINT_SECONDS", 0.0)
     told: list[CorpusCount] = []
 
     def kill(so_far: CorpusCount) -> None:
@@ -164,13 +164,13 @@ def test_a_killed_count_goes_on_and_gives_the_same_counts(
     assert locate_checkpoint(out).exists()
     assert not out.exists()
     read = []
-    original = count.corpus_from_files
+    original = token_count.corpus_from_files
 
-    def seen(path: Path, column: str | None) -> count.Corpus:
+    def seen(path: Path, column: str | None) -> token_count.Corpus:
         found = original(path, column)
 
         class Seen:
-            def __init__(self, state: count.State | None) -> None:
+            def __init__(self, state: token_count.State | None) -> None:
                 self.stream = found.open(state)
 
             def __iter__(self) -> Iterator[object]:
@@ -178,12 +178,12 @@ def test_a_killed_count_goes_on_and_gives_the_same_counts(
                     read.append(item)
                     yield item
 
-            def state(self) -> count.State:
+            def state(self) -> token_count.State:
                 return self.stream.state()
 
-        return count.Corpus(found.digest, Seen)  # type: ignore[arg-type]
+        return token_count.Corpus(found.digest, Seen)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(count, "corpus_from_files", seen)
+    monkeypatch.setattr(token_count, "corpus_from_files", seen)
     again = count_to_file(model, corpus, out)
     # A file that cannot be read is named in one item more: it broke off behind its one broken row.
     assert len(read) == len(TEXTS) + whole.skipped.count - killed_after
@@ -197,7 +197,7 @@ def test_a_killed_count_goes_on_and_gives_the_same_counts(
 def test_a_checkpoint_of_something_else_is_not_taken(
     model: TokenizedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(count, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(token_count, "CHECKPOINT_SECONDS", 0.0)
     corpus = jsonl(tmp_path / "corpus.jsonl", TEXTS)
     out = tmp_path / "out.parquet"
 
@@ -216,7 +216,7 @@ def test_a_checkpoint_of_something_else_is_not_taken(
 def test_a_checkpoint_with_a_changed_byte_is_not_taken(
     model: TokenizedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(count, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(token_count, "CHECKPOINT_SECONDS", 0.0)
     corpus, out = jsonl(tmp_path / "corpus.jsonl", TEXTS), tmp_path / "out.parquet"
 
     def kill(so_far: CorpusCount) -> None:

@@ -12,7 +12,7 @@ from quick import empty_pictures
 from tiny_models import forward_of, single_threaded
 
 from audit_pipeline.extras.evidence_packs.pack import write_pack
-from audit_pipeline.extras.evidence_packs.plan import seal
+from audit_pipeline.extras.evidence_packs.sealed_plan import seal
 from audit_pipeline.extras.extraction.stage import (
     EXTRACTION_VERSION,
     extract_pair,

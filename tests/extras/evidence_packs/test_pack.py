@@ -24,7 +24,7 @@ from timestamp_authority import make_authority
 from tiny_models import save_model
 
 from audit_pipeline.extras.evidence_packs.pack import reduce_entries, write_pack
-from audit_pipeline.extras.evidence_packs.plan import SealedPlan, compose_plan, read_last_plan, write_plan
+from audit_pipeline.extras.evidence_packs.sealed_plan import SealedPlan, compose_plan, read_last_plan, write_plan
 from audit_pipeline.extras.evidence_packs.verify import Check, Rerun, find_difference, verify_pack
 from audit_pipeline.models.config import load_models
 from audit_pipeline.pipeline.stages.evaluations import evaluate_pair

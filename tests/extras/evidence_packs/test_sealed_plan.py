@@ -14,7 +14,7 @@ from made_workspace import Workspace
 from timestamp_authority import make_authority, serve_authority
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.evidence_packs.plan import (
+from audit_pipeline.extras.evidence_packs.sealed_plan import (
     SealedPlan,
     compose_plan,
     explain_late_plan,

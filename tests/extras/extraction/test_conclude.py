@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.extras.extraction.conclusions import (
+from audit_pipeline.extras.extraction.memorisation import (
     GAP,
     Windows,
     conclude_memorisation,
     join_windows,
     windows_from_rows,
 )
-from audit_pipeline.statistics.draws import compute_log_draws
+from audit_pipeline.statistics.draw_cost import compute_log_draws
 from audit_pipeline.tables import EXTRACTION
 
 TEXT = "four " * 20

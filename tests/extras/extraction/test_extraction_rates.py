@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from scipy.stats import t
 
-from audit_pipeline.extras.extraction.conclusions import windows_from_rows
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.judgements import Judgement
+from audit_pipeline.extras.extraction.memorisation import windows_from_rows
 from audit_pipeline.extras.extraction.results import compute_extraction_rates
 from audit_pipeline.extras.extraction.search import Extraction
-from audit_pipeline.statistics.rates import clopper_pearson_bounds
+from audit_pipeline.extras.extraction.window_exclusions import Judgement
+from audit_pipeline.statistics.share_bounds import clopper_pearson_bounds
 from audit_pipeline.tables import EXTRACTION
 
 Row = dict[str, Any]

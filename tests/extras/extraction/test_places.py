@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.extras.extraction.conclusions import (
+from audit_pipeline.extras.extraction.memorisation import (
     SLACK,
     choose_fine_starts,
     tile_document,

@@ -16,9 +16,9 @@ from transformers import AutoModelForCausalLM
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.judgements import have_common_run
 from audit_pipeline.extras.extraction.priors import LEAST_OTHERS, OTHER_PREFIXES, is_likely_anyway
 from audit_pipeline.extras.extraction.search import Extraction, Search
+from audit_pipeline.extras.extraction.window_exclusions import have_common_run
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.cached_texts import Caches

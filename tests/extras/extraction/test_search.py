@@ -16,9 +16,9 @@ from tokenizers import Tokenizer, processors
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.extraction.conclusions import GAP, THRESHOLDS, Windows
 from audit_pipeline.extras.extraction.continuations import count_hits, generate_suffix
 from audit_pipeline.extras.extraction.documents import SearchedDocument
+from audit_pipeline.extras.extraction.memorisation import GAP, THRESHOLDS, Windows
 from audit_pipeline.extras.extraction.search import Extraction, Search
 from audit_pipeline.extras.extraction.windows import encode_windows_at
 from audit_pipeline.store.paths import DataPaths

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.extras.extraction.judgements import (
+from audit_pipeline.extras.extraction.window_exclusions import (
     COMMON_RUN,
     SEVERAL,
     compute_run_length,

@@ -16,7 +16,7 @@ from audit_pipeline.extras.ray import ray_backend
 from audit_pipeline.extras.ray.ray_backend import RayBackend, Room, Worker
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics.engine import Engine
+from audit_pipeline.token_statistics.engine_choice import Engine
 
 
 @dataclass

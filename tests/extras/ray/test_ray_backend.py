@@ -28,7 +28,7 @@ from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics import run as run_module
 from audit_pipeline.token_statistics.cache import PartCache, list_parts, read_part
 from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
-from audit_pipeline.token_statistics.engine import Engine
+from audit_pipeline.token_statistics.engine_choice import Engine
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, read_prefixed
 from audit_pipeline.token_statistics.run import Progress, RunSummary, compute

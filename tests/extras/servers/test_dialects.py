@@ -14,8 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from audit_pipeline.extras.servers.dialect_interface import (
+    AnswerDetail,
+    BadAnswerError,
+    Prompt,
+    PromptString,
+    find_floor,
+)
 from audit_pipeline.extras.servers.dialects import DIALECTS
-from audit_pipeline.extras.servers.exchange import AnswerDetail, BadAnswerError, Prompt, PromptString, find_floor
 from audit_pipeline.models.config import DIALECT_TRAITS, Dialect
 
 PROMPT = Prompt("sha", (1, 5, 7), 2)

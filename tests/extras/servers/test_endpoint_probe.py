@@ -14,7 +14,7 @@ from tiny_models import tokenized, twin_statistics
 
 from audit_pipeline.errors import ModelError, TransientError
 from audit_pipeline.extras.servers.probe import ProbeResult
-from audit_pipeline.models.probe_texts import TEXTS
+from audit_pipeline.models.fingerprint import TEXTS
 
 Probing = Callable[..., ProbeResult]
 

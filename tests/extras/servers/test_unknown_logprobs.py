@@ -19,8 +19,8 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.windows import encode_windows_at, read_windows, run_windows
 from audit_pipeline.extras.servers.backend import EndpointBackend
-from audit_pipeline.extras.servers.exchange import find_floor
-from audit_pipeline.models.probe_texts import TEXTS as PROBE_TEXTS
+from audit_pipeline.extras.servers.dialect_interface import find_floor
+from audit_pipeline.models.fingerprint import TEXTS as PROBE_TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.store.paths import DataPaths

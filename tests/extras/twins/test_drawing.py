@@ -16,12 +16,13 @@ from timestamp_authority import make_authority, serve_authority
 
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extras.evidence_packs.timestamps import AuthorityError
-from audit_pipeline.extras.twins.canaries import WORDS, make_canaries
-from audit_pipeline.extras.twins.drawing import (
+from audit_pipeline.extras.twins.publication_draw import (
+    WORDS,
     Item,
     build_stamp_path,
     draw_places,
     draw_twins,
+    make_canaries,
     read_items,
     read_twins,
     write_published,

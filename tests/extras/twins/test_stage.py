@@ -8,7 +8,7 @@ import pytest
 import yaml
 from made_workspace import Workspace, made_text
 
-from audit_pipeline.extras.twins.drawing import Item, draw_twins, write_published
+from audit_pipeline.extras.twins.publication_draw import Item, draw_twins, write_published
 from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors", "no_report")

@@ -10,9 +10,8 @@ import pytest
 from tiny_models import twin_statistics
 
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.extras.twins.canaries import make_canaries
-from audit_pipeline.extras.twins.comparison import TwinsTest, run_twins_test, write_twins_test
-from audit_pipeline.extras.twins.drawing import Item, Twins
+from audit_pipeline.extras.twins.model_test import TwinsTest, run_twins_test, write_twins_test
+from audit_pipeline.extras.twins.publication_draw import Item, Twins, make_canaries
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.statistics.twin_ranks import compute_rank_sum_p
 from audit_pipeline.store.ledger import LineageStep

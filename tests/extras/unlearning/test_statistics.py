@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import t
 
-from audit_pipeline.extras.unlearning.statistics import (
+from audit_pipeline.extras.unlearning.measures import (
     compute_difference_of_means,
     compute_exact_memorization,
     compute_extraction_strength,

@@ -18,9 +18,14 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.extras.maintenance import forgetting
-from audit_pipeline.extras.maintenance import removal as removal_module
-from audit_pipeline.extras.maintenance.forgetting import find_unfinished_runs, forget, plan_to_forget
-from audit_pipeline.extras.maintenance.removal import RemovalTarget, list_kept_names
+from audit_pipeline.extras.maintenance import forgetting as removal_module
+from audit_pipeline.extras.maintenance.forgetting import (
+    RemovalTarget,
+    find_unfinished_runs,
+    forget,
+    list_kept_names,
+    plan_to_forget,
+)
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.pipeline.dagster.audit import audit

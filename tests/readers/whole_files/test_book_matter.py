@@ -16,7 +16,7 @@ from audit_pipeline.readers.whole_files.book_matter import (
 )
 from audit_pipeline.readers.whole_files.document import WholeDocument
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub
-from audit_pipeline.readers.whole_files.prose import extract_prose
+from audit_pipeline.readers.whole_files.xhtml_text import extract_prose
 
 
 def gutenberg_body(text: str) -> str:

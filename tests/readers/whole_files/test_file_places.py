@@ -14,11 +14,10 @@ from made_whole_files import docx, paragraph, pdf
 from profiles import max_examples
 
 from audit_pipeline.readers.whole_files.book_matter import extract_book_text
-from audit_pipeline.readers.whole_files.document import WholeDocument, read_whole
+from audit_pipeline.readers.whole_files.document import NO_LINES, Places, WholeDocument, describe_place, read_whole
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub
 from audit_pipeline.readers.whole_files.pdf import join_paragraphs
-from audit_pipeline.readers.whole_files.places import NO_LINES, Places, describe_place
-from audit_pipeline.readers.whole_files.prose import extract_prose
+from audit_pipeline.readers.whole_files.xhtml_text import extract_prose
 
 FULL = "The lamps were lit before the carriage came down the long hill to"
 RUNNING = " ".join([f"{FULL} the town."] * 10)

@@ -13,6 +13,7 @@ from made_whole_files import docx, paragraph, pdf, scan
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.whole_files.document import (
+    NO_LINES,
     WHOLE_FILES,
     NoTextError,
     WholeDocument,
@@ -21,7 +22,6 @@ from audit_pipeline.readers.whole_files.document import (
     read_whole,
 )
 from audit_pipeline.readers.whole_files.pdf import join_paragraphs
-from audit_pipeline.readers.whole_files.places import NO_LINES
 
 FULL = "The lamps were lit before the carriage came down the long hill to"
 NEXT = "the town below, and nobody who stood there in the cold said a word"

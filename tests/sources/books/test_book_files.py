@@ -7,7 +7,7 @@ from pathlib import Path
 
 from made_epubs import epub, page
 
-from audit_pipeline.readers.whole_files.places import NO_LINES
+from audit_pipeline.readers.whole_files.document import NO_LINES
 from audit_pipeline.sources.base import Harvest, collect
 from audit_pipeline.sources.books.book_folder import harvest_folder
 from audit_pipeline.sources.books.harvest import harvest

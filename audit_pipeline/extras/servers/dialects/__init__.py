@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from audit_pipeline.extras.servers.dialect_interface import Dialect
 from audit_pipeline.extras.servers.dialects import echo, sglang, vllm
-from audit_pipeline.extras.servers.exchange import Dialect
 from audit_pipeline.models.config import Dialect as Name
 
 DIALECTS: Mapping[Name, Dialect] = {

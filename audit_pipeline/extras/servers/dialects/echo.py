@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from audit_pipeline.extras.servers.client import ServerRequest
-from audit_pipeline.extras.servers.exchange import (
+from audit_pipeline.extras.servers.dialect_interface import (
     Answer,
     AnswerDetail,
     AnswerPart,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from audit_pipeline.extras.servers.client import ServerRequest
-from audit_pipeline.extras.servers.exchange import (
+from audit_pipeline.extras.servers.dialect_interface import (
     Answer,
     AnswerDetail,
     AnswerPart,

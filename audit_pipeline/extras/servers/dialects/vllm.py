@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from audit_pipeline.extras.servers.client import ServerRequest
-from audit_pipeline.extras.servers.exchange import (
+from audit_pipeline.extras.servers.dialect_interface import (
     LARGEST_ID,
     WHOLE,
     Answer,

@@ -1,0 +1,121 @@
+"""What several commands prepare: the configuration, benchmarks and models, the report in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from audit_pipeline.config.problems import Problem
+from audit_pipeline.pipeline.console import print_message, print_step, report_slow_work
+from audit_pipeline.store.paths import DataPaths, require_writable, texts_are_quoted
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from audit_pipeline.benchmarks.settings import BenchmarkSpec
+    from audit_pipeline.models.config import ModelEntry
+    from audit_pipeline.models.tokenized_model import TokenizedModel
+    from audit_pipeline.pipeline.options import RunOptions
+    from audit_pipeline.pipeline.whole_configuration import Configuration
+    from audit_pipeline.readers.row_stream import TextStream
+    from audit_pipeline.token_statistics.backend import BackendOf
+
+_REPORTED = "audit_pipeline.reported_problems"
+
+
+def get_writable_paths() -> DataPaths:
+    """Return the data folder, for a command that writes there; raises DataError where that cannot be."""
+    paths = DataPaths.from_environment()
+    require_writable(paths.root)
+    return paths
+
+
+def load_dagster_definitions() -> dg.Definitions:
+    """Everything that Dagster runs; loading it takes seconds, so a terminal says so."""
+    with report_slow_work("starting Dagster"):
+        from audit_pipeline.definitions import defs
+
+        return defs()
+
+
+def publish(paths: DataPaths, *, include_text: bool | None = None) -> None:
+    """Build warehouse and report again; ``include_text`` None: with quoted texts where the environment allows it."""
+    definitions = load_dagster_definitions()
+    from audit_pipeline.pipeline.dagster.audit import publish as publish_findings
+
+    quoted = texts_are_quoted() if include_text is None else include_text
+    publish_findings(definitions, paths, print_step, include_text=quoted)
+
+
+def build_benchmarks(specs: Sequence[BenchmarkSpec], paths: DataPaths) -> None:
+    """Fetch and build what is missing of the benchmarks; no model is run."""
+    definitions = load_dagster_definitions()
+    from audit_pipeline.pipeline.dagster.audit import prepare_benchmarks
+
+    prepare_benchmarks(specs, definitions, paths, print_step)
+
+
+def resolve_built_benchmark(name: str, paths: DataPaths) -> str:
+    """Return the built benchmark of that name, or the only one of that family; raises ConfigError with the nearest."""
+    from audit_pipeline.config.problems import resolve_partition
+    from audit_pipeline.store.store import iterate_partitions
+    from audit_pipeline.tables import EXAMPLES
+
+    return resolve_partition(name, [built for built, _ in iterate_partitions(paths, EXAMPLES)])
+
+
+def open_texts(file: Path, text_column: str | None, extra_columns: Sequence[str] = ()) -> TextStream:
+    """Open the texts of a file, with further columns where it has them; what its format notes about it is printed."""
+    from audit_pipeline.readers.formats import open_texts as open_stream
+
+    stream = open_stream(file, text_column, extra_columns)
+    if stream.rows.note is not None:
+        print_message(stream.rows.note)
+    return stream
+
+
+def load_whole_configuration() -> Configuration:
+    """Load every file of the configuration; the command reports its problems, after what it was asked for."""
+    from audit_pipeline.pipeline.whole_configuration import load_configuration
+
+    return load_configuration()
+
+
+def resolve_model_option(name: str) -> ModelEntry:
+    """Resolve the model that an option names; problems of other entries are reported."""
+    from audit_pipeline.models.config import load_models, resolve_model
+
+    models = load_models()
+    entry = resolve_model(name, models)
+    print_problems(models.problems)
+    return entry
+
+
+def prepare_model(
+    entry: ModelEntry, paths: DataPaths, options: RunOptions, *, ask_server: bool = True
+) -> tuple[TokenizedModel, BackendOf]:
+    """Return the model, and what makes it ready.
+
+    With ``ask_server`` a model on a server is first asked whether it is still the same.
+
+    Raises ConfigError where ``limits`` have no meaning for it.
+    """
+    from audit_pipeline.models.tokenized_model import load_tokenizer
+    from audit_pipeline.scoring.backends import build_backend_loader
+    from audit_pipeline.scoring.used_endpoints import Endpoints
+
+    endpoints = Endpoints(options.limits.require_usable_for(entry))
+    model = endpoints.load(entry, paths, print_step) if ask_server else load_tokenizer(entry, paths)
+    return model, build_backend_loader(paths, options.device, endpoints, options.chosen_engine, print_step)
+
+
+def print_problems(problems: Iterable[Problem]) -> None:
+    """Report problems of entries that were not asked for, a line each on standard error, once per command."""
+    reported: set[Problem] = click.get_current_context().meta.setdefault(_REPORTED, set())
+    for problem in problems:
+        if problem not in reported:
+            reported.add(problem)
+            print_message(str(problem), style="yellow")

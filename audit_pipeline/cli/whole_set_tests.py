@@ -1,0 +1,93 @@
+"""The command test ordered, and what commands that test whole sets have in common."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from audit_pipeline.cli.audit_output import say_conclusions
+from audit_pipeline.cli.command_declaration import (
+    DEVICE,
+    LIMITS,
+    MODEL,
+    PASSES_KEPT,
+    TEXT_COLUMN,
+    CommandGroup,
+    Place,
+    Section,
+    command,
+    fields,
+    option,
+)
+from audit_pipeline.cli.preparation import get_writable_paths, open_texts, prepare_model, publish, resolve_model_option
+from audit_pipeline.pipeline.console import print_skipped, say
+from audit_pipeline.pipeline.options import RunOptions
+from audit_pipeline.statistics.shards import PERMUTATIONS, count_items_needed
+
+if TYPE_CHECKING:
+    from audit_pipeline.models.tokenized_model import TokenizedModel
+    from audit_pipeline.scoring.whole_set_tests import CorpusTest
+    from audit_pipeline.store.paths import DataPaths
+
+
+@command(name="ordered", keeps=PASSES_KEPT, prints="words")
+def order_test(
+    model: str = MODEL,
+    run: RunOptions = fields(*DEVICE, *LIMITS),
+    items: Path = option(
+        f"The test set in its published order, one item per row: at least {count_items_needed()} items, and more where "
+        "they are so long that the model's context calls for more shards."
+    ),
+    text_column: str | None = TEXT_COLUMN,
+    shards: int | None = option(
+        "Number of shards. Default: a tenth of the items, from 10 to 50, and more where these do not fit the model's "
+        "context.",
+        least=2,
+    ),
+    permutations: int = option("Random orders per shard, or all that it has.", click.IntRange(1, 10_000), PERMUTATIONS),
+    rule: Literal["exact", "t_test"] = option("How the p-value is computed.", default="exact"),
+    order_by_chance: bool = option("The published order was drawn at random, which makes this a sound test."),
+) -> None:
+    """Test whether a model prefers a test set's published order.
+
+    It is compared with random orders of the same items.
+    """
+    from audit_pipeline.scoring.whole_set_tests import run_order_test, write_corpus_test
+
+    stream = open_texts(items, text_column)
+    texts = [item.text for item in stream]
+    print_skipped(stream.skipped.first, stream.skipped.count)
+    chosen = {"shards": shards, "permutations": permutations, "rule": rule, "order_by_chance": order_by_chance}
+    result, tokenized, paths = run_whole_set_test(run_order_test, model, run, texts, name=items.stem, **chosen)
+    write_corpus_test(result, tokenized, paths, run_id=f"test-{uuid.uuid4()}")
+    publish_whole_set_test(result, paths)
+
+
+test = CommandGroup(
+    "test", place=Place(Section.AUDIT, 100), commands=[order_test], help="Test a whole test set: its order."
+)
+
+
+def run_whole_set_test(
+    run_test: Callable[..., Any], model: str, options: RunOptions, tested: object, **settings: Any
+) -> tuple[Any, TokenizedModel, DataPaths]:
+    """Run a test of a whole set; returns its result with the model and the data folder."""
+    from audit_pipeline.pipeline.progress import progress_bar
+
+    paths = get_writable_paths()
+    tokenized, backend_of = prepare_model(resolve_model_option(model), paths, options)
+    with progress_bar(model) as on_progress:
+        return run_test(tokenized, tested, paths, backend_of, on_progress=on_progress, **settings), tokenized, paths
+
+
+def publish_whole_set_test(result: CorpusTest, paths: DataPaths) -> None:
+    """Rebuild warehouse and report, and say the result."""
+    publish(paths)
+    say_conclusions(paths, result.model, result.benchmark)
+    if result.p_value is not None:
+        say(f"{result.test} of {result.model} on {result.benchmark}: p = {result.p_value:.4g}; {result.claim_level}")
+    say(f"{result.method}\nHolds if: {result.assumption}\nReport: {paths.report}")

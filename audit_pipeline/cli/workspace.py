@@ -1,0 +1,57 @@
+"""Commands that make a workspace and start the UI: init, dev."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from audit_pipeline.cli.command_declaration import FOLDER, Place, Section, argument, command, option
+from audit_pipeline.cli.preparation import get_writable_paths
+from audit_pipeline.pipeline.console import print_message, say
+
+
+@command(Place(Section.BEGIN, 30), prints="words")
+def init(folder: Path = argument(default=".", type=FOLDER)) -> None:
+    """Make a workspace of your own: configuration and data.
+
+    FOLDER (default: the current folder) gets config/, workspace.yaml and data/, which are yours to edit.
+    """
+    from audit_pipeline.config.workspace_creation import create_workspace
+
+    say("Made, with the default configuration:")
+    for path in create_workspace(folder.resolve()):
+        say(f"  {path}")
+    enter = "" if folder.resolve() == Path.cwd() else f"cd {folder}, and then "
+    say(
+        f"\nNext: {enter}edit config/models.yaml and config/benchmarks.yaml, which describe their keys at the top, and "
+        "run `corpus-audit benchmarks`, which lists any mistakes with their place. Every command that is run in this "
+        "folder or below it uses its configuration and its data."
+    )
+
+
+@command(Place(Section.UPKEEP, 10), prints="words")
+def dev(
+    host: str = option("Address to listen on; anything but loopback opens the UI to the network.", default="127.0.0.1"),
+    weekly: bool = option("Switch the schedule of the weekly audit on, as long as this runs."),
+    port: int = option("Port of the UI.", click.IntRange(1, 65535), 3000),
+) -> None:
+    """Start the Dagster UI and its daemon on this machine."""
+    paths = get_writable_paths()
+    from audit_pipeline.pipeline.dagster.instance import dagster_home, mark_dead_runs_failed, open_instance
+    from audit_pipeline.pipeline.dagster.weekly import WEEKLY_IS_ON
+    from audit_pipeline.store.paths import config_dir, workspace_file
+
+    with open_instance(paths) as instance:
+        for run_id in mark_dead_runs_failed(instance, paths):
+            print_message(f"run {run_id} is marked failed: the process that ran it is gone")
+    print_message(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C ends it)")
+    if weekly:
+        os.environ[WEEKLY_IS_ON] = "1"
+        print_message("the weekly audit is on: Mondays at 06:00 UTC, while this runs")
+    # Dagster starts processes of its own, in folders of its own.
+    os.environ["CORPUS_AUDIT_CONFIG"], os.environ["CORPUS_AUDIT_DATA"] = str(config_dir()), paths.address
+    services = [sys.executable, "-m", "audit_pipeline.pipeline.dagster.dev", "-w", str(workspace_file())]
+    os.execv(sys.executable, [*services, "-h", host, "-p", str(port)])  # noqa: S606

@@ -1,0 +1,303 @@
+"""The rule of evidence: whether a corpus holds so much of a text that chance does not explain it.
+
+**The statistic.** ``by_chance`` is the number of documents that are expected to hold the found words of a text if words
+fell independently: D × Π d(w) / D over its *distinct* words w, of which d(w) of D documents hold each. A text is found
+where that is at most ``CHANCE``. Words are not independent: a document on a text's subject holds its words together.
+The statistic leaves out what works against that: the words are in one place, in the text's order. A copy of all of a
+text that is a sentence or a line by itself counts for more: about one word in ten begins a sentence, and one in ten
+ends one. Of a script without spaces D is the number of documents that hold its most common character, as a document in
+another language holds none. Repeated words, numbers and single letters count for nothing, as other words predict them.
+
+**What documents share.** A run of words that is in several items of a test set, or in as many documents as
+``count_shared_from`` says, is a quotation, a licence or a template. It says nothing about the text, unless a longer
+copy also holds a run across its border.
+
+The rule assumes that a leak is in fewer documents than that, that the items of a test set differ, and that the order of
+words outweighs the dependence of words. None of this can be shown for a corpus; bench/bench_overlap_evidence.py
+measures how often the rule is right.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from audit_pipeline.extras.corpora.rules import FEWEST_WORDS
+from audit_pipeline.extras.corpora.text_index import HashTable, Passage, PassageSet, TextIndex, build_hash_table
+from audit_pipeline.extras.corpora.word_hashes import Hashes, Places, Words, is_by_character
+from audit_pipeline.tables import OverlapPart, OverlapVerdict
+
+CHANCE = 0.01
+"""A text is found where at most so many documents are expected to hold what was found of it by chance."""
+_SENTENCE = 0.01
+"""How often words begin and end where a sentence does: one in ten each."""
+LEAST_SHARE = 0.6
+"""It counts as contaminated where what was found is at least this share of what is its own, in bits."""
+NEAR = 50
+"""Words between a question and its answer, at most."""
+_LEAST_RUN = 3
+"""So many equal words have to follow each other where words were added or taken away."""
+
+Flags = npt.NDArray[np.bool_]
+
+
+def count_shared_from(documents: int) -> int:
+    """Return how many documents hold a shared run, at least: 3 of 400, 10 of a million, 32 of 10^9."""
+    return max(3, round(math.pow(documents, 1 / 6)))
+
+
+@dataclass(frozen=True, eq=False)
+class EvidenceIndex:
+    """What the rule of evidence knows of texts before any document is read.
+
+    ``words`` (v of them): the distinct words; ``word_at`` (int32 [w]) which one each word is; ``is_plain`` (bool [v])
+    whether it is a number or a single letter; ``is_character`` (bool [v]) of a script without spaces. ``is_repeated``
+    (bool [r]): runs of several items of one test set. ``answer_of`` (int64 [t]): of a question's text the answer's; -1.
+    ``share``: the least share of equal words in an alignment.
+    """
+
+    words: HashTable
+    word_at: npt.NDArray[np.int32]
+    is_plain: Flags
+    is_character: Flags
+    is_repeated: Flags
+    answer_of: Places
+    share: float
+
+    def take_hashes(self, first: int, end: int) -> Hashes:
+        """Return the hashes of the words [first, end) of the texts."""
+        return self.words.values[self.word_at[first:end]]
+
+
+def build_evidence_index(
+    texts: Sequence[str],
+    words: Words,
+    index: TextIndex,
+    item_of: Places,
+    set_of: Places,
+    answer_of: Places,
+    share: float,
+) -> EvidenceIndex:
+    """Build the index of ``texts``, which were split; ``item_of`` and ``set_of`` [t]: the item and test set of each."""
+    distinct, firsts, word_at = np.unique(words.hashes, return_index=True, return_inverse=True)
+    found = [
+        texts[text][words.starts[word] : words.ends[word]]
+        for text, word in zip(index.find_texts(firsts).tolist(), firsts.tolist(), strict=True)
+    ]
+    is_character = np.array([is_by_character(word[0]) for word in found], np.bool_)
+    is_plain = np.array([not any(map(str.isalpha, word)) or len(word) == 1 for word in found], np.bool_) & ~is_character
+    text_at = index.find_texts(index.places)
+    run = np.repeat(np.arange(len(index.runs)), np.diff(index.first))
+    sets = np.unique(np.stack([run, set_of[text_at], item_of[text_at]]), axis=1)
+    again = (sets[:2, 1:] == sets[:2, :-1]).all(axis=0)
+    is_repeated = np.zeros(len(index.runs), np.bool_)
+    is_repeated[sets[0, 1:][again]] = True
+    return EvidenceIndex(
+        build_hash_table(distinct), word_at.astype(np.int32), is_plain, is_character, is_repeated, answer_of, share
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """The words [first, end) of a text that a document holds: which of them (``matched``, bool [end - first]), and the
+    words [begin, stop) of the document."""
+
+    first: int
+    end: int
+    matched: Flags
+    begin: int
+    stop: int
+
+
+def align(own: Hashes, document: Hashes, diagonals: Places, share: float) -> Alignment:
+    """Align the words of a text (uint64 [w]) with those of a document (uint64 [m]) along the diagonals of its seeds.
+
+    ``diagonals`` [k]: a seed's word of the document less its word of the text. A word is matched where it is equal on
+    the diagonal with most seeds, or lies in three equal words on end on another one that at most 1 - ``share`` of the
+    text's words, or five, were added or taken away to reach. The alignment is the longest stretch that begins and ends
+    with a matched word and has at least ``share`` of its words matched.
+    """
+    values, counts = np.unique(diagonals, return_counts=True)
+    main = int(values[np.argmax(counts)])
+    matched = _compare_on_diagonal(own, document, main)
+    diagonal_at = np.full(len(own), main)
+    others = values[(values != main) & (np.abs(values - main) <= max(5.0, (1 - share) * len(own)))]
+    for diagonal in others[np.lexsort((others, np.abs(others - main)))].tolist():
+        equal = _compare_on_diagonal(own, document, diagonal)
+        more = _cover_runs(find_whole_runs(equal, _LEAST_RUN), _LEAST_RUN) & ~matched
+        diagonal_at[more] = diagonal
+        matched |= more
+    first, end = find_longest_stretch(matched, share)
+    within = matched[first:end]
+    places = (np.arange(first, end) + diagonal_at[first:end])[within]
+    return Alignment(first, end, within, int(places.min()), int(places.max()) + 1)
+
+
+def find_whole_runs(flags: Flags, length: int) -> Flags:
+    """Return at which words (bool [w]) a run of ``length`` words begins all of which ``flags`` names."""
+    whole: Flags = np.convolve(flags, np.ones(length))[length - 1 :] == length
+    return whole
+
+
+def _cover_runs(begins: Flags, length: int) -> Flags:
+    """Return which words (bool [w]) lie in the runs of ``length`` words that begin at these."""
+    return np.convolve(begins, np.ones(length))[: len(begins)] > 0
+
+
+def _compare_on_diagonal(own: Hashes, document: Hashes, diagonal: int) -> Flags:
+    equal = np.zeros(len(own), np.bool_)
+    first, end = max(0, -diagonal), min(len(own), len(document) - diagonal)
+    equal[first:end] = own[first:end] == document[first + diagonal : end + diagonal]
+    return equal
+
+
+def find_longest_stretch(matched: Flags, share: float) -> tuple[int, int]:
+    """Return [first, end) of the longest stretch of ``matched`` (bool [w]) that begins and ends with True and of which
+    at least ``share`` is True; of several the first. Some of ``matched`` has to be True."""
+    # Sums less the share: a stretch has enough where its sum does not fall. A little more a word pays for rounding.
+    sums = np.concatenate([[0.0], np.cumsum(matched - share)]) + 1e-9 * np.arange(len(matched) + 1)
+    # The last such end, by the largest sum of an end from there on.
+    of_ends = np.where(np.append(False, matched), sums, -np.inf)
+    largest = np.maximum.accumulate(of_ends[::-1])
+    firsts = np.flatnonzero(matched)
+    ends = len(sums) - 1 - np.searchsorted(largest, sums[firsts])
+    best = int(np.argmax(ends - firsts))
+    return int(firsts[best]), int(ends[best])
+
+
+@dataclass(frozen=True)
+class TextEvidence:
+    """What a corpus shows of one item.
+
+    ``by_chance``: documents that are expected to hold what was found of it. ``part``: what of it was found; None:
+    nothing that is its own.
+    """
+
+    verdict: OverlapVerdict
+    by_chance: float | None = None
+    part: OverlapPart | None = None
+
+    @property
+    def is_contaminated(self) -> bool | None:
+        """Whether it counts; None where it is too short to tell."""
+        return None if self.verdict == "too short to tell" else self.part in ("question and answer", "text")
+
+
+class EvidenceJudge:
+    """Weighs what was found in ``documents`` documents of the texts of an index."""
+
+    def __init__(self, index: TextIndex, evidence: EvidenceIndex, found: PassageSet, documents: int) -> None:
+        self._index, self._evidence = index, evidence
+        held = found.documents_of_word
+        of_script = np.array([documents, held[evidence.is_character].max(initial=0)])
+        self._documents = np.maximum(of_script, 1)
+        rates = (held + 1) / (self._documents[evidence.is_character.astype(np.int64)] + 1)
+        self._bits = np.where(evidence.is_plain, 0.0, -np.log2(np.minimum(rates, 1.0)))
+        is_shared = (found.documents_of_run >= count_shared_from(documents)) | evidence.is_repeated
+        # The last is that of words at which no run begins.
+        self._is_shared = np.append(is_shared, False)
+        self._passages, self._answered = (group_by_text(index, some) for some in (found.passages, found.answered))
+
+    def select_own(self, text: int, matched: Flags) -> Flags:
+        """Return which words of a text (bool [its words]) are ``matched`` and no part of what is shared."""
+        begin, end = self._index.first_word[text : text + 2].tolist()
+        length = min(self._index.n, end - begin)
+        runs, is_template = self._index.run_at[begin:end], self._index.templates[begin:end]
+        shared = is_template | self._is_shared[runs]
+        is_own = (runs >= 0) & ~shared & find_whole_runs(matched, length)
+        return matched & (~_cover_runs(shared, length) | _cover_runs(is_own, length))
+
+    def select_matched(self, text: int, kept: Passage) -> Flags:
+        """Return which words of a text (bool [its words]) a passage holds."""
+        begin, end = self._index.first_word[text : text + 2].tolist()
+        matched = np.zeros(end - begin, np.bool_)
+        matched[kept.first - begin : kept.end - begin] = kept.flags
+        return matched
+
+    def is_shared(self, text: int, kept: Passage) -> bool:
+        """Return whether chance may explain what a passage holds of a text's own."""
+        return self._compute_own_chance(text, kept) > CHANCE
+
+    def _compute_own_chance(self, text: int, kept: Passage) -> float:
+        """Return how many documents are expected to hold what a passage has of a text's own."""
+        matched = self.select_matched(text, kept)
+        expected = self._expect_documents(self._list_words(text, self.select_own(text, matched)))
+        return expected * (_SENTENCE if kept.is_sentence and matched.all() else 1.0)
+
+    def judge(self, texts: Sequence[str], question: int) -> TextEvidence:
+        """Return what was found of the text ``question`` of ``texts`` and of its answer, where it has one."""
+        answer = int(self._evidence.answer_of[question])
+        parts = [question] if answer < 0 else [question, answer]
+        first, *_, end = self._index.first_word[question : question + len(parts) + 1].tolist()
+        least = _SENTENCE * self._expect_documents(np.unique(self._evidence.word_at[first:end]).astype(np.int64))
+        if least > CHANCE or end - first < FEWEST_WORDS:
+            return TextEvidence("too short to tell")
+        candidates: list[tuple[float, OverlapPart]] = []
+        for kept in self._answered.get(question, []):
+            own = self._list_words(question, self.select_own(question, self.select_matched(question, kept)))
+            chance = self._expect_documents(np.unique(np.concatenate([own, self._list_words(answer, None)])))
+            part = self._name_part(texts[question], question, kept)
+            if len(own) and chance <= CHANCE:
+                candidates.append((chance, "question and answer" if part == "text" else part))
+        for text in parts:
+            for kept in self._passages.get(text, []):
+                chance = self._compute_own_chance(text, kept)
+                if chance <= CHANCE:
+                    part = self._name_part(texts[text], text, kept)
+                    whole: OverlapPart = "text" if answer < 0 else "question" if text == question else "answer"
+                    candidates.append((chance, whole if part == "text" else part))
+        if candidates:
+            chance, part = min(candidates, key=lambda found: (_PARTS.index(found[1]), found[0]))
+            return TextEvidence("shared text" if part == "context" else "found", chance, part)
+        chances = [
+            self._expect_documents(self._list_words(text, self.select_matched(text, kept)))
+            for text in parts
+            for kept in self._passages.get(text, [])
+        ]
+        return TextEvidence("shared text" if min(chances, default=1.0) <= CHANCE else "not found")
+
+    def _name_part(self, characters: str, text: int, kept: Passage) -> OverlapPart:
+        """Return whether a passage is a text's context without its question, a part of it, or as good as all of it."""
+        matched = self.select_matched(text, kept)
+        asked = [*_QUESTION.finditer(characters)][-1:]
+        if asked:
+            begin, end = self._index.first_word[text : text + 2].tolist()
+            starts = self._index.starts[begin:end]
+            sentence = (starts >= asked[0].start()) & (starts < asked[0].end())
+            if self._sum_bits(text, matched & sentence) < LEAST_SHARE * self._sum_bits(text, sentence):
+                return "context"
+        everything = self.select_own(text, np.ones(len(matched), np.bool_))
+        is_part = self._sum_bits(text, self.select_own(text, matched)) < LEAST_SHARE * self._sum_bits(text, everything)
+        return "part" if is_part else "text"
+
+    def _list_words(self, text: int, flags: Flags | None) -> Places:
+        """Return the distinct words of a text, of those that ``flags`` names."""
+        begin, end = self._index.first_word[text : text + 2].tolist()
+        words = self._evidence.word_at[begin:end]
+        return np.unique(words if flags is None else words[flags]).astype(np.int64)
+
+    def _sum_bits(self, text: int, flags: Flags) -> float:
+        return float(self._bits[self._list_words(text, flags)].sum())
+
+    def _expect_documents(self, words: Places) -> float:
+        """Return how many documents are expected to hold these words (int64 [k], distinct) if each fell by itself."""
+        is_character = np.count_nonzero(self._evidence.is_character[words]) > len(words) / 2
+        return float(self._documents[int(is_character)] * 2.0 ** -self._bits[words].sum())
+
+
+_PARTS: Sequence[OverlapPart] = ("question and answer", "text", "question", "answer", "part", "context")
+_QUESTION = re.compile(r"(?:[^.!?。！？\n]|[.!?](?!\s))+[?？]")
+
+
+def group_by_text(index: TextIndex, passages: Iterable[Passage]) -> dict[int, list[Passage]]:
+    """Return the passages of each text that has any."""
+    grouped: dict[int, list[Passage]] = defaultdict(list)
+    for kept in passages:
+        grouped[int(index.find_texts(np.array([kept.first]))[0])].append(kept)
+    return grouped

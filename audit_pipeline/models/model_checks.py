@@ -1,0 +1,98 @@
+"""Whether a model predicts next tokens, and whether its files belong together; and why not, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any
+
+import transformers
+from huggingface_hub.errors import StrictDataclassError
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
+from transformers.utils import logging as transformers_logging
+
+from audit_pipeline.config.problems import find_nearest_names
+from audit_pipeline.errors import ModelError, to_one_line
+
+_LONGEST_REASON = 300
+
+
+def require_usable(config: Any, name: str) -> None:
+    """Raise ModelError unless a model of ``config`` predicts next tokens."""
+    kind = config.model_type
+    is_decoder = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
+    brings_code = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
+    is_another = kind in CONFIG_MAPPING_NAMES and kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not brings_code
+    if config.is_encoder_decoder or is_another or (kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not is_decoder):
+        raise ModelError(
+            f"{name} ({kind}) does not predict the next token of a text: take a decoder-only model (GPT, Llama and "
+            "their like)"
+        )
+
+
+def build_read_error(name: str, source: object, part: str, error: Exception) -> ModelError:
+    """Return the error that says why ``part`` ('weights') of the model ``name`` at ``source`` cannot be read."""
+    problem = to_one_line(error)
+    if "trust_remote_code" in problem:
+        return ModelError(
+            f"{name} needs Python code that comes with it: read that code ({source}/*.py), and if you trust it, set "
+            "trust_remote_code: true in the entry of this model in config/models.yaml"
+        )
+    if isinstance(error, StrictDataclassError):
+        return ModelError(f"the config.json of {name} ({source}) cannot be used: {problem[:_LONGEST_REASON]}")
+    return ModelError(
+        f"the {part} of {name} cannot be read; if {source} was cut short, fetch it again: {problem[:_LONGEST_REASON]}"
+    )
+
+
+def require_known_architecture(config: Mapping[str, Any], name: str) -> None:
+    """Raise ModelError for a config.json whose architecture transformers does not know and that brings no code."""
+    kind = config.get("model_type")
+    if config.get("auto_map") or kind in CONFIG_MAPPING_NAMES:
+        return
+    near = find_nearest_names(str(kind), CONFIG_MAPPING_NAMES)
+    hint = f"did you mean {near[0]}?" if near else "a later version may know it"
+    raise ModelError(
+        f"{name} is of the architecture {kind!r}, which transformers {transformers.__version__} does not know; {hint}"
+    )
+
+
+def require_same_tensors(name: str, loading: Mapping[str, Any], parameters: Sequence[str], *, is_packed: bool) -> None:
+    """Raise ModelError where the files' tensors are not those of the model that config.json describes.
+
+    ``loading`` is what transformers says of it, ``parameters`` are the names of the model's own tensors; ``is_packed``
+    says that weights are quantised: another package reads their scales. Left to itself transformers fills what is
+    missing or of another shape with random numbers, and leaves out what is too many: layers, a bias, an adapter.
+    """
+    kinds = {_mask_layer_numbers(tensor) for tensor in parameters}
+    modules = {tensor.rpartition(".")[0] for tensor in parameters}
+    left_out = [
+        tensor
+        for tensor in sorted(loading["unexpected_keys"])
+        if _mask_layer_numbers(tensor) in kinds
+        or not (is_packed or modules.isdisjoint(accumulate(tensor.split(".")[:-1], "{}.{}".format)))
+    ]
+    reshaped = sorted(tensor for tensor, *_ in loading["mismatched_keys"])
+    if wrong := [*reshaped, *sorted(loading["missing_keys"]), *left_out]:
+        raise ModelError(
+            f"the weights of {name} are not those of its config.json: {len(wrong)} tensors are missing, of another "
+            f"shape or too many, {wrong[0]} first: fetch both again"
+        )
+
+
+def _mask_layer_numbers(tensor: str) -> str:
+    """Return the name of a tensor, whichever layer it is of."""
+    return ".".join("#" if part.isdigit() else part for part in tensor.split("."))
+
+
+@contextmanager
+def silence_transformers() -> Iterator[None]:
+    """Keep tables and advice of transformers off the terminal: the user reads our own messages instead."""
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(before)
