@@ -159,13 +159,16 @@ def fill_derived_tables(
 def check_keys(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> Mapping[str, int]:
     """Fill the table of keys; return how many rows too many each table has whose key does not hold."""
     doubled: dict[str, int] = {}
+    keys = []
     for table in tables:
         key = build_key_sql(table)
         # A third of the time by hash; what one collision would feign is looked at again.
         if not is_enforced(table) and _count_doubled(connection, table, f"hash({key})"):
             doubled[table.name] = _count_doubled(connection, table, f"row({key})")
-        row = [table.name, ", ".join(table.key), is_enforced(table), doubled.get(table.name, 0)]
-        connection.execute("INSERT INTO keys VALUES (?, ?, ?, ?)", row)
+        keys.append([table.name, ", ".join(table.key), is_enforced(table), doubled.get(table.name, 0)])
+    connection.begin()
+    connection.executemany("INSERT INTO keys VALUES (?, ?, ?, ?)", keys)
+    connection.commit()
     return {name: rows for name, rows in doubled.items() if rows}
 
 
