@@ -16,6 +16,7 @@ from profiles import load_profile
 
 # The fixtures import what is slow to import: pytest-xdist imports this module before its workers start.
 if TYPE_CHECKING:
+    import dagster as dg
     from bad_server import BadServer
     from loopback_index import FakeIndex
     from made_workspace import Workspace
@@ -228,3 +229,12 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loopback server is reached directly, whatever proxy the machine is set up with."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+@pytest.fixture
+def instance(workspace: Workspace) -> Iterator[dg.DagsterInstance]:
+    """A Dagster instance, as the command line opens it, of the home of the workspace."""
+    from audit_pipeline.pipeline.dagster.instance import open_instance
+
+    with open_instance(workspace.paths) as made:
+        yield made
