@@ -29,7 +29,7 @@ from audit_pipeline.extras.extraction.defaults import PREFIX, SUFFIX, WindowLeng
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.search import Search
 from audit_pipeline.extras.extraction.stage import read_searched_documents
-from audit_pipeline.extras.extraction.windows import encode_windows_at
+from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import choose_default_device

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.builder_interface import BuilderInputs, Drawn, ReadDocuments
+from audit_pipeline.benchmarks.builder_interface import BuilderInputs, DrawnExamples, ReadDocuments
 from audit_pipeline.benchmarks.built_benchmark import CONTENT_DIGEST, compute_content_digest, read_built
 from audit_pipeline.benchmarks.checks import CheckResult, run_checks
 from audit_pipeline.benchmarks.config import BUILDERS
@@ -49,7 +49,7 @@ VersionOf = Callable[[str], str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchmarkReport(Drawn):
+class BenchmarkReport(DrawnExamples):
     """What was built: what was drawn, the checks of it, and the manifest as written."""
 
     checks: tuple[CheckResult, ...]
@@ -171,7 +171,11 @@ def _count_by_side(labels: Iterable[int | None]) -> dict[str, int]:
 
 
 def _build_manifest(
-    spec: BenchmarkSpec, inputs: BuilderInputs[Any], draw_result: Drawn, checks: tuple[CheckResult, ...], run_id: str
+    spec: BenchmarkSpec,
+    inputs: BuilderInputs[Any],
+    draw_result: DrawnExamples,
+    checks: tuple[CheckResult, ...],
+    run_id: str,
 ) -> dict[str, Any]:
     return {
         "benchmark": spec.name,

@@ -50,7 +50,7 @@ class LabelledText:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnExamples:
     """A benchmark's examples and all that did not become one.
 
     ``documents_left_out`` and ``texts_left_out`` count by reason, ``skipped`` names rows that cannot be used.
@@ -150,7 +150,7 @@ class Builder(Generic[Content]):
     version: int
     settings: type[FamilySettings]
     read: Callable[[BenchmarkSpec, DataPaths, ReadDocuments], BuilderInputs[Content]]
-    draw: Callable[[Content, BenchmarkSpec, str], Drawn]
+    draw: Callable[[Content, BenchmarkSpec, str], DrawnExamples]
     read_versions: Callable[[BenchmarkSpec, DataPaths], Mapping[str, str]] | None = None
 
     @property

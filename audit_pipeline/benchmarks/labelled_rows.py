@@ -9,7 +9,7 @@ from typing import Any
 
 from audit_pipeline.benchmarks.builder_interface import (
     BuilderInputs,
-    Drawn,
+    DrawnExamples,
     LabelledText,
     Provenance,
     build_examples_table,
@@ -112,7 +112,7 @@ def read_rows_inputs(spec: BenchmarkSpec, paths: DataPaths, reading: Reading) ->
     return build_rows_inputs(spec, build_labelled_rows(found.file, found.origin, spec, reading), (found.provenance,))
 
 
-def draw_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
+def examples_from_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
     """The examples of ``spec``: every usable row once.
 
     Raises DataError where all labelled rows have the same label: no metric would be defined. Rows of which none is
@@ -120,7 +120,9 @@ def draw_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
     """
     refuse_single_class(rows, spec)
     reasons = Counter(skipped.reason for skipped in rows.skipped) + Counter(rows.left_out)
-    return Drawn(build_examples_table(rows.texts, spec, run_id), {}, dict(sorted(reasons.items())), rows.skipped)
+    return DrawnExamples(
+        build_examples_table(rows.texts, spec, run_id), {}, dict(sorted(reasons.items())), rows.skipped
+    )
 
 
 def refuse_single_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:

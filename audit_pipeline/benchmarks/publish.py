@@ -132,8 +132,9 @@ def require_new_folder(folder: Path) -> None:
         raise DataError(f"{folder} is there already; name a folder that is new or empty")
 
 
-def require_licences(benchmarks: Sequence[BuiltBenchmark], *, with_text: bool) -> None:
-    """Raise DataError if licences do not clearly allow handing the texts on, unless ``with_text`` says that they may.
+def require_redistributable(benchmarks: Sequence[BuiltBenchmark], *, override_unclear_licences: bool) -> None:
+    """Raise DataError if licences do not clearly allow handing the texts on, unless
+    ``override_unclear_licences`` says that they may.
 
     Also for a control's texts, whose labels say something of its own models alone.
     """
@@ -144,7 +145,7 @@ def require_licences(benchmarks: Sequence[BuiltBenchmark], *, with_text: bool) -
                 "trained on, and nothing of any other model"
             )
     unclear = [licence for licence in _list_licences(benchmarks) if not allows_redistribution(licence)]
-    if unclear and not with_text:
+    if unclear and not override_unclear_licences:
         raise DataError(
             f"the texts of {benchmarks[0].manifest['family']} are not plainly free to hand on (licence: "
             f"{'; '.join(unclear)}), so nothing was written; if you may hand them on, say so with --with-text"

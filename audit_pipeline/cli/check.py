@@ -248,7 +248,7 @@ def _say_workspace(workspace: OwnWorkspace, folder: Path) -> None:
 def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> PassageSearch:
     """Assess which of the audited documents are long enough to be searched, by the model's own tokens."""
     from audit_pipeline.benchmarks.settings import ExtractionSettings
-    from audit_pipeline.extras.extraction.windows import encode_windows_at, explain_window_too_long
+    from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, explain_window_too_long
     from audit_pipeline.pipeline.own_files import AUDITED
     from audit_pipeline.statistics.possible_conclusions import PassageSearch
 
@@ -284,7 +284,7 @@ def _prepare_and_say_work(
 
     from audit_pipeline.extras.extraction.search import Search
     from audit_pipeline.extras.extraction.stage import read_searched_documents
-    from audit_pipeline.extras.extraction.windows import explain_window_too_long
+    from audit_pipeline.extras.extraction.window_probabilities import explain_window_too_long
     from audit_pipeline.pipeline.dagster.audit import plan_dry_run
     from audit_pipeline.token_statistics.cached_texts import Caches
 

@@ -253,8 +253,8 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
         export,
         push,
         require_hub_name_and_token,
-        require_licences,
         require_new_folder,
+        require_redistributable,
     )
 
     folder, paths = out.expanduser().resolve(), DataPaths.from_environment()
@@ -263,7 +263,7 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
     print_problems(config.problems)
     # All that may be refused, before any work.
     require_new_folder(folder)
-    require_licences(built, with_text=with_text)
+    require_redistributable(built, override_unclear_licences=with_text)
     if hub is not None:
         require_hub_name_and_token(hub)
     run_id = str(uuid.uuid4())

@@ -36,19 +36,19 @@ _MARKDOWN = re.compile(r"[\\|*`<]|(?<!\w)_|_(?!\w)")
 def format_markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Format a table as GitHub and most editors read it; columns of numbers are aligned right."""
     escaped = [[_MARKDOWN.sub(r"\\\g<0>", _join_lines(cell)) for cell in cells] for cells in (heads, *rows)]
-    rules = ["---:" if is_number else "---" for is_number in _list_number_columns(heads, rows)]
+    rules = ["---:" if is_number else "---" for is_number in _find_number_columns(heads, rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (escaped[0], rules, *escaped[1:]))
 
 
 def format_latex(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Format a tabular with the rules of the package booktabs; columns of numbers are aligned right."""
     first, *others = (" & ".join(map(_escape_latex, cells)) + r" \\" for cells in (heads, *rows))
-    alignment = "".join("r" if is_number else "l" for is_number in _list_number_columns(heads, rows))
+    alignment = "".join("r" if is_number else "l" for is_number in _find_number_columns(heads, rows))
     begin, end = rf"\begin{{tabular}}{{{alignment}}}", r"\end{tabular}"
     return "\n".join([begin, r"\toprule", first, r"\midrule", *others, r"\bottomrule", end])
 
 
-def _list_number_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
+def _find_number_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
     """List of each column whether it holds numbers, and nothing else but marks of missing values."""
     columns = ([row[place] for row in rows if row[place] not in _NO_NUMBER] for place in range(len(heads)))
     return [bool(cells) and all(map(_NUMBER.fullmatch, cells)) for cells in columns]

@@ -105,7 +105,7 @@ def iterate_lines(file: InputFile, binary: BinaryIO) -> Iterator[tuple[int, byte
     number = 0
     while line := binary.readline(LINE_LIMIT + 1):
         number += 1
-        require_length(file, line, number)
+        require_line_within_limit(file, line, number)
         if number == 1:
             refuse_utf16(file, line)
             line = line.removeprefix(codecs.BOM_UTF8)
@@ -119,7 +119,7 @@ def decode_text(binary: BinaryIO) -> io.TextIOWrapper:
     return io.TextIOWrapper(binary, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
-def require_length(file: InputFile, line: bytes | str, number: int) -> None:
+def require_line_within_limit(file: InputFile, line: bytes | str, number: int) -> None:
     """Raise UnreadableFileError for a line that is longer than is read."""
     if len(line) > LINE_LIMIT:
         most = f"{LINE_LIMIT // MEBIBYTE} MiB"

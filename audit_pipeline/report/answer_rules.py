@@ -298,12 +298,12 @@ def _conclude_by_documents(findings: PairFindings, documents: ShelfDocuments) ->
         return "documents_stand_out", facts
     if findings.split_verdict == SEPARABLE:
         return "separable", {**facts, "scores_lower": False}
-    reach = _compute_detection_limits(documents)
+    reach = _compute_significance_requirements(documents)
     can = not reach["too_few"] and reach["together"] <= count_documents_of_interest(documents.tested)
     return ("no_document_stands_out" if can else "documents_cannot_stand_out"), {**facts, **reach}
 
 
-def _compute_detection_limits(documents: ShelfDocuments) -> dict[str, Any]:
+def _compute_significance_requirements(documents: ShelfDocuments) -> dict[str, Any]:
     """What would have had a q-value of 0.05: one document, where ``as_high`` comparison documents may score as high
     (0 or more), or else ``together`` documents, each by so many detectors (``by_each``) higher than all of these.
 

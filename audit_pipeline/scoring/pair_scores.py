@@ -40,8 +40,8 @@ from audit_pipeline.tables import (
 )
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 from audit_pipeline.token_statistics.cached_texts import collect_lists_by_text, read_statistics
+from audit_pipeline.token_statistics.pair_origin import build_pair_origin, compute_statistics_version
 from audit_pipeline.token_statistics.run import Progress
-from audit_pipeline.token_statistics.statistics_version import build_origin, statistics_version
 
 MOST_TEXTS = 10
 _READ = ["example_id", "text", "context"]
@@ -214,9 +214,9 @@ def run_tokens(
         step,
         TOKEN_STATISTICS,
         pair,
-        data_version=statistics_version(model, benchmark.digest),
+        data_version=compute_statistics_version(model, benchmark.digest),
         upstream={f"examples/{pair.benchmark}": benchmark.digest},
-        **build_origin(model, benchmark),
+        **build_pair_origin(model, benchmark),
     )
     return summary
 
@@ -257,10 +257,10 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lineag
     version = table_version(table)
     upstream = {
         f"examples/{pair.benchmark}": benchmark.digest,
-        f"token_statistics/{pair.partition}": statistics_version(model, benchmark.digest),
+        f"token_statistics/{pair.partition}": compute_statistics_version(model, benchmark.digest),
     }
     highlighted = build_highlights(table, examples, pair, model, paths)
-    origin = build_origin(model, benchmark)
+    origin = build_pair_origin(model, benchmark)
     from_scores = {**upstream, f"scores/{pair.partition}": version}
     store.write(paths, step, HIGHLIGHTS, pair, highlighted, upstream=from_scores, **origin)
     # Last: where they are, everything is that later stages read.

@@ -211,7 +211,7 @@ class Ledger:
 
 def parse_lines(content: bytes) -> list[Line]:
     """The whole lines of a segment; a torn last one, of a writer that was killed, is left out."""
-    return [_parse_line(line) for line in content.split(b"\n")[:-1]]
+    return [_parse_and_verify_line(line) for line in content.split(b"\n")[:-1]]
 
 
 def format_line(previous: str, fields: Mapping[str, Any]) -> bytes:
@@ -230,7 +230,7 @@ _OF_OUTCOMES = _format_names(OUTCOMES.name, "")[:-1]
 """How the names of the line of an outcome begin."""
 
 
-def _parse_line(line: bytes) -> Line:
+def _parse_and_verify_line(line: bytes) -> Line:
     match = _LINE.fullmatch(line)
     if match is None:
         return Line(hashlib.sha256(line).hexdigest(), "", None)
@@ -462,7 +462,7 @@ def _read_end(opened: IO[bytes]) -> tuple[str, int]:
     with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
         end = content.rfind(b"\n")
         begin = content.rfind(b"\n", 0, max(end, 0)) + 1
-        return (_parse_line(content[begin:end]).digest, end + 1) if end >= 0 else (START, 0)
+        return (_parse_and_verify_line(content[begin:end]).digest, end + 1) if end >= 0 else (START, 0)
 
 
 def _create_segment(paths: DataPaths, bucket_folder: BucketFolder, fields: Mapping[str, Any]) -> None:

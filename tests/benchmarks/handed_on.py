@@ -14,7 +14,7 @@ from audit_pipeline.benchmarks.build import read_inputs
 from audit_pipeline.benchmarks.builders.labelled import LabelledSettings
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, compute_content_digest
 from audit_pipeline.benchmarks.config import BUILDERS
-from audit_pipeline.benchmarks.publish import export, require_licences
+from audit_pipeline.benchmarks.publish import export, require_redistributable
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.store.files import table_from_rows, write_json
 from audit_pipeline.store.paths import DataPaths
@@ -88,7 +88,7 @@ def write(
 ) -> dict[str, str]:
     """What the command does with benchmarks that are built."""
     built = [*benchmarks]
-    require_licences(built, with_text=with_text)
+    require_redistributable(built, override_unclear_licences=with_text)
     return export({benchmark: quality() for benchmark in built}, folder, DataPaths(folder.parent / "no data"), hub=hub)
 
 

@@ -15,7 +15,7 @@ from made_documents import labelled_spec, words_of
 from audit_pipeline.benchmarks.builders import labelled
 from audit_pipeline.benchmarks.checks import run_checks
 from audit_pipeline.benchmarks.config import load_benchmarks, resolve_benchmarks
-from audit_pipeline.benchmarks.labelled_rows import LabelledRows, draw_rows
+from audit_pipeline.benchmarks.labelled_rows import LabelledRows, examples_from_rows
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.errors import DataError
 from audit_pipeline.store.paths import PROJECT_ROOT, DataPaths
@@ -44,7 +44,7 @@ def test_every_usable_row_is_an_example_as_it_stands(tmp_path: Path) -> None:
     spaced = "four  words\tstand here"
     write_jsonl(tmp_path, [*GOOD, {"input": spaced, "label": None}])
     spec = labelled_spec(4, path=tmp_path, language="de")
-    drawn = draw_rows(read_labelled(spec), spec, "run")
+    drawn = examples_from_rows(read_labelled(spec), spec, "run")
     rows = drawn.examples.to_pylist()
     assert [(row["text"], row["label"]) for row in rows] == [
         *((row["input"], row["label"]) for row in GOOD),
@@ -71,7 +71,7 @@ def test_a_text_that_stands_on_both_sides_is_left_out(tmp_path: Path, design: st
     ]
     path = write_jsonl(tmp_path, rows, 32)
     spec = labelled_spec(32, path=tmp_path, design=design)
-    drawn = draw_rows(read_labelled(spec), spec, "run")
+    drawn = examples_from_rows(read_labelled(spec), spec, "run")
     assert drawn.examples.num_rows == kept
     reason = "the same text, or nearly, occurs elsewhere with another label"
     assert drawn.texts_left_out == {reason: 6 - kept}
@@ -85,7 +85,7 @@ def test_rows_of_one_article_share_their_group_across_lengths(tmp_path: Path) ->
     groups = {}
     for words in (32, 64):
         spec = labelled_spec(words, path=tmp_path)
-        table = draw_rows(read_labelled(spec), spec, "run").examples
+        table = examples_from_rows(read_labelled(spec), spec, "run").examples
         groups[words] = dict(zip(table.column("label").to_pylist(), table.column("group").to_pylist(), strict=True))
     assert groups[32] == groups[64]
     assert len(set(groups[32].values())) == 2
@@ -111,7 +111,7 @@ def test_bad_rows_are_named_and_counted(tmp_path: Path) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write('{"input": \n')
     spec = labelled_spec(4, path=tmp_path)
-    drawn = draw_rows(read_labelled(spec), spec, "run")
+    drawn = examples_from_rows(read_labelled(spec), spec, "run")
     assert drawn.examples.num_rows == 3
     reasons = {entry.location: entry.reason for entry in drawn.skipped}
     expected = {
@@ -136,12 +136,12 @@ def test_one_class_is_refused_and_no_labels_are_not(tmp_path: Path) -> None:
     write_jsonl(tmp_path, [{"input": words_of(name, 4), "label": 1} for name in "abc"])
     spec = labelled_spec(4, path=tmp_path)
     with pytest.raises(DataError, match=r"rows_4: all 3 labelled rows of .* are members, so no metric"):
-        draw_rows(read_labelled(spec), spec, "run")
+        examples_from_rows(read_labelled(spec), spec, "run")
     write_jsonl(tmp_path, [{"input": words_of("a", 4), "label": None}, {"input": words_of("b", 4), "label": 0}])
     with pytest.raises(DataError, match=r"all 1 labelled rows of .* are non-members"):
-        draw_rows(read_labelled(spec), spec, "run")
+        examples_from_rows(read_labelled(spec), spec, "run")
     unlabelled = labelled_spec(4, path=tmp_path, label_column=None)
-    drawn = draw_rows(read_labelled(unlabelled), unlabelled, "run")
+    drawn = examples_from_rows(read_labelled(unlabelled), unlabelled, "run")
     assert drawn.examples.column("label").to_pylist() == [None, None]
     assert all(check.passed for check in run_checks(drawn.examples, unlabelled))
 
@@ -210,7 +210,7 @@ def test_wikimia_has_its_published_size(monkeypatch: pytest.MonkeyPatch) -> None
     sizes = {}
     groups: dict[int, set[str]] = {}
     for spec in resolve_benchmarks("wikimia", benchmarks):
-        drawn = draw_rows(read_labelled(spec), spec, "run")
+        drawn = examples_from_rows(read_labelled(spec), spec, "run")
         table = drawn.examples
         sizes[spec.length] = (table.num_rows, sum(table.column("label").to_pylist()))
         groups[spec.length] = set(table.column("group").to_pylist())
@@ -234,7 +234,7 @@ def test_columns_say_document_group_and_day(tmp_path: Path) -> None:
     write_jsonl(tmp_path, rows)
     columns = {"group_column": "book", "id_column": "page", "date_column": "day", "date_kind": "printing"}
     spec = labelled_spec(4, path=tmp_path, exact_words=False, **columns)
-    drawn = draw_rows(read_labelled(spec), spec, "run")
+    drawn = examples_from_rows(read_labelled(spec), spec, "run")
     assert [
         (row["document_id"], row["group"], str(row["published"]), row["words"]) for row in drawn.examples.to_pylist()
     ] == [

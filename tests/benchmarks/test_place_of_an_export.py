@@ -8,7 +8,7 @@ import pytest
 from handed_on import built_of, example, write
 
 from audit_pipeline.benchmarks import publish as module
-from audit_pipeline.benchmarks.publish import require_licences, require_new_folder
+from audit_pipeline.benchmarks.publish import require_new_folder, require_redistributable
 from audit_pipeline.errors import DataError
 
 TWO = [example("old words"), example("new words", 0)]
@@ -52,4 +52,4 @@ def test_texts_that_are_not_plainly_free_need_a_word(tmp_path: Path) -> None:
 def test_a_control_is_not_handed_on(tmp_path: Path) -> None:
     built = built_of(TWO, tmp_path / "data", spec={"control": "check"})
     with pytest.raises(DataError, match="what the models of the control check were trained on"):
-        require_licences([built], with_text=True)
+        require_redistributable([built], override_unclear_licences=True)

@@ -9,7 +9,7 @@ import pytest
 
 from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.memorisation import windows_from_rows
-from audit_pipeline.extras.extraction.windows import encode_windows_at, read_windows, run_windows
+from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, read_windows, run_windows
 from audit_pipeline.store.paths import DataPaths
 from tests.golden.field_values import PREFIX, RealModel, as_published, golden_values, needs_golden_values
 

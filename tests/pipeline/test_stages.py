@@ -28,7 +28,7 @@ from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.tables import EVALUATIONS, KINDS, SCORES, SPLIT_QUALITY, Pair
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.statistics_version import statistics_version
+from audit_pipeline.token_statistics.pair_origin import compute_statistics_version
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PAIR = Pair("made_8", "tiny")
@@ -204,7 +204,7 @@ def test_statistics_version_follows_all_that_can_change_a_statistic(workspace: W
         changed = entry.model_copy(update={key: value for key, value in changes.items() if key != "policy"})
         if "policy" in changes:
             changed = apply_overrides(changed, start_token_policy=str(changes["policy"]))
-        return statistics_version(load_tokenizer(changed, workspace.paths), digest)
+        return compute_statistics_version(load_tokenizer(changed, workspace.paths), digest)
 
     versions = [
         version(),
@@ -234,11 +234,11 @@ def test_kinds_that_an_audit_reads_are_declared_as_such_and_another_version_of_o
     # Too few texts are for calibration to make a prefix.
     assert left_behind | {"prefixed"} == {kind.name for kind in KINDS.values() if kind.of_audits}
 
-    before = statistics_version(model, digest)
+    before = compute_statistics_version(model, digest)
     for name, kind in KINDS.items():
         with monkeypatch.context() as changed:
             changed.setitem(KINDS, name, replace(kind, version=kind.version + 1))  # type: ignore[arg-type]
-            assert (statistics_version(model, digest) != before) == kind.of_audits
+            assert (compute_statistics_version(model, digest) != before) == kind.of_audits
 
 
 def test_a_split_is_assessed_with_lineage(workspace: Workspace) -> None:

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from audit_pipeline.benchmarks.builder_interface import (
     Builder,
     BuilderInputs,
-    Drawn,
+    DrawnExamples,
     LabelledText,
     ReadDocuments,
     build_examples_table,
@@ -72,7 +72,7 @@ def read_controlled_texts(
     )
 
 
-def draw_controlled(texts: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
+def draw_controlled(texts: pa.Table, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
     """Members and held-out texts as examples; the texts of the other roles are not audited."""
     rows = texts.to_pylist()
     audited = [
@@ -81,7 +81,7 @@ def draw_controlled(texts: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
         if row["role"] in _AUDITED_ROLES
     ]
     others = Counter(f"of the role {row['role']}" for row in rows if row["role"] not in _AUDITED_ROLES)
-    return Drawn(build_examples_table(audited, spec, run_id), {}, dict(sorted(others.items())))
+    return DrawnExamples(build_examples_table(audited, spec, run_id), {}, dict(sorted(others.items())))
 
 
 BUILDER = Builder(1, ControlledSettings, read_controlled_texts, draw_controlled)

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from audit_pipeline.benchmarks.builder_interface import (
     Builder,
     BuilderInputs,
-    Drawn,
+    DrawnExamples,
     LabelledText,
     ReadDocuments,
     build_examples_table,
@@ -127,7 +127,7 @@ def read_versions(spec: BenchmarkSpec, paths: DataPaths) -> Mapping[str, str]:
     return {f"examples/{settings.pool}": pool.digest, f"{CORPUS_OVERLAP.name}/{partition}": run.data_version}
 
 
-def draw_found_in_corpus(pool: SearchedPool, spec: BenchmarkSpec, run_id: str) -> Drawn:
+def draw_found_in_corpus(pool: SearchedPool, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
     """Members and non-members as examples, in the pool's order; the texts between are counted by reason.
 
     Raises DataError where either side is empty.
@@ -153,7 +153,7 @@ def draw_found_in_corpus(pool: SearchedPool, spec: BenchmarkSpec, run_id: str) -
         )
     searched = next(iter(findings.values()))
     notes = {"searched": {name: searched[name] for name in ("corpus", "n", "shards")}}
-    return Drawn(build_examples_table(texts, spec, run_id), {}, sort_nonzero_counts(left_out), notes=notes)
+    return DrawnExamples(build_examples_table(texts, spec, run_id), {}, sort_nonzero_counts(left_out), notes=notes)
 
 
 _KEPT = ("document_id", "group", "collection", "text", "published", "language", "context")

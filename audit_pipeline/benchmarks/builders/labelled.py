@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder_interface import MATCHED, Builder, BuilderInputs, Drawn, ReadDocuments
+from audit_pipeline.benchmarks.builder_interface import MATCHED, Builder, BuilderInputs, DrawnExamples, ReadDocuments
 from audit_pipeline.benchmarks.labelled_rows import (
     LabelledRows,
     Reading,
-    draw_rows,
+    examples_from_rows,
     parse_label_column,
     read_rows_inputs,
 )
@@ -104,10 +104,10 @@ def read_row_assignment(row: Row, settings: LabelledSettings) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def draw_labelled(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
-    """As :func:`draw_rows`; the manifest says if the authors of the rows matched the two sides."""
-    drawn = draw_rows(rows, spec, run_id)
+def examples_from_labelled_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
+    """As :func:`examples_from_rows`; the manifest says if the authors of the rows matched the two sides."""
+    drawn = examples_from_rows(rows, spec, run_id)
     return replace(drawn, notes={MATCHED: {}}) if spec.settings_of(LabelledSettings).matched else drawn
 
 
-BUILDER = Builder(1, LabelledSettings, read_labelled_rows, draw_labelled)
+BUILDER = Builder(1, LabelledSettings, read_labelled_rows, examples_from_labelled_rows)

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from audit_pipeline.benchmarks.builder_interface import (
     Builder,
     BuilderInputs,
-    Drawn,
+    DrawnExamples,
     LabelledText,
     Provenance,
     ReadDocuments,
@@ -114,7 +114,7 @@ def read_online_rows(
     return build_rows_inputs(spec, rows, provenance)
 
 
-def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
+def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
     """The chunks of ``spec.words`` words of every input, each with all of its input before it.
 
     Every document is in one input at most, at one of the lengths that there are of it, as likely one as another.
@@ -143,7 +143,7 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
     )
     texts = [chunk for chunk in distinct if len(unit.split(chunk.text)) == spec.length]
     reasons["another number of words when taken by itself"] += len(distinct) - len(texts)
-    return Drawn(build_examples_table(texts, spec, run_id), {}, sort_nonzero_counts(reasons), rows.skipped)
+    return DrawnExamples(build_examples_table(texts, spec, run_id), {}, sort_nonzero_counts(reasons), rows.skipped)
 
 
 def split_into_chunks(joined_text: JoinedText, words: int, unit: WordUnit) -> list[LabelledText]:

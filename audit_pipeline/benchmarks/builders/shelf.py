@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from audit_pipeline.benchmarks.builder_interface import (
     Builder,
-    Drawn,
+    DrawnExamples,
     LabelledText,
     build_examples_table,
     format_left_out,
@@ -117,7 +117,7 @@ class ShelfSettings(DocumentsSettings):
         return self
 
 
-def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
+def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
     """The examples of ``spec`` out of ``documents`` (schema DOCUMENTS, any order; several sources as one table).
 
     Windows of exactly ``spec.words`` words tile each document from its first word on, none overlapping another. Of
@@ -170,7 +170,7 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
             f"{spec.name}: no text is left to audit ({reasons}); shorten the windows, set short: keep, or add documents"
         )
     left_out = sort_nonzero_counts(documents_left_out), sort_nonzero_counts(texts_left_out)
-    return Drawn(build_examples_table(texts, spec, run_id), *left_out)
+    return DrawnExamples(build_examples_table(texts, spec, run_id), *left_out)
 
 
 def _find_exclusion_reason(document: Mapping[str, Any], label: int | None, settings: ShelfSettings) -> str | None:

@@ -13,7 +13,7 @@ from audit_pipeline.benchmarks.labelled_rows import (
     Reading,
     build_labelled_rows,
     build_rows_inputs,
-    draw_rows,
+    examples_from_rows,
 )
 from audit_pipeline.benchmarks.row_settings import DataSetPart, GroupedRowsSettings
 from audit_pipeline.benchmarks.rows_origin import concatenate_row_files, read_origin
@@ -75,4 +75,4 @@ def _name_side(side: str, file: RowFile) -> RowFile:
     return RowFile(rows, tuple(replace(row, location=f"{side} {row.location}") for row in file.skipped))
 
 
-BUILDER = Builder(1, SidesSettings, read_side_rows, draw_rows)
+BUILDER = Builder(1, SidesSettings, read_side_rows, examples_from_rows)

@@ -10,11 +10,11 @@ from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import Field, StringConstraints, model_validator
 
-from audit_pipeline.benchmarks.builder_interface import Builder, BuilderInputs, Drawn, ReadDocuments
+from audit_pipeline.benchmarks.builder_interface import Builder, BuilderInputs, DrawnExamples, ReadDocuments
 from audit_pipeline.benchmarks.labelled_rows import (
     LabelledRows,
     Reading,
-    draw_rows,
+    examples_from_rows,
     parse_label_column,
     read_rows_inputs,
 )
@@ -127,7 +127,7 @@ def read_templated_rows(
     return read_rows_inputs(spec, paths, reading)
 
 
-def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
+def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
     """The examples of ``spec``: every usable item, or of more than max_texts so many, in an order of the seed's.
 
     Which are taken depends on the seed and their texts alone. Raises DataError where all labelled ones have one label.
@@ -140,7 +140,7 @@ def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Draw
         taken = set(turns[:most])
         left_out = {**rows.left_out, "over max_texts": len(rows.texts) - most}
         rows = replace(rows, texts=tuple(text for text in rows.texts if text.text in taken), left_out=left_out)
-    return draw_rows(rows, spec, run_id)
+    return examples_from_rows(rows, spec, run_id)
 
 
 BUILDER = Builder(1, TemplatedSettings, read_templated_rows, draw_templated)

@@ -20,7 +20,7 @@ from audit_pipeline.benchmarks.allocation import compute_even_quotas
 from audit_pipeline.benchmarks.builder_interface import (
     MATCHED,
     Builder,
-    Drawn,
+    DrawnExamples,
     LabelledText,
     build_examples_table,
     drop_repeated_texts,
@@ -111,7 +111,7 @@ class TemporalSettings(DocumentsSettings):
         return self
 
 
-def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
+def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
     """The examples of ``spec`` out of ``documents`` (schema DOCUMENTS, any order; several sources as one table).
 
     Up to windows_per_document windows of exactly ``spec.words`` words are drawn from every dated document, at positions
@@ -159,7 +159,7 @@ def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str)
         pool = len(chosen)
         chosen, notes[MATCHED] = _match_pool(chosen, settings.match.per_side, spec, settings)
         texts_left_out["not matched"] += pool - len(chosen)
-    return Drawn(
+    return DrawnExamples(
         build_examples_table(chosen, spec, run_id),
         sort_nonzero_counts(documents_left_out),
         sort_nonzero_counts(texts_left_out),

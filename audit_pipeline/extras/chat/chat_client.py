@@ -68,7 +68,7 @@ class Estimate(NamedTuple):
 
 def estimate_usage(entry: ChatModel, requests: Iterable[tuple[Prompt, Sampling]]) -> Estimate:
     """Return the most that ``requests`` can take, by the bounds that limits are kept with."""
-    bounds = [compute_most_usage(*request) for request in requests]
+    bounds = [compute_max_usage(*request) for request in requests]
     most = Usage(sum(bound.prompt_tokens for bound in bounds), sum(bound.output_tokens for bound in bounds))
     return Estimate(len(bounds), most.tokens, entry.cost_of(*most))
 
@@ -134,7 +134,7 @@ def ask_all(
         raise ModelError(f"{error}; for models that take none say temperature: null") from error
 
 
-def compute_most_usage(prompt: Prompt, sampling: Sampling) -> Usage:
+def compute_max_usage(prompt: Prompt, sampling: Sampling) -> Usage:
     """Return the most tokens of a request, by the bytes that are sent: a token is a byte or more."""
     sent = len(prompt.user.encode()) + len((prompt.system or "").encode())
     return Usage(sent + _TEMPLATE_TOKENS, sampling.max_tokens)
@@ -163,7 +163,7 @@ def build_chat_request(entry: ChatModel, prompt: Prompt, sampling: Sampling) -> 
             most: sampling.max_tokens,
             **{name: value for name, value in settings.items() if value is not None},
         },
-        compute_most_usage(prompt, sampling),
+        compute_max_usage(prompt, sampling),
         _FIXED_BYTES + sampling.max_tokens * _BYTES_PER_ANSWER_TOKEN,
         private="\n".join(filter(None, prompt)),
     )

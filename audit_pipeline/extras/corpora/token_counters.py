@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from audit_pipeline.extras.corpora.word_hashes import iterate_batches
+from audit_pipeline.extras.corpora.word_hashes import iterate_batches_by_size
 from audit_pipeline.models.tokenized_model import TokenizedModel
 
 Counts = npt.NDArray[np.int64]
@@ -116,10 +116,10 @@ class TokenCounter:
         strung = (
             ("".join(f" {piece}" for piece in some), count)
             for count, pieces in by_count.items()
-            for some in iterate_batches(pieces, len, _SLICE_CHARACTERS)
+            for some in iterate_batches_by_size(pieces, len, _SLICE_CHARACTERS)
         )
         held = itertools.chain(strung, self._uncut.items())
-        for batch in iterate_batches(held, lambda text_and_count: len(text_and_count[0]), _BATCH_CHARACTERS):
+        for batch in iterate_batches_by_size(held, lambda text_and_count: len(text_and_count[0]), _BATCH_CHARACTERS):
             self.counts += _count_tokens(self._tokenizer, batch, len(self.counts))
         self._pieces, self._uncut = Counter(), Counter()
         self._characters = self.uncut_characters = 0

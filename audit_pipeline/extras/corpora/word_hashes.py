@@ -80,7 +80,7 @@ def split_texts(texts: Sequence[str]) -> tuple[Words, Places]:
     and of each text, and after the last one, which word comes first (int64 [len(texts) + 1])."""
     parts: list[Words] = []
     counts = [0]
-    for some in iterate_batches(texts, len, BLOCK) if texts else ((),):
+    for some in iterate_batches_by_size(texts, len, BLOCK) if texts else ((),):
         normals = list(map(normalise, some))
         words, first_word = hash_texts(normals)
         for at, (text, normal) in enumerate(zip(some, normals, strict=True)):
@@ -95,14 +95,14 @@ def split_texts(texts: Sequence[str]) -> tuple[Words, Places]:
     return Words(*joined), np.cumsum(counts)
 
 
-def iterate_batches(values: Iterable[_T], measure: Callable[[_T], int], limit: int) -> Iterator[list[_T]]:
-    """Yield the values in order, so many at a time as come to about ``limit`` by their measures."""
+def iterate_batches_by_size(values: Iterable[_T], measure: Callable[[_T], int], target_size: int) -> Iterator[list[_T]]:
+    """Yield the values in order, so many at a time as come to about ``target_size`` by their measures."""
     batch: list[_T] = []
     size = 0
     for value in values:
         batch.append(value)
         size += measure(value)
-        if size >= limit:
+        if size >= target_size:
             yield batch
             batch, size = [], 0
     if batch:

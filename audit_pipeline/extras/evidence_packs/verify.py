@@ -36,7 +36,7 @@ from audit_pipeline.extras.extraction.stage import (
     extract_pair,
     read_searched_documents,
 )
-from audit_pipeline.extras.extraction.windows import encode_windows_at, read_windows, run_windows
+from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, read_windows, run_windows
 from audit_pipeline.models.config import ModelEntry, load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair

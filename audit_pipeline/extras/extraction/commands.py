@@ -225,7 +225,7 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
     """
     definitions = load_dagster_definitions()
     from audit_pipeline.extras.extraction.stage import EXTRACTION_STAGE
-    from audit_pipeline.extras.extraction.windows import explain_window_too_long
+    from audit_pipeline.extras.extraction.window_probabilities import explain_window_too_long
     from audit_pipeline.models.tokenized_model import load_reference_model
     from audit_pipeline.pipeline.dagster import audit, partitions, run
     from audit_pipeline.pipeline.situation import Scope

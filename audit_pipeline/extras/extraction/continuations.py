@@ -26,7 +26,7 @@ from transformers.cache_utils import DynamicCache
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.documents import cut_excerpt
-from audit_pipeline.extras.extraction.windows import count_tokens_with_characters, split_prefix_and_suffix
+from audit_pipeline.extras.extraction.window_probabilities import count_tokens_with_characters, split_prefix_and_suffix
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.statistics.roc import Floats
 from audit_pipeline.tables import BEST_TOKENS

@@ -20,7 +20,7 @@ from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.memorisation import Mask, Windows, find_strongest
 from audit_pipeline.extras.extraction.window_exclusions import Judgement, have_common_run
-from audit_pipeline.extras.extraction.windows import encode_windows_at, split_prefix_and_suffix
+from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, split_prefix_and_suffix
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.statistics.claims import REPRODUCED_FROM
 from audit_pipeline.tables import text_sha256

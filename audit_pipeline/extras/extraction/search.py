@@ -38,7 +38,7 @@ from audit_pipeline.extras.extraction.settings_grid import (
     read_grid,
 )
 from audit_pipeline.extras.extraction.window_exclusions import Judgement, judge_windows
-from audit_pipeline.extras.extraction.windows import (
+from audit_pipeline.extras.extraction.window_probabilities import (
     count_tokens_to_run,
     encode_windows_at,
     explain_window_too_long,
@@ -179,7 +179,10 @@ class Search:
         chosen = (list(extraction.found.strongest) for extraction in extractions)
         windows = (
             encode_windows_at(
-                self.model, extraction.document.text, extraction.windows.start[numbers].tolist(), self.options.lengths
+                self.model,
+                extraction.document.text,
+                extraction.windows.start[numbers].tolist(),
+                self.options.lengths,
             )
             for extraction, numbers in zip(extractions, chosen, strict=True)
         )
@@ -187,7 +190,9 @@ class Search:
             by_start = {row["start"]: row for row in rows.to_pylist()}
             yield {
                 number: quote(
-                    extraction.document.text, by_start[int(extraction.windows.start[number])], self.model.tokenizer
+                    extraction.document.text,
+                    by_start[int(extraction.windows.start[number])],
+                    self.model.tokenizer,
                 )
                 for number in extraction.found.strongest
             }

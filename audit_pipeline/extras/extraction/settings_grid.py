@@ -18,7 +18,7 @@ import scipy
 
 from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.memorisation import Ints
-from audit_pipeline.extras.extraction.windows import (
+from audit_pipeline.extras.extraction.window_probabilities import (
     compute_row_key,
     count_tokens_with_characters,
     encode_windows_between,

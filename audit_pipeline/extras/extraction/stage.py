@@ -21,7 +21,7 @@ from audit_pipeline.extras.extraction.memorisation import windows_from_rows
 from audit_pipeline.extras.extraction.results import Passages, build_extraction_tables
 from audit_pipeline.extras.extraction.search import Extraction, Search
 from audit_pipeline.extras.extraction.window_exclusions import Judgement
-from audit_pipeline.extras.extraction.windows import explain_window_too_long
+from audit_pipeline.extras.extraction.window_probabilities import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
 from audit_pipeline.pipeline.freshness import inputs_of_entry, pair_of
@@ -47,8 +47,8 @@ from audit_pipeline.tables import (
 )
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
+from audit_pipeline.token_statistics.pair_origin import build_pair_origin, compute_statistics_version
 from audit_pipeline.token_statistics.run import Progress
-from audit_pipeline.token_statistics.statistics_version import build_origin, statistics_version
 
 if TYPE_CHECKING:
     from audit_pipeline.pipeline.situation import Scope, Situation
@@ -102,10 +102,10 @@ def extract_pair(
     upstream = {
         f"examples/{pair.benchmark}": benchmark.digest,
         # How the model is run: its start token among it.
-        f"token_statistics/{pair.partition}": statistics_version(model, benchmark.digest),
+        f"token_statistics/{pair.partition}": compute_statistics_version(model, benchmark.digest),
         **build_reference_upstream(reference),
     }
-    origin = build_origin(model, benchmark, settings.recorded)
+    origin = build_pair_origin(model, benchmark, settings.recorded)
     versions = {
         table: store.write(paths, step, table, pair, rows, upstream=upstream, **origin)
         for table, rows in tables.items()

@@ -20,7 +20,7 @@ from audit_pipeline.extras.corpora.word_hashes import Hashes, hash_runs
 from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.memorisation import Mask, Windows, windows_from_rows
-from audit_pipeline.extras.extraction.windows import (
+from audit_pipeline.extras.extraction.window_probabilities import (
     encode_windows_at,
     encode_windows_between,
     read_windows,

@@ -78,7 +78,7 @@ def split_into_shards(work: Work, workers: int, max_tokens: int) -> list[Shard]:
         piles[-1].append(text)
         height += tokens[text]
     return [
-        Shard(_select_work_of_texts(work, pile, windows), [window for text in pile for window in windows[text]])
+        Shard(_select_work_for_texts(work, pile, windows), [window for text in pile for window in windows[text]])
         for pile in piles
     ]
 
@@ -89,7 +89,7 @@ def _estimate_tokens(work: Work, text: int, windows: Sequence[Window]) -> int:
     return round(sum((window.length + len(work.before)) * (1 + branches) for window in windows))
 
 
-def _select_work_of_texts(work: Work, texts: Sequence[int], windows: Mapping[int, Sequence[Window]]) -> Work:
+def _select_work_for_texts(work: Work, texts: Sequence[int], windows: Mapping[int, Sequence[Window]]) -> Work:
     whole = work.prepared
     prepared = Prepared(
         distinct=len(texts),

@@ -16,7 +16,7 @@ from audit_pipeline.pipeline.freshness import pair_of
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, Inputs, Made, Product, Shown, Stage, StageRun
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.tables import TWINS
-from audit_pipeline.token_statistics.statistics_version import statistics_version
+from audit_pipeline.token_statistics.pair_origin import compute_statistics_version
 
 if TYPE_CHECKING:
     from audit_pipeline.pipeline.situation import Situation
@@ -52,7 +52,7 @@ def _test(run: StageRun) -> Made:
     upstream = {
         f"examples/{pair.benchmark}": built.digest,
         "secret": twins.sha256,
-        "statistics": statistics_version(model, built.digest),
+        "statistics": compute_statistics_version(model, built.digest),
     }
     version = write_twins_test(result, model, run.paths, run.step(), upstream, options.model_dump(mode="json"))
     values = {name: value for name, value in result.rows[0].items() if value is not None}

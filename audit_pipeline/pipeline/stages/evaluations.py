@@ -53,7 +53,7 @@ from audit_pipeline.tables import (
     TABLES,
     Pair,
 )
-from audit_pipeline.token_statistics.statistics_version import build_origin, statistics_version
+from audit_pipeline.token_statistics.pair_origin import build_pair_origin, compute_statistics_version
 
 if TYPE_CHECKING:
     from audit_pipeline.pipeline.situation import Situation
@@ -132,13 +132,13 @@ def answer_missing(paths: DataPaths, config: Path | None = None) -> None:
     } - {partition for partition, _ in store.iterate_partitions(paths, PAIR_ANSWERS)}
     for partition in sorted(folders):
         try:
-            _answer_again(pair_of(partition), paths, config)
+            _recompute_answer(pair_of(partition), paths, config)
         except AuditError:
             # A damaged or missing file: building the warehouse names it.
             continue
 
 
-def _answer_again(pair: Pair, paths: DataPaths, config: Path | None) -> None:
+def _recompute_answer(pair: Pair, paths: DataPaths, config: Path | None) -> None:
     versions: dict[str, str] = {}
     tables: dict[str, pa.Table] = {}
     for name in PAIR_ANSWERS.made_from:
@@ -213,7 +213,7 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_passed_checks()
     written = read_latest_run(paths, "scores", pair.partition)
-    statistics, version_now = f"token_statistics/{pair.partition}", statistics_version(model, benchmark.digest)
+    statistics, version_now = f"token_statistics/{pair.partition}", compute_statistics_version(model, benchmark.digest)
     if written.benchmark_digest != benchmark.digest:
         raise DataError(f"the scores of {pair.partition} are of an earlier build of the benchmark: score it again")
     if written.upstream.get(statistics) != version_now:
@@ -239,7 +239,7 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
         paths,
         step,
         upstream=upstream,
-        **build_origin(model, benchmark),
+        **build_pair_origin(model, benchmark),
     )
     return EvaluationReport(pair, found, versions["evaluations"], answer)
 

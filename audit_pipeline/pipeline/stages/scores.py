@@ -13,8 +13,8 @@ from audit_pipeline.pipeline.remembered_models import SeenModel
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, UNKNOWN, Check, Finding, Inputs, Made, Shown, Stage, StageRun
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION, run_other_models, run_tokens, score_pair
 from audit_pipeline.tables import HIGHLIGHTS, KINDS, OPTIONAL_KINDS, SCORES, TOKEN_STATISTICS, Kind, Pair
+from audit_pipeline.token_statistics.pair_origin import compute_statistics_version
 from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET
-from audit_pipeline.token_statistics.statistics_version import statistics_version
 
 if TYPE_CHECKING:
     from audit_pipeline.pipeline.situation import Situation
@@ -94,7 +94,7 @@ def _find_version_now(pair: Pair, situation: Situation) -> str | None:
     model, built = situation.models.get(pair.model), situation.find_built_digest(pair.benchmark)
     if model is None or built is None or (isinstance(model, SeenModel) and not model.is_known):
         return None
-    return statistics_version(model, built)
+    return compute_statistics_version(model, built)
 
 
 def _recorded_of_statistics(partition: str, situation: Situation) -> Inputs | None:

@@ -26,7 +26,7 @@ from audit_pipeline.readers.file_bytes import (
     decode_text,
     open_bytes,
     refuse_utf16,
-    require_length,
+    require_line_within_limit,
 )
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
 from audit_pipeline.readers.text_rows import Row, Skipped, UnreadableFileError, clean_header, explain_invalid_unicode
@@ -183,7 +183,7 @@ def _iterate_lines(file: InputFile, text: io.TextIOWrapper) -> Iterator[str]:
     number = 0
     while line := text.readline(LINE_LIMIT + 1):
         number += 1
-        require_length(file, line, number)
+        require_line_within_limit(file, line, number)
         # An empty line in its place: lines keep their numbers.
         yield "\n" if number == 1 and _STATED_DELIMITER.match(line) else line
 

@@ -180,7 +180,7 @@ def harvest(settings: PatentsSettings, downloads: Path, today: date | None = Non
         else:
             yield found
     groups = group_patents([patent for patent, _ in patents])
-    yield from (_document(patent, text, group) for (patent, text), group in zip(patents, groups, strict=True))
+    yield from (_build_document(patent, text, group) for (patent, text), group in zip(patents, groups, strict=True))
 
 
 def clean_patent_text(patent: Patent, settings: PatentsSettings) -> str:
@@ -216,7 +216,7 @@ def _read_inputs(settings: PatentsSettings, today: date) -> Iterator[Found]:
         yield from read_exported_patents(settings.export, settings.countries, settings.parts, today)
 
 
-def _document(patent: Patent, text: str, group: str) -> Document:
+def _build_document(patent: Patent, text: str, group: str) -> Document:
     return Document(
         collection=patent.country,
         name=patent.number,

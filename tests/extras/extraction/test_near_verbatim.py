@@ -20,7 +20,7 @@ from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction import continuations as module
 from audit_pipeline.extras.extraction.continuations import bound_near_verbatim
 from audit_pipeline.extras.extraction.search import Extraction, Search
-from audit_pipeline.extras.extraction.windows import encode_windows_at
+from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass

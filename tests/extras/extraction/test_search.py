@@ -20,7 +20,7 @@ from audit_pipeline.extras.extraction.continuations import count_hits, generate_
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.memorisation import GAP, THRESHOLDS, Windows
 from audit_pipeline.extras.extraction.search import Extraction, Search
-from audit_pipeline.extras.extraction.windows import encode_windows_at
+from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import Progress

@@ -11,7 +11,7 @@ from audit_pipeline.tables import KINDS, digest
 from audit_pipeline.token_statistics.tokens import window_and_stride
 
 
-def build_origin(
+def build_pair_origin(
     model: TokenizedModel, benchmark: BuiltBenchmark, settings: Mapping[str, object] | None = None
 ) -> RowOrigin:
     """The origin of the rows of a model on a benchmark."""
@@ -23,7 +23,7 @@ def build_origin(
     )
 
 
-def statistics_version(model: KnownModel, benchmark_digest: str) -> str:
+def compute_statistics_version(model: KnownModel, benchmark_digest: str) -> str:
     """The data version of a pair's token statistics: what they were computed from.
 
     The length of branches is the benchmark's, so its digest covers it.
