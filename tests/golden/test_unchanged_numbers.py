@@ -28,6 +28,7 @@ from audit_pipeline.sources.store import refresh
 from audit_pipeline.splits.assessment import compute_assessed_split
 from audit_pipeline.statistics.findings import compute_findings
 from audit_pipeline.store.files import write_json, write_table
+from audit_pipeline.store.integrity import digests_of_folder
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair
@@ -58,7 +59,8 @@ def findings_now(paths: DataPaths) -> dict[str, pa.Table]:
     documents, versions = read_control_documents(entry, paths)
     texts = build_texts_table(draw_texts(documents, entry))
     write_json(paths.control_pointer(entry.name), {"version": "golden"})
-    write_table(paths.control_version(entry.name, "golden") / "texts.parquet", texts)
+    folder = paths.control_version(entry.name, "golden")
+    write_table(folder / "texts.parquet", texts)
     manifest = {
         "control": entry.name,
         "version": "golden",
@@ -66,8 +68,9 @@ def findings_now(paths: DataPaths) -> dict[str, pa.Table]:
         "source_versions": dict(versions),
         "roles": {},
         "models": {},
+        "files": digests_of_folder(folder),
     }
-    write_json(paths.control_version(entry.name, "golden") / "manifest.json", manifest)
+    write_json(folder / "manifest.json", manifest)
     spec = load_benchmarks(config)[PAIR.benchmark]
     build(spec, paths, step.run_id)
     examples = read_built(paths, PAIR.benchmark).examples

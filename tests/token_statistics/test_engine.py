@@ -104,15 +104,18 @@ def test_a_cluster_that_cannot_be_reached_is_one_line(monkeypatch) -> None:
 
 
 def test_a_run_of_dagster_has_the_engine_in_its_configuration(monkeypatch) -> None:
+    def engine_of(models: Models) -> Engine:
+        return choose_engine(models.engine, models.workers)
+
     monkeypatch.setattr(engine_module, "find_spec", lambda name: object())
     entry = ModelEntry(name="m", hub="some/model")
     resources = AuditRequest([entry], [], AuditOptions(device="cpu", engine="ray", workers=3)).resources["models"]
     assert resources == {"device": "cpu", "engine": "ray", "workers": 3}
-    assert Models(**resources)._engine == Engine(name="ray", workers=3)  # type: ignore[arg-type]
+    assert engine_of(Models(**resources)) == Engine(name="ray", workers=3)  # type: ignore[arg-type]
     assert AuditRequest([entry], []).resources["models"] == {"device": None, "engine": "in_process"}
-    assert Models()._engine == IN_PROCESS
+    assert engine_of(Models()) == IN_PROCESS
     monkeypatch.setenv("CORPUS_AUDIT_ENGINE", "ray")
-    assert Models(workers=2)._engine == Engine(name="ray", workers=2)
+    assert engine_of(Models(workers=2)) == Engine(name="ray", workers=2)
 
 
 @pytest.mark.parametrize("command", ["audit --benchmark b", "score --texts t --out o.parquet", "extract --texts t"])
