@@ -1,4 +1,7 @@
-"""A benchmark as a data set: a folder of Parquet files and a card, written whole, that reads back the same."""
+"""A benchmark as a data set: a folder of Parquet files and a card, written whole, that reads back the same; its push.
+
+Which licences let texts be handed on is a table here. It is no legal advice.
+"""
 
 from __future__ import annotations
 

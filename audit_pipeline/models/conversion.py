@@ -1,4 +1,10 @@
-"""From a model's files to what loads at once: its tokenizer for the package `tokenizers`, a .gguf's weights."""
+"""From a model's files to what loads at once: its tokenizer for the package `tokenizers`, a .gguf's weights.
+
+A .gguf says whether it holds a whole model, and by which rule its texts are split before merges. The names and patterns
+are those that llama.cpp documents (src/llama-vocab.cpp), in the spelling of the models' own tokenizer.json where the
+two mean the same. Left out, and refused, are rules that are no patterns (kimi-k2, afmoe, superbpe), those of models
+that are no byte-level BPE, and those with long lists of letters (deepseek-llm).
+"""
 
 from __future__ import annotations
 

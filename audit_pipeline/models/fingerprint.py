@@ -1,4 +1,7 @@
-"""What a model is, independent of its name: digests that key the cache and enter the lineage, and a quick version."""
+"""What a model is, independent of its name: digests that key the cache and enter the lineage, and a quick version.
+
+With the fixed texts by which two tokenizers, or two states of one model, are compared.
+"""
 
 from __future__ import annotations
 

@@ -212,4 +212,4 @@ def _format_pair_name(finding: Row) -> str:
 
 
 def _to_svg_markup(figure: Figure, title: str, description: str = "") -> Markup:
-    return Markup(to_svg(figure, title, description))  # noqa: S704 - as_svg escapes every text that it is given
+    return Markup(to_svg(figure, title, description))  # noqa: S704 - to_svg escapes every text that it is given

@@ -1,9 +1,9 @@
-"""Every plot that matplotlib draws, each one panel: ROC curves, how scores of two sides spread, values with intervals.
+"""Every plot that matplotlib draws, each one panel, and how all look: ROC curves, spreads of scores, intervals.
 
-What belongs here: drawing ROC curves, whole and their corner of few false positives; histograms; lines over settings,
-readings and rungs; the picture of a pair for Dagster. What does not: computing any of it (statistics/,
-extraction/), thinning and binning (picture_data.py), how pictures look (plots.py), the pictures of a page
-(pictures.py).
+What belongs here: colours, fonts and labels; ROC curves, whole and their corner of few false positives; histograms;
+lines over settings, readings and rungs; the picture of a pair for Dagster; a figure as PNG or SVG. What does not:
+computing any of it (statistics/, extraction/), thinning and binning (picture_data.py), the pictures of a page
+(pictures.py). Figures are made without pyplot, whose state is global.
 """
 
 from __future__ import annotations

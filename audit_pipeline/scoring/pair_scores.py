@@ -1,4 +1,8 @@
-"""The passes and the scores of a model on a benchmark, as they are kept: what audits and packs make of a pair."""
+"""The passes and the scores of a model on a benchmark, as they are kept: what audits and packs make of a pair.
+
+With them the tokens that drove the highest scores: at most 50 words of each of the most suspicious texts, for the
+report.
+"""
 
 from __future__ import annotations
 

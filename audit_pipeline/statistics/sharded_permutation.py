@@ -64,7 +64,7 @@ def run_sharded_permutation_test(
 
     The other orders of a shard are drawn without repeats from all but the published order (:func:`draw_orders`).
     ``exact``: the rank of the published order among the m_r + 1 is then uniform without training, and independent over
-    shards; the p-value is that of their sum (twin_ranks.rank_sum_p), valid for any log-likelihoods. ``t_test``:
+    shards; the p-value is that of their sum (twin_ranks.compute_rank_sum_p), valid for any log-likelihoods. ``t_test``:
     one-sided t-test over shards of published - mean of the others, as in the paper, which takes their mean for normal.
 
     Refused with fewer than 10 shards or 100 random orders in all, or a log-likelihood that is not finite: of fewer than

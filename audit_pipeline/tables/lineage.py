@@ -1,6 +1,6 @@
-"""What the project records of itself: where rows came from, and what became of pairs that could not be done.
+"""What the project records of itself: where rows came from, pairs that could not be done, plans that were sealed.
 
-Their rows are lines of the ledger (store/ledger.py).
+But for the plans their rows are lines of the ledger (store/ledger.py).
 """
 
 from __future__ import annotations

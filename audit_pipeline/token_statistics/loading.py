@@ -1,4 +1,4 @@
-"""A model made ready to score: its weights in memory, and what the check at loading found out, remembered."""
+"""A model made ready to score: its weights in memory, what the check at loading found out, the time of a pass."""
 
 from __future__ import annotations
 

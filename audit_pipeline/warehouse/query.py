@@ -1,4 +1,4 @@
-"""Read-only access to the warehouse: nothing can be written, no other file read, no setting changed back."""
+"""Read-only access to the warehouse: nothing can be written, no other file read, no setting changed back; exports."""
 
 from __future__ import annotations
 

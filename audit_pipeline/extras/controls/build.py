@@ -1,7 +1,6 @@
 """Training a control and keeping what came of it: two models, the texts they were trained on, and a manifest.
 
-A trained control lies in a folder of its own version, and a pointer names the current one: a reader sees the whole of
-one version or the whole of another, and a run that dies leaves the pointer where it was.
+With the training of a causal language model on known texts, and of the tokenizer of one that is trained from nothing.
 """
 
 from __future__ import annotations

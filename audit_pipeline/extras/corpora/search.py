@@ -1,4 +1,8 @@
-"""Searching a corpus: shard by shard, in several processes, and on from where a search stopped."""
+"""Searching a corpus: shard by shard, in several processes, and on from where a search stopped.
+
+A shard is a file or a part of a data set. A .txt file is one document here, and not one a line: a passage may run over
+lines. One of more than 64 MiB is read in parts of that size, cut at line ends.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,11 @@
-"""What has been found so far: the longest passages of every text, and how many documents hold them.
+"""The audited texts as an index of their runs of n words, and what has been found of them while a corpus streams by.
 
-A passage is kept where no document holds a longer one around it. So what is kept depends on the corpus alone, not on
-the order of its documents or on how they are divided; and there are at most as many as the texts have words.
+A run that is at more than 100 places of the audited texts is a *template* of the test set (its instructions, the
+same sentence in every item): it says nothing about any text, and is not looked for.
+
+Found are the longest passages of every text, and how many documents hold them. A passage is kept where no document
+holds a longer one around it. So what is kept depends on the corpus alone, not on the order of its documents or on how
+they are divided; and there are at most as many as the texts have words.
 """
 
 from __future__ import annotations

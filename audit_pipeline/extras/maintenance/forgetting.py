@@ -1,8 +1,9 @@
 """The command `corpus-audit forget`: remove a benchmark or a model, with its partition and all that came of it.
 
 Nothing is removed while an audit is at work or any run is unfinished that may write findings. The partition goes first:
-from then on no run can be requested for it. The same command finishes a removal that was killed
-(extras/maintenance/forgetting.py).
+from then on no run can be requested for it. What says what there is to remove goes last: the examples, which name the
+texts, and the lines of the ledger, which name the fingerprints. Warehouse and report, which name all of it, go before
+the lines. So the same command finishes a removal that was killed.
 """
 
 from __future__ import annotations

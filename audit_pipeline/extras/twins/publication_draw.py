@@ -3,6 +3,8 @@
 The draw is HMAC-SHA256 of the item's name under a random key, taken modulo the number of its versions. Who has the
 secret file, key and versions, draws the same again: that chance alone drew can be checked, as far as the key is known
 to be random. A timestamp of the file, obtained before anything is published, shows that neither was chosen later.
+
+Canaries are twins whose versions are random words, to be planted in texts before these are published.
 """
 
 from __future__ import annotations

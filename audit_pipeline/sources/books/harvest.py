@@ -1,4 +1,9 @@
-"""Books of the folder and of Project Gutenberg, one document per book."""
+"""Books of the folder and of Project Gutenberg, one document per book.
+
+Project Gutenberg: its catalogue, a selection of it, and the plain texts from a mirror. The catalogue's date is that of
+the release at Project Gutenberg; a work's own date it does not have. Newer texts name the original publication in their
+heads; of the others the year must come from the user, or they are left out.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
-"""The pages that the API gives.
+"""Pages of Wikipedia through the MediaWiki Action API: those of categories, when each was created, its text as of now.
 
 Shi et al. 2024, section 2.2: event pages by the day of their creation, without pages titled "Timeline of" or "List of".
+
+robots.txt is not read: on Wikimedia's sites it shuts /w/ to search engines, and the API's own etiquette holds for
+programs instead (a user agent with a contact, one request at a time, maxlag, back-off).
 """
 
 from __future__ import annotations
