@@ -162,7 +162,7 @@ def check_keys(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -
     keys = []
     for table in tables:
         key = build_key_sql(table)
-        # A third of the time by hash; what one collision would feign is looked at again.
+        # A third of the time by hash; what a collision of hashes could pretend is counted again.
         if not is_enforced(table) and _count_doubled(connection, table, f"hash({key})"):
             doubled[table.name] = _count_doubled(connection, table, f"row({key})")
         keys.append([table.name, ", ".join(table.key), is_enforced(table), doubled.get(table.name, 0)])

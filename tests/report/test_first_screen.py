@@ -129,7 +129,7 @@ def test_documents_stand_under_the_answer(cases: Mapping[str, Written]) -> None:
         assert "The Sea and the Lighthouse stands out 9 285 0.003 0.007 300 held-out" in seen
     seen = Page(before_sections(cases["books_stand_out"].pages["across"].html).replace('<main id="main">', "")).text
     assert "The Sea and the Lighthouse stands out – – 0.003 0.007 300 held-out" in seen
-    assert seen.count("No passages and no runs: nobody asked the model to go on") == 1
+    assert seen.count("No passages and no runs: the model was not asked to continue") == 1
 
 
 def test_a_kind_of_answer_has_a_shape_a_word_and_a_colour(cases: Mapping[str, Written]) -> None:

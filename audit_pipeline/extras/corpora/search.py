@@ -42,7 +42,7 @@ from audit_pipeline.tables import digest, text_sha256
 
 _IDENTITIES = ("id", "document_id", "doc_id", "blob_id", "warc_record_id", "sha256", "sha1")
 _URL = "url"
-# Folders of tables and of the lineage carry it beside a benchmark's name.
+# Folders of tables and lines of the ledger have it next to a benchmark's name.
 _LONGEST_NAME = 100
 _LONGEST_IDENTITY = 1000
 

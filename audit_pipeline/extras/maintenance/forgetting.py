@@ -116,7 +116,7 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
     if damaged := sum(line.fields is None for line in ledger.lines):
         removal.kept.append(f"{damaged} damaged lines of the ledger: what they name is not known")
     logs = sorted(paths.root.glob(f"{paths.warehouse.name}.*.aside"))
-    removal.kept += [f"{log}, the log of somebody's session on an earlier warehouse" for log in logs]
+    removal.kept += [f"{log}, the log of a session that wrote to an earlier warehouse" for log in logs]
     return removal
 
 
