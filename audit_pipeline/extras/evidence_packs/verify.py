@@ -109,8 +109,8 @@ def verify_pack(
         if not all(check.ok for check in unpacked):
             yield Check("everything else", None, "not checked: files are not as they were packed")
             return
-        [tag] = Path(folder).glob("*/bagit.txt")
-        checks = _check_payload(tag.parent / "data", rerun, certificates, on_step)
+        [tags] = Path(folder).glob(f"*/{_TAG_MANIFEST}")
+        checks = _check_payload(tags.parent / "data", rerun, certificates, on_step)
         yield from _attempt("everything else", checks)
 
 
@@ -136,7 +136,7 @@ def _unpack(file: Path, folder: Path) -> Iterator[Check]:
         if size > _LARGEST_RATIO * file.stat().st_size:
             raise DataError(f"it unpacks to {size:,} bytes, more than {_LARGEST_RATIO} times its size: no pack does")
         archive.extractall(folder)
-    bags = [tag.parent for tag in folder.glob("*/bagit.txt")]
+    bags = {path.parent for name in ("bagit.txt", _TAG_MANIFEST) for path in folder.glob(f"*/{name}")}
     found = {path: file_sha256(path) for path in folder.rglob("*") if path.is_file()}
     named: dict[Path, str] = {}
     for bag in bags:

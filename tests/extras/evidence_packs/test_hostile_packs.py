@@ -105,8 +105,7 @@ def test_a_flipped_bit_of_the_zip_file_is_named_or_changes_nothing(packed: Path,
     whole, members, draw = packed.read_bytes(), read_members(packed), random.Random(5)
     directory = whole.rindex(b"PK\x05\x06")
     begin = int.from_bytes(whole[directory + 16 : directory + 20], "little")
-    places = [draw.randrange(8 * len(whole)) for _ in range(400 if FULL else 20)]
-    places += [draw.randrange(8 * begin, 8 * len(whole)) for _ in range(400 if FULL else 20)]
+    places = [draw.randrange(8 * first, 8 * len(whole)) for first in (0, begin) for _ in range(400 if FULL else 20)]
     outcomes = set()
     for at in places:
         changed = bytearray(whole)
@@ -125,9 +124,9 @@ def test_what_is_no_pack_is_a_failed_check(packed: Path, tmp_path: Path) -> None
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("pack/bagit.txt", bytes(10**8))
     (tmp_path / "cut.zip").write_bytes(packed.read_bytes()[:-1000])
-    two = [
-        (f"{top}/{name.partition('/')[2]}", content) for top in "ab" for name, content in read_members(packed).items()
-    ]
+    members = read_members(packed).items()
+    two = [(f"{top}/{name.partition('/')[2]}", content) for top in "ab" for name, content in members]
+    undeclared = [(name, content) for name, content in members if not name.endswith("/bagit.txt")]
     for file, words in (
         (tmp_path / "words.zip", "not a zip file"),
         (tmp_path / "cut.zip", "not a zip file"),
@@ -135,6 +134,7 @@ def test_what_is_no_pack_is_a_failed_check(packed: Path, tmp_path: Path) -> None
         (write_members(tmp_path / "other.zip", [("folder/some.txt", b"words")]), "1 files in 0 bags"),
         (write_members(tmp_path / "empty.zip", []), "0 files in 0 bags"),
         (write_members(tmp_path / "two.zip", two), "files in 2 bags"),
+        (write_members(tmp_path / "undeclared.zip", undeclared), "in no manifest: pack/bagit.txt"),
     ):
         result = CliRunner().invoke(main, ["verify", str(file), "--json"])
         assert result.exit_code == 1
