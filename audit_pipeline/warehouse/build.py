@@ -35,8 +35,8 @@ LOCK_SECONDS = 600.0
 STORAGE_VERSION = "v1.3.0"
 """The oldest DuckDB that opens the file: other programs come with older versions than ours (docs/sql.md names them)."""
 
-
-Judgement = tuple[UpToDate, Callable[[duckdb.DuckDBPyConnection], pa.Table]]
+# In quotes: a Callable of one of duckdb's types is never freed, and duckdb complains of it when the process ends.
+Judgement = tuple[UpToDate, Callable[["duckdb.DuckDBPyConnection"], pa.Table]]
 """The planner's judgement of a data folder: of its benchmarks, and what makes the rows of the table coverage of the
 other tables when they are filled."""
 Judge = Callable[[Path, DataPaths], Judgement]
