@@ -6,7 +6,7 @@ from assets import stages
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.model_proposals import load_watched
 from audit_pipeline.pipeline.dagster.jobs import JOBS, publish_sensor
-from audit_pipeline.pipeline.dagster.resources import AuditData, Models, ProgressReporter
+from audit_pipeline.pipeline.dagster.resources import AuditData, ModelsResource, ProgressReporter
 from audit_pipeline.pipeline.dagster.sensors import SENSORS
 from audit_pipeline.pipeline.dagster.weekly import build_weekly_schedule
 
@@ -25,6 +25,6 @@ def defs() -> dg.Definitions:
         jobs=JOBS,
         schedules=[build_weekly_schedule(lambda name: defs().resolve_job_def(name))],
         sensors=[*SENSORS, publish_sensor],
-        resources={"data": AuditData(), "models": Models(), "progress": ProgressReporter()},
+        resources={"data": AuditData(), "models": ModelsResource(), "progress": ProgressReporter()},
         executor=dg.in_process_executor,
     )

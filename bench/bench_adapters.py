@@ -30,10 +30,10 @@ from audit_pipeline.extras.controls.config import ControlEntry
 from audit_pipeline.extras.controls.draw import HELD_OUT, MEMBER, TWIN, draw_texts, read_control_documents
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.conversion import read_with_transformers
-from audit_pipeline.models.tokenized_model import apply_overrides, load_tokenizer
+from audit_pipeline.models.tokenized_model import apply_overrides, load_tokenized
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.store import refresh
+from audit_pipeline.sources.store import refresh_source
 from audit_pipeline.store.paths import DataPaths
 
 BASE, BENCHMARK = "smollm2-135m", "adapter_check"
@@ -85,7 +85,7 @@ def make_workspace(folder: Path, *, texts: int, epochs: int, calibrating: int = 
     )
     create_workspace(folder)
     paths = DataPaths(folder / "data")
-    refresh("sotu", paths, "bench", load_source_settings(folder / "config"))
+    refresh_source("sotu", paths, "bench", load_source_settings(folder / "config"))
     drawn = draw_texts(read_control_documents(control, paths)[0], control)
     by_role = {role: [text.text for text in drawn if text.role == role] for role in (MEMBER, HELD_OUT, TWIN)}
     rows = [{"input": text, "label": 1, "split": "evaluation"} for text in by_role[MEMBER]]
@@ -125,7 +125,7 @@ def write_configuration(config: Path) -> None:
 
 def train_adapter(folder: Path, texts: Sequence[str], control: ControlEntry, paths: DataPaths, config: Path) -> None:
     """Train an adapter, and keep it after an eighth, a quarter, a half and all of the steps."""
-    base = load_tokenizer(apply_overrides(load_models(config)[BASE], dtype=DTYPE), paths)
+    base = load_tokenized(apply_overrides(load_models(config)[BASE], dtype=DTYPE), paths)
     assert base.start_token_id is not None
     torch.manual_seed(control.seed)
     adapted = get_peft_model(load_weights(base, "cpu"), LoraConfig(**LORA, layers_to_transform=TRAINED_LAYERS))

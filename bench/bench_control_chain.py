@@ -28,10 +28,10 @@ from audit_pipeline.extras.controls.config import load_controls
 from audit_pipeline.extras.controls.draw import draw_texts, read_control_documents
 from audit_pipeline.extras.controls.study import train_and_measure
 from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.store import read_settings_digest, refresh
+from audit_pipeline.sources.store import read_settings_digest, refresh_source
 from audit_pipeline.statistics.contamination_rate import compute_unit_rates, measure_instrument
-from audit_pipeline.statistics.sides import ScoreColumn
-from audit_pipeline.statistics.thresholds import ScoredTexts, choose_order_statistic, draw_keys
+from audit_pipeline.statistics.score_columns import ScoreColumn
+from audit_pipeline.statistics.thresholds import ScoredTexts, choose_order_statistic, compute_sampling_keys
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
@@ -53,12 +53,12 @@ def main() -> None:
     arguments = given.parse_args()
     torch.set_num_threads(1)
     paths = DataPaths(arguments.data)
-    control = load_controls()[arguments.control].changed(
+    control = load_controls()[arguments.control].with_settings(
         members=arguments.texts, held_out=arguments.texts, occurrences=arguments.occurrences
     )
     for source in control.sources:
         if read_settings_digest(source, paths) != load_source_settings().digest_for(source):
-            refresh(source, paths, "bench", load_source_settings())
+            refresh_source(source, paths, "bench", load_source_settings())
     began = time.perf_counter()
     documents, _ = read_control_documents(control, paths)
     evaluation, _ = train_and_measure(draw_texts(documents, control), control, DETECTORS, paths)
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def texts_of(column: ScoreColumn) -> ScoredTexts:
-    keys = draw_keys(column.groups, [str(place) for place in range(len(column.groups))], 0)
+    keys = compute_sampling_keys(column.groups, [str(place) for place in range(len(column.groups))], 0)
     return ScoredTexts(column.scores, column.labels, np.array(column.groups, dtype=object), keys)
 
 

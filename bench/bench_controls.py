@@ -29,8 +29,8 @@ from audit_pipeline.extras.controls.config import ControlEntry, load_controls
 from audit_pipeline.extras.controls.draw import draw_texts, read_control_documents
 from audit_pipeline.extras.controls.study import train_and_measure
 from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.store import read_settings_digest, refresh
-from audit_pipeline.store.control_models import EXPOSED, TWIN, Role
+from audit_pipeline.sources.store import read_settings_digest, refresh_source
+from audit_pipeline.store.control_names import EXPOSED, TWIN, Role
 from audit_pipeline.store.paths import DataPaths
 
 # One further token is enough to see an effect, and the quickest.
@@ -51,7 +51,7 @@ def main() -> None:
     control = load_controls()[arguments.control]
     for source in control.sources:
         if read_settings_digest(source, paths) != load_source_settings().digest_for(source):
-            refresh(source, paths, "bench", load_source_settings())
+            refresh_source(source, paths, "bench", load_source_settings())
     also = [name for name in arguments.also.split(",") if name]
     detectors = [one.name for one, _ in select([*(one.name for one, _ in select()), *also])]
 
@@ -84,7 +84,7 @@ def _aurocs(
     control: ControlEntry, seed: int, role: Role, paths: DataPaths, detectors: Sequence[str]
 ) -> Mapping[str, float]:
     """AUROC of every detector that scores texts of both sides, and of the blind control."""
-    entry = control.changed(seed=control.seed + seed)
+    entry = control.with_settings(seed=control.seed + seed)
     documents, _ = read_control_documents(entry, paths)
     texts = draw_texts(documents, entry)
     evaluation, _ = train_and_measure(texts, entry, detectors, paths, role=role, device="cpu", overrides=OVERRIDES)

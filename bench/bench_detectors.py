@@ -22,7 +22,7 @@ from bench_token_statistics import texts_from_addresses
 from audit_pipeline.detectors.min_k import z_scores
 from audit_pipeline.detectors.registry import REGISTRY, select
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenized
 from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.store.paths import DataPaths
@@ -57,7 +57,7 @@ def main() -> None:
     for dtype in DTYPES:
         with tempfile.TemporaryDirectory() as folder:
             paths = DataPaths(Path(folder))
-            model = load_tokenizer(apply_overrides(resolve_model(given.model, load_models()), dtype=dtype), paths)
+            model = load_tokenized(apply_overrides(resolve_model(given.model, load_models()), dtype=dtype), paths)
             forward = ForwardPass(load_weights(model, given.device), model.vocab_size)
             own = Session(model, select(one_pass), paths).run(texts, partial(_loaded, forward)).own
             if dtype == "float32":

@@ -31,7 +31,7 @@ from audit_pipeline.extras.extraction.search import Search
 from audit_pipeline.extras.extraction.stage import read_searched_documents
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
 from audit_pipeline.models.weights import choose_default_device
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read_documents
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def _loaded(name: str, paths: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
-    model = load_tokenizer(resolve_model(name, load_models()), paths)
+    model = load_tokenized(resolve_model(name, load_models()), paths)
     return model, load_forward_pass(model, paths, choose_default_device(), print)
 
 
@@ -123,7 +123,7 @@ def book(model: TokenizedModel, forward: ForwardPass, text: str) -> None:
         ).run(lambda _: forward)
     passes = (forward.tokens_run - before) / BOOK_TOKENS
     print(f"a book of {BOOK_TOKENS:,} tokens: {len(found.windows):,} windows, {passes:.2f} passes (aim 2.5)")
-    print(f"  of it reproduced: {found.found.covered[0]:.2%}")
+    print(f"  of it reproduced: {found.memorisation.covered[0]:.2%}")
 
 
 def missed(what: str, model: TokenizedModel, forward: ForwardPass, documents: list[SearchedDocument]) -> None:

@@ -29,7 +29,7 @@ import torch
 from bench_token_statistics import seconds_of, texts_from_addresses
 
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.tokenized_model import apply_overrides, load_tokenizer
+from audit_pipeline.models.tokenized_model import apply_overrides, load_tokenized
 from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -124,7 +124,7 @@ def main() -> None:
     given = parse()
     with tempfile.TemporaryDirectory() as folder:
         entry = apply_overrides(resolve_model(given.model, load_models()), dtype=given.dtype)
-        model = load_tokenizer(entry, DataPaths(Path(folder)))
+        model = load_tokenized(entry, DataPaths(Path(folder)))
         forward = ForwardPass(load_weights(model, given.device), model.vocab_size)
     print(
         f"{given.model} {given.dtype} on {given.device}, {torch.get_num_threads()} threads, "

@@ -27,10 +27,10 @@ CHECK = ("instrument_check_exposed", "instrument_check")
 _IN_MEMORY = f"""
 import sys, time
 from audit_pipeline.models.config import load_models
-from audit_pipeline.models.tokenized_model import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.store.paths import DataPaths
 paths = DataPaths.from_environment()
-model = load_tokenizer(load_models()["{MODEL}"], paths)
+model = load_tokenized(load_models()["{MODEL}"], paths)
 from audit_pipeline.models.weights import load_weights
 load_weights(model, "cpu")
 """

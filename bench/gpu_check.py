@@ -29,7 +29,7 @@ from bench_token_statistics import Variant, seconds_of, texts_from_addresses
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenized
 from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
@@ -74,7 +74,7 @@ class Check:
         return statistics.median(seconds_of(work, self.device) for _ in range(self.repeats))
 
     def tokenized(self, dtype: str) -> TokenizedModel:
-        return load_tokenizer(apply_overrides(self.entry, dtype=dtype), DataPaths(Path(tempfile.mkdtemp())))
+        return load_tokenized(apply_overrides(self.entry, dtype=dtype), DataPaths(Path(tempfile.mkdtemp())))
 
     def variant(
         self,

@@ -40,7 +40,7 @@ from tiny_models import save_model
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.pipeline.dagster import partitions
-from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.publication import build_warehouse
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair
 from audit_pipeline.warehouse.query import query_warehouse
@@ -114,7 +114,7 @@ class Kills:
 
     @property
     def texts(self) -> int:
-        return len(read_built(self.paths, BENCHMARK).texts)
+        return len(read_built(self.paths, BENCHMARK).model_inputs)
 
     def parts(self) -> list[Path]:
         return sorted(self.paths.table("token_statistics").glob("kind=*/*/part-*.parquet"))

@@ -42,15 +42,15 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.definitions import defs
 from audit_pipeline.detectors.registry import is_default, select
 from audit_pipeline.models.config import load_models
-from audit_pipeline.models.tokenized_model import load_tokenizer, write_card
+from audit_pipeline.models.tokenized_model import load_tokenized, write_card
 from audit_pipeline.pipeline.dagster import partitions
 from audit_pipeline.pipeline.dagster.instance import ensure_dagster_home
 from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.dagster.sensors import changed_benchmarks, new_models
-from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.publication import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.store import refresh
+from audit_pipeline.sources.store import refresh_source
 from audit_pipeline.store import store
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import LineageStep, RowOrigin, record_entry, record_outcome
@@ -108,7 +108,7 @@ def make_site(root: Path, models: int, benchmarks: int) -> LiveWorkspace:
 
 
 def build_all(paths: DataPaths) -> None:
-    refresh("local_files", paths, "fetched", load_source_settings())
+    refresh_source("local_files", paths, "fetched", load_source_settings())
     for spec in load_benchmarks().values():
         build(spec, paths, "built")
 
@@ -147,7 +147,7 @@ class Findings:
         return failed
 
     def _identity(self, model: str) -> tuple[str, str]:
-        tokenized = load_tokenizer(load_models()[model], self.paths)
+        tokenized = load_tokenized(load_models()[model], self.paths)
         write_card(tokenized, self.paths, parameters=1_000_000)
         return tokenized.identity.model_fingerprint, tokenized.identity.tokenizer_fingerprint
 

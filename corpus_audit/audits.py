@@ -162,8 +162,8 @@ def report(*, show: bool = False, text: bool | None = None, verbose: bool = Fals
     """
     from audit_pipeline.store.paths import (  # noqa: PLC0415
         DataPaths,
+        is_text_output_allowed,
         require_writable,
-        texts_are_quoted,
     )
 
     paths = DataPaths.from_environment()
@@ -173,7 +173,7 @@ def report(*, show: bool = False, text: bool | None = None, verbose: bool = Fals
         from audit_pipeline.pipeline.console import print_step  # noqa: PLC0415
         from audit_pipeline.pipeline.dagster.audit import publish  # noqa: PLC0415
 
-        publish(definitions, paths, print_step, include_text=texts_are_quoted() if text is None else text)
+        publish(definitions, paths, print_step, include_text=is_text_output_allowed() if text is None else text)
     if show:
         webbrowser.open(paths.report.as_uri())
     return paths.report

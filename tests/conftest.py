@@ -161,10 +161,10 @@ def real_model(real_data: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
     from tiny_models import forward_of
 
     from audit_pipeline.models.config import load_models
-    from audit_pipeline.models.tokenized_model import load_tokenizer
+    from audit_pipeline.models.tokenized_model import load_tokenized
 
     entry = load_models(ROOT / "config")["smollm2-135m"]
-    model = load_tokenizer(entry, real_data)
+    model = load_tokenized(entry, real_data)
     return model, forward_of(model)
 
 

@@ -26,21 +26,21 @@ from tiny_models import forward_of
 
 # Read before any test moves the configuration: the partitions of controls are fixed when this module is.
 from assets import stages
-from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, assess_split
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
+from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION, assess_split
 from audit_pipeline.cli import main
 from audit_pipeline.models import weights
 from audit_pipeline.models.config import load_models
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
 from audit_pipeline.pipeline.dagster import partitions
 from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
-from audit_pipeline.scoring.pair_scores import SCORES_VERSION, run_tokens, score_pair
+from audit_pipeline.scoring.pair_scores import SCORES_VERSION, run_passes, score_pair
 from audit_pipeline.sources import release_notes
 from audit_pipeline.sources.base import Document, Harvest, MissingPart
 from audit_pipeline.sources.config import all_sources, load_source_settings
-from audit_pipeline.sources.store import refresh
+from audit_pipeline.sources.store import refresh_source
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair
@@ -153,7 +153,7 @@ class Workspace:
     def fetch(self, *documents: Document) -> None:
         """Put documents in place, with lineage, as the source's asset does."""
         self.hold(*documents)
-        refresh(SOURCE, self.paths, "fetched", load_source_settings())
+        refresh_source(SOURCE, self.paths, "fetched", load_source_settings())
 
     def build(self, name: str) -> list[BenchmarkSpec]:
         """Build a benchmark or family, with lineage, as the asset does."""
@@ -179,12 +179,12 @@ class Workspace:
             pair, run = Pair(spec.name, model), f"audited-{spec.name}-{model}"
             step = partial(LineageStep.now, run)
             first = step("token_statistics", "1")
-            run_tokens(pair, tokenized, self.paths, forward, first, kinds=("base",), logits_budget=0)
+            run_passes(pair, tokenized, self.paths, forward, first, kinds=("base",), logits_budget=0)
             score_pair(pair, tokenized, self.paths, step("scores", SCORES_VERSION))
             evaluate_pair(pair, tokenized, self.paths, step("evaluations", EVALUATIONS_VERSION))
 
     def model(self, name: str) -> TokenizedModel:
-        return load_tokenizer(load_models()[name], self.paths)
+        return load_tokenized(load_models()[name], self.paths)
 
     def run(self, *arguments: str | Path) -> Result:
         """The command line, in this process."""

@@ -17,7 +17,7 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import KINDS
@@ -211,7 +211,7 @@ def save_adapter(folder: Path, base: Path, config: object | None = None, seed: i
 
 def tokenized(folder: Path, data: Path, **fields: Any) -> TokenizedModel:
     """The model in ``folder`` under an entry with ``fields``."""
-    return load_tokenizer(ModelEntry(name=folder.name, path=folder, **fields), DataPaths(data))
+    return load_tokenized(ModelEntry(name=folder.name, path=folder, **fields), DataPaths(data))
 
 
 def forward_of(model: TokenizedModel) -> ForwardPass:

@@ -125,7 +125,7 @@ def build(
     return report
 
 
-def compute_current_digest(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf | None = None) -> str:
+def compute_digest_from_inputs(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf | None = None) -> str:
     """The digest that ``spec`` would have if it were built now; raises DataError where a source is not there.
 
     ``version_of`` gives the version of a source's documents, for a caller that asks for many benchmarks of one source.
@@ -215,11 +215,11 @@ def compute_wanted_digest(
     the hub count as they were when last read, unless the hub is to be asked. Raises the AuditError of what is not there
     or cannot be read.
     """
-    if is_on_hub(spec) and not ask_hub:
+    if has_remote_rows(spec) and not ask_hub:
         # Its digest holds the hub's answer, which only its build asks for: the entry replaces it once.
         versions = {} if known_digest is None else read_built(paths, spec.name).manifest.get("source_versions", {})
         return compute_benchmark_digest(spec, versions)
-    return compute_current_digest(spec, paths, version_of)
+    return compute_digest_from_inputs(spec, paths, version_of)
 
 
 def read_built_digest(name: str, paths: DataPaths) -> str | None:
@@ -236,6 +236,6 @@ def read_built_digest(name: str, paths: DataPaths) -> str | None:
         return None
 
 
-def is_on_hub(spec: BenchmarkSpec) -> bool:
+def has_remote_rows(spec: BenchmarkSpec) -> bool:
     """Whether the benchmark's rows come from the hub or the package index: looking at them takes the network."""
     return isinstance(spec.settings, RowsSettings) and find_local_path(spec.settings)[0] is None

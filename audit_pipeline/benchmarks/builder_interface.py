@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, get_args
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.allocation import Placed, split_groups
+from audit_pipeline.benchmarks.allocation import Placed, assign_splits
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, FamilySettings
 from audit_pipeline.benchmarks.words import get_word_unit
 from audit_pipeline.errors import DataError
@@ -90,7 +90,7 @@ def build_examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run
     texts = list(texts)
     settings = spec.settings
     split_words = get_word_unit(settings.unit).split
-    splits = split_groups(
+    splits = assign_splits(
         (Placed(text.group, text.collection, text.label) for text in texts if text.split is None),
         fraction=settings.calibration_fraction,
         seed=settings.seed,
@@ -107,7 +107,7 @@ def build_examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run
             "split": text.split or splits[text.group],
             "published": text.published,
             # Builders of exact lengths have counted: nothing is segmented twice.
-            "words": spec.length if spec.is_exact else len(split_words(text.text)),
+            "words": spec.length if spec.has_exact_length else len(split_words(text.text)),
             "language": text.language,
             "collection": text.collection,
             "group": text.group,

@@ -137,7 +137,7 @@ class BuiltBenchmark:
         return contexts
 
     @property
-    def texts(self) -> list[str]:
+    def model_inputs(self) -> list[str]:
         """The distinct texts that a model reads, in order; contexts are part of them."""
         return list(dict.fromkeys(build_model_inputs(self.examples)))
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.benchmarks.words import get_word_unit
-from audit_pipeline.splits.shared_text import SHINGLE_WORDS, find_near_pairs
+from audit_pipeline.splits.shared_text import SHINGLE_WORDS, find_near_duplicates
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
 MAX_OFFENDERS = 20
@@ -68,7 +68,7 @@ def run_checks(examples: pa.Table, spec: BenchmarkSpec) -> list[CheckResult]:
         *results,
         check_no_text_on_both_sides(examples),
         check_no_text_twice(examples),
-        *([check_exact_lengths(examples, spec.length, split)] if spec.is_exact else []),
+        *([check_exact_lengths(examples, spec.length, split)] if spec.has_exact_length else []),
         check_balanced(examples, required=settings.is_balanced),
         check_both_classes(examples),
         check_groups_not_divided(examples),
@@ -181,7 +181,7 @@ def check_near_duplicates(
     between: list[tuple[float, str, str]] = []
     involved: dict[int | None, set[str]] = defaultdict(set)
     within: Counter[int | None] = Counter()
-    for pair in find_near_pairs([row["text"] for row in rows], threshold, split=split):
+    for pair in find_near_duplicates([row["text"] for row in rows], threshold, split=split):
         first, second = rows[pair.first], rows[pair.second]
         # Of a shelf, what is audited against what is held out.
         if {first["label"], second["label"]} in ({MEMBER, NON_MEMBER}, {None, NON_MEMBER}):

@@ -19,7 +19,7 @@ from typing import Any
 
 from audit_pipeline.benchmarks import builders
 from audit_pipeline.benchmarks.builder_interface import Builder
-from audit_pipeline.benchmarks.days_before_today import parse_cutoff, read_current_day
+from audit_pipeline.benchmarks.days_before_today import parse_cutoff, read_reference_day
 from audit_pipeline.benchmarks.settings import FILE_NAME, BenchmarkSpec, FamilySettings, build_benchmark_name
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.plugins import collect_by_name
@@ -99,9 +99,9 @@ class Benchmarks(Entries[BenchmarkSpec]):
         if (family := self._find_broken_family(name)) is not None:
             self.families.require_not_broken(family)
 
-    def without(self, faults: Mapping[str, Sequence[Fault]]) -> Benchmarks:
+    def with_faults(self, faults: Mapping[str, Sequence[Fault]]) -> Benchmarks:
         """The benchmarks with those families broken that have ``faults``, by family."""
-        return Benchmarks(self.families.without(faults))
+        return Benchmarks(self.families.with_faults(faults))
 
     def _find_broken_family(self, name: str) -> str | None:
         if name in self:
@@ -121,13 +121,13 @@ def load_benchmarks(folder: Path | None = None, today: date | None = None) -> Be
 
     @cache
     def day() -> date:
-        return read_current_day(DataPaths.from_environment()) if today is None else today
+        return read_reference_day(DataPaths.from_environment()) if today is None else today
 
     families = replace(FILE, read=partial(_parse_family, day)).load(folder)
     if not families.names:
         raise BrokenFileError(Problem(families.path, None, "holds no family under 'benchmarks'"))
-    benchmarks = Benchmarks(families.without(_find_name_collisions(families)))
-    return benchmarks.without(_find_missing_pools(benchmarks))
+    benchmarks = Benchmarks(families.with_faults(_find_name_collisions(families)))
+    return benchmarks.with_faults(_find_missing_pools(benchmarks))
 
 
 def exclude_on_request(benchmarks: Mapping[str, BenchmarkSpec]) -> Mapping[str, BenchmarkSpec]:
@@ -249,7 +249,7 @@ FILE = EntryFile(
     "benchmarks",
     "family",
     "it says which benchmarks there are",
-    partial(_parse_family, lambda: read_current_day(DataPaths.from_environment())),
+    partial(_parse_family, lambda: read_reference_day(DataPaths.from_environment())),
     leads=tuple(dict.fromkeys(lead for builder in BUILDERS.values() for lead in builder.settings.leads)),
     is_of_audits=True,
 )

@@ -91,7 +91,7 @@ def ensure_reference_day(paths: DataPaths) -> date:
     return kept
 
 
-def read_current_day(paths: DataPaths) -> date:
+def read_reference_day(paths: DataPaths) -> date:
     """The day that relative dates count from: the rolled day, or today's (UTC) where none is kept yet."""
     return read_rolled_day(paths) or utc_today()
 

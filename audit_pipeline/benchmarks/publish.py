@@ -180,7 +180,7 @@ def export(
 
 def _write_rows(built: BuiltBenchmark, folder: Path, paths: DataPaths) -> dict[str, str]:
     """Write the rows of every split; return the splits' files by name."""
-    examples, documents = built.examples, _read_documents_of(built, paths)
+    examples, documents = built.examples, _read_document_metadata(built, paths)
     ids = examples.column("document_id").to_pylist()
     columns: dict[str, list[object]] = {
         name: examples.column(name).to_pylist() for name in COLUMNS if name not in _OF_DOCUMENTS
@@ -196,7 +196,7 @@ def _write_rows(built: BuiltBenchmark, folder: Path, paths: DataPaths) -> dict[s
     return files
 
 
-def _read_documents_of(built: BuiltBenchmark, paths: DataPaths) -> dict[str, dict[str, Any]]:
+def _read_document_metadata(built: BuiltBenchmark, paths: DataPaths) -> dict[str, dict[str, Any]]:
     """Read title, address and licence by document_id, of sources whose documents are still those it was built from."""
     found: dict[str, dict[str, Any]] = {}
     for source, source_version in built.manifest["source_versions"].items():

@@ -171,7 +171,7 @@ class FamilySettings(StrictSettings):
     )
 
     @property
-    def read_sources(self) -> tuple[str, ...]:
+    def source_names(self) -> tuple[str, ...]:
         """The sources whose documents it is drawn from; none if it is made of rows."""
         return ()
 
@@ -209,7 +209,7 @@ class DocumentsSettings(FamilySettings):
     language: Language | None = Field(default=None, description="only documents in this language; None: all")
 
     @property
-    def read_sources(self) -> tuple[str, ...]:
+    def source_names(self) -> tuple[str, ...]:
         return self.sources
 
 
@@ -262,7 +262,7 @@ class BenchmarkSpec:
         return self.words
 
     @property
-    def is_exact(self) -> bool:
+    def has_exact_length(self) -> bool:
         """Whether every text has exactly ``words`` words."""
         return self.words is not None and self.settings.every_length_exact
 
@@ -285,7 +285,7 @@ class BenchmarkSpec:
     @property
     def sources(self) -> tuple[str, ...]:
         """The sources whose documents it is drawn from; none if it is made of rows."""
-        return self.settings.read_sources
+        return self.settings.source_names
 
     @property
     def control(self) -> str | None:
@@ -293,7 +293,7 @@ class BenchmarkSpec:
         return getattr(self.settings, "control", None)
 
     @property
-    def is_relative(self) -> bool:
+    def has_relative_cutoff(self) -> bool:
         """Whether a cutoff is relative to today, so that it moves when the day is rolled."""
         return bool(self.relative)
 

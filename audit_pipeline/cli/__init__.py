@@ -3,6 +3,6 @@
 Work belongs elsewhere. Heavy packages are imported by the command that needs them, so that `--help` answers at once.
 """
 
-from audit_pipeline.cli.command_group import main
+from audit_pipeline.cli.main_command import main
 
 __all__ = ["main"]

@@ -21,7 +21,7 @@ from audit_pipeline.cli.command_declaration import (
     option,
 )
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
-from audit_pipeline.cli.preparation import print_problems
+from audit_pipeline.cli.run_setup import print_problems
 from audit_pipeline.errors import AuditError
 from audit_pipeline.pipeline.console import Columns, Row, is_json_output, print_message, say, show_table
 from audit_pipeline.pipeline.options import BENCHMARK, AuditOptions
@@ -88,13 +88,13 @@ def _show_dry_run(request: AuditRequest) -> None:
     entry, specs, options = request.model, request.benchmarks, request.options
     print_problems(request.problems)
 
-    from audit_pipeline.models.tokenized_model import load_tokenizer
+    from audit_pipeline.models.tokenized_model import load_tokenized
     from audit_pipeline.pipeline.dagster.audit import plan_dry_run
     from audit_pipeline.store.control_files import read_trained_version
 
     paths = DataPaths.from_environment()
     is_untrained = entry.control is not None and read_trained_version(entry.control.name, paths) is None
-    tokenized = None if is_untrained else load_tokenizer(entry, paths)
+    tokenized = None if is_untrained else load_tokenized(entry, paths)
     limits = options.limits.require_usable_for(entry)
     dry = plan_dry_run(request, tokenized, paths)
     if dry.has_work:
@@ -207,5 +207,5 @@ def _count_reference_tokens(
         return []
     if reference is None or reference.entry.host.is_here:
         return []
-    planned = plan(reference, [text for name in benchmarks for text in read_built(paths, name).texts], paths)
+    planned = plan(reference, [text for name in benchmarks for text in read_built(paths, name).model_inputs], paths)
     return [(reference, planned.tokens_to_run + planned.passes)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from audit_pipeline.cli.command_declaration import note_state
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, format_side_counts
-from audit_pipeline.cli.preparation import load_dagster_definitions, print_problems, publish
+from audit_pipeline.cli.run_setup import load_dagster_definitions, print_problems, publish
 from audit_pipeline.pipeline.console import (
     Columns,
     Row,

@@ -33,12 +33,7 @@ from audit_pipeline.cli.command_declaration import (
     option,
 )
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
-from audit_pipeline.cli.preparation import (
-    build_benchmarks,
-    get_writable_paths,
-    load_whole_configuration,
-    print_problems,
-)
+from audit_pipeline.cli.run_setup import build_benchmarks, get_writable_paths, load_whole_configuration, print_problems
 from audit_pipeline.extras.evidence_packs.commands import AUTHORITY, seal_plans
 from audit_pipeline.pipeline.console import (
     Columns,
@@ -52,7 +47,7 @@ from audit_pipeline.pipeline.console import (
 from audit_pipeline.pipeline.options import AuditOptions, RunOptions
 from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.report.number_format import format_thousands
-from audit_pipeline.store.control_models import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES
+from audit_pipeline.store.control_names import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES
 from audit_pipeline.store.paths import DataPaths, use_workspace
 
 if TYPE_CHECKING:
@@ -120,7 +115,7 @@ def _say_possible_conclusions(
     instrument check."""
     from audit_pipeline.statistics.possible_conclusions import list_possible_conclusions
 
-    reach = list_possible_conclusions(inventory.known_beforehand, search)
+    reach = list_possible_conclusions(inventory.planned_comparison, search)
     stronger = list(reach.stronger)
     if model.release_date is not None and (newer := inventory.count_dated_from(model.release_date)):
         stronger.insert(
@@ -185,7 +180,7 @@ def check(
         raise click.UsageError("--exchangeable says how the documents of --held-out were chosen: name some")
     if authority is not None and not seal:
         raise click.UsageError("--authority stamps the plan that --seal seals: give both")
-    from audit_pipeline.models.tokenized_model import load_tokenizer
+    from audit_pipeline.models.tokenized_model import load_tokenized
     from audit_pipeline.pipeline.own_files import (
         OwnFiles,
         ensure_workspace,
@@ -215,7 +210,7 @@ def check(
     ):
         is_kept = made.folder == folder
         with use_workspace(made.folder, own_data=not is_kept):
-            tokenized = load_tokenizer(entry, get_writable_paths())
+            tokenized = load_tokenized(entry, get_writable_paths())
             passage_search = _assess_passage_search(tokenized, inventory)
             _say_possible_conclusions(inventory, entry, passage_search, _is_instrument_checked(), control)
             _say_workspace(made, folder)
@@ -266,7 +261,8 @@ def _is_instrument_checked() -> bool | None:
 
     pairs = load_whole_configuration().pairs_of_control(INSTRUMENT_CHECK)
     situation = Situation(DataPaths.from_environment())
-    return all(situation.find_latest_entry(EVALUATIONS_STAGE.key, pair.partition) for pair in pairs) if pairs else None
+    name = EVALUATIONS_STAGE.input_name
+    return all(situation.find_latest_entry(name, pair.partition) for pair in pairs) if pairs else None
 
 
 def _prepare_and_say_work(
@@ -294,7 +290,7 @@ def _prepare_and_say_work(
         extraction = spec.settings.extraction
         if extraction is not None and explain_window_too_long(tokenized, extraction.lengths) is None:
             search = Search(tokenized, read_searched_documents(spec.name, entry, paths), extraction, Caches(paths))
-            found, tokens = search.count_tokens()
+            found, tokens = search.count_work()
             windows, to_search = windows + found, to_search + tokens
     tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan, _ in dry.plans.values()) + to_search
     say_run_resources(tokenized, options)

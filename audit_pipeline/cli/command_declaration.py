@@ -195,8 +195,8 @@ def command(
     """Make a function a command of its name, or of ``name``.
 
     ``place``: None for a command of a group of its own. ``keeps``: what is kept where it is stopped, as its help and
-    its last line say. ``fail_on``: the states that :func:`note_state` may note. ``prints``: "tables" (with --json and
-    --format), "facts" (with --json) or "words".
+    its last line say. ``fail_on``: the states that :func:`note_state` may be given. ``prints``: "tables" (with
+    --json and --format), "facts" (with --json) or "words".
     """
 
     def decorate(function: Callable[..., None]) -> click.Command:

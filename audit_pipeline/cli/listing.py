@@ -18,7 +18,7 @@ import click
 from audit_pipeline.cli.audit_output import print_damaged_files
 from audit_pipeline.cli.command_declaration import Place, Section, argument, command, option
 from audit_pipeline.cli.output import LAYOUTS
-from audit_pipeline.cli.preparation import (
+from audit_pipeline.cli.run_setup import (
     build_benchmarks,
     get_writable_paths,
     load_whole_configuration,
@@ -40,7 +40,7 @@ from audit_pipeline.pipeline.console import (
 )
 from audit_pipeline.pipeline.options import FILE
 from audit_pipeline.report.number_format import format_yes_or_no
-from audit_pipeline.store.paths import DataPaths, explain_unwritable, require_writable, texts_are_quoted
+from audit_pipeline.store.paths import DataPaths, explain_unwritable, is_text_output_allowed, require_writable
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
@@ -51,7 +51,7 @@ _WIDTH, _LEAST = 100, 30
 LONG = option("List all that is known of each, in wide columns.", flag="--long")
 
 
-def _or(empty_text: str) -> Callable[[object], str]:
+def _build_cell_formatter(empty_text: str) -> Callable[[object], str]:
     """Return a function that writes a cell, and ``empty_text`` in the place of an empty one."""
     return lambda value: format_cell_value(value) or empty_text
 
@@ -75,11 +75,11 @@ _DETECTORS_LONG: Columns = (
 _MODELS: Columns = (("model", "model"), ("from", "from"))
 _MODELS_LONG: Columns = (
     *_MODELS,
-    ("dtype", "dtype", _or("the server's")),
+    ("dtype", "dtype", _build_cell_formatter("the server's")),
     ("start token", lambda row: f"{row['start_token'] or 'default'} ({row['start_token_policy']})"),
-    ("released", "released", _or("unknown")),
-    ("training cutoff", "training_cutoff", _or("unknown")),
-    ("licence", "licence", _or("unknown")),
+    ("released", "released", _build_cell_formatter("unknown")),
+    ("training cutoff", "training_cutoff", _build_cell_formatter("unknown")),
+    ("licence", "licence", _build_cell_formatter("unknown")),
 )
 _BENCHMARKS: Columns = (
     ("benchmark", "benchmark"),
@@ -88,12 +88,12 @@ _BENCHMARKS: Columns = (
 )
 _BENCHMARKS_LONG: Columns = (
     ("benchmark", "benchmark"),
-    ("words", "words", _or("any")),
+    ("words", "words", _build_cell_formatter("any")),
     ("design", "design"),
     ("label source", "label_source"),
     ("built", "built", format_yes_or_no),
-    ("members", "members", _or("-")),
-    ("non-members", "nonmembers", _or("-")),
+    ("members", "members", _build_cell_formatter("-")),
+    ("non-members", "nonmembers", _build_cell_formatter("-")),
     ("description", "description"),
 )
 _EXPORTED: Columns = (("benchmark", "benchmark"), ("content digest", "content_digest"))
@@ -119,7 +119,7 @@ def detectors(name: str | None = argument(required=False), is_long: bool = LONG)
     With --long, the list has what each needs and costs; with NAME, its page is printed. docs/detectors.md has the same
     pages, and those that are not shipped.
     """
-    from audit_pipeline.detectors.page import format_as_text
+    from audit_pipeline.detectors.descriptions import format_as_text
     from audit_pipeline.detectors.registry import REGISTRY, get_detector
 
     if name is not None:
@@ -247,7 +247,6 @@ def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
 
 def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool) -> None:
     """Write the benchmarks of that name as a data set, and send it to the hub where one is named."""
-    from audit_pipeline.benchmarks.assessed_split import read_or_assess_split
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.benchmarks.publish import (
         export,
@@ -256,6 +255,7 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
         require_new_folder,
         require_redistributable,
     )
+    from audit_pipeline.benchmarks.stored_split import read_or_assess_split
 
     folder, paths = out.expanduser().resolve(), DataPaths.from_environment()
     config = load_whole_configuration()
@@ -294,7 +294,7 @@ def report(
         webbrowser.open(paths.report.as_uri())
         return
     require_writable(paths.root)
-    publish(paths, include_text=not no_text and texts_are_quoted())
+    publish(paths, include_text=not no_text and is_text_output_allowed())
     print_damaged_files(paths)
     say(f"Report: {paths.report}")
     if open_it:
@@ -306,7 +306,7 @@ def _find_warehouse() -> Path:
     paths = DataPaths.from_environment()
     if not paths.warehouse.exists():
         # Here and not above: it imports all that a planner reads.
-        from audit_pipeline.pipeline.stages.warehouse import ensure_warehouse
+        from audit_pipeline.pipeline.stages.publication import ensure_warehouse
 
         return ensure_warehouse(paths)
     return paths.warehouse

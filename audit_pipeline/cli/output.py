@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from audit_pipeline.models.sending_limits import Limits
+from audit_pipeline.models.usage_budget import Limits
 from audit_pipeline.pipeline.console import Layout, Row, say
 from audit_pipeline.report.number_format import DASH, format_estimate, format_waiting_time
 from audit_pipeline.store.paths import DataPaths

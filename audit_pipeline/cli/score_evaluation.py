@@ -21,7 +21,7 @@ from audit_pipeline.pipeline.console import (
 from audit_pipeline.pipeline.options import FILE
 from audit_pipeline.report.number_format import DASH, format_interval, format_number, format_thousands
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
-from audit_pipeline.store.paths import DataPaths, texts_are_quoted
+from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
 if TYPE_CHECKING:
     from audit_pipeline.statistics.power import PowerReport
@@ -51,7 +51,7 @@ def evaluate(
     """
     from audit_pipeline.pipeline.evaluate_file import evaluate_file
 
-    done = evaluate_file(replace(options, no_text=options.no_text or not texts_are_quoted()))
+    done = evaluate_file(replace(options, no_text=options.no_text or not is_text_output_allowed()))
     print_skipped(done.given.skipped)
     for note in done.given.notes:
         print_message(note)
@@ -122,7 +122,7 @@ def power(
 def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tuple[str, str, list[float], list[float]]:
     """Read from the warehouse: benchmark, detector, and its mean scores by group of members and of non-members."""
     from audit_pipeline.config.problems import did_you_mean, resolve_partition
-    from audit_pipeline.report.page import read_named_headline
+    from audit_pipeline.report.page import read_named_detector
     from audit_pipeline.statistics.evaluate_options import choose_headline_detector
     from audit_pipeline.warehouse.query import open_read_only
 
@@ -136,7 +136,7 @@ def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tupl
             raise DataError(f"there are no scores of the model '{model}' with an AUROC; {did_you_mean(model, models)}")
         benchmark = resolve_partition(benchmark, list(dict.fromkeys(row[1] for row in audited if row[0] == model)))
         settings = {row[2]: row[3] for row in audited if row[:2] == (model, benchmark)}
-        named = read_named_headline(connection, model, benchmark)
+        named = read_named_detector(connection, model, benchmark)
         chosen = detector or choose_headline_detector(set(settings), named)
         if chosen is None:
             known = ", ".join(sorted(settings))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from audit_pipeline.cli.command_declaration import PASSES_KEPT, Place, Section, command, fields, option
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, format_side_counts
-from audit_pipeline.cli.preparation import get_writable_paths, resolve_model_option
+from audit_pipeline.cli.run_setup import get_writable_paths, resolve_model_option
 from audit_pipeline.pipeline.console import (
     Columns,
     is_json_output,
@@ -52,14 +52,14 @@ def score(
     """
     from dataclasses import replace
 
-    from audit_pipeline.detectors.registry import parse_set
+    from audit_pipeline.detectors.registry import parse_overrides
     from audit_pipeline.pipeline.requests import build_scoring_request, score_texts
-    from audit_pipeline.store.files import require_output
+    from audit_pipeline.store.files import require_usable_output
 
     paths = get_writable_paths()
-    options = replace(options, parameters=parse_set(set_parameters))
+    options = replace(options, parameters=parse_overrides(set_parameters))
     model = resolve_model_option(str(options.model))
-    require_output(out, texts)
+    require_usable_output(out, texts)
     request = build_scoring_request(options, texts)
     stream = _open_file_texts(texts, options.text_column)
 
@@ -114,7 +114,7 @@ def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Pat
 def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out: Path) -> None:
     """AUROC of each detector's default setting, where the file labels both sides."""
     labelled = scores.labelled
-    for words in (labelled.labels.in_words("taken as unknown"), labelled.problem):
+    for words in (labelled.labels.describe_not_understood("taken as unknown"), labelled.problem):
         if words is not None:
             print_message(words)
     rows = [

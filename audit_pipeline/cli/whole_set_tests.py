@@ -23,7 +23,7 @@ from audit_pipeline.cli.command_declaration import (
     fields,
     option,
 )
-from audit_pipeline.cli.preparation import get_writable_paths, open_texts, prepare_model, publish, resolve_model_option
+from audit_pipeline.cli.run_setup import get_writable_paths, open_texts, prepare_model, publish, resolve_model_option
 from audit_pipeline.pipeline.console import print_skipped, say
 from audit_pipeline.pipeline.options import RunOptions
 from audit_pipeline.statistics.shards import PERMUTATIONS, count_items_needed

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from audit_pipeline.cli.command_declaration import FOLDER, Place, Section, argument, command, option
-from audit_pipeline.cli.preparation import get_writable_paths
+from audit_pipeline.cli.run_setup import get_writable_paths
 from audit_pipeline.pipeline.console import print_message, say
 
 

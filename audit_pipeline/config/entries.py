@@ -145,7 +145,7 @@ class Entries(Mapping[str, E]):
             line = self.positions.lookup_closest_and_path([name, *fault.keys], None)[0].start.line
         return Problem(self.path, line, fault.words, f"{self.what} {name}")
 
-    def without(self, faults: Mapping[str, Sequence[Fault]]) -> Entries[E]:
+    def with_faults(self, faults: Mapping[str, Sequence[Fault]]) -> Entries[E]:
         """Return the entries with those broken that have ``faults``, by name."""
         found = {name: [self.build_problem(name, fault) for fault in of_entry] for name, of_entry in faults.items()}
         broken = {**self.broken, **{name: [*self.broken.get(name, ()), *problems] for name, problems in found.items()}}
@@ -231,7 +231,7 @@ class EntryFile(Generic[E]):
                 good[name] = self.read(name, given[name], path.parent)
             except InvalidEntryError as error:
                 faults[name] = error.faults
-        return Entries(path, self.what, {**good}, {}, positions, given).without(faults)
+        return Entries(path, self.what, {**good}, {}, positions, given).with_faults(faults)
 
     def _find_entries(self, path: Path, file: YamlFile) -> tuple[dict[str, Any], SourcePositionTree | None]:
         """Find the values of the entries by name, and their positions."""

@@ -89,7 +89,7 @@ def merge_entry_points(
     return PluginRegistry(found, origins)
 
 
-def require_texts(value: object, *names: str) -> None:
+def require_string_fields(value: object, *names: str) -> None:
     """Raise TypeError where one of these fields of ``value`` is no text."""
     for name in names:
         if not isinstance(getattr(value, name), str):

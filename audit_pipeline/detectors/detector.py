@@ -139,7 +139,7 @@ class Detector:
         """Whether it can be scored at its default where only the log-probabilities of the text's tokens are known."""
         return not self.reads(self.default) and not any(need.statistics for need in self.needs)
 
-    def label(self, setting: Settings) -> str:
+    def to_json(self, setting: Settings) -> str:
         """The setting as canonical JSON, as in the column ``parameters``."""
         parameters = {
             name: value
@@ -159,7 +159,7 @@ class Detector:
         if not np.isfinite(statistics.logprob).all():
             return [Outcome.failed(UNKNOWN_LOGPROB)] * len(settings)
         for need in self.needs:
-            lacking = statistics.lacking(need)
+            lacking = statistics.explain_unmet_need(need)
             if lacking is not None:
                 return [Outcome.not_applicable(lacking)] * len(settings)
         whole = [{**self.default, **setting} for setting in settings]
@@ -231,15 +231,14 @@ _MISSING = Outcome.failed("there are no token statistics for the text: run the m
 
 
 def score_texts(
-    texts: Iterable[tuple[str, TextStatistics | None]],
-    selection: Sequence[tuple[Detector, Sequence[Settings]]],
+    texts: Iterable[tuple[str, TextStatistics | None]], selection: Sequence[tuple[Detector, Sequence[Settings]]]
 ) -> pa.Table:
     """Every text (example_id, statistics) under every setting of every detector: a table of ``SCORE_COLUMNS``.
 
     One row per text, detector and setting, text by text in the given order. A text without statistics (None) gets rows
     with status ``failed``: no text is dropped. ``selection`` is what registry.select returns.
     """
-    labels = [(detector.name, detector.label(setting)) for detector, settings in selection for setting in settings]
+    labels = [(detector.name, detector.to_json(setting)) for detector, settings in selection for setting in settings]
     missing = [_MISSING] * len(labels)
     example_ids: list[str] = []
     columns: dict[str, list[Any]] = {name: [] for name in Outcome._fields}

@@ -81,7 +81,7 @@ class BranchStatistics:
     logprob: Float32s
     z: Float32s
 
-    def from_position(self, start: int) -> BranchStatistics:
+    def slice_from(self, start: int) -> BranchStatistics:
         """The branches of the tokens from position ``start`` on."""
         first = self.offsets[start]
         return BranchStatistics(self.m, self.offsets[start:] - first, self.logprob[first:], self.z[first:])
@@ -155,7 +155,7 @@ class TextStatistics:
         """Why these ``columns`` give no score; None where all are present."""
         return explain_missing_columns(self.columns.__contains__, columns)
 
-    def lacking(self, need: Need[Any]) -> str | None:
+    def explain_unmet_need(self, need: Need[Any]) -> str | None:
         """Why ``need`` is not met; None where it is."""
         found = self.extras.get(need, Lacking(f"there is no {need.summary} for the text"))
         return found.reason if isinstance(found, Lacking) else None

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, always, by_group
 from audit_pipeline.detectors.detector_inputs import TextStatistics
-from audit_pipeline.detectors.min_k import WINDOW, K, check_deviation, moving_means, score_lowest_means
+from audit_pipeline.detectors.min_k import WINDOW, K, find_deviation_failure, moving_means, score_lowest_means
 
 
 def standardised_gaps(statistics: TextStatistics, variance_floor: float) -> npt.NDArray[np.float64]:
@@ -26,7 +26,7 @@ def standardised_gaps(statistics: TextStatistics, variance_floor: float) -> npt.
 
 def _gap_k(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
     """A text of fewer tokens than the window is scored as it is, as by the authors' code; k counts windows."""
-    bad = check_deviation(statistics)
+    bad = find_deviation_failure(statistics)
     if bad is not None:
         return [bad] * len(settings)
 

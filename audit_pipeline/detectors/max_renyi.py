@@ -34,7 +34,7 @@ def renyi_entropy(statistics: TextStatistics, alpha: str) -> Float64s:
 
 
 def _max_renyi(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    lacking = statistics.lacking(POWER_SUMS)
+    lacking = statistics.explain_unmet_need(POWER_SUMS)
 
     def group(given: Settings, same: Sequence[Settings]) -> list[Outcome]:
         alpha = str(given["alpha"])

@@ -55,22 +55,22 @@ def moving_means(values: npt.ArrayLike, window: int) -> npt.NDArray[np.float64]:
     return np.asarray(sliding_window_view(exact, window).mean(axis=1))
 
 
-def check_deviation(statistics: TextStatistics) -> Outcome | None:
+def find_deviation_failure(statistics: TextStatistics) -> Outcome | None:
     """The failure where a token's sigma is not finite: divided by infinity, a value would pass as 0."""
     if np.isfinite(statistics.std).all():
         return None
     return Outcome.failed("a token's standard deviation is not a finite number")
 
 
-def z_scores(statistics: TextStatistics, *, mu: bool = True, sigma: bool = True) -> npt.NDArray[np.float64]:
+def z_scores(statistics: TextStatistics, *, with_mean: bool = True, with_std: bool = True) -> npt.NDArray[np.float64]:
     """(l_t - mu_t) / sigma_t of each token, sigma clamped at 1e-6 (Min-K%++, eq. 3): [n], float64.
 
-    ``mu`` and ``sigma`` say whether the mean is subtracted and the deviation divided by.
+    The two switches take away what the ablation of the paper takes away.
     """
     values = statistics.logprob.astype(np.float64)
-    if mu:
+    if with_mean:
         values = values - statistics.mean
-    if sigma:
+    if with_std:
         values = values / np.maximum(statistics.std.astype(np.float64), SIGMA_FLOOR)
     return np.asarray(values)
 
@@ -95,12 +95,13 @@ def _score_windows(values: npt.NDArray[np.floating], settings: Sequence[Settings
 
 
 def _min_k_plus_plus(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    bad = check_deviation(statistics)
+    bad = find_deviation_failure(statistics)
     if bad is not None:
         return [bad] * len(settings)
 
     def group(given: Settings, same: Sequence[Settings]) -> list[Outcome]:
-        return _score_windows(z_scores(statistics, mu=bool(given["mu"]), sigma=bool(given["sigma"])), same)
+        values = z_scores(statistics, with_mean=bool(given["mu"]), with_std=bool(given["sigma"]))
+        return _score_windows(values, same)
 
     return by_group(settings, ("mu", "sigma"), group)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline import detectors
-from audit_pipeline.config.plugins import collect_by_name, merge_entry_points, require_texts
+from audit_pipeline.config.plugins import collect_by_name, merge_entry_points, require_string_fields
 from audit_pipeline.config.problems import did_you_mean
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
 from audit_pipeline.detectors.detector_inputs import Need, TextStatistics
@@ -50,11 +50,11 @@ def _adopt(detector: Detector, origin: str) -> Detector:
             return [Outcome.failed(f"the detector {detector.name} of {origin} failed ({why})")] * len(settings)
         return found
 
-    require_texts(detector, "summary", "source", "passes", "equation", "reported", "also_reads")
+    require_string_fields(detector, "summary", "source", "passes", "equation", "reported", "also_reads")
     for parameter in detector.parameters.values():
         for value in (parameter.default, *parameter.grid):
             parameter.checked(value)
-    detector.label({})
+    detector.to_json({})
     unknown = {*detector.reads(detector.default)} - {column.name for column in MEASURED}
     wrong = [need for need in (*detector.needs, *detector.wishes) if not isinstance(need, Need)]
     if unknown or wrong:
@@ -107,7 +107,7 @@ def expand_settings(
 
 def deduplicate_settings(detector: Detector, settings: Iterable[Settings]) -> list[Settings]:
     """``settings`` in order, those of one label once."""
-    return list({detector.label(setting): dict(setting) for setting in settings}.values())
+    return list({detector.to_json(setting): dict(setting) for setting in settings}.values())
 
 
 def select(
@@ -132,7 +132,7 @@ def select(
     ]
 
 
-def parse_set(assignments: Sequence[str]) -> dict[str, dict[str, ParameterValue]]:
+def parse_overrides(assignments: Sequence[str]) -> dict[str, dict[str, ParameterValue]]:
     """``["min_k.k=0.3"]`` as ``{"min_k": {"k": 0.3}}``: the values of the option --set, typed and checked.
 
     Raises ConfigError, quoting the assignment, for another form, an unknown detector or parameter, a value of the
@@ -164,7 +164,7 @@ def is_default(detector_name: str, parameters: str, overrides: Overrides | None 
     if detector_name not in REGISTRY:
         return parameters == canonical_json({})
     detector = get_detector(detector_name)
-    return parameters == detector.label({**detector.default, **(overrides or {}).get(detector_name, {})})
+    return parameters == detector.to_json({**detector.default, **(overrides or {}).get(detector_name, {})})
 
 
 def mark_defaults(scores: pa.Table, overrides: Overrides | None = None) -> pa.Table:

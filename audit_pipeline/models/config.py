@@ -18,7 +18,7 @@ from audit_pipeline.config.validation import StrictSettings, Text, resolve_again
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.series import Checkpoint, Series, expand_series
 from audit_pipeline.models.server_settings import ServerSettings
-from audit_pipeline.store.control_models import Role
+from audit_pipeline.store.control_names import Role
 from audit_pipeline.store.files import read_json
 from audit_pipeline.store.paths import explain_invalid_partition
 
@@ -35,13 +35,13 @@ Dialect = Literal["vllm", "sglang", "llama_cpp", "completions"]
 class DialectTraits:
     """What every server of a dialect does alike.
 
-    ``takes_ids``: prompts are sent as token ids; None: the probe tries. ``starts_by_itself``: see :class:`Endpoint`.
-    ``names_ids``: best tokens have their ids. ``gives_rank``: answers have the rank of the text's own token.
-    ``has_plugin``: the plugin corpus-audit-vllm gives the moments.
+    ``takes_ids``: prompts are sent as token ids; None: the probe tries. ``server_adds_start_token``: see
+    :class:`Endpoint`. ``names_ids``: best tokens have their ids. ``gives_rank``: answers have the rank of the text's
+    own token. ``has_plugin``: the plugin corpus-audit-vllm gives the moments.
     """
 
     takes_ids: bool | None
-    starts_by_itself: bool = False
+    server_adds_start_token: bool = False
     names_ids: bool = False
     gives_rank: bool = False
     has_plugin: bool = False
@@ -50,7 +50,7 @@ class DialectTraits:
 DIALECT_TRAITS: Mapping[Dialect, DialectTraits] = {
     "vllm": DialectTraits(takes_ids=True, names_ids=True, gives_rank=True, has_plugin=True),
     "sglang": DialectTraits(takes_ids=True, names_ids=True),
-    "llama_cpp": DialectTraits(takes_ids=False, starts_by_itself=True),
+    "llama_cpp": DialectTraits(takes_ids=False, server_adds_start_token=True),
     "completions": DialectTraits(takes_ids=None),
 }
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
@@ -103,7 +103,7 @@ class UserHostedWeights:
 
     is_here: ClassVar[bool] = True
     described: ClassVar[str] = "run here"
-    starts_by_itself: ClassVar[bool] = False
+    server_adds_start_token: ClassVar[bool] = False
 
     def can_give(self, statistic: str) -> bool:
         """Return whether a statistic of every token can be had, by the names of CachedKind.statistics: any can."""
@@ -153,9 +153,9 @@ class Endpoint(ServerSettings):
         return DIALECT_TRAITS[self.dialect]
 
     @property
-    def starts_by_itself(self) -> bool:
+    def server_adds_start_token(self) -> bool:
         """Whether the server puts the start token in front, and never gives a prompt's first log-probability."""
-        return self.traits.starts_by_itself
+        return self.traits.server_adds_start_token
 
     def cost_of(self, tokens: int) -> float:
         """Return what so many tokens cost by the price; 0 without a price."""
@@ -261,7 +261,7 @@ class ModelEntry(StrictSettings):
             raise ValueError("revision goes with hub")
         if (self.backend == "openai") != (self.endpoint is not None):
             raise ValueError("backend: openai and endpoint go together")
-        if self.endpoint is not None and self.endpoint.starts_by_itself and self.start_token_policy == "always":
+        if self.endpoint is not None and self.endpoint.server_adds_start_token and self.start_token_policy == "always":
             raise ValueError(
                 f"dialect: {self.endpoint.dialect} goes with start_token_policy: tokenizer (the server puts the start "
                 "token in front itself and does not give the first token's log-probability)"
@@ -332,9 +332,9 @@ class Models(Entries[ModelEntry]):
     def problems(self) -> tuple[Problem, ...]:
         return self.entries.problems
 
-    def without(self, faults: Mapping[str, Sequence[Fault]]) -> Models:
+    def with_faults(self, faults: Mapping[str, Sequence[Fault]]) -> Models:
         """Return the models with those entries broken that have ``faults``, by the entry's name."""
-        return Models(self.entries.without(faults))
+        return Models(self.entries.with_faults(faults))
 
 
 def load_models(folder: Path | None = None) -> Models:

@@ -29,8 +29,8 @@ from audit_pipeline.models.converted_files import KeptTokenizer, TextTokenizer, 
 from audit_pipeline.models.locate import LocatedModel
 from audit_pipeline.models.model_checks import (
     build_read_error,
+    require_causal,
     require_known_architecture,
-    require_usable,
     silence_transformers,
 )
 from audit_pipeline.models.tokenizer_files import list_special_ids, read_tokenizer_files
@@ -207,14 +207,14 @@ def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBa
             if located.gguf is not None:
                 fields = require_whole_model(located.gguf, entry.name)
                 config = AutoConfig.from_pretrained(folder, gguf_file=located.gguf.name)
-                require_usable(config, entry.name)
+                require_causal(config, entry.name)
                 return read_gguf_tokenizer(located.gguf, fields), config
             if entry.endpoint is not None:
                 tokenizer = read_tokenizer_files(folder, entry.name, trust_remote_code=trusted)
                 return tokenizer, _read_endpoint_config(located, len(tokenizer))
             require_known_architecture(read_json(folder / "config.json"), entry.name)
             config = AutoConfig.from_pretrained(folder, trust_remote_code=trusted)
-            require_usable(config, entry.name)
+            require_causal(config, entry.name)
             return read_tokenizer_files(folder, entry.name, trust_remote_code=trusted), config
     except READ_ERRORS as error:
         raise build_read_error(entry.name, source, "tokenizer or config", error) from error

@@ -19,7 +19,7 @@ from audit_pipeline.errors import ModelError, to_one_line
 _LONGEST_REASON = 300
 
 
-def require_usable(config: Any, name: str) -> None:
+def require_causal(config: Any, name: str) -> None:
     """Raise ModelError unless a model of ``config`` predicts next tokens."""
     kind = config.model_type
     is_decoder = getattr(config, "is_decoder", False) or getattr(config, "causal", False)

@@ -86,7 +86,7 @@ def _list_revisions(series: Series, fields: Mapping[str, Any]) -> Iterator[_Foun
         words = "series.revisions goes with hub, of the model or of its adapter, and without its revision"
         raise InvalidEntryError([Fault(("series", "revisions"), words)])
     for place, revision in enumerate(series.revisions or ()):
-        step, tokens = _read_name(revision)
+        step, tokens = _parse_checkpoint_name(revision)
         yield _Found(
             revision,
             {"revision": revision} if varied is fields else {"adapter": {**varied, "revision": revision}},
@@ -103,7 +103,7 @@ def _list_folders(series: Series, fields: Mapping[str, Any], config_folder: Path
         key = "adapter" if (folder / "adapter_config.json").is_file() else "path"
         if key == "path" and not (folder / "config.json").is_file():
             continue
-        step, tokens = _read_trainer_state(folder) or _read_name(folder.name)
+        step, tokens = _read_trainer_state(folder) or _parse_checkpoint_name(folder.name)
         found.append(_Found(folder.name, {key: {"path": folder} if key == "adapter" else folder}, step, tokens))
     if not found:
         words = f"series.folder: {root} holds no checkpoints: folders with a config.json or an adapter_config.json"
@@ -124,7 +124,7 @@ def _read_trainer_state(folder: Path) -> tuple[int, int | None] | None:
     return (step, tokens if isinstance(tokens, int) and tokens else None) if isinstance(step, int) else None
 
 
-def _read_name(name: str) -> tuple[int | None, int | None]:
+def _parse_checkpoint_name(name: str) -> tuple[int | None, int | None]:
     """Read step and tokens from a name: checkpoint-500, step1000, stage1-step140000-tokens294B."""
     step, tokens = (
         None if (found := pattern.search(name)) is None else round(float(found[1]) * _UNITS[(found[2] or "").lower()])

@@ -55,6 +55,6 @@ class ServerSettings(StrictSettings):
         return urlsplit(self.address).netloc
 
     @property
-    def sent_to(self) -> str:
+    def recipient_notice(self) -> str:
         """Who gets to see the texts, in words."""
         return f"the texts are sent to {self.host}: the operator of that server can read and keep them"

@@ -87,7 +87,7 @@ def is_tokenizer_kept(entry: ModelEntry, paths: DataPaths) -> bool:
     return not entry.trust_remote_code and read_tokenizer(folder) is not None
 
 
-def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
+def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     """Locate and identify the model and read its tokenizer and configuration, not its weights.
 
     The first time transformers reads them, which takes seconds for a .gguf; the result is kept under the data folder,
@@ -196,7 +196,7 @@ def load_reference_model(model: TokenizedModel, paths: DataPaths) -> TokenizedMo
     """
     if model.entry.reference_model is None:
         return None
-    reference = load_tokenizer(resolve_model(model.entry.reference_model, load_models()), paths)
+    reference = load_tokenized(resolve_model(model.entry.reference_model, load_models()), paths)
     if reference.identity.model_fingerprint == model.identity.model_fingerprint:
         raise ModelError(f"the reference model of {model.entry.name} is the model itself: name another model")
     return reference

@@ -61,10 +61,10 @@ def measure_main_memory() -> Memory:
     """Return the memory of the CPU: the machine's, or what this process may have of it."""
     found = psutil.virtual_memory()
     groups = _GROUPS_OF_THIS.read_text(encoding="utf-8") if _GROUPS_OF_THIS.exists() else ""
-    return apply_memory_limits(Memory(found.total, found.available), groups, _GROUPS)
+    return apply_cgroup_limits(Memory(found.total, found.available), groups, _GROUPS)
 
 
-def apply_memory_limits(memory: Memory, groups: str, root: Path) -> Memory:
+def apply_cgroup_limits(memory: Memory, groups: str, root: Path) -> Memory:
     """Return what is left of ``memory`` to a process in these control ``groups`` (the lines of /proc/self/cgroup),
     whose limits are files below ``root``.
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import load_models
-from audit_pipeline.pipeline.freshness import PairState, Plan, judge_pair, plan
+from audit_pipeline.pipeline.freshness import PairState, Plan, judge_pair, plan_steps
 from audit_pipeline.pipeline.remembered_models import find_seen_models
 from audit_pipeline.pipeline.situation import Scope, Situation
 from audit_pipeline.pipeline.stage import Product
@@ -106,7 +106,7 @@ def _judge_missing(row: Mapping[str, Any], state: PairState, situation: Situatio
         return PairState("not_requested", "audited on request only")
     # What was asked of it is current or not; what was not asked is not missing.
     asked = {stage.name: [pair.partition] for stage, facts in found.items() if facts.recorded is not None}
-    steps = plan(OF_PAIRS, asked, situation.facts_of).steps
+    steps = plan_steps(OF_PAIRS, asked, situation.facts_of).steps
     return PairState("stale", steps[0].because) if steps else PairState("done")
 
 
@@ -115,7 +115,7 @@ def _explain_benchmark(benchmark: str, situation: Situation) -> str | None:
     if benchmark not in situation.specs:
         return "the benchmark is no longer in the configuration" if situation.specs else None
     wanted = {stage.name: [benchmark] for stage in _OF_BENCHMARKS}
-    return next((step.because for step in plan(_OF_BENCHMARKS, wanted, situation.facts_of).steps), None)
+    return next((step.because for step in plan_steps(_OF_BENCHMARKS, wanted, situation.facts_of).steps), None)
 
 
 def _build_row(row: Mapping[str, Any], made: Plan, situation: Situation) -> Mapping[str, object]:
@@ -125,7 +125,8 @@ def _build_row(row: Mapping[str, Any], made: Plan, situation: Situation) -> Mapp
         state = PairState("stale", reason)
     elif state.status == "missing":
         state = _judge_missing(row, state, situation)
-    concluding = (situation.find_latest_entry(stage.key, pair.partition) for stage in OF_PAIRS if stage.concludes)
+    names = (stage.input_name for stage in OF_PAIRS if stage.concludes)
+    concluding = (situation.find_latest_entry(name, pair.partition) for name in names)
     found = next((entry for entry in concluding if entry is not None), None)
     outcome = situation.find_latest_outcome(pair)
     return {

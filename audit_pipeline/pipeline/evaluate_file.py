@@ -10,22 +10,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, assess_split, read_known_split
 from audit_pipeline.benchmarks.build import count_examples
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
+from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION, assess_split, read_split_assessment
 from audit_pipeline.config.problems import did_you_mean
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION, collect_pair_context, write_findings
-from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION, collect_pair_facts, write_findings
+from audit_pipeline.pipeline.stages.publication import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.pair_answer import answer_pair
-from audit_pipeline.scoring.given_scores import NEAR_DUPLICATE, GivenScores, read_given, read_scored_texts
+from audit_pipeline.scoring.given_scores import NEAR_DUPLICATE, GivenScores, read_given_scores, read_scored_texts
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION
 from audit_pipeline.splits.assessment import compute_assessed_split
 from audit_pipeline.statistics.claims import WHOEVER_RAN_THIS
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
 from audit_pipeline.statistics.findings import Findings, compute_findings
-from audit_pipeline.statistics.sides import relabel_for_comparison
+from audit_pipeline.statistics.score_columns import relabel_for_comparison
 from audit_pipeline.store import store
 from audit_pipeline.store.files import write_json
 from audit_pipeline.store.integrity import file_sha256
@@ -70,7 +70,7 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     same = {name: value for name, value in settings.items() if name not in ("scores", "texts", "out", "no_text")}
     texts = None if options.texts is None else read_scored_texts(options.texts, options.text_column)
     run_id = f"evaluate-{digest({**same, 'texts': texts and sorted(texts.by_digest)})[:16]}"
-    given = read_given(
+    given = read_given_scores(
         options.scores,
         pair,
         run_id,
@@ -85,7 +85,7 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     # The benchmark of the same name that an earlier evaluation wrote into the folder.
     before = read_built(paths, options.name) if paths.benchmark_manifest(options.name).exists() else None
     is_as_before = before is not None and (before.digest, before.design) == (version, design)
-    known = read_known_split(before, paths) if before is not None and is_as_before else None
+    known = read_split_assessment(before, paths) if before is not None and is_as_before else None
     assessed = (
         known.assessed
         if known
@@ -127,7 +127,7 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     if known is None and given.has_text:
         step = LineageStep.now(run_id, "split_quality", SPLIT_VERSION)
         known = assess_split(read_built(paths, pair.benchmark), paths, step, assessed=assessed)
-    about = collect_pair_context(
+    about = collect_pair_facts(
         pair, manifest, given.examples, given.scores, config=paths.root, named_detector=options.headline
     )
     upstream |= {f"scores/{pair.partition}": scores_version, **(known.versions if known is not None else {})}

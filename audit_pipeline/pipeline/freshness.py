@@ -47,7 +47,7 @@ class Step:
     @property
     def pair(self) -> Pair:
         """The pair that it is of."""
-        return pair_of(self.partition)
+        return parse_pair(self.partition)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Plan:
     steps: tuple[Step, ...]
     problems: Mapping[Product, str]
 
-    def of(self, names: Iterable[str]) -> list[Step]:
+    def steps_of_stages(self, names: Iterable[str]) -> list[Step]:
         """The steps of stages, by their names."""
         wanted = {*names}
         return [step for step in self.steps if step.stage.name in wanted]
@@ -67,7 +67,7 @@ class Plan:
         return {product.partition: problem for product, problem in self.problems.items() if product.stage == stage}
 
 
-def pair_of(partition: str) -> Pair:
+def parse_pair(partition: str) -> Pair:
     """The pair of ``benchmark|model``."""
     benchmark, _, model = partition.partition("|")
     return Pair(benchmark, model)
@@ -85,7 +85,7 @@ def inputs_of_entry(entry: Entry) -> dict[str, str | None]:
     }
 
 
-def plan(
+def plan_steps(
     stages: Sequence[Stage],
     wanted: Mapping[str, Sequence[str]],
     facts_of: Callable[[Product], Facts],
@@ -99,14 +99,14 @@ def plan(
     why it is left as it is, and all that is made of it. A product has no step where something that it is made of, and
     that it cannot go without, is neither there nor made first.
     """
-    by_key = {stage.key: stage for stage in stages}
+    by_key = {stage.input_name: stage for stage in stages}
     steps: list[Step] = []
     problems: dict[Product, str] = {}
     first: dict[str, str] = {}
     blocked: dict[str, str] = {}
     for stage in stages:
         for partition in dict.fromkeys(wanted.get(stage.name, ())):
-            product, key = Product(stage.name, partition), f"{stage.key}/{partition}"
+            product, key = Product(stage.name, partition), f"{stage.input_name}/{partition}"
             facts = facts_of(product)
             if key in (left or {}) and facts.problem is None and _explain(stage, facts, first) is None:
                 # What is there holds: it only could not be made again.
@@ -181,21 +181,21 @@ class PairState:
     outcome: PairOutcome | None = None
 
 
-def judge_pair(stages: Iterable[Stage], made: Plan, facts_of: Callable[[Product], Facts], pair: Pair) -> PairState:
+def judge_pair(stages: Iterable[Stage], plan: Plan, facts_of: Callable[[Product], Facts], pair: Pair) -> PairState:
     """What became of a pair, by the plan of its stages: the first of them that is not up to date says it.
 
     A pair is missing until the first stage that concludes has made something of it.
     """
     of_pairs = [stage for stage in stages if stage.dimensions == ("benchmark", "model")]
     main = next(stage for stage in of_pairs if stage.concludes)
-    steps = {step.stage.name: step for step in made.steps if step.partition == pair.partition}
+    steps = {step.stage.name: step for step in plan.steps if step.partition == pair.partition}
     found = {stage.name: facts_of(Product(stage.name, pair.partition)) for stage in of_pairs}
     has_conclusions = found[main.name].recorded is not None
     for stage in of_pairs:
         step, failure = steps.get(stage.name), found[stage.name].failure
         if step is not None and failure is not None:
             return PairState(failure.status, failure.reason, failure)
-        reason = made.problems.get(Product(stage.name, pair.partition)) or (None if step is None else step.because)
+        reason = plan.problems.get(Product(stage.name, pair.partition)) or (None if step is None else step.because)
         if reason is not None:
             return PairState("stale" if has_conclusions else "missing", reason)
     return PairState("done")

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import click
 
-from audit_pipeline.models.sending_limits import Limits
+from audit_pipeline.models.usage_budget import Limits
 from audit_pipeline.token_statistics.engine_choice import Engine, EngineName, choose_engine
 
 

@@ -29,12 +29,12 @@ from audit_pipeline.config.workspace_creation import create_workspace, read_defa
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.models import config as models
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
-from audit_pipeline.readers.whole_files.document import is_whole_file
+from audit_pipeline.readers.whole_files.document import is_single_document
 from audit_pipeline.sources import config as sources
 from audit_pipeline.sources.base import Document
 from audit_pipeline.sources.local_files import DETECT, NAME, LocalFilesSettings, harvest_local_files
 from audit_pipeline.statistics.possible_conclusions import PlannedComparison
-from audit_pipeline.store.control_models import INSTRUMENT_CHECK
+from audit_pipeline.store.control_names import INSTRUMENT_CHECK
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.paths import DEFAULTS, WORKSPACE_FILE, config_dir, is_workspace
 from audit_pipeline.tables import text_sha256
@@ -116,7 +116,7 @@ class Inventory:
     words: int
 
     @property
-    def known_beforehand(self) -> PlannedComparison:
+    def planned_comparison(self) -> PlannedComparison:
         """What decides which conclusions are possible."""
         groups = {side: facts.groups for side, facts in self.sides.items()}
         return PlannedComparison(
@@ -208,7 +208,7 @@ def inspect_own_files(own_files: OwnFiles) -> Inventory:
                 f"no document can be read of the {side.replace('_', '-')} files ({', '.join(map(str, paths[:_NAMED]))})"
                 f": {'; '.join(reasons) or 'there is no file in it that can be read'}"
             )
-    _require_apart(documents)
+    _require_disjoint_sides(documents)
     languages = Counter(document.language for document in documents)
     unit: UnitName = "jieba" if languages.most_common(1)[0][0] == "zh" else "whitespace"
     split = get_word_unit(unit).split
@@ -250,7 +250,7 @@ def _compute_side_facts(
     )
 
 
-def _require_apart(documents: Sequence[Document]) -> None:
+def _require_disjoint_sides(documents: Sequence[Document]) -> None:
     """Raise DataError where a text, or a group, is on two sides: it is not known which is right."""
     seen: dict[tuple[str, str | None], Document] = {}
     for document in documents:
@@ -266,7 +266,7 @@ def _require_apart(documents: Sequence[Document]) -> None:
 def _format_place(document: Document) -> str:
     """The file of a document by its whole path, and of a row its number: both sides may use one name."""
     path = Path(url2pathname(urlsplit(document.url).path))
-    return str(path) if is_whole_file(path) else f"{path}#{document.name.rpartition('#')[2]}"
+    return str(path) if is_single_document(path) else f"{path}#{document.name.rpartition('#')[2]}"
 
 
 USUAL_FOLDER = "corpus-audit-check"

@@ -9,7 +9,7 @@ from audit_pipeline.store.bucket_folder import refresh_warehouse
 from audit_pipeline.store.files import read_json_if_whole, write_json
 from audit_pipeline.store.integrity import digest_of_files
 from audit_pipeline.store.ledger import read_ledger
-from audit_pipeline.store.paths import DataPaths, config_dir, model_page_path, texts_are_quoted
+from audit_pipeline.store.paths import DataPaths, config_dir, is_text_output_allowed, model_page_path
 from audit_pipeline.store.versions import code_digest, package_versions
 
 RESULTS = "results"
@@ -34,7 +34,7 @@ def explain_unpublished(models: Iterable[str], paths: DataPaths) -> str | None:
     made = read_json_if_whole(paths.published)
     if made is None or not all(page.exists() for page in pages) or not _is_database(paths.warehouse):
         return "they are not there"
-    now = {**_compute_inputs(paths, texts_are_quoted()), RESULTS: read_ledger(paths).head}
+    now = {**_compute_inputs(paths, is_text_output_allowed()), RESULTS: read_ledger(paths).head}
     changed = [name for name in now if now[name] != made.get(name)]
     return f"{', '.join(changed)} changed since they were made" if changed else None
 

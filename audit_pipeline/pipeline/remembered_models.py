@@ -16,7 +16,7 @@ from typing import Any
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, list_earlier_fingerprints
-from audit_pipeline.pipeline.freshness import pair_of
+from audit_pipeline.pipeline.freshness import parse_pair
 from audit_pipeline.scoring.needs.provider import SeenIdentities
 from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.store.files import read_json_if_whole
@@ -59,7 +59,7 @@ def find_seen_models(entries: Mapping[str, ModelEntry], paths: DataPaths) -> dic
         if card.get("name")
     ]
     sightings += [
-        (entry.finished_at, entry.model_fingerprint, entry.tokenizer_fingerprint, pair_of(entry.partition).model)
+        (entry.finished_at, entry.model_fingerprint, entry.tokenizer_fingerprint, parse_pair(entry.partition).model)
         for entry in read_ledger(paths).entries
         if entry.model_fingerprint is not None
     ]
@@ -67,13 +67,13 @@ def find_seen_models(entries: Mapping[str, ModelEntry], paths: DataPaths) -> dic
     by_time = sorted((at, fingerprint, tokenizer or "", model) for at, fingerprint, tokenizer, model in sightings)
     seen = {model: (fingerprint, tokenizer) for _, fingerprint, tokenizer, model in by_time}
     return {
-        name: _describe(entry, seen, cards.get(seen[name][0], {}), paths)
+        name: _build_seen_model(entry, seen, cards.get(seen[name][0], {}), paths)
         for name, entry in entries.items()
         if name in seen
     }
 
 
-def _describe(entry: ModelEntry, seen: SeenIdentities, card: Card, paths: DataPaths) -> SeenModel:
+def _build_seen_model(entry: ModelEntry, seen: SeenIdentities, card: Card, paths: DataPaths) -> SeenModel:
     weights, tokenizer = seen[entry.name]
     # Models of other names may share the files, and so the card, and have another start token.
     is_its_own = card.get("name") == entry.name

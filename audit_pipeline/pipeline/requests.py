@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from audit_pipeline.pipeline.freshness import Plan
     from audit_pipeline.readers.row_stream import TextStream
     from audit_pipeline.scoring.file import FileScores, ProgressListener
-    from audit_pipeline.scoring.known_texts import Side
+    from audit_pipeline.scoring.prefix_shots import Side
     from audit_pipeline.scoring.session import Selection
     from audit_pipeline.tables import Pair
 
@@ -62,7 +62,7 @@ class AuditRequest:
         return f"{len(self.models)} models of {checkpoint.series}"
 
     @property
-    def done_in_words(self) -> str:
+    def completion_message(self) -> str:
         """That there is nothing to do, in words."""
         named = ", ".join(spec.name for spec in self.benchmarks)
         return f"{self.subject} on {named}: everything is up to date, nothing is run"
@@ -137,7 +137,7 @@ def run_audit(
     """
     paths = DataPaths.from_environment()
     if _is_done(request, paths):
-        on_step(request.done_in_words)
+        on_step(request.completion_message)
         return AuditOutcome(request.models, request.benchmarks)
     require_writable(paths.root)
 
@@ -146,7 +146,7 @@ def run_audit(
 
     outcome = audit(request, loaded, paths, on_step)
     if not outcome.runs and not outcome.failed and not outcome.left_out:
-        on_step(request.done_in_words)
+        on_step(request.completion_message)
     return outcome
 
 
@@ -156,13 +156,13 @@ def plan_quickly(request: AuditRequest, paths: DataPaths) -> Plan | None:
     None where it is not known, of a model whose tokenizer is not kept, or whose server has to be asked first whether it
     is still the same: the audit itself then says what is wrong.
     """
-    from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenizer  # noqa: PLC0415
+    from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenized  # noqa: PLC0415
     from audit_pipeline.pipeline.situation import plan_audit  # noqa: PLC0415
 
     try:
         if not all(entry.host.is_here and is_tokenizer_kept(entry, paths) for entry in request.models):
             return None
-        return plan_audit(request, [load_tokenizer(entry, paths) for entry in request.models], paths)
+        return plan_audit(request, [load_tokenized(entry, paths) for entry in request.models], paths)
     except AuditError:
         return None
 
@@ -192,7 +192,7 @@ def build_scoring_request(options: ScoreOptions, scored_file: Path) -> ScoringRe
     selection = select(options.detectors, grid=options.grid, overrides=options.overrides)
     if options.prefix_texts is None and options.prefix_members is None:
         return ScoringRequest(options, selection, known={})
-    from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS, read_known_texts  # noqa: PLC0415
+    from audit_pipeline.scoring.prefix_shots import MEMBERS, NON_MEMBERS, read_known_texts  # noqa: PLC0415
 
     named = ((NON_MEMBERS, options.prefix_texts), (MEMBERS, options.prefix_members))
     files = {side: Path(path) for side, path in named if path is not None}
@@ -239,7 +239,7 @@ def score_texts(
     )
     endpoints = Endpoints(options.limits.require_usable_for(entry))
     is_named = options.label_column != ScoreOptions.label_column
-    tokenized = endpoints.load(entry, paths, listener.step)
+    tokenized = endpoints.probe_and_load(entry, paths, listener.step)
     return score_file(
         texts,
         out,
@@ -248,7 +248,7 @@ def score_texts(
         paths,
         build_backend_loader(paths, options.device, endpoints, options.chosen_engine, listener.step),
         user_inputs=inputs,
-        label_column=texts.find_column(options.label_column, required=is_named),
+        label_column=texts.include_column(options.label_column, required=is_named),
         overrides=options.overrides,
         listener=listener,
     )

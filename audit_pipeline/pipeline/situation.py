@@ -18,7 +18,7 @@ from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.pipeline.freshness import Facts, Plan, inputs_of_entry, pair_of, plan
+from audit_pipeline.pipeline.freshness import Facts, Plan, inputs_of_entry, parse_pair, plan_steps
 from audit_pipeline.pipeline.remembered_models import SeenModel
 from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.pipeline.stage import UNKNOWN, Product, Stage
@@ -50,7 +50,7 @@ class Scope:
     again: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of_models(cls, benchmarks: Iterable[str], models: Iterable[str]) -> Scope:
+    def of_all_pairs(cls, benchmarks: Iterable[str], models: Iterable[str]) -> Scope:
         """Every model on every benchmark."""
         benchmarks, models = tuple(benchmarks), tuple(models)
         return cls(benchmarks, models, tuple(Pair(benchmark, model) for model in models for benchmark in benchmarks))
@@ -117,10 +117,10 @@ class Situation:
         """The version of a source's documents; raises DataError where they are not there."""
         return self._read_once(("source", source), lambda: read_documents_version(self.paths, source))
 
-    def find_presence(self, stage: str, partition: str) -> dict[str, str | None]:
+    def build_presence_input(self, stage: str, partition: str) -> dict[str, str | None]:
         """A product as an input whose version others cover: whether it is there at all."""
         is_there = self.facts_of(Product(stage, partition)).recorded is not None
-        return {f"{get_stage(stage).key}/{partition}": UNKNOWN if is_there else None}
+        return {f"{get_stage(stage).input_name}/{partition}": UNKNOWN if is_there else None}
 
     def find_control(self, model: str) -> str | None:
         """The control that a model is of; None for every other model."""
@@ -159,7 +159,7 @@ class Situation:
         failure, recorded = self._find_failure(stage, partition), None
         if stage.recorded is not None:
             recorded = stage.recorded(partition, self)
-        elif stage.tables and (entry := self.find_latest_entry(stage.key, partition)) is not None:
+        elif stage.tables and (entry := self.find_latest_entry(stage.input_name, partition)) is not None:
             recorded = inputs_of_entry(entry)
         try:
             inputs: dict[str, str | None] = {"code": stage.code}
@@ -181,7 +181,7 @@ class Situation:
         without_files = all(table.file_of(self.paths, partition) is None for table in stage.tables)
         names = [stage.name, *(below.name for below in STAGES if without_files and stage.name in below.after)]
         for name in names:
-            outcome = self._outcomes.get((pair_of(partition), name))
+            outcome = self._outcomes.get((parse_pair(partition), name))
             if outcome is not None:
                 since = [below for below in STAGES if below.name == name or name in below.after]
                 tables = [table.name for below in since for table in below.tables]
@@ -195,12 +195,12 @@ class Situation:
         scope: Scope,
         stages: Iterable[Stage] = STAGES,
         again: Mapping[str, str] | None = None,
-        left: Mapping[str, str] | None = None,
+        left_alone: Mapping[str, str] | None = None,
     ) -> Plan:
         """The steps of ``stages`` that bring all that the scope takes up to date (see :func:`freshness.plan`)."""
         stages = list(stages)
         wanted = {stage.name: tuple(self.list_partitions(stage, scope)) for stage in stages}
-        return plan(stages, wanted, self.facts_of, scope.again if again is None else again, left)
+        return plan_steps(stages, wanted, self.facts_of, scope.again if again is None else again, left_alone)
 
     def list_sources(self, scope: Scope) -> Iterator[str]:
         """The sources that the scope asks for, and those that products of its stages are made of."""
@@ -230,7 +230,7 @@ def build_situation(request: AuditRequest, models: Sequence[TokenizedModel], pat
 def scope_of_request(request: AuditRequest) -> Scope:
     """The models on the benchmarks of a request, with what its options ask for again."""
     options = request.options
-    scope = Scope.of_models([spec.name for spec in request.benchmarks], [entry.name for entry in request.models])
+    scope = Scope.of_all_pairs([spec.name for spec in request.benchmarks], [entry.name for entry in request.models])
     if options.again:
         again = {stage.name: "it is asked for again" for stage in OF_PAIRS}
         return replace(scope, again=again)

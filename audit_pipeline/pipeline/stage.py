@@ -156,10 +156,10 @@ class StageRun:
     @property
     def pair(self) -> Pair:
         """The pair that the partition is."""
-        return Pair(*self.names)
+        return Pair(*self.partition_names)
 
     @property
-    def names(self) -> Sequence[str]:
+    def partition_names(self) -> Sequence[str]:
         """The names that the partition is made of, one a dimension."""
         return self.partition.split("|", 1)
 
@@ -222,11 +222,11 @@ class Stage:
     recorded: Callable[[str, Situation], Inputs | None] | None = None
 
     @property
-    def key(self) -> str:
+    def input_name(self) -> str:
         """What its products are called as inputs of others, and in the ledger: its first table, else its own name."""
         return self.tables[0].name if self.tables else self.name
 
     @property
-    def is_published(self) -> bool:
+    def is_in_warehouse(self) -> bool:
         """Whether the warehouse is made of it: it has rows of files that belong to no other product."""
         return any(table.in_warehouse and table.has_files for table in self.tables) and self.dimensions != ("source",)

@@ -145,19 +145,19 @@ def load_configuration(folder: Path | None = None) -> Configuration:
     for file, _ in _READ:
         entries = files[file.name]
         if file.leads and not isinstance(entries, AuditError):
-            files[file.name] = entries.without(_find_dangling_references(entries.given, file.leads, names))
+            files[file.name] = entries.with_faults(_find_dangling_references(entries.given, file.leads, names))
     for name, faults in compared.items():
-        files[name] = files[name].without(faults)
+        files[name] = files[name].with_faults(faults)
     return Configuration(folder, files)
 
 
 def _find_dangling_references(
-    entries: Mapping[str, object], leads: Sequence[EntryReference], names: Mapping[str, Collection[str] | None]
+    entries: Mapping[str, object], references: Sequence[EntryReference], names: Mapping[str, Collection[str] | None]
 ) -> dict[str, list[Fault]]:
     """What is named in the values of entries, broken entries too, and is not there; by entry."""
     found: dict[str, list[Fault]] = defaultdict(list)
     for entry, given in entries.items():
-        for lead in leads:
+        for lead in references:
             known = names[lead.to]
             for keys, name in _texts_at(given, lead.keys):
                 if known is not None and name not in known and not (lead.or_elsewhere and is_path_or_hub_id(name)):

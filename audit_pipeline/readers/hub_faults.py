@@ -24,7 +24,7 @@ from huggingface_hub.errors import (
 )
 
 from audit_pipeline.errors import AuditError, DataError, TransientError, to_one_line
-from audit_pipeline.readers.retry import causes, is_transient_status, parse_retry_after
+from audit_pipeline.readers.retry import is_transient_status, iterate_causes, parse_retry_after
 
 _UNAUTHORISED, _FORBIDDEN = 401, 403
 _LONGEST_REASON = 300
@@ -49,7 +49,7 @@ class HubFault:
 def classify_hub_error(error: BaseException, revision: str | None = None) -> HubFault | None:
     """What an error of the hub's clients, or its cause, means; None for any other error."""
     # `datasets` hides causes, and says that it found no file.
-    every = list(causes(error, with_context=True))
+    every = list(iterate_causes(error, with_context=True))
     if (
         isinstance(error, OSError)
         and error.errno is not None

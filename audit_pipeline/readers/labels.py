@@ -26,7 +26,7 @@ class SpellingError(ValueError):
 
 def parse_label(value: object) -> int | None:
     """1, 0, or None where the label is unknown; raises SpellingError if it cannot be understood."""
-    spelling = format_label(value).lower()
+    spelling = label_to_spelling(value).lower()
     if spelling not in SPELLINGS:
         raise SpellingError(NOT_UNDERSTOOD)
     return SPELLINGS[spelling]
@@ -51,13 +51,13 @@ class LabelReader:
         try:
             label = parse_label(value)
         except SpellingError:
-            self.note(value)
+            self.count_not_understood(value)
             return None
         if label is not None:
             self.known[label] += 1
         return label
 
-    def note(self, value: object) -> None:
+    def count_not_understood(self, value: object) -> None:
         """Count a label that is not understood."""
         self.not_understood += 1
         spelling = str(value).strip()
@@ -67,7 +67,7 @@ class LabelReader:
         else:
             self._others = True
 
-    def in_words(self, consequence: str) -> str | None:
+    def describe_not_understood(self, consequence: str) -> str | None:
         """How many labels were not understood, what followed (``taken as unknown``), and how they were spelt.
 
         Nothing in it moves a terminal. None where every label was understood.
@@ -90,7 +90,7 @@ def shorten_spelling(spelling: str) -> str:
     return spelling if len(spelling) <= _SHOWN_CHARACTERS else f"{spelling[:_SHOWN_CHARACTERS]}…"
 
 
-def format_label(value: object) -> str:
+def label_to_spelling(value: object) -> str:
     """A cell as Python writes it, without the white space around it; empty where there is nothing (None, NaN)."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""

@@ -45,7 +45,7 @@ from audit_pipeline.store.integrity import file_sha256
 Result = TypeVar("Result")
 
 
-def fetch_archive(project: str, index: Index, downloads: Path) -> Archive:
+def fetch_sdist(project: str, index: Index, downloads: Path) -> Archive:
     """The newest final, non-yanked source distribution of ``project``, from the cache where it is there already.
 
     Where the index cannot be reached or the file cannot be fetched, the newest archive in the cache, with the fault
@@ -57,7 +57,7 @@ def fetch_archive(project: str, index: Index, downloads: Path) -> Archive:
 
 
 def fetch_wheel(project: str, index: Index, downloads: Path, version: str | None = None) -> Archive:
-    """The wheel of ``project``'s newest final, non-yanked release, or of ``version``; as :func:`fetch_archive`.
+    """The wheel of ``project``'s newest final, non-yanked release, or of ``version``; as :func:`fetch_sdist`.
 
     Where a release has several wheels, one for every platform goes first, then the first by name. A wheel of a given
     version that is in the cache and intact is not fetched again: the index has no newer one of that version.

@@ -116,10 +116,10 @@ def is_transient_fault(error: BaseException) -> bool:
     A busy server, a connection that failed, a network disk that stumbled. Bad input, a certificate that is not trusted,
     a full disk and programming errors are not: they come again, and trying again only hides them longer.
     """
-    return any(_is_transient_error(cause) for cause in causes(error))
+    return any(_is_transient_error(cause) for cause in iterate_causes(error))
 
 
-def causes(error: BaseException, *, with_context: bool = False) -> Iterator[BaseException]:
+def iterate_causes(error: BaseException, *, with_context: bool = False) -> Iterator[BaseException]:
     """``error``, what caused it, what caused that, and so on, each once: a cause that is raised again is in a ring.
 
     ``with_context``: also what was being handled then.

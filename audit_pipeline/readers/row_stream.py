@@ -78,7 +78,7 @@ class RowStream:
         if empty:
             raise UnreadableFileError(self.file.path, "the file holds no rows")
 
-    def expected(self, rows_read: int) -> Expected:
+    def estimate_total(self, rows_read: int) -> Expected:
         """How many rows there are, once the first ``rows_read`` have been read and more are to come."""
         if self.count is not None:
             return Expected(self.count, estimated=False)
@@ -115,10 +115,10 @@ class TextStream:
         if not self.taken:
             raise build_unusable_file_error(self.rows.file.path, self.skipped)
 
-    def expected(self) -> Expected:
+    def estimate_total(self) -> Expected:
         """How many texts there are, estimated from those that have been taken."""
         rows_read = self.taken + self.skipped.count
-        rows = self.rows.expected(rows_read)
+        rows = self.rows.estimate_total(rows_read)
         return Expected(round(rows.rows * self.taken / max(rows_read, 1)), rows.estimated or self.skipped.count > 0)
 
     def estimate_rows(self) -> Expected:
@@ -131,9 +131,9 @@ class TextStream:
             pass
         goes_on = next(texts, None) is not None
         rows_read = self.taken + self.skipped.count
-        return self.rows.expected(rows_read) if goes_on else Expected(rows_read, estimated=False)
+        return self.rows.estimate_total(rows_read) if goes_on else Expected(rows_read, estimated=False)
 
-    def find_column(self, name: str, *, required: bool) -> str:
+    def include_column(self, name: str, *, required: bool) -> str:
         """The column called so, or so but for capitals, among those that the file names or its first 1,000 rows have;
         it is read from now on. ``name`` where there is none, and UnreadableFileError if it is ``required``."""
         columns: Sequence[str] | None = self.rows.columns

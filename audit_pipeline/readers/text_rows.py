@@ -9,7 +9,7 @@ from datetime import date, datetime
 from pathlib import Path
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.whole_files.legible import count_no_characters
+from audit_pipeline.readers.whole_files.legible import count_illegible_characters
 
 TXT_COLUMN = "text"
 EMPTY = "is empty"
@@ -127,7 +127,7 @@ def column_names(entries: Iterable[Row | Skipped]) -> list[str]:
     return list(dict.fromkeys(itertools.chain.from_iterable(rows)))
 
 
-def require_unique(path: Path, names: Sequence[str]) -> tuple[str, ...]:
+def require_unique_columns(path: Path, names: Sequence[str]) -> tuple[str, ...]:
     """The names of a file's columns; raises UnreadableFileError where two are the same."""
     if len(set(names)) != len(names):
         raise UnreadableFileError(path, f"its header names a column twice: {', '.join(names)}")
@@ -138,7 +138,7 @@ def clean_header(path: Path, cells: Iterable[object]) -> list[str]:
     """The names of columns in the first row of a table: without the blanks and invisible marks around them, empty for a
     column that is not read. Raises UnreadableFileError where two are the same."""
     names = [str(cell).strip().strip("\ufeff\u200b") for cell in cells]
-    require_unique(path, [name for name in names if name])
+    require_unique_columns(path, [name for name in names if name])
     return names
 
 
@@ -189,7 +189,7 @@ def explain_unusable_text(value: object) -> str | None:
         return f"is not a string but {type(value).__name__}"
     if not value.strip():
         return EMPTY
-    strange = count_no_characters(value)
+    strange = count_illegible_characters(value)
     if strange >= _LEAST_NO_CHARACTERS and strange > _MOST_NO_CHARACTERS * len(value):
         return "is for the most part control, private-use or replacement characters"
     return explain_invalid_unicode(value)

@@ -38,9 +38,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from audit_pipeline.report.number_format import count_things
-from audit_pipeline.report.sentences import P_LEVEL, Q_LEVEL, write_answer, write_phrase
-from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, count_documents_of_interest, detectable_auroc
+from audit_pipeline.report.number_format import format_count_with_noun
+from audit_pipeline.report.sentences import P_LEVEL, Q_LEVEL, render_answer, render_phrase
+from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, detectable_auroc, find_least_standouts
 from audit_pipeline.statistics.conformal import count_held_out_needed
 from audit_pipeline.statistics.roc import ALL_EQUAL
 
@@ -67,7 +67,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class ShelfDocuments:
+class DocumentFindings:
     """What a shelf's documents came to, by the headline detector, or by every detector where none was named.
 
     ``tested`` documents, of which ``standing_out`` do; ``tests`` p-values by ``detectors``, of which ``can_stand_out``
@@ -90,7 +90,7 @@ class ShelfDocuments:
 
 @dataclass(frozen=True)
 class DetectorFindings:
-    """What one of several detectors came to, where none was named to answer; ``direction`` as of ShelfDocuments."""
+    """What one of several detectors came to, where none was named to answer; ``direction`` as of DocumentFindings."""
 
     detector: str
     auroc: Estimate
@@ -117,7 +117,7 @@ class PairFindings:
     margin: Estimate | None = None
     blind: Estimate | None = None
     every: Sequence[DetectorFindings] = ()
-    documents: ShelfDocuments | None = None
+    documents: DocumentFindings | None = None
     audited: int = 0
     whole_set: str | None = None
     flagged: Estimate | None = None
@@ -181,9 +181,9 @@ def build_answer(findings: PairFindings, model: str = "", benchmark: str = "") -
         "excluded": (),
         **known,
     }
-    answer = write_answer(kind, facts, question="question_of_scores")
+    answer = render_answer(kind, facts, question="question_of_scores")
     if findings.documents is None and findings.fewest_groups in _FEW_GROUPS:
-        answer["explanation"] += f" {write_phrase('few_groups', facts)}"
+        answer["explanation"] += f" {render_phrase('few_groups', facts)}"
     if findings.documents is None and findings.warning is not None:
         answer["how_sure"] += f" There are few texts: {findings.warning}."
     return answer
@@ -192,13 +192,13 @@ def build_answer(findings: PairFindings, model: str = "", benchmark: str = "") -
 def conclude(findings: PairFindings) -> Conclusion:
     """The kind of the answer, and the facts of its sentences."""
     kind, facts = _conclude_from_scores(findings)
-    differences = _find_differences(findings)
+    differences = _find_signs_above_chance(findings)
     if kind in _NO_FINDING and any(differences.values()):
         return "texts_differ", {**facts, **differences, "null_kind": kind}
     return kind, facts
 
 
-def _find_differences(findings: PairFindings) -> dict[str, Any]:
+def _find_signs_above_chance(findings: PairFindings) -> dict[str, Any]:
     """In what the audited texts together lie above what chance allows, though no answer rests on it."""
     flagged, alpha, documents = findings.flagged, findings.flagged_alpha, findings.documents
     aurocs = _list_aurocs(findings) if findings.sides == "audited against held-out" else []
@@ -218,7 +218,7 @@ def _list_aurocs(findings: PairFindings) -> list[Estimate]:
     return [*named, *(finding.auroc for finding in findings.every)]
 
 
-def _is_above_all_too_often(documents: ShelfDocuments) -> bool:
+def _is_above_all_too_often(documents: DocumentFindings) -> bool:
     """Whether more documents score higher than every comparison document than chance allows: were all exchangeable, the
     k highest of m + n documents would be k of the m audited ones with the probability C(m, k) / C(m + n, k)."""
     m, n, k = documents.tested, documents.calibration_groups, documents.above_all
@@ -284,12 +284,12 @@ def _conclude_by_every_detector(findings: PairFindings) -> Conclusion:
     return "no_detector_named", {"lowest": min(values), "highest": max(values), "lower": lower}
 
 
-def _conclude_by_documents(findings: PairFindings, documents: ShelfDocuments) -> Conclusion:
+def _conclude_by_documents(findings: PairFindings, documents: DocumentFindings) -> Conclusion:
     # By which known members score lower.
     excluded = [finding.detector for finding in findings.every if finding.direction == OPPOSITE]
     facts: dict[str, Any] = {
-        "those": count_things(documents.tested, "document", "documents"),
-        "against": count_things(documents.calibration_groups, "document that", "documents that"),
+        "those": format_count_with_noun(documents.tested, "document", "documents"),
+        "against": format_count_with_noun(documents.calibration_groups, "document that", "documents that"),
         "excluded": excluded,
     }
     if _is_direction_opposite(findings, documents):
@@ -299,11 +299,11 @@ def _conclude_by_documents(findings: PairFindings, documents: ShelfDocuments) ->
     if findings.split_verdict == SEPARABLE:
         return "separable", {**facts, "scores_lower": False}
     reach = _compute_significance_requirements(documents)
-    can = not reach["too_few"] and reach["together"] <= count_documents_of_interest(documents.tested)
+    can = not reach["too_few"] and reach["together"] <= find_least_standouts(documents.tested)
     return ("no_document_stands_out" if can else "documents_cannot_stand_out"), {**facts, **reach}
 
 
-def _compute_significance_requirements(documents: ShelfDocuments) -> dict[str, Any]:
+def _compute_significance_requirements(documents: DocumentFindings) -> dict[str, Any]:
     """What would have had a q-value of 0.05: one document, where ``as_high`` comparison documents may score as high
     (0 or more), or else ``together`` documents, each by so many detectors (``by_each``) higher than all of these.
 
@@ -325,7 +325,7 @@ def _compute_significance_requirements(documents: ShelfDocuments) -> dict[str, A
     }
 
 
-def _is_direction_opposite(findings: PairFindings, documents: ShelfDocuments) -> bool:
+def _is_direction_opposite(findings: PairFindings, documents: DocumentFindings) -> bool:
     """Whether high scores are no sign of training: texts of known membership decide; without them it is assumed.
 
     It is assumed of a user's own scores where no text is a known member, and the audited texts together score lower

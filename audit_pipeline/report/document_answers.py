@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from difflib import SequenceMatcher
 from typing import Any
 
-from audit_pipeline.report.number_format import count_things
-from audit_pipeline.report.sentences import Q_LEVEL, write_answer, write_phrase
+from audit_pipeline.report.number_format import format_count_with_noun
+from audit_pipeline.report.sentences import Q_LEVEL, render_answer, render_phrase
 from audit_pipeline.statistics.claims import (
     CALIBRATED_IN_WORDS,
     EXTRACTION_IN_WORDS,
@@ -33,11 +33,11 @@ def describe_search(model: str, benchmark: str, counts: Mapping[str, Any]) -> di
     ``set_apart``: windows; ``window``: tokens of one; ``reason``: why documents have no window; ``grid``: whether a
     grid of lengths was tried; ``asked``: whether the model was asked in words for the same documents.
     """
-    those = count_things(counts["documents"], "document", "documents")
+    those = format_count_with_noun(counts["documents"], "document", "documents")
     facts = {**counts, "model": model, "benchmark": benchmark, "those": those}
     claim = find_extraction_claim(counts["reproduced"]) if counts["documents"] else None
     return {
-        **write_answer(_find_search_kind(counts), facts, question="question_of_search"),
+        **render_answer(_find_search_kind(counts), facts, question="question_of_search"),
         "claim": claim,
         "claim_in_words": None if claim is None else EXTRACTION_IN_WORDS[claim],
         "set_apart_in_words": SET_APART_IN_WORDS if counts["set_apart"] else None,
@@ -73,16 +73,16 @@ def describe_asking(model: str, benchmark: str, counts: Mapping[str, Any]) -> di
         "model": model,
         "benchmark": benchmark,
         "claim": claim,
-        "those": count_things(counts["documents"], "document", "documents"),
-        "longest": count_things(counts["longest_run"] or 0, "word", "words"),
+        "those": format_count_with_noun(counts["documents"], "document", "documents"),
+        "longest": format_count_with_noun(counts["longest_run"] or 0, "word", "words"),
         "needed": count_held_out_needed(1, 1, Q_LEVEL),
     }
     return {
-        **write_answer(_find_asking_kind(counts, claim), facts, question="question_of_asking"),
+        **render_answer(_find_asking_kind(counts, claim), facts, question="question_of_asking"),
         "claim": claim,
-        "claim_in_words": None if claim is None else write_phrase("asked_claim", facts),
-        "calibration_in_words": None if claim in (None, "refused") else write_phrase("asked_calibration", facts),
-        "unanswered_in_words": write_phrase("unanswered", facts) or None,
+        "claim_in_words": None if claim is None else render_phrase("asked_claim", facts),
+        "calibration_in_words": None if claim in (None, "refused") else render_phrase("asked_calibration", facts),
+        "unanswered_in_words": render_phrase("unanswered", facts) or None,
     }
 
 

@@ -27,15 +27,15 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from audit_pipeline.report.notes import RULE_IN_WORDS, STEP_IN_WORDS, TEST_IN_WORDS, describe_text_counts
-from audit_pipeline.report.number_format import FILTERS, count_things
-from audit_pipeline.report.page import ReportPage, list_brought_sections, list_sections
+from audit_pipeline.report.number_format import FILTERS, format_count_with_noun
+from audit_pipeline.report.page import ReportPage, list_plugin_section_folders, list_sections
 from audit_pipeline.report.pictures import (
     SHADES,
     SIDE_NAMES,
     STRIP_HEIGHT,
     STRIP_WIDTH,
     build_strip_shapes,
-    draw_curve_pictures,
+    draw_control_pictures,
     draw_roc_pictures,
     draw_rung_pictures,
     draw_series_pictures,
@@ -75,7 +75,7 @@ Row = Mapping[str, Any]
 def compute_layout_digest() -> str:
     """A digest of the modules, queries, templates and words that make a page: another digest, other pages."""
     digest = hashlib.sha256()
-    for folder in (resources.files(__package__), *list_brought_sections()):
+    for folder in (resources.files(__package__), *list_plugin_section_folders()):
         for path, file in sorted(_iterate_layout_files(folder)):
             digest.update(path.encode())
             digest.update(file.read_bytes())
@@ -134,7 +134,7 @@ def _build_jinja_environment() -> jinja2.Environment:
             [
                 jinja2.PackageLoader(__package__, "sections"),
                 jinja2.PackageLoader(__package__, "templates"),
-                *(jinja2.FileSystemLoader(str(folder)) for folder in list_brought_sections()),
+                *(jinja2.FileSystemLoader(str(folder)) for folder in list_plugin_section_folders()),
             ]
         ),
         autoescape=True,
@@ -157,13 +157,13 @@ def _build_jinja_environment() -> jinja2.Environment:
         sign_shapes=SIGN_SHAPES,
         scale_of=Scale.of,
         heat=compute_heat_levels,
-        things=count_things,
+        things=format_count_with_noun,
         cells=select_cells,
         needed=partial(count_held_out_needed, level=Q_LEVEL),
         strip_shapes=build_strip_shapes,
         strip_size=(STRIP_WIDTH, STRIP_HEIGHT),
         shades=SHADES,
-        curve_pictures=draw_curve_pictures,
+        curve_pictures=draw_control_pictures,
         roc_pictures=draw_roc_pictures,
         rung_pictures=draw_rung_pictures,
         series_pictures=draw_series_pictures,

@@ -11,7 +11,7 @@ from itertools import groupby, takewhile
 from typing import Any
 
 from audit_pipeline.report.number_format import format_day
-from audit_pipeline.report.sentences import write_list, write_phrase
+from audit_pipeline.report.sentences import render_list, render_phrase
 from audit_pipeline.statistics.claims import (
     AS_STATED_IN_WORDS,
     CLAIM_IN_WORDS,
@@ -19,7 +19,7 @@ from audit_pipeline.statistics.claims import (
     ClaimLevel,
     SplitVerdict,
 )
-from audit_pipeline.store.control_models import EXPOSED, TWIN
+from audit_pipeline.store.control_names import EXPOSED, TWIN
 
 Row = Mapping[str, Any]
 
@@ -61,30 +61,30 @@ def describe_label_origin(builder: str | None, origin: str | None, stated_by: st
     it was built. ``stated_by``: whose statement its design is."""
     if builder is None:
         return None
-    return write_phrase("labels_by", {"builder": builder, "origin": origin, "design_stated_by": stated_by})
+    return render_phrase("labels_by", {"builder": builder, "origin": origin, "design_stated_by": stated_by})
 
 
 def describe_blind_control(blind: Row | None) -> str:
     """How well the blind control separates the two sides, or why it was not computed."""
-    return write_phrase("blind_control", {"blind": blind})
+    return render_phrase("blind_control", {"blind": blind})
 
 
 def describe_text_counts(split_counts: Sequence[Row]) -> str:
     """How many texts were evaluated and how many calibrate, a row a split; empty where that is not known."""
     by_split = {row["split"]: row for row in split_counts}
-    return write_phrase("text_counts", {split: by_split.get(split) for split in ("evaluation", "calibration")})
+    return render_phrase("text_counts", {split: by_split.get(split) for split in ("evaluation", "calibration")})
 
 
 def describe_attempts(attempted: Row | None) -> str | None:
     """How much was tried, and in how many runs; None where no lineage entry says so."""
     is_known = attempted is not None and attempted["tried"] is not None
-    return write_phrase("attempts", {"attempted": attempted}) if is_known else None
+    return render_phrase("attempts", {"attempted": attempted}) if is_known else None
 
 
 def describe_plan(attempted: Row | None) -> str | None:
     """Whether results were planned, when the plan was sealed, and what came before; None where no lineage entry says
     when they were made."""
-    return None if attempted is None else write_phrase("plan", {"attempted": attempted})
+    return None if attempted is None else render_phrase("plan", {"attempted": attempted})
 
 
 def describe_dose(points: Sequence[Row], reproduced: int | None = None) -> str | None:
@@ -103,7 +103,7 @@ def describe_dose(points: Sequence[Row], reproduced: int | None = None) -> str |
         "reproduced": reproduced,
         "mostly_found": bool(sufficing),
     }
-    return write_phrase("dose" if reproduced is None else "absence", facts)
+    return render_phrase("dose" if reproduced is None else "absence", facts)
 
 
 def describe_error_rates(page: Row) -> list[dict[str, Any]]:
@@ -130,7 +130,7 @@ def describe_error_rates(page: Row) -> list[dict[str, Any]]:
         "controls": [_summarise_control(name, list(points)) for (name, _), points in controls],
     }
     parts: list[dict[str, Any]] = []
-    for sentence in write_list("error_rates", facts):
+    for sentence in render_list("error_rates", facts):
         if sentence.startswith("# "):
             parts.append({"heading": sentence.removeprefix("# "), "sentences": []})
         else:

@@ -48,7 +48,7 @@ def format_share(value: float | None) -> str:
     return "<0.01%" if value is not None and 0 < value < 0.00005 else _format_known(value, "z.2%")
 
 
-def format_level(value: float | None) -> str:
+def format_target_rate(value: float | None) -> str:
     """A rate that was aimed at, without decimals that say nothing: 5%, 0.1%."""
     return DASH if value is None or math.isnan(value) else f"{100 * value:.2g}%"
 
@@ -58,7 +58,7 @@ def format_probability(value: float | None) -> str:
     if value is None or not 0 < value < 0.001:
         return _format_known(value, "z.3f")
     digits, _, exponent = f"{value:.1e}".partition("e")
-    return f"{digits}×{_raise_ten(int(exponent))}"
+    return f"{digits}×{_format_power_of_ten(int(exponent))}"
 
 
 def format_draws(log10: float | None) -> str:
@@ -67,19 +67,19 @@ def format_draws(log10: float | None) -> str:
     if log10 is None or math.isnan(log10):
         return DASH
     # What is whole but for rounding stays as it is.
-    return format_count(max(1, math.ceil(10**log10 * (1 - 1e-12)))) if log10 < 6 else _raise_ten(round(log10))
+    return format_count(max(1, math.ceil(10**log10 * (1 - 1e-12)))) if log10 < 6 else _format_power_of_ten(round(log10))
 
 
-def format_amount(log10: float | None) -> str:
+def format_money(log10: float | None) -> str:
     """A sum of money, given as its decimal logarithm: two digits or more, or the nearest power of ten."""
     if log10 is None:
         return DASH
     if log10 >= 6:
-        return _raise_ten(round(log10))
+        return _format_power_of_ten(round(log10))
     return f"{10**log10:,.2f}".replace(",", "\u202f") if log10 >= -1 else f"{10**log10:.2g}"
 
 
-def _raise_ten(exponent: int) -> str:
+def _format_power_of_ten(exponent: int) -> str:
     return f"10{str(exponent).translate(_RAISED)}"
 
 
@@ -186,7 +186,7 @@ def capitalise_first(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def count_things(value: int, singular: str, plural: str) -> str:
+def format_count_with_noun(value: int, singular: str, plural: str) -> str:
     """A number of things with its noun."""
     return f"{format_count(value)} {singular if value == 1 else plural}"
 
@@ -197,7 +197,7 @@ def get_ends(estimate: Mapping[str, Any]) -> tuple[float | None, float | None]:
 
 
 FILTERS: Mapping[str, Callable[..., object]] = {
-    "amount": format_amount,
+    "amount": format_money,
     "capitalised": lambda words: capitalise_first(words.strip()),
     "count": format_count,
     "cut": cut,
@@ -207,7 +207,7 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "ends": get_ends,
     "interval": format_interval,
     "interval_words": lambda rate: f"95% interval {format_percent(rate['low'])} to {format_percent(rate['high'])}",
-    "level": format_level,
+    "level": format_target_rate,
     "minute": lambda value: f"{value.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
     "moment": format_moment,
     "number": format_number,

@@ -26,9 +26,9 @@ from typing import Any, Literal, NamedTuple
 
 import duckdb
 
-from audit_pipeline.report import answer_selection
+from audit_pipeline.report import display_priority
 from audit_pipeline.report.section_columns import SECTION_FUNCTIONS, Results, describe_results
-from audit_pipeline.store.stage_plugins import load_brought_stages
+from audit_pipeline.store.stage_plugins import load_stage_plugins
 from audit_pipeline.tables import PAIR_STATES, UNLEARNING_METRICS
 from audit_pipeline.warehouse.query import open_read_only
 
@@ -50,13 +50,13 @@ class SectionFiles:
 @cache
 def list_sections() -> tuple[SectionFiles, ...]:
     """All sections, in the order of the page."""
-    found = [section for folder in (SECTIONS, *list_brought_sections()) for section in _read_sections(folder, "")]
+    found = [section for folder in (SECTIONS, *list_plugin_section_folders()) for section in _read_sections(folder, "")]
     return tuple(sorted(found, key=lambda section: section.template))
 
 
-def list_brought_sections() -> list[Traversable]:
+def list_plugin_section_folders() -> list[Traversable]:
     """The folders of sections that stages of installed packages bring."""
-    return [stage.section for _, stage in load_brought_stages() if getattr(stage, "section", None) is not None]
+    return [stage.section for _, stage in load_stage_plugins() if getattr(stage, "section", None) is not None]
 
 
 def _read_sections(folder: Traversable, prefix: str) -> tuple[SectionFiles, ...]:
@@ -90,7 +90,7 @@ _PLACES = (
     # Worst first.
     f"status_place(status) AS list_position({[*PAIR_STATES]}, status)",
     f"metric_place(metric) AS list_position({[*UNLEARNING_METRICS]}, metric)",
-    f"rule_place(rule, alpha) AS {answer_selection.build_rule_place_sql()}",
+    f"rule_place(rule, alpha) AS {display_priority.build_rule_place_sql()}",
 )
 """Macros that order rows by lists of Python."""
 
@@ -174,7 +174,7 @@ def _read_results(connection: Connection, checks: Sequence[dict[str, Any]] = ())
 
 def iterate_model_pages(connection: Connection, site: Site, *, include_text: bool) -> Iterator[tuple[str, ReportPage]]:
     """Every model's page, in order."""
-    most = answer_selection.max_sections_per_model(len(site.results.models))
+    most = display_priority.max_sections_per_model(len(site.results.models))
     for model in site.results.models:
         own = site.results.select(lambda name, model=model: name == model)  # type: ignore[misc]
         yield model, _read_page(connection, own, model=model, sections_shown=most, include_text=include_text)
@@ -190,7 +190,7 @@ def _read_page(
     connection: Connection, results: Results, *, model: str | None, sections_shown: int, include_text: bool
 ) -> ReportPage:
     """The page of a ``model``, or across models (None), with the rows of every section."""
-    results = replace(results, answers=answer_selection.sort_by_importance(results.answers))
+    results = replace(results, answers=display_priority.sort_by_importance(results.answers))
     create_page_tables(
         connection, results.answers, model=model, sections_shown=sections_shown, include_text=include_text
     )
@@ -209,7 +209,7 @@ def create_page_tables(
         "sections": sections_shown,
     }
     connection.execute(_PAGE, parameters)
-    for name, pairs in (("asked_pairs", answers), ("shown_pairs", answers[: answer_selection.MAX_ANSWERS])):
+    for name, pairs in (("asked_pairs", answers), ("shown_pairs", answers[: display_priority.MAX_ANSWERS])):
         columns = ("model", "benchmark", "detector", "parameters")
         given = {f"{column.removesuffix('s')}s": [pair[column] for pair in pairs] for column in columns}
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {_PAIRS}", given)
@@ -261,7 +261,7 @@ def to_json_row(row: Row) -> dict[str, Any]:
     return known
 
 
-def read_named_headline(connection: Connection, model: str, benchmark: str) -> str | None:
+def read_named_detector(connection: Connection, model: str, benchmark: str) -> str | None:
     """The detector that was named to answer when a user's own scores were evaluated; None where none was."""
     options = query_rows(connection, _read_sql("options"))
     mine = [row["settings"] for row in options if (row["model"], row["benchmark"]) == (model, benchmark)]

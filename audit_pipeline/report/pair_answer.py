@@ -15,20 +15,20 @@ import pyarrow as pa
 from audit_pipeline.report.answer_rules import (
     OPPOSITE,
     DetectorFindings,
+    DocumentFindings,
     Estimate,
     PairFindings,
-    ShelfDocuments,
     Sides,
     build_answer,
     compute_benjamini_yekutieli_factor,
     compute_smallest_q,
 )
-from audit_pipeline.report.answer_selection import CHOSEN_RULES, classify_headline_choice
+from audit_pipeline.report.display_priority import CHOSEN_RULES, classify_headline_choice
 from audit_pipeline.report.sentences import Q_LEVEL
 from audit_pipeline.splits.blind_controls import NAME as BLIND_CONTROL
 from audit_pipeline.statistics.claims import find_claim_source, warn_of_few_texts
 from audit_pipeline.statistics.evaluate_options import choose_headline_detector
-from audit_pipeline.statistics.sides import is_against_held_out
+from audit_pipeline.statistics.score_columns import is_against_held_out
 from audit_pipeline.tables import Pair
 
 Row = Mapping[str, Any]
@@ -71,7 +71,7 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: PairFact
     corpus_tests = tables["corpus_tests"].to_pylist()
     whole_set = next((row["direction"] for row in corpus_tests if row["test"] == "dataset_inference"), None)
     # Where every text is labelled, the rates are of both sides together.
-    quoted = _find_quoted_rate(tables["contamination_rates"].to_pylist(), setting) if pair_facts.audited else None
+    quoted = _find_flagged_rate(tables["contamination_rates"].to_pylist(), setting) if pair_facts.audited else None
     found = _collect_findings(evaluated, tests, setting, pair_facts, whole_set, quoted)
     documents = found.documents
     detector, parameters = setting or (None, None)
@@ -183,7 +183,7 @@ def _find_estimate(evaluations: Sequence[Row], setting: Setting | None, metric: 
     return None if row is None else Estimate(row["value"], row["ci_low"], row["ci_high"], row["method"])
 
 
-def _find_quoted_rate(rates: Sequence[Row], setting: Setting | None) -> Row | None:
+def _find_flagged_rate(rates: Sequence[Row], setting: Setting | None) -> Row | None:
     """The share of all audited texts that a threshold of the setting flags: of the one that the first screen quotes."""
     places = {rule: place for place, rule in enumerate(CHOSEN_RULES)}
     known = [row for row in rates if row["unit"] == "benchmark" and row["is_default"] and _setting_of(row) == setting]
@@ -216,14 +216,14 @@ def _summarise_every_setting(
 
 def _summarise_documents(
     audited_tests: Sequence[Row], tests: Sequence[Row], setting: Setting | None
-) -> ShelfDocuments | None:
+) -> DocumentFindings | None:
     """What the audited documents (``audited_tests``) came to, by one setting, or by all where none was named."""
     if setting is not None:
         own = [row for row in audited_tests if _setting_of(row) == setting]
         if not own:
             return None
         calibration = min(row["n_calibration_groups"] for row in tests if _setting_of(row) == setting)
-        return ShelfDocuments(
+        return DocumentFindings(
             tested=len(own),
             standing_out=sum(row["q_bh"] <= Q_LEVEL for row in own),
             detectors=1,
@@ -240,7 +240,7 @@ def _summarise_documents(
     able = [row for row in audited_tests if row["direction"] != OPPOSITE]
     calibration = min(row["n_calibration_groups"] for row in tests if _setting_of(row) in settings)
     groups, n_tests = {row["group"] for row in audited_tests}, max(row["n_ledger"] for row in audited_tests)
-    return ShelfDocuments(
+    return DocumentFindings(
         tested=len(groups),
         standing_out=len({row["group"] for row in able if row["q_ledger"] <= Q_LEVEL}),
         detectors=len(settings),

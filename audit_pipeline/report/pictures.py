@@ -19,7 +19,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from audit_pipeline.report.answer_rules import Sides
-from audit_pipeline.report.number_format import format_level, format_number
+from audit_pipeline.report.number_format import format_number, format_target_rate
 from audit_pipeline.report.picture_data import SIDES
 from audit_pipeline.report.plots import (
     Line,
@@ -95,7 +95,7 @@ def draw_roc_pictures(finding: Row) -> Sequence[Markup]:
         return ()
     title = f"ROC curves of {_format_pair_name(finding)}"
     aurocs = ", ".join(f"{curve['detector']} {format_number(curve['auroc'])}" for curve in curves)
-    nothing = f" Below {format_level(smallest)} nothing can be resolved." if smallest else ""
+    nothing = f" Below {format_target_rate(smallest)} nothing can be resolved." if smallest else ""
     return (
         _to_svg_markup(draw_roc_curves(curves, sides=sides), title, f"AUROC: {aurocs}."),
         _to_svg_markup(
@@ -135,7 +135,7 @@ def draw_study_pictures(study: Row) -> Sequence[Markup]:
     return pictures
 
 
-def draw_curve_pictures(control: Row) -> Sequence[Markup]:
+def draw_control_pictures(control: Row) -> Sequence[Markup]:
     """What the models of a control give word for word, over how many times its exposed model read a text: the share of
     texts with a passage of p ≥ 0.001, and the decimal logarithm of the median text's strongest passage."""
     models = [("trained on the texts", control["exposed"]), ("control model", control["twin"])]

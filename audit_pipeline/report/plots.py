@@ -30,7 +30,7 @@ from PIL import Image
 from audit_pipeline.report.picture_data import SIDES, thin_roc_curve
 from audit_pipeline.splits.blind_controls import NAME as BLIND_CONTROL
 from audit_pipeline.statistics.evaluate_options import choose_headline_detector
-from audit_pipeline.statistics.sides import ScoreColumn
+from audit_pipeline.statistics.score_columns import ScoreColumn
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's colours, which differ with every kind of colour blindness, and on white and on black."""

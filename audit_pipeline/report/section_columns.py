@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from audit_pipeline import extras
-from audit_pipeline.report.answer_selection import MAX_ANSWERS
+from audit_pipeline.report.display_priority import MAX_ANSWERS
 from audit_pipeline.report.document_answers import compare_words, compute_log10_draws, describe_asking, describe_search
 from audit_pipeline.report.notes import (
     describe_attempts,
@@ -36,13 +36,13 @@ from audit_pipeline.report.notes import (
 )
 from audit_pipeline.report.number_format import cut
 from audit_pipeline.report.picture_data import bin_scores, build_study_panels, thin_roc_curve
-from audit_pipeline.report.sentences import list_limits, suggest_others, write_list, write_phrase
+from audit_pipeline.report.sentences import list_limits, render_list, render_phrase, suggest_methods
 from audit_pipeline.report.summary import (
     describe_instrument,
     describe_set_test,
     find_test_claim_source,
     group_by_subject,
-    write_page_summary,
+    render_page_summary,
 )
 from audit_pipeline.statistics.claims import warn_of_few_texts
 from audit_pipeline.statistics.draw_cost import compute_log_cost_of_draws
@@ -102,7 +102,7 @@ def describe_results(
 def _describe_answer(row: Row) -> Row:
     level, verdict, stated_by = row["claim_level"], row["split_verdict"], row["claim_stated_by"]
     done = [name for name, is_done in (("search", row["_searched"]), ("twins", row["_twins"])) if is_done]
-    changes = (row["what_would_change"], suggest_others(row["outcome"], done))  # type: ignore[arg-type]
+    changes = (row["what_would_change"], suggest_methods(row["outcome"], done))  # type: ignore[arg-type]
     return {
         **row,
         **_describe_attempted(row),
@@ -166,7 +166,7 @@ def _first_screen(rows: list[Row], results: Results) -> None:
     pairs = {(result["model"], result["benchmark"]) for result in every}
     models, titles = (sorted({result[name] for result in every}) for name in ("model_title", "benchmark_title"))
     dates = [when for when in (*(r["audited_at"] for r in results.answers), *(r["finished_at"] for r in made)) if when]
-    summary = write_page_summary(
+    summary = render_page_summary(
         models,
         titles,
         group_by_subject(shown, tests, results.searches, results.chats),
@@ -240,7 +240,7 @@ def _asked(rows: list[Row], results: Results) -> None:
     words = ("claim_in_words", "calibration_in_words", "unanswered_in_words")
     _join(rows, results.chats, ("headline", "explanation", "claim", *words))
     for row in rows:
-        row["warning"] = write_phrase("versions", {"versions": len(row["versions"])}) or None
+        row["warning"] = render_phrase("versions", {"versions": len(row["versions"])}) or None
 
 
 def _detectors(rows: list[Row], results: Results) -> None:
@@ -273,9 +273,9 @@ def _error_rates(rows: list[Row], results: Results) -> None:
 
 def _series(rows: list[Row], results: Results) -> None:
     for row in rows:
-        row["summary"] = write_phrase("series_summary", {"points": row["points"]})
+        row["summary"] = render_phrase("series_summary", {"points": row["points"]})
         for document in row["found"]:
-            document["words"] = write_phrase("along_series", document)
+            document["words"] = render_phrase("along_series", document)
 
 
 def _splits(rows: list[Row], results: Results) -> None:
@@ -291,7 +291,7 @@ def _coverage(rows: list[Row], results: Results) -> None:
 def _changes(rows: list[Row], results: Results) -> None:
     for row in rows:
         for finding, changed in zip(row["findings"], row["_changed"], strict=True):
-            finding["because"] = write_list("other_changes", changed)
+            finding["because"] = render_list("other_changes", changed)
 
 
 def _instrument(rows: list[Row], results: Results) -> None:
@@ -322,7 +322,7 @@ def _sheets(rows: list[Row], results: Results) -> None:
             }
             for answer in own
         ]
-        row["not_shown"] = write_list("not_shown", {"signs": [answer["sign"] for answer in own]})
+        row["not_shown"] = render_list("not_shown", {"signs": [answer["sign"] for answer in own]})
         row["labels_by"] = describe_label_origin(row["_builder"], row["_origin"], row["_design_stated_by"])
         row["words_alone"] = describe_blind_control(row["_blind"]) if row["_has_scores"] else None
         row["tried"] = [words for words in map(describe_attempts, row["_attempted"]) if words is not None]

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import jinja2
 import yaml
 
-from audit_pipeline.report.number_format import FILTERS, capitalise_first, count_things
+from audit_pipeline.report.number_format import FILTERS, capitalise_first, format_count_with_noun
 from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, BEST_OF_SEVERAL, FEW_TEXTS, REPRODUCED_FROM, TOO_SHORT
 
 Sign = Literal["found", "stands out", "nothing found", "no conclusion"]
@@ -61,26 +61,26 @@ def find_kind(outcome: str) -> Kind:
     return read_kinds()[outcome]
 
 
-def write_answer(outcome: str, facts: Facts, *, question: str) -> dict[str, str]:
+def render_answer(outcome: str, facts: Facts, *, question: str) -> dict[str, str]:
     """The answer of that kind in sentences, with its sign; ``question``: the phrase that says what was asked."""
-    parts = {part: write_phrase(f"{outcome}.{part}", facts) for part in SENTENCES}
-    return {"outcome": outcome, "sign": find_kind(outcome).sign, "question": write_phrase(question, facts), **parts}
+    parts = {part: render_phrase(f"{outcome}.{part}", facts) for part in SENTENCES}
+    return {"outcome": outcome, "sign": find_kind(outcome).sign, "question": render_phrase(question, facts), **parts}
 
 
-def suggest_others(outcome: str, done: Collection[Other]) -> str:
+def suggest_methods(outcome: str, done: Collection[Other]) -> str:
     """What may find what such an answer does not show, as a sentence; empty where all of it is ``done``."""
     remaining = [other for other in find_kind(outcome).others if other not in done]
     comma = "," if "twins" in remaining else ""
-    named = " and ".join(write_phrase(other, {}) for other in remaining)
+    named = " and ".join(render_phrase(other, {}) for other in remaining)
     return f"{capitalise_first(named)}{comma} can find what scores do not show." if named else ""
 
 
-def write_phrase(name: str, facts: Facts) -> str:
+def render_phrase(name: str, facts: Facts) -> str:
     """A phrase, or the sentence ``kind.part`` of an answer, of these facts, on one line."""
     return re.sub(r"[ \n]+", " ", _environment().get_template(name).render(facts)).strip()
 
 
-def write_list(name: str, facts: Facts) -> list[str]:
+def render_list(name: str, facts: Facts) -> list[str]:
     """The same of a phrase of several paragraphs, each on one line; empty ones are left out."""
     paragraphs = _environment().get_template(name).render(facts).split("\n\n")
     return [line for line in (re.sub(r"[ \n]+", " ", paragraph).strip() for paragraph in paragraphs) if line]
@@ -113,7 +113,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters.update(FILTERS)
     environment.globals.update(
-        things=count_things,
+        things=format_count_with_noun,
         best_of_several=BEST_OF_SEVERAL,
         few_texts=FEW_TEXTS,
         of_interest=AUROC_OF_INTEREST,

@@ -14,9 +14,9 @@ from typing import Any
 
 from audit_pipeline.report.answer_rules import CHANCE, OPPOSITE, SOUND, STATISTICAL
 from audit_pipeline.report.notes import TEST_IN_WORDS, describe_claim_level
-from audit_pipeline.report.sentences import P_LEVEL, Sign, find_kind, write_answer, write_phrase
+from audit_pipeline.report.sentences import P_LEVEL, Sign, find_kind, render_answer, render_phrase
 from audit_pipeline.statistics.claims import AUROC_OF_INTEREST, WHOEVER_RAN_THIS, detectable_auroc, find_claim_source
-from audit_pipeline.store.control_models import INSTRUMENT_CHECK_TAKES
+from audit_pipeline.store.control_names import INSTRUMENT_CHECK_TAKES
 
 Row = Mapping[str, Any]
 
@@ -49,7 +49,7 @@ def describe_set_test(test: Row, *, handed_over: bool = False, stated_by: str | 
     else:
         facts.update(_find_detectable_effect(test["detectable_auroc"], p_values))
         kind = "not_found" if facts["could_have_found"] else "hardly_testable"
-    answer = write_answer(kind, facts, question="question_of_test")
+    answer = render_answer(kind, facts, question="question_of_test")
     return {**answer, "claim_stated_by": stated_by, "claim_in_words": facts["claim_in_words"]}
 
 
@@ -153,13 +153,13 @@ def _classify(result: Row) -> str:
     return _WORTHS[kind.worth or _CLAIMS.get(result.get("claim_level") or "", "look")]
 
 
-def _count_kinds(results: Sequence[Row]) -> list[str]:
+def _format_result_counts(results: Sequence[Row]) -> list[str]:
     found = Counter(map(_classify, results))
     order = [*_WORTHS.values(), "with nothing found", "without a conclusion"]
     return [f"{'all' if len(found) == 1 else found[kind]} {kind}" for kind in order if found[kind]]
 
 
-def write_page_summary(
+def render_page_summary(
     models: Sequence[str],
     benchmarks: Sequence[str],
     subjects: Sequence[Subject],
@@ -185,9 +185,9 @@ def write_page_summary(
         "own_documents": own_documents,
         "subjects": len(subjects),
         "tests": len(tests) + refused,
-        "test_counts": _count_kinds(tests),
+        "test_counts": _format_result_counts(tests),
         "answers": len(answers),
-        "answer_counts": _count_kinds(answers),
+        "answer_counts": _format_result_counts(answers),
         "pairs": pairs,
         "seen": sum("found" in subject.signs for subject in subjects),
         "evidence": sum(any(_classify(row) in evidence for row in subject.rows) for subject in subjects),
@@ -201,12 +201,12 @@ def write_page_summary(
         "unsearched": not all(row["_searched"] for row in null_answers),
     }
     parts = ("heading", "question", "summary", "explanation", "how_sure", "what_would_change")
-    words = {part: write_phrase(f"page_{part}", facts) for part in parts}
+    words = {part: render_phrase(f"page_{part}", facts) for part in parts}
     return {**words, "summary": subjects[0].rows[0]["headline"]} if len(subjects) == 1 else words
 
 
 def describe_instrument(checks: Sequence[Row]) -> str:
     """What the instrument check says, by the headline detector, or the strongest where that has no result."""
     known = [check for check in checks if check["exposed"]["value"] is not None]
-    chosen = next((check for check in known if check["answers"]), next(iter(known), None))
-    return write_phrase("instrument", {"checked": bool(checks), "check": chosen, "check_takes": INSTRUMENT_CHECK_TAKES})
+    shown = next((check for check in known if check["answers"]), next(iter(known), None))
+    return render_phrase("instrument", {"checked": bool(checks), "check": shown, "check_takes": INSTRUMENT_CHECK_TAKES})

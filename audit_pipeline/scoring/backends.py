@@ -27,7 +27,7 @@ class HeldModel:
         self._held: tuple[object, Backend] | None = None
         self.base = HeldBase()
 
-    def ready(self, model: TokenizedModel, load: BackendOf) -> Backend:
+    def ensure_loaded(self, model: TokenizedModel, load: BackendOf) -> Backend:
         """The model, ready to be run; ``load`` makes it so where it is not the one that is held.
 
         What ``load`` raises goes on to the caller, and no model is held then.
@@ -99,4 +99,4 @@ def build_backend_loader(
         notify(f"{wanted.entry.name}: {ready.described}")
         return ready
 
-    return lambda wanted: held.ready(wanted, load)
+    return lambda wanted: held.ensure_loaded(wanted, load)

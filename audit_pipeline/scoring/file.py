@@ -210,13 +210,13 @@ def score_file(
     """
     listener, caches = listener or ProgressListener(), Caches(paths)
     session = Session(model, selection, caches, in_parts=True, user_inputs=user_inputs or UserInputs())
-    bounds = bounds or ChunkLimits(characters=ChunkLimits.characters // session.held_per_text)
+    bounds = bounds or ChunkLimits(characters=ChunkLimits.characters // session.memory_factor_per_text)
     others: list[Mapping[str, RunSummary]] = []
     if session.runs_other_models:
         # Over the whole file first: a model is in memory at a time, and a change of model per chunk would take hours.
         for chunk in _iterate_chunks(texts, bounds, listener):
             others.append(session.run_other_models(chunk.texts, backend_of, on_progress=chunk.on_progress))
-    settings = [(detector.name, detector.label(each)) for detector, own in session.selection for each in own]
+    settings = [(detector.name, detector.to_json(each)) for detector, own in session.selection for each in own]
     table = _ScoreTable(session, LabelledScores(settings, label_column, session.limit_overrides(overrides)))
     done: list[PassesSummary] = []
     with (
@@ -295,7 +295,7 @@ def _iterate_chunks(texts: TextStream, bounds: ChunkLimits, listener: ProgressLi
     while following is not None:
         rows, following = following, next(chunks, None)
         is_last = following is None
-        expected = Expected(seen + len(rows), estimated=False) if is_last else texts.expected()
+        expected = Expected(seen + len(rows), estimated=False) if is_last else texts.estimate_total()
         progress = ChunkProgress(seen, len(rows), expected, listener.progress)
         yield _Chunk(rows, progress, is_last)
         progress.report_share(1.0)

@@ -1,4 +1,4 @@
-"""A table of scores that a user hands over (given_rows.py), made into the tables that findings are drawn from."""
+"""A table of scores that a user hands over (given_score_rows.py), made into the tables that findings are drawn from."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.benchmarks.allocation import Placed, split_groups
+from audit_pipeline.benchmarks.allocation import Placed, assign_splits
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.readers.text_rows import Skipped, SkippedRows
-from audit_pipeline.scoring.given_rows import GivenRows, Setting, read_given_rows
+from audit_pipeline.scoring.given_score_rows import GivenRows, Setting, read_given_rows
 from audit_pipeline.splits.blind_controls import is_unspaced
 from audit_pipeline.splits.shared_text import MOST_COMPARED, find_texts_on_both_sides
 from audit_pipeline.statistics.claims import FEW_TEXTS
@@ -124,7 +124,7 @@ def _join_texts(file: Path, rows: GivenRows, texts: ScoredTexts) -> tuple[GivenR
     return replace(rows, texts=joined), absent, notes
 
 
-def read_given(
+def read_given_scores(
     file: Path,
     pair: Pair,
     run_id: str,
@@ -251,7 +251,7 @@ def _assign_splits(
     content = digest_of_items(sorted(zip(texts["example_id"].to_pylist(), groups, strict=True)))
     described = zip(groups, texts["collection"].to_pylist(), labels, strict=True)
     placed = (Placed(*text) for text, one in zip(described, known, strict=True) if one)
-    splits = split_groups(placed, fraction=calibration, seed=seed, family=content)
+    splits = assign_splits(placed, fraction=calibration, seed=seed, family=content)
     found: list[Split] = [splits.get(group, "evaluation") for group in groups]
     apart = found.count("calibration")
     words = f"{apart:,} of {len(found):,} texts are set apart for calibration, so metrics are of the others"

@@ -172,9 +172,9 @@ def run_other_models(
             texts: list[str] = []
             for pair in pairs:
                 with suppress(DataError):
-                    texts += _read_auditable_benchmark(pair, model, paths).texts
+                    texts += _read_auditable_benchmark(pair, model, paths).model_inputs
             session.run_other_models(texts, backend_of, on_progress=on_progress)
-        problems = session.missing_of_other_models
+        problems = session.other_model_problems
     except AuditError as error:
         # A server of a model was asked patiently by then; a hub is tried again.
         if isinstance(error, TransientError) and not isinstance(error, UnansweredError):
@@ -194,7 +194,7 @@ def _read_auditable_benchmark(pair: Pair, model: TokenizedModel, paths: DataPath
     return benchmark
 
 
-def run_tokens(
+def run_passes(
     pair: Pair,
     model: TokenizedModel,
     paths: DataPaths,
@@ -211,7 +211,7 @@ def run_tokens(
     """
     benchmark = _read_auditable_benchmark(pair, model, paths)
     summary = build_audit_session(benchmark, model, paths).run(
-        benchmark.texts, lambda _: backend(), kinds=kinds, logits_budget=logits_budget, on_progress=on_progress
+        benchmark.model_inputs, lambda _: backend(), kinds=kinds, logits_budget=logits_budget, on_progress=on_progress
     )
     record_entry(
         paths,

@@ -26,9 +26,9 @@ from audit_pipeline.detectors.registry import Overrides, deduplicate_settings, s
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.needs.provider import (
+    Lookup,
     OnProgress,
     Provider,
-    Read,
     ScoringScope,
     TextWithStatistics,
     UserInputs,
@@ -72,7 +72,7 @@ class PassesSummary:
         return {**own, **{f"tokens_{need}": summary.tokens_computed for need, summary in self.extra.items()}}
 
     @property
-    def in_words(self) -> str:
+    def cache_summary(self) -> str:
         """How many texts were run, and how many were there."""
         return f"{self.own.texts_from_cache} texts from the cache, {self.own.texts_computed} computed"
 
@@ -135,37 +135,38 @@ class Session:
         return fixed
 
     @property
-    def missing(self) -> Mapping[Need[Any], str]:
+    def unmet_needs(self) -> Mapping[Need[Any], str]:
         """Why needs are not met, of those that are not."""
         return {need: reason for need in self._providers if (reason := self._explain_missing(need)) is not None}
 
     @property
     def upstream(self) -> Mapping[str, str]:
         """Data versions of the tables and models apart from the audited one that the scores come from."""
-        return {name: version for provider in self._met() for name, version in provider.upstream.items()}
+        return {name: version for provider in self._list_met() for name, version in provider.upstream.items()}
 
     @property
     def runs_other_models(self) -> bool:
         """Whether another model than the audited model has to be run, too."""
-        return bool(self._met(other_model=True))
+        return bool(self._list_met(other_model=True))
 
     @property
-    def missing_of_other_models(self) -> Sequence[str]:
+    def other_model_problems(self) -> Sequence[str]:
         """Why needs of other models are not met, of those that are not."""
-        return [reason for need, reason in self.missing.items() if self._providers[need].other_model]
+        return [reason for need, reason in self.unmet_needs.items() if self._providers[need].other_model]
 
     @property
     def branch_steps(self) -> int:
         """How many tokens branches have that are run with a text's own pass; 0: there are none."""
-        return max((provider.branch_steps for provider in self._met(other_model=False)), default=0)
+        return max((provider.branch_steps for provider in self._list_met(other_model=False)), default=0)
 
     @property
     def further_passes(self) -> Mapping[str, int]:
         """How many passes over a text like it follow its own, by the need that takes some, in their order."""
-        return {provider.need.name: provider.passes for provider in self._met(other_model=False) if provider.passes}
+        met = self._list_met(other_model=False)
+        return {provider.need.name: provider.passes for provider in met if provider.passes}
 
     @property
-    def held_per_text(self) -> int:
+    def memory_factor_per_text(self) -> int:
         """What is in memory of a text while it is scored, as a multiple of its own statistics."""
         sizes = {
             kind: KINDS[kind].estimate_bytes_per_token(self.model.vocab_size, self.branch_steps)
@@ -175,7 +176,7 @@ class Session:
 
     def describe_extra_costs(self, texts: Sequence[str]) -> list[str]:
         """What more than a pass over the texts will be run, a line each; nothing where that is little or cached."""
-        costs = (provider.describe_cost(texts) for provider in self._met(other_model=False))
+        costs = (provider.describe_cost(texts) for provider in self._list_met(other_model=False))
         return [cost for cost in costs if cost is not None]
 
     def plan(self, texts: Sequence[str], kinds: Sequence[Kind] = ("base",)) -> Plan:
@@ -184,7 +185,7 @@ class Session:
         Texts are counted once; the tokens are those of all.
         """
         total = plan(self.model, texts, self.where, self._list_kinds(kinds), self.branch_steps)
-        for provider in self._met(other_model=False):
+        for provider in self._list_met(other_model=False):
             if (further := provider.plan(texts)) is not None:
                 total = total.with_further(further)
         return total
@@ -215,7 +216,7 @@ class Session:
             self.where,
             partial(backend_of, self.model),
             kinds=self._list_kinds(kinds),
-            along=[kind for provider in self._met(other_model=False) for kind in provider.along],
+            along=[kind for provider in self._list_met(other_model=False) for kind in provider.along],
             branch_steps=self.branch_steps,
             logits_budget=logits_budget,
             on_progress=self._wrap_progress_callback(_OWN, on_progress),
@@ -228,9 +229,9 @@ class Session:
         A text after a context is given, and has to have been run, as one text with it.
         """
         index = StatisticsIndex(read_statistics(self.model, texts, self.where), self.model.gives)
-        missing = {need: Lacking(reason) for need, reason in self.missing.items()}
+        missing = {need: Lacking(reason) for need, reason in self.unmet_needs.items()}
         readers = {
-            need: (provider.read(texts), Lacking(provider.not_run))
+            need: (provider.build_lookup(texts), Lacking(provider.not_run))
             for need, provider in self._providers.items()
             if need not in missing
         }
@@ -254,7 +255,7 @@ class Session:
             provider.need.name: provider.compute(
                 texts, backend_of, self._wrap_progress_callback(provider.need.name, on_progress)
             )
-            for provider in self._met(other_model=other_model)
+            for provider in self._list_met(other_model=other_model)
         }
         return {name: summary for name, summary in done.items() if summary is not None}
 
@@ -268,10 +269,10 @@ class Session:
 
     def _list_kinds(self, kinds: Sequence[Kind]) -> list[Kind]:
         """``kinds`` and those that needs ask for."""
-        wanted = [kind for provider in self._met(other_model=False) for kind in provider.kinds]
+        wanted = [kind for provider in self._list_met(other_model=False) for kind in provider.kinds]
         return list(dict.fromkeys([*kinds, *wanted]))
 
-    def _met(self, *, other_model: bool | None = None) -> list[Provider[Any]]:
+    def _list_met(self, *, other_model: bool | None = None) -> list[Provider[Any]]:
         """The providers of the needs that are met: those that run other models, those that do not, or all."""
         return [
             provider
@@ -314,7 +315,7 @@ class Statistics:
     def __init__(
         self,
         index: StatisticsIndex,
-        readers: Mapping[Need[Any], tuple[Read[Any], Lacking]],
+        readers: Mapping[Need[Any], tuple[Lookup[Any], Lacking]],
         reasons: Mapping[Need[Any], Lacking],
     ) -> None:
         self._own, self._readers, self._lacking = index, readers, reasons

@@ -11,8 +11,8 @@ from audit_pipeline.errors import AuditError, BudgetError, ModelError, Transient
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.endpoint_history import record_probe
 from audit_pipeline.models.fingerprint import COUNTING, TEXTS
-from audit_pipeline.models.sending_limits import Budget, Limits, SharedBudget, find_endpoint_models
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized, write_card
+from audit_pipeline.models.usage_budget import Budget, Limits, SharedBudget, find_endpoint_models
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.tokens import encode, window_and_stride
 
@@ -61,7 +61,7 @@ def estimate_sending(model: TokenizedModel, tokens: int) -> Sending | None:
     sent = tokens + probes
     cost = None if endpoint.price_per_million is None else endpoint.cost_of(sent)
     limits = Limits(endpoint.max_tokens, endpoint.max_cost)
-    return Sending(model.entry.name, endpoint.url, endpoint.sent_to, sent, probes, cost, limits)
+    return Sending(model.entry.name, endpoint.url, endpoint.recipient_notice, sent, probes, cost, limits)
 
 
 class Endpoints:
@@ -79,15 +79,15 @@ class Endpoints:
         self._probed: dict[Endpoint, ProbeResult] = {}
         self._unreachable: dict[Endpoint, AuditError] = {}
 
-    def load(self, entry: ModelEntry, paths: DataPaths, notify: Notify) -> TokenizedModel:
-        """Return the model as load_tokenizer gives it, for planning and running it now.
+    def probe_and_load(self, entry: ModelEntry, paths: DataPaths, notify: Notify) -> TokenizedModel:
+        """Return the model as load_tokenized gives it, for planning and running it now.
 
         A model at an endpoint is probed first for a change, and so is a reference model at one; ``notify`` is called
         with where texts are sent, and with a change. Where the server cannot be reached, and the model has been probed
         before, it counts as unchanged: what is cached can be used. A reference model that cannot be probed is reported,
         and its detector goes without.
 
-        Raises what load_tokenizer raises; ModelError where the server's answers cannot be used, TransientError where it
+        Raises what load_tokenized raises; ModelError where the server's answers cannot be used, TransientError where it
         cannot be reached, BudgetError where the limits do not suffice for asking.
         """
         for model_entry, endpoint in find_endpoint_models(entry):
@@ -95,7 +95,7 @@ class Endpoints:
                 continue
             known = False
             try:
-                model = load_tokenizer(model_entry, paths)
+                model = load_tokenized(model_entry, paths)
                 known = bool(model.identity.before)
                 self._probe(endpoint, model, paths, notify)
             except AuditError as error:
@@ -107,7 +107,7 @@ class Endpoints:
                     "it is taken for the model that it was" if uses_history else "the reference model is left out"
                 )
                 notify(f"{model_entry.name}: the server was not asked: {error}; {what_now}")
-        return load_tokenizer(entry, paths)
+        return load_tokenized(entry, paths)
 
     def open(self, model: TokenizedModel, paths: DataPaths, notify: Notify) -> EndpointBackend:
         """Return the model ready to run. Raises as :meth:`load`, and ModelError where the endpoint has another."""
@@ -122,7 +122,7 @@ class Endpoints:
             raise self._unreachable[endpoint]
         if endpoint not in self._probed:
             self._probe(endpoint, model, paths, notify)
-        now = load_tokenizer(model.entry, paths).identity.model_fingerprint
+        now = load_tokenized(model.entry, paths).identity.model_fingerprint
         if now != model.identity.model_fingerprint:
             raise ModelError(f"the model at the endpoint of {model.entry.name} changed meanwhile: run it again")
         client = EndpointClient(model.entry.name, endpoint, self.budget(endpoint), notify=notify)
@@ -137,7 +137,7 @@ class Endpoints:
             if self.shared.limits.max_cost is not None and endpoint.price_per_million is None:
                 raise BudgetError(f"{endpoint.described} has no price: give price_per_million in its entry")
             before = self._sent_before.get(endpoint.described, 0)
-            remaining = Limits(endpoint.max_tokens, endpoint.max_cost).less(before, endpoint.cost_of(before))
+            remaining = Limits(endpoint.max_tokens, endpoint.max_cost).subtract(before, endpoint.cost_of(before))
             self._budgets[endpoint] = Budget(remaining, endpoint.price_per_million or 0.0, shared=self.shared)
         return self._budgets[endpoint]
 
@@ -158,10 +158,10 @@ class Endpoints:
         # Nothing is sent without the key: a missing one is reported first.
         read_api_key(endpoint)
         name = model.entry.name
-        notify(f"{name}: {endpoint.sent_to}")
+        notify(f"{name}: {endpoint.recipient_notice}")
         found = probe_endpoint(model, EndpointClient(name, endpoint, self.budget(endpoint), notify=notify))
         if record_probe(endpoint, model.identity.tokenizer_fingerprint, found.seen, paths):
             notify(f"the model at the endpoint of {name} changed: what was computed before is not used for it")
         self._probed[endpoint] = found
         # Readers of many models probe no server: the cards show which model was found last.
-        write_card(load_tokenizer(model.entry, paths), paths)
+        write_card(load_tokenized(model.entry, paths), paths)

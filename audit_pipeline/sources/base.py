@@ -24,7 +24,7 @@ class SourceSection(StrictSettings):
     """One source's settings, its section of config/sources.yaml; this one for a source of which nothing can be set."""
 
     @property
-    def to_be_set(self) -> str | None:
+    def missing_setting(self) -> str | None:
         """What the user has to set before the source can be fetched, in words; None where it is ready."""
         return None
 
@@ -69,7 +69,7 @@ class MissingPart:
     collection: str | None = None
     name: str | None = None
 
-    def held(self, collection: str, name: str) -> bool:
+    def can_contain(self, collection: str, name: str) -> bool:
         """Return whether the document was, or may have been, in this part."""
         return self.collection == collection and (
             self.name is None or name == self.name or name.startswith(f"{self.name}#")
@@ -114,8 +114,8 @@ class Source(Generic[S]):
     """A source by name: what it holds, under which licence, what may be set, and how it is fetched.
 
     ``fetch`` takes its section of the settings and the folder for downloads, and yields documents, missing parts and
-    parts left out (a Harvest will do). It is called where nothing is ``to_be_set``, and raises SourceError only where
-    nothing at all can be fetched. Its module is imported to learn all this: a parser that takes long to import is
+    parts left out (a Harvest will do). It is called where there is no ``missing_setting``, and raises SourceError only
+    where nothing at all can be fetched. Its module is imported to learn all this: a parser that takes long to import is
     imported inside ``fetch``.
 
     ``version`` changes when the same input would give other documents: those there are count as stale then.
@@ -136,7 +136,7 @@ class UnusableDocumentError(Exception):
     """Why a page, row or file makes no document."""
 
 
-def import_and_harvest(module: str) -> Callable[[Any, Path], Iterable[HarvestItem]]:
+def build_lazy_fetch(module: str) -> Callable[[Any, Path], Iterable[HarvestItem]]:
     """Return the fetch of a connector with this ``module`` source: it imports the module harvest next to it."""
     harvesting = f"{module.rpartition('.')[0]}.harvest"
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from audit_pipeline import sources
 from audit_pipeline.config.entries import Entries, EntryFile
-from audit_pipeline.config.plugins import collect_by_name, merge_entry_points, require_texts
+from audit_pipeline.config.plugins import collect_by_name, merge_entry_points, require_string_fields
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem, did_you_mean
 from audit_pipeline.config.validation import resolve_paths_against, validate_as
 from audit_pipeline.errors import AuditError, SourceError, to_one_line
@@ -36,10 +36,10 @@ def all_sources() -> Mapping[str, Source[Any]]:
     ours: dict[str, Source[Any]] = collect_by_name(
         modules, label="sources", is_wanted=lambda value: isinstance(value, Source), name_of=lambda source: source.name
     )
-    return merge_entry_points(ours, "corpus_audit.sources", Source, lambda source: source.name, _adopt).found
+    return merge_entry_points(ours, "corpus_audit.sources", Source, lambda source: source.name, _guard_plugin).found
 
 
-def _adopt(source: Source[Any], origin: str) -> Source[Any]:
+def _guard_plugin(source: Source[Any], origin: str) -> Source[Any]:
     """Return a source that another package brings: what it raises is a SourceError that names it.
 
     Raises whatever is wrong with what it declares.
@@ -59,7 +59,7 @@ def _adopt(source: Source[Any], origin: str) -> Source[Any]:
                 f"the source {source.name} of {origin} failed ({type(error).__name__}: {to_one_line(error)[:200]})"
             ) from error
 
-    require_texts(source, "description", "licence")
+    require_string_fields(source, "description", "licence")
     if not issubclass(source.settings, SourceSection):
         raise TypeError("settings is no class of SourceSection")
     source.settings()

@@ -11,7 +11,7 @@ from audit_pipeline.readers.text_rows import explain_invalid_unicode
 
 def walk_files(
     root: Path,
-    is_file: Callable[[Path], bool] = lambda folder: False,
+    is_leaf_folder: Callable[[Path], bool] = lambda folder: False,
     find_refusal: Callable[[Path], str | None] = lambda folder: None,
 ) -> Iterator[tuple[str, Path, str | None]]:
     """Yield every file below the folder ``root`` in the order of names: its name from there, its path, and why it is
@@ -25,7 +25,7 @@ def walk_files(
         entered = []
         for path in (Path(folder) / name for name in sorted(folders) if not name.startswith(".")):
             refusal = "a linked folder" if path.is_symlink() else find_refusal(path)
-            if refusal is not None or is_file(path):
+            if refusal is not None or is_leaf_folder(path):
                 yield path.relative_to(root).as_posix(), path, refusal
             else:
                 entered.append(path.name)

@@ -30,7 +30,7 @@ from audit_pipeline.readers.text_rows import (
     read_name,
     read_text,
 )
-from audit_pipeline.readers.whole_files.document import WHOLE_FILES, NoTextError, is_whole_file, read_whole
+from audit_pipeline.readers.whole_files.document import WHOLE_FILES, NoTextError, is_single_document, read_document
 from audit_pipeline.sources.base import (
     FILE_NAME,
     Collection,
@@ -81,14 +81,14 @@ class LocalFilesSettings(SourceSection):
     url: Text | None = Field(default=None, description="where the texts came from; None: the file's own address")
 
     @property
-    def to_be_set(self) -> str | None:
+    def missing_setting(self) -> str | None:
         """What the user has to set before the files can be read; None where they can be."""
-        if self.sets:
+        if self.roots_by_collection:
             return None
         return f"set {NAME}.path in config/{FILE_NAME} to your folder or file"
 
     @property
-    def sets(self) -> Mapping[str, tuple[Path, ...]]:
+    def roots_by_collection(self) -> Mapping[str, tuple[Path, ...]]:
         """The folders and files of each collection."""
         return self.collections or ({} if self.path is None else {self.collection: (self.path,)})
 
@@ -119,11 +119,11 @@ def harvest_local_files(settings: LocalFilesSettings) -> Harvest:
     alone in its collection from that folder on, else from the folder on that all of the collection lie in. Raises
     SourceError where no path is set.
     """
-    if not settings.sets:
-        raise SourceError(f"{NAME} has no path: {settings.to_be_set}")
+    if not settings.roots_by_collection:
+        raise SourceError(f"{NAME} has no path: {settings.missing_setting}")
     return collect(
         item
-        for collection, roots in settings.sets.items()
+        for collection, roots in settings.roots_by_collection.items()
         for root, within in _iterate_name_prefixes(roots)
         for item in _harvest_root(collection, root, within, settings)
     )
@@ -152,7 +152,7 @@ def _harvest_root(collection: str, root: Path, prefix: str, settings: LocalFiles
         if problem is not None:
             yield LeftOut(name, problem)
             continue
-        read = _read_whole_document if is_whole_file(path) else _read_row_documents
+        read = _read_whole_document if is_single_document(path) else _read_row_documents
         try:
             yield from read(name, path, collection, settings)
         except NoTextError as error:
@@ -168,7 +168,7 @@ def _iterate_files(root: Path) -> list[tuple[str, Path, str | None]]:
     return sorted(
         walk_files(
             root,
-            is_file=lambda folder: detect_saved_kind(folder) is not None,
+            is_leaf_folder=lambda folder: detect_saved_kind(folder) is not None,
             find_refusal=lambda folder: "a workspace of this tool" if is_workspace(folder) else None,
         )
     )
@@ -177,12 +177,12 @@ def _iterate_files(root: Path) -> list[tuple[str, Path, str | None]]:
 def _kind_problem(path: Path) -> str | None:
     if path.suffix.lower() in _KINDLE:
         return "a book for a Kindle cannot be read: convert it to EPUB"
-    known = is_whole_file(path) or find_suffix(path) in ROW_SUFFIXES or path.is_dir()
+    known = is_single_document(path) or find_suffix(path) in ROW_SUFFIXES or path.is_dir()
     return None if known else f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
 
 
 def _read_whole_document(name: str, path: Path, collection: str, settings: LocalFilesSettings) -> Iterator[HarvestItem]:
-    whole = read_whole(path)
+    whole = read_document(path)
     problem = explain_unusable_text(whole.text)
     if problem is not None:
         yield LeftOut(name, f"its text {problem}")

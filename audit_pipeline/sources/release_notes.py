@@ -71,13 +71,13 @@ def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Iterator[HarvestIt
     A project that cannot be fetched is a missing part.
     """
     # Here and not above: the client of the package index brings parsers of HTML with it.
-    from audit_pipeline.readers.package_downloads import fetch_archive  # noqa: PLC0415
+    from audit_pipeline.readers.package_downloads import fetch_sdist  # noqa: PLC0415
 
     index = read_configured_index()
     for name in settings.projects:
         project = PROJECTS[name]
         try:
-            archive = fetch_archive(project.distribution, index, downloads)
+            archive = fetch_sdist(project.distribution, index, downloads)
             harvest = collect(harvest_archive(project, archive))
         except SourceError as error:
             yield MissingPart(name, str(error), name)

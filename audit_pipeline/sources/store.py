@@ -41,7 +41,7 @@ class SourceReport:
     table: pa.Table
 
 
-def refresh(
+def refresh_source(
     source: str,
     paths: DataPaths,
     run_id: str,
@@ -185,7 +185,7 @@ def _select_kept_rows(source: str, fresh: pa.Table, earlier: pa.Table, missing: 
     collections: list[str] = earlier.column("collection").to_pylist()
     mask = [
         identity not in arrived
-        and any(item.held(collection, identity.removeprefix(f"{source}:{collection}:")) for item in missing)
+        and any(item.can_contain(collection, identity.removeprefix(f"{source}:{collection}:")) for item in missing)
         for identity, collection in zip(identities, collections, strict=True)
     ]
     return earlier.filter(pa.array(mask, pa.bool_()))

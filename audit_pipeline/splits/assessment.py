@@ -20,7 +20,7 @@ from audit_pipeline.splits.blind_controls import (
     measure_controls,
 )
 from audit_pipeline.splits.evaluation_texts import select_labelled_examples
-from audit_pipeline.statistics.claims import ClaimLevel, SplitVerdict, claim_level, split_verdict
+from audit_pipeline.statistics.claims import ClaimLevel, SplitVerdict, decide_claim_level, decide_split_verdict
 from audit_pipeline.statistics.intervals import Interval
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import BLIND_SCORES
@@ -47,7 +47,7 @@ class AssessedSplit:
     @property
     def claim_level(self) -> ClaimLevel:
         """The most that may be claimed from the benchmark."""
-        return claim_level(self.design, self.verdict)
+        return decide_claim_level(self.design, self.verdict)
 
     def align_control(self, example_ids: Sequence[str]) -> BlindControl:
         """The control's scores in the order of ``example_ids``; raises DataError for a text that it has no score of."""
@@ -82,7 +82,7 @@ def compute_assessed_split(
         labelled.example_ids, labelled.texts, labelled.labels, labelled.groups, language=language, seed=seed
     )
     (auroc,) = measure_controls({WORDS: control}, labelled.labels, labelled.groups)
-    verdict = split_verdict(design, auroc.interval, matched=matched)
+    verdict = decide_split_verdict(design, auroc.interval, matched=matched)
     return AssessedSplit(design, matched, verdict, auroc, control, labelled.example_ids)
 
 

@@ -213,7 +213,7 @@ _MONTH_NAME = re.compile(
 )
 
 
-def find_dates(text: str) -> tuple[list[int], list[int]]:
+def find_years_and_months(text: str) -> tuple[list[int], list[int]]:
     """Return the years (1500 to 2099) and months (1 to 12) that ``text`` mentions, repeated ones too; see the module.
 
     Years are in the order of the text, months too, but names first.
@@ -347,7 +347,7 @@ def build_date_features(texts: Sequence[str]) -> FoldFeatures:
     """Return whether a text mentions a year, how many years and months, and its first, mean and last year."""
     rows = np.full((len(texts), 6), np.nan)
     for row, text in zip(rows, texts, strict=True):
-        years, months = find_dates(text)
+        years, months = find_years_and_months(text)
         row[:3] = bool(years), np.log1p(len(years)), np.log1p(len(months))
         if years:
             row[3:] = min(years), sum(years) / len(years), max(years)
@@ -377,10 +377,10 @@ def build_dense_features(rows: Floats) -> FoldFeatures:
         # A column that does not vary says nothing; rounding must not make it say something.
         spread[spread <= 1e-9 * np.maximum(1.0, np.abs(mean))] = np.inf
 
-        def standard(values: Floats) -> Floats:
+        def standardise(values: Floats) -> Floats:
             z = np.clip(np.where(np.isnan(values), 0.0, (values - mean) / spread), -_FURTHEST, _FURTHEST)
             return np.hstack([z, z**2])
 
-        return standard(learnt), standard(rows[held_out])
+        return standardise(learnt), standardise(rows[held_out])
 
     return features

@@ -116,7 +116,7 @@ class EvaluationTexts:
         return [len(self.words[place]) for place in places]
 
     @property
-    def labelled(self) -> list[int]:
+    def labelled_places(self) -> list[int]:
         """The positions of the members and the non-members, in order."""
         return sorted([*self.sides.get(MEMBERS, []), *self.sides.get(NONMEMBERS, [])])
 

@@ -132,12 +132,12 @@ class _Pool:
     seed: int
     language: str
 
-    def ids(self, places: Places) -> list[str]:
+    def format_place_ids(self, places: Places) -> list[str]:
         return [f"{place:09d}" for place in places]
 
     def control(self, places: Places) -> BlindControl:
         return compute_blind_control(
-            self.ids(places),
+            self.format_place_ids(places),
             [self.texts[place] for place in places],
             self.labels[places],
             [self.groups[place] for place in places],
@@ -182,7 +182,7 @@ def _log_odds(pool: _Pool, places: Places, features: FoldFeatures, seed: int) ->
     side: classifiers would then be wrong more often than right, which is no better match.
     """
     folds = split_folds_by_group(
-        pool.ids(places), pool.labels[places], [pool.groups[place] for place in places], seed=seed
+        pool.format_place_ids(places), pool.labels[places], [pool.groups[place] for place in places], seed=seed
     )
 
     found = cross_fit(

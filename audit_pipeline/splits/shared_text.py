@@ -44,7 +44,7 @@ class NearPair(NamedTuple):
     similarity: float
 
 
-def find_near_pairs(
+def find_near_duplicates(
     texts: Sequence[str], threshold: float, *, split: Callable[[str], list[str]] = str.split
 ) -> list[NearPair]:
     """Return the pairs of ``texts`` whose sets of 5-word sequences overlap by at least ``threshold``.
@@ -52,11 +52,11 @@ def find_near_pairs(
     Similarity is Jaccard's, |A and B| / |A or B|, exact; case does not matter; a text shorter than a shingle is one
     shingle. Pairs are in order of position. Raises ValueError for a threshold outside (0, 1].
     """
-    return find_near_pairs_of_words([split(text.lower()) for text in texts], threshold)
+    return find_near_duplicates_from_words([split(text.lower()) for text in texts], threshold)
 
 
-def find_near_pairs_of_words(texts: Sequence[Sequence[str]], threshold: float) -> list[NearPair]:
-    """As :func:`find_near_pairs`, of texts that are words already, case as given.
+def find_near_duplicates_from_words(texts: Sequence[Sequence[str]], threshold: float) -> list[NearPair]:
+    """As :func:`find_near_duplicates`, of texts that are words already, case as given.
 
     Shingles are kept of such texts only as are compared, so memory is that of the words and of 256 numbers per text.
     """
@@ -132,7 +132,7 @@ def find_texts_on_both_sides(
     # Of equal texts the first represents all: near-duplicates of one are near-duplicates of each.
     chosen = [place for key, place in first_places.items() if key not in contradicting and level[place]]
     compared = [level[place] for place in chosen] if len(chosen) <= MOST_COMPARED else []
-    for pair in find_near_pairs(compared, threshold, split=split):
+    for pair in find_near_duplicates(compared, threshold, split=split):
         first, second = chosen[pair.first], chosen[pair.second]
         if labels[first] != labels[second]:
             contradicting |= {level[first], level[second]}

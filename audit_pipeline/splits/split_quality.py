@@ -17,8 +17,8 @@ from audit_pipeline.splits.blind_controls import (
     LENGTH_UNITS,
     ControlAuroc,
     compute_other_controls,
-    find_dates,
     find_strongest_control,
+    find_years_and_months,
     measure_controls,
     measure_text_lengths,
 )
@@ -29,9 +29,9 @@ from audit_pipeline.splits.shared_text import (
     SHINGLE_WORDS,
     SIZES,
     compute_word_overlap,
-    find_near_pairs_of_words,
+    find_near_duplicates_from_words,
 )
-from audit_pipeline.statistics.claims import SplitVerdict, split_verdict
+from audit_pipeline.statistics.claims import SplitVerdict, decide_split_verdict
 from audit_pipeline.statistics.intervals import NO_INTERVAL, Interval
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import SPLIT_QUALITY
@@ -86,7 +86,7 @@ def build_balance_rows(texts: EvaluationTexts) -> list[Row]:
     )
     compared = None if texts.why_not_comparable else uneven
     method = texts.why_not_comparable or f"of {len(collections)} collections"
-    return [*rows, _build_row("uneven_collections", "all", BOTH, compared, len(texts.labelled), method)]
+    return [*rows, _build_row("uneven_collections", "all", BOTH, compared, len(texts.labelled_places), method)]
 
 
 def build_published_rows(texts: EvaluationTexts) -> list[Row]:
@@ -112,7 +112,7 @@ def build_mention_rows(texts: EvaluationTexts) -> list[Row]:
     rows = []
     for side, places in texts.sides.items():
         n = len(places)
-        mentioned = [find_dates(text)[0] for text in texts.strings("text", places)]
+        mentioned = [find_years_and_months(text)[0] for text in texts.strings("text", places)]
         latest = [max(years) for years in mentioned if years]
         read = "numbers of four digits from 1500 to 2099 in the text"
         rows += [
@@ -169,7 +169,7 @@ def build_control_rows(
     """Return one row per control, each with the verdict by it alone, and one for the strongest if any."""
 
     def verdict_of(interval: Interval) -> SplitVerdict:
-        return split_verdict(assessed_split.design, interval, matched=assessed_split.matched)
+        return decide_split_verdict(assessed_split.design, interval, matched=assessed_split.matched)
 
     rows = [
         _build_row(
@@ -234,13 +234,13 @@ def build_overlap_rows(texts: EvaluationTexts) -> list[Row]:
 
 def build_near_duplicate_rows(texts: EvaluationTexts, threshold: float) -> list[Row]:
     """Pairs of texts that are nearly the same, between the sides and within each; ``threshold`` is in (0, 1]."""
-    places = texts.labelled
+    places = texts.labelled_places
     side_of = {place: side for side, of_side in texts.sides.items() for place in of_side}
     group = texts.columns["group"]
     within = {(side, part): 0 for side in (MEMBERS, NONMEMBERS) for part in ("one group", "different groups")}
     involved: dict[str, set[int]] = {MEMBERS: set(), NONMEMBERS: set()}
     similarities: list[float] = []
-    for pair in find_near_pairs_of_words([texts.words[place] for place in places], threshold):
+    for pair in find_near_duplicates_from_words([texts.words[place] for place in places], threshold):
         first, second = places[pair.first], places[pair.second]
         if side_of[first] == side_of[second]:
             within[side_of[first], "one group" if group[first] == group[second] else "different groups"] += 1
@@ -301,7 +301,7 @@ def measure_split_quality(
     """
     sample, sampled = texts.sample(most_per_side)
     noted = f"; {sampled}" if sampled else ""
-    places = sample.labelled
+    places = sample.labelled_places
     labels = np.asarray([sample.columns["label"][place] for place in places], dtype=np.int8)
     groups = sample.strings("group", places)
     measured = compute_other_controls(

@@ -39,7 +39,7 @@ def detectable_auroc(standard_error: float, level: float) -> float:
     return 0.5 + (normal.inv_cdf(1 - level) + normal.inv_cdf(_POWER)) * standard_error
 
 
-def count_documents_of_interest(tested: int) -> int:
+def find_least_standouts(tested: int) -> int:
     """Return how many of so many documents have to stand out for an effect that matters: one at least.
 
     Where a share s scores higher than every comparison document, and the others as these do, the AUROC is (1 + s) / 2.
@@ -162,7 +162,7 @@ def format_claim_level(level: str, stated_by: str | None) -> str:
     return level if stated_by is None else f"{level}, as stated by {stated_by}"
 
 
-def split_verdict(design: str, blind_interval: Interval, *, matched: bool = False) -> SplitVerdict:
+def decide_split_verdict(design: str, blind_interval: Interval, *, matched: bool = False) -> SplitVerdict:
     """Return what the two sides of a benchmark are, by its design and the 95% interval of the blind control's AUROC.
 
     Labels stated as randomised that the blind control separates (lower bound > .70) are not randomised: the verdict is
@@ -180,7 +180,7 @@ def split_verdict(design: str, blind_interval: Interval, *, matched: bool = Fals
     return "undetermined"
 
 
-def claim_level(design: str, verdict: SplitVerdict) -> ClaimLevel:
+def decide_claim_level(design: str, verdict: SplitVerdict) -> ClaimLevel:
     """Return the most that may be claimed from a benchmark of this design with this verdict on its split.
 
     Raises ConfigError for an unknown design.

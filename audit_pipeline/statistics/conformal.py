@@ -63,7 +63,7 @@ def conformal_p_values(statistics: npt.ArrayLike, calibration: npt.ArrayLike) ->
     return np.asarray((1 + at_least) / (len(known) + 1))
 
 
-def count_compared_texts(sizes: npt.ArrayLike) -> int:
+def choose_texts_per_group(sizes: npt.ArrayLike) -> int:
     """q: the largest number of texts that at least 80% of the calibration groups, of ``sizes`` texts, have.
 
     Where 80% are fewer than 19 groups, that many (or all) have to have it: with fewer no p-value could be as small as
@@ -88,7 +88,7 @@ def run_group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTest
         return GroupTests(audited.groups[:0], none, none, np.empty(0), np.empty(0), none, f"there are no {side}")
     _, known_sizes = np.unique(known.groups, return_counts=True)
     groups, sizes = np.unique(audited.groups, return_counts=True)
-    most = count_compared_texts(known_sizes)
+    most = choose_texts_per_group(known_sizes)
     compared = np.minimum(sizes, most)
     first, known_first = _select_first_scores(audited, most), _select_first_scores(known, most)
     statistic, p_value = np.empty(len(groups)), np.empty(len(groups))
@@ -117,7 +117,7 @@ def count_held_out_needed(n_tests: int, n_discoveries: int, level: float, factor
     return math.ceil(factor * n_tests / (level * n_discoveries) - 1e-9) - 1
 
 
-def ledger_q_values(families: Sequence[npt.ArrayLike]) -> list[Floats]:
+def compute_joint_q_values(families: Sequence[npt.ArrayLike]) -> list[Floats]:
     """Benjamini-Yekutieli over all tests of all ``families`` (one per detector that was tried), family by family.
 
     Detectors score the same texts, so their p-values depend on each other in an unknown way.

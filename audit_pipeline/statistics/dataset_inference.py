@@ -161,7 +161,7 @@ def run_dataset_inference(
             whole = np.isfinite(of_members).all(axis=1)
             _, group = np.unique(np.array(known_members[1], dtype=object)[whole], return_inverse=True)
             members = (of_members[whole], group) if whole.any() else None
-        tested = [_test_split(ordered, units, members, np.random.default_rng([seed, split])) for split in range(splits)]
+        tested = [_run_test(ordered, units, members, np.random.default_rng([seed, split])) for split in range(splits)]
     p_values = [split.directed_p_value for split in tested]
     return DatasetInference(
         reason=reason,
@@ -195,7 +195,7 @@ class _Split:
         return self.p_value if self.runs_with_training else 1.0
 
     @property
-    def t_of_training(self) -> float:
+    def directed_t(self) -> float:
         # No negative zero.
         return self.t if self.runs_with_training else 0.0 - self.t
 
@@ -278,7 +278,7 @@ def _explain_refusal(design: str, units: _Units, any_feature: bool) -> str | Non
     return None if any_feature else "every feature is missing for some text"
 
 
-def _test_split(
+def _run_test(
     values: Floats, units: _Units, members: tuple[Floats, Places] | None, generator: np.random.Generator
 ) -> _Split:
     """Welch's t and its one-sided p-value on one random half, of the model fitted to the other.
@@ -340,7 +340,7 @@ def _welch_test(audited: Floats, held_out: Floats) -> tuple[float, float]:
 def _median_t(split_results: Sequence[_Split]) -> float | None:
     """None where it has no bound: a side that hardly varies."""
     # Infinities of both signs have no mean.
-    ordered = sorted(split.t_of_training for split in split_results)
+    ordered = sorted(split.directed_t for split in split_results)
     low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     return (low + high) / 2 if math.isfinite(low) and math.isfinite(high) else None
 

@@ -31,8 +31,8 @@ from audit_pipeline.statistics.intervals import (
     measure_auroc,
 )
 from audit_pipeline.statistics.roc import ALL_EQUAL, AUROC, MARGIN, METRICS, OF_SCORES, explain_undefined, roc_points
+from audit_pipeline.statistics.score_columns import Key, ScoreColumn, build_score_column, build_score_columns
 from audit_pipeline.statistics.share_bounds import measure_share
-from audit_pipeline.statistics.sides import Key, ScoreColumn, build_score_column, build_score_columns
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import COMPARISONS, EVALUATIONS, Pair, canonical_json
 
@@ -58,7 +58,7 @@ def compare_aurocs(
     scatter = None if sides.problem else sides.compute_scatter(first.parts - second.parts)
     if scatter is None:
         return Comparison(difference, NO_INTERVAL, f"{meaning}; {sides.problem or NOTHING_VARIES}", None, None)
-    reach = scatter.reach()
+    reach = scatter.compute_half_width()
     interval = Interval(max(-1.0, difference - reach), min(1.0, difference + reach))
     how = f"standard error over {sides.n_groups} groups, 95% interval and two-sided p-value by {scatter.description}"
     p_value = scatter.p_value(difference)

@@ -13,7 +13,7 @@ from audit_pipeline.splits.assessment import AssessedSplit
 from audit_pipeline.statistics.dataset_inference import NAME, ComparedTexts, build_feature_matrix, run_dataset_inference
 from audit_pipeline.statistics.evaluation import Evaluation, compare_detectors, evaluate
 from audit_pipeline.statistics.membership_decisions import compute_decision_tables
-from audit_pipeline.statistics.sides import IN_WORDS, relabel_for_comparison
+from audit_pipeline.statistics.score_columns import IN_WORDS, relabel_for_comparison
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import CORPUS_TESTS, EVALUATIONS, MEMBER, NON_MEMBER, RANKED_AMONG_ALL, Pair
 

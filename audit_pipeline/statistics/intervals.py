@@ -72,7 +72,7 @@ class Scatter:
     standard_error: float
     freedom: float
 
-    def reach(self, tail: float = TAIL) -> float:
+    def compute_half_width(self, tail: float = TAIL) -> float:
         """Half the width of the interval with ``tail`` beyond each end."""
         return float(scipy.special.stdtrit(self.freedom, 1 - tail)) * self.standard_error
 
@@ -117,7 +117,7 @@ class GroupedSides:
         """How many pairs of a member and a non-member there are at most of which no two share a group."""
         return min(*self.groups_by_side, self.n_groups // 2)
 
-    def compute_parts(self, values: Floats) -> Floats:
+    def compute_influences(self, values: Floats) -> Floats:
         """Return each group's part in the mean of the members' ``values`` [n] plus that of the others': [groups].
 
         It is by how much the statistic would change, but for the sign, if the group were left out of either mean.
@@ -179,7 +179,7 @@ def measure_auroc(curve: RocPoints, sides: GroupedSides) -> MeasuredAuroc:
     right_of_member = (2 * false[-1] - false[1:] - false[:-1]) * true[-1]
     right_of_nonmember = (true[1:] + true[:-1]) * false[-1]
     ordered = np.where(sides.labels == MEMBER, right_of_member[curve.place - 1], right_of_nonmember[curve.place - 1])
-    value, parts = AUROC.of_curve(curve), sides.compute_parts(ordered) / twice_pairs
+    value, parts = AUROC.of_curve(curve), sides.compute_influences(ordered) / twice_pairs
     if sides.problem:
         return MeasuredAuroc(value, NO_INTERVAL, sides.problem, parts)
     if len(curve.threshold) == 2:
@@ -194,7 +194,7 @@ def measure_auroc(curve: RocPoints, sides: GroupedSides) -> MeasuredAuroc:
     if scatter is None:
         return MeasuredAuroc(value, NO_INTERVAL, NOTHING_VARIES, parts)
     # The logit's deviation by the delta method.
-    reach = scatter.reach() / (value * (1 - value))
+    reach = scatter.compute_half_width() / (value * (1 - value))
     low, high = scipy.special.expit(scipy.special.logit(value) + np.array([-reach, reach]))
     how = f"95% interval by the variance over {sides.n_groups} groups, on the logit scale, {scatter.description}"
     return MeasuredAuroc(value, Interval(float(low), float(high)), how, parts)

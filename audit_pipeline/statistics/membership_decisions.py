@@ -13,22 +13,22 @@ import pyarrow.compute as pc
 from audit_pipeline.errors import DataError
 from audit_pipeline.splits.evaluation_texts import read_examples
 from audit_pipeline.statistics.claims import ClaimLevel
-from audit_pipeline.statistics.conformal import METHOD, GroupTests, ledger_q_values, q_values, run_group_tests
+from audit_pipeline.statistics.conformal import METHOD, GroupTests, compute_joint_q_values, q_values, run_group_tests
 from audit_pipeline.statistics.contamination_rate import (
     CONTRADICTED,
     compute_unit_rates,
     measure_instrument,
     select_assumption,
 )
+from audit_pipeline.statistics.score_columns import iterate_settings
 from audit_pipeline.statistics.score_direction import detect_score_direction
 from audit_pipeline.statistics.share_bounds import Rate, describe_interval_method
-from audit_pipeline.statistics.sides import iterate_settings
 from audit_pipeline.statistics.thresholds import (
     ScoredTexts,
     Threshold,
     check_calibration,
     choose_thresholds,
-    draw_keys,
+    compute_sampling_keys,
     estimate_achieved_rates,
 )
 from audit_pipeline.store.files import cast_to_columns, table_from_rows
@@ -141,7 +141,7 @@ def _prepare_examples(examples: pa.Table) -> _Examples:
         raise DataError(
             f"group {group_names[both[0]]} is in the calibration and in the evaluation split: a group is never divided"
         )
-    keys = draw_keys(table["group"].to_pylist(), table["example_id"].to_pylist(), seed=0)
+    keys = compute_sampling_keys(table["group"].to_pylist(), table["example_id"].to_pylist(), seed=0)
     return _Examples(table, labels, calibration, groups, group_names, collections, collection_names, keys)
 
 
@@ -197,7 +197,7 @@ def _build_decision_row(threshold: Threshold, setting: _Setting) -> Row:
 
 def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], examples: _Examples) -> Iterator[Row]:
     """Yield the rows of all detectors: the ledger needs every p-value before any row can be written."""
-    ledger = ledger_q_values([found.p_value for _, found in setting_tests])
+    ledger = compute_joint_q_values([found.p_value for _, found in setting_tests])
     n_ledger = sum(len(found) for _, found in setting_tests)
     for (setting, found), q_ledger in zip(setting_tests, ledger, strict=True):
         # The label of each group (unknown where its texts differ) and the collection are those of its first text.

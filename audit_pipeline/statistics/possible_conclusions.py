@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from audit_pipeline.splits.blind_controls import MIN_EXAMPLES
-from audit_pipeline.statistics.claims import MILD_BELOW, claim_level
+from audit_pipeline.statistics.claims import MILD_BELOW, decide_claim_level
 from audit_pipeline.statistics.conformal import count_held_out_needed
 from audit_pipeline.statistics.membership_decisions import ALPHAS
 from audit_pipeline.statistics.thresholds import min_certified_groups, min_marginal_groups
@@ -101,7 +101,7 @@ def _state_score_conclusions(comparison: PlannedComparison) -> Iterator[str]:
             "How well each detector separates the known members from the held-out texts, and shares corrected for what "
             "it misses."
         )
-    level = claim_level(comparison.design, "mild shift")
+    level = decide_claim_level(comparison.design, "mild shift")
     if level == "screening only":
         yield (
             f"The claim level is '{level}': the held-out documents may differ from the audited documents by date or "
@@ -144,7 +144,7 @@ def _suggest_stronger_design(comparison: PlannedComparison) -> Iterator[str]:
         )
     if not comparison.members:
         yield "Name documents that the model is known to have read, with --members: flagged shares can be corrected."
-    if claim_level(comparison.design, "mild shift") == "screening only":
+    if decide_claim_level(comparison.design, "mild shift") == "screening only":
         yield (
             "If chance alone decided which documents were held out of the very same collection, say so with "
             "--exchangeable: only then is more than screening possible."

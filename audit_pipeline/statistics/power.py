@@ -22,7 +22,7 @@ import numpy.typing as npt
 from scipy.stats import binom, mannwhitneyu, norm
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.statistics.roc import Floats, compute_metrics, find_threshold_at, roc_points
+from audit_pipeline.statistics.roc import Floats, compute_metrics, find_threshold_at_fpr, roc_points
 from audit_pipeline.statistics.share_bounds import count_groups_to_resolve
 from audit_pipeline.statistics.thresholds import min_certified_groups
 from audit_pipeline.tables import MEMBER, NON_MEMBER
@@ -233,7 +233,7 @@ def power_report_from_scores(
     labels = np.repeat([MEMBER, NON_MEMBER], [len(inside), len(outside)])
     tpr = None
     if len(outside) >= count_groups_to_resolve(goal.fpr):
-        tpr = float((inside >= find_threshold_at(roc_points(scores, labels), goal.fpr)).mean())
+        tpr = float((inside >= find_threshold_at_fpr(roc_points(scores, labels), goal.fpr)).mean())
     resampled = [
         simulate_power(
             inside, outside, n, goal.n_held_out or n, level=goal.fpr, effect=goal.effect, draws=draws, seed=place

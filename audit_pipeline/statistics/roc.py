@@ -160,6 +160,6 @@ def compute_metrics(scores: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, f
     return {name: METRICS[name].of_curve(curve) for name in OF_SCORES}
 
 
-def find_threshold_at(curve: RocPoints, limit: float) -> float:
+def find_threshold_at_fpr(curve: RocPoints, limit: float) -> float:
     """The lowest threshold whose FPR is at most ``limit``; +infinity, which calls no text a member, where none is."""
     return float(curve.threshold[find_place_of_fpr(curve, limit)])

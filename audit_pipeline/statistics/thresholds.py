@@ -39,7 +39,7 @@ class ScoredTexts:
     """n texts with a score: [n] each.
 
     ``labels`` are 1 (member), 0 (non-member) or anything else (unknown), ``groups`` names or numbers, ``keys`` the
-    random order of texts (:func:`draw_keys`). Raises DataError for unequal lengths or a score that is not finite.
+    random order of texts (:func:`compute_sampling_keys`). Raises DataError for unequal lengths or scores not finite.
     """
 
     scores: Floats
@@ -101,7 +101,7 @@ class Threshold:
         return "ok" if self.reason is None else "refused"
 
 
-def draw_keys(groups: Sequence[str], example_ids: Sequence[str], seed: int) -> Keys:
+def compute_sampling_keys(groups: Sequence[str], example_ids: Sequence[str], seed: int) -> Keys:
     """Return a pseudo-random number for each of n texts, from a hash of (seed, group, example id): [n].
 
     The texts of a group in the order of their keys are in random order, which does not depend on the order of rows.

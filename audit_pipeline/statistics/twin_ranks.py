@@ -100,7 +100,7 @@ def compare_twins(
     if reason is not None:
         return TwinComparison(reason, None, None, None, None, len(rows), others, left_out, None, method)
     unit = 2 * len(shares) * math.lcm(*(size - 1 for size in sizes))
-    p_value, how = compute_drawn_sum_p(rows, drawn, unit)
+    p_value, how = compute_sum_p_value(rows, drawn, unit)
     values = np.array([row[place] for row, place in zip(rows, drawn, strict=True)])
     bounds = _measure_interval(values)
     error = math.sqrt(sum(float(np.var(row)) for row in rows)) / len(rows)
@@ -118,7 +118,7 @@ def compare_twins(
     )
 
 
-def compute_drawn_sum_p(rows: Sequence[Floats], drawn: Sequence[int], unit: int) -> tuple[float, str]:
+def compute_sum_p_value(rows: Sequence[Floats], drawn: Sequence[int], unit: int) -> tuple[float, str]:
     """Return the probability that the sum of one value of each row, all equally likely, is at least that of the values
     at the places ``drawn``, and how it was computed.
 
@@ -162,7 +162,7 @@ def compute_rank_sum_p(ranks: Sequence[int], alternatives: Sequence[int]) -> flo
         raise DataError(f"one number of alternatives for each rank is needed: {len(ranks)} and {len(alternatives)}")
     if any(not 1 <= rank <= size + 1 for rank, size in zip(ranks, alternatives, strict=True)):
         raise DataError("a rank is not between 1 and the number of alternatives + 1")
-    return compute_drawn_sum_p([-np.arange(size + 1.0) for size in alternatives], [rank - 1 for rank in ranks], 1)[0]
+    return compute_sum_p_value([-np.arange(size + 1.0) for size in alternatives], [rank - 1 for rank in ranks], 1)[0]
 
 
 def _explain_refusal(sizes: Sequence[int], alpha: float) -> str | None:
@@ -186,10 +186,10 @@ def _measure_interval(values: Floats) -> tuple[float | None, float | None, str]:
     """
     items, mean = np.arange(len(values)), float(values.mean())
     sides = GroupedSides(items, np.ones(len(values)))
-    scatter = sides.compute_scatter(sides.compute_parts(values))
+    scatter = sides.compute_scatter(sides.compute_influences(values))
     if scatter is None or min(mean, 1 - mean) * len(values) <= 0.5:
         rate = grouped_rate(values, items)
         return rate.low, rate.high, describe_interval_method(rate, "items")
-    reach = scatter.reach() / (mean * (1 - mean))
+    reach = scatter.compute_half_width() / (mean * (1 - mean))
     low, high = map(float, expit(logit(mean) + np.array([-reach, reach])))
     return low, high, f"95% interval by the variance over items, on the logit scale, {scatter.description}"

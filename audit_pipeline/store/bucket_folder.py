@@ -120,7 +120,7 @@ class BucketFolder:
             file.replace(path)
             self._note(self.name_of(path), e_tag)
 
-    def create(self, path: Path, content: bytes) -> bool:
+    def create_if_absent(self, path: Path, content: bytes) -> bool:
         """Put a file into the bucket, then into its place in the cache; False where the bucket has one of that name."""
         e_tag = self.bucket.write_if_absent(self.name_of(path), content)
         if e_tag is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.store.control_models import Role
+from audit_pipeline.store.control_names import Role
 from audit_pipeline.store.files import read_json, read_table
 from audit_pipeline.store.integrity import require_matching_digests
 from audit_pipeline.store.paths import DataPaths

@@ -28,7 +28,7 @@ Columns: TypeAlias = Table | pa.Schema
 
 
 @contextmanager
-def name_full_disk(path: Path) -> Iterator[None]:
+def add_path_to_disk_error(path: Path) -> Iterator[None]:
     """Within the block an error that says that a disk is full, or a file too large, names ``path``."""
     try:
         yield
@@ -45,7 +45,7 @@ def write_atomically(path: Path) -> Iterator[Path]:
 
     A reader sees the old file or the new one, never a part of it; after an error the old one is still there.
     """
-    with name_full_disk(path), temporary_file(path.parent, path.name) as temporary:
+    with add_path_to_disk_error(path), temporary_file(path.parent, path.name) as temporary:
         yield temporary
         move_into_place(temporary, path)
 
@@ -60,7 +60,7 @@ def move_into_place(temporary: Path, path: Path) -> None:
     put_in_place(temporary, path)
 
 
-def require_output(path: Path, *inputs: Path) -> None:
+def require_usable_output(path: Path, *inputs: Path) -> None:
     """Raise DataError unless ``path`` is a .parquet file that can be written and overwrites none of the ``inputs``."""
     if path.suffix != ".parquet":
         raise DataError(f"{path}: the output is Parquet, so its name must end in .parquet")

@@ -393,13 +393,13 @@ def _clean_reason(reason: str) -> str:
     return printable if len(printable) <= MAX_REASON else printable[: MAX_REASON - 1] + "…"
 
 
-def blank_lines(paths: DataPaths, digests: Collection[str]) -> None:
+def erase_lines(paths: DataPaths, digests: Collection[str]) -> None:
     """Empty lines; their digests and links stay. Raises DataError where another process keeps the ledger."""
     with _hold(paths):
         refresh(paths.ledger)
         for file in list_segments(paths.ledger):
             content = file.read_bytes()
-            kept = _empty_lines(content, lambda line: line.digest not in digests)
+            kept = _erase_lines(content, lambda line: line.digest not in digests)
             if kept != content:
                 with write_atomically(file) as temporary:
                     temporary.write_bytes(kept)
@@ -408,12 +408,12 @@ def blank_lines(paths: DataPaths, digests: Collection[str]) -> None:
 def copy_ledger(paths: DataPaths, to: DataPaths, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:
     """Write the ledger of another data folder: the lines whose fields are kept as they are, the others emptied."""
     segments = [file.read_bytes() for file in list_segments(paths.ledger)]
-    lines = [_empty_lines(content, lambda line: line.fields is None or is_kept(line.fields)) for content in segments]
+    lines = [_erase_lines(content, lambda line: line.fields is None or is_kept(line.fields)) for content in segments]
     with write_atomically(to.ledger / "000001.jsonl") as temporary:
         temporary.write_bytes(b"".join(lines))
 
 
-def _empty_lines(content: bytes, is_kept: Callable[[Line], bool]) -> bytes:
+def _erase_lines(content: bytes, is_kept: Callable[[Line], bool]) -> bytes:
     """The lines of a segment, those that are not kept without their fields."""
     link = b'{"digest": "%b", "previous": "%b"}\n'
     lines = zip(parse_lines(content), content.splitlines(keepends=True), strict=False)
@@ -472,7 +472,7 @@ def _create_segment(paths: DataPaths, bucket_folder: BucketFolder, fields: Mappi
         previous = START if last is None else parse_lines(last.read_bytes())[-1].digest
         number = 1 if last is None else int(last.stem) + 1
         file, line = paths.ledger / f"{number:06}.jsonl", format_line(previous, fields)
-        if bucket_folder.create(file, line):
+        if bucket_folder.create_if_absent(file, line):
             return
         bucket_folder.refresh(paths.ledger.name)
         # Another machine has taken the number, or this line has it and the store's answer was lost.

@@ -75,13 +75,13 @@ class Bucket:
 
     def list(self, folder: str = "") -> Iterator[StoredObject]:
         """Every object below ``folder`` ("" is all of them), in no particular order."""
-        with self._errors_on_one_line():
+        with self._translate_store_errors():
             for page in self._store.list(folder or None, chunk_size=1000):
                 yield from map(_object_from_meta, page)
 
     def fetch(self, name: str, path: Path) -> StoredObject | None:
         """Write an object's bytes into the file ``path``, which gets the object's time; None where there is none."""
-        with suppress(FileNotFoundError), self._errors_on_one_line():
+        with suppress(FileNotFoundError), self._translate_store_errors():
             answer = self._store.get(name)
             with path.open("wb") as file:
                 for piece in answer.stream(min_chunk_size=1 << 20):
@@ -93,7 +93,7 @@ class Bucket:
 
     def write(self, name: str, content: bytes | Path) -> str:
         """Write an object, whole or not at all; an earlier one is overwritten. Returns its entity tag."""
-        with self._errors_on_one_line():
+        with self._translate_store_errors():
             return self._store.put(name, content, chunk_size=_IN_ONE_REQUEST_BYTES)["e_tag"] or ""
 
     def write_if_absent(self, name: str, content: bytes) -> str | None:
@@ -103,7 +103,7 @@ class Bucket:
         """
         from obstore.exceptions import AlreadyExistsError, PreconditionError  # noqa: PLC0415
 
-        with self._errors_on_one_line(), suppress(AlreadyExistsError, PreconditionError):
+        with self._translate_store_errors(), suppress(AlreadyExistsError, PreconditionError):
             return self._store.put(name, content, mode="create")["e_tag"] or ""
         return None
 
@@ -111,7 +111,7 @@ class Bucket:
         """Delete objects; a missing object is no error."""
         for name in names:
             # Google and Azure say that it is missing.
-            with suppress(FileNotFoundError), self._errors_on_one_line():
+            with suppress(FileNotFoundError), self._translate_store_errors():
                 self._store.delete(name)
 
     def require_conditional_put(self) -> None:
@@ -132,7 +132,7 @@ class Bucket:
             )
 
     @contextmanager
-    def _errors_on_one_line(self) -> Iterator[None]:
+    def _translate_store_errors(self) -> Iterator[None]:
         """Raise a store's errors as BucketError, but for those of a missing object and of this machine's disk."""
         try:
             from obstore import exceptions  # noqa: PLC0415

@@ -40,7 +40,7 @@ def require_writable(folder: Path) -> None:
     make_private(folder)
 
 
-def find_nearest(path: Path) -> Path:
+def find_nearest_existing(path: Path) -> Path:
     """``path``, or the nearest of the folders that it would be made in, that exists as far as this user can see."""
     # Not Path.exists, which raises in the home of another user.
     return next(place for place in (path, *path.parents) if os.path.exists(place))
@@ -48,7 +48,7 @@ def find_nearest(path: Path) -> Path:
 
 def explain_unwritable(folder: Path) -> str | None:
     """Why nothing can be written there, or in the folder that it would be made in, as trying shows; None: it can."""
-    nearest = find_nearest(folder)
+    nearest = find_nearest_existing(folder)
     if not nearest.is_dir():
         return f"{nearest} is no folder"
     try:
@@ -105,7 +105,7 @@ def model_page_path(folder: Path, model: str) -> Path:
     return folder / f"{MODEL_PAGE}{to_path_segment(model)}.html"
 
 
-def texts_are_quoted() -> bool:
+def is_text_output_allowed() -> bool:
     """Whether warehouse and report quote audited texts unless the command line says otherwise."""
     return "CORPUS_AUDIT_NO_TEXT" not in os.environ
 

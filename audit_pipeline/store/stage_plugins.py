@@ -14,7 +14,7 @@ GROUP = "corpus_audit.stages"
 
 
 @cache
-def load_brought_stages() -> tuple[tuple[EntryPoint, Any], ...]:
+def load_stage_plugins() -> tuple[tuple[EntryPoint, Any], ...]:
     """The values of the entry points, in the order of their names; in place of one that cannot be loaded its error."""
     return tuple((point, _load(point)) for point in sorted(entry_points(group=GROUP), key=lambda point: point.name))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from graphlib import TopologicalSorter
 
-from audit_pipeline.store.stage_plugins import load_brought_stages
+from audit_pipeline.store.stage_plugins import load_stage_plugins
 from audit_pipeline.tables.chat_answers import *
 from audit_pipeline.tables.common import *
 from audit_pipeline.tables.controls import *
@@ -38,7 +38,7 @@ class _Tables(Mapping[str, Table]):
 
     @cached_property
     def _tables(self) -> dict[str, Table]:
-        brought = (table for _, stage in load_brought_stages() for table in getattr(stage, "tables", ()))
+        brought = (table for _, stage in load_stage_plugins() for table in getattr(stage, "tables", ()))
         every = {**{table.name: table for table in brought if isinstance(table, Table)}, **_DECLARED}
         order = TopologicalSorter({table.name: table.made_from for table in every.values()}).static_order()
         return {name: every[name] for name in order if name in every}

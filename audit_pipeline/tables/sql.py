@@ -58,7 +58,7 @@ _SQL_TYPES: Mapping[str, str] = {
 }
 
 
-def is_enforced(table: Table) -> bool:
+def is_key_enforced(table: Table) -> bool:
     """Whether the key is a primary key. One of millions of rows is counted by every build instead: an index on it makes
     a build several times as long and the file ten times as large."""
     return table.kept == "given"
@@ -68,7 +68,7 @@ def build_create_table_sql(table: Table) -> str:
     """The empty table with its comments; a key that is enforced is its primary key."""
     names = {column: quote_identifier(column.warehouse_name) for column in table.stored}
     lines = [f"{name} {sql_type(column)}{'' if column.null else ' NOT NULL'}" for column, name in names.items()]
-    if is_enforced(table):
+    if is_key_enforced(table):
         lines.append(f"PRIMARY KEY ({build_key_sql(table)})")
     comment = f"{table.comment}; current_{table.name} holds the latest" if table.current else table.comment
     comments = [f"TABLE {table.name} IS {quote_literal(comment)}"]

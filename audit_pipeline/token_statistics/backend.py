@@ -79,7 +79,7 @@ class Backend(Protocol):
         ...
 
     @property
-    def on_this_machine(self) -> Backend:
+    def local_backend(self) -> Backend:
         """The same model loaded on this machine, where that is possible; else this one."""
         ...
 

@@ -154,7 +154,7 @@ def read_part(path: Path, columns: Sequence[str] | None = None, take: _Take = la
 
     Raises DamagedError where it is not as it was written, and OSError where it cannot be reached.
     """
-    require_part(path)
+    require_intact_part(path)
     with _translate_damage_errors(path), open_parquet(path, buffer_size=_READ_BYTES) as part:
         if not set(columns or ()) <= set(part.schema_arrow.names):
             raise DataError(f"{path} was {OTHER_VERSION}")
@@ -165,7 +165,7 @@ def read_part(path: Path, columns: Sequence[str] | None = None, take: _Take = la
         return pa.Table.from_batches([batch for batch in taken if len(batch)], schema.remove_metadata())
 
 
-def require_part(path: Path) -> None:
+def require_intact_part(path: Path) -> None:
     """Raise DamagedError where a part's bytes do not match the checksum in its name, DataError where it has none."""
     named = digest_in_name(path)
     if named is None:
@@ -209,7 +209,7 @@ def find_damaged_parts(folder: Path, *, whole: bool) -> Iterator[Path]:
                 with _translate_damage_errors(part), open_parquet(part):
                     pass
             else:
-                require_part(part)
+                require_intact_part(part)
         except FileNotFoundError:
             # Removed meanwhile.
             continue

@@ -12,7 +12,7 @@ import torch
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.tables import KINDS, Kind
 from audit_pipeline.token_statistics.cached_texts import Caches, Prepared
-from audit_pipeline.token_statistics.layer_execution import use_threads
+from audit_pipeline.token_statistics.layer_tuning import set_threads
 from audit_pipeline.token_statistics.reductions import begin_fetch, sweep
 from audit_pipeline.token_statistics.rows import Values, add_rows, build_swept_columns
 from audit_pipeline.token_statistics.tokens import EncodedText
@@ -31,7 +31,7 @@ def fill_rows_from_logits(
     A text whose logits are gone, or are not those of its tokens, or give no finite sums is left out: it needs a pass.
     ``report`` is called with the texts and tokens that are done, after each.
     """
-    use_threads()
+    set_threads()
     scratch = Scratch(torch.device("cpu"))
     done: set[int] = set()
     tokens = 0

@@ -166,7 +166,7 @@ class Prepared:
     def wants_branches(self, text: int) -> bool:
         return "branches" in self.missing[text]
 
-    def drop_rows_from_logits(self, texts: Collection[int]) -> Prepared:
+    def without_logit_rows(self, texts: Collection[int]) -> Prepared:
         """What is left to be run where the rows of ``texts`` that cached logits give are there."""
         missing = [lacking - _FROM_LOGITS if text in texts else lacking for text, lacking in enumerate(self.missing)]
         remaining = [text for text, lacking in enumerate(missing) if lacking]
@@ -191,7 +191,7 @@ def plan(
     caches = open_caches(location)
     whole = prepare(model, texts, caches, add_branches_kind(kinds, branch_steps), branch_steps)
     from_logits = find_texts_with_logits(model, whole, caches.of(model, "logits"))
-    prepared = whole.drop_rows_from_logits(from_logits.values())
+    prepared = whole.without_logit_rows(from_logits.values())
     return describe_plan(len(texts), prepared, estimate_bytes_to_write(model, whole, branch_steps), branch_steps)
 
 

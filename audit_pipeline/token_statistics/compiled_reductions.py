@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from audit_pipeline.tables import BEST_TOKENS, BETAS, P_FLOOR, TOPK_ENTRIES
-from audit_pipeline.token_statistics.layer_execution import compile_for_many_shapes
+from audit_pipeline.token_statistics.layer_tuning import set_recompile_limit
 from audit_pipeline.token_statistics.reductions import join_reduced, sweep
 from audit_pipeline.token_statistics.vocabulary_blocks import LOG_ZERO, Logits, Reduced, Scratch
 
@@ -32,7 +32,7 @@ class CompiledReductions:
     """
 
     def __init__(self, rows: int | None = None) -> None:
-        compile_for_many_shapes()
+        set_recompile_limit()
         self._rows = rows
         self._compiled: dict[frozenset[str], _Formulas] = {}
 

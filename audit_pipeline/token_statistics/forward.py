@@ -30,12 +30,12 @@ from audit_pipeline.token_statistics.counterfactual_branches import (
     list_branches,
     use_key_positions,
 )
-from audit_pipeline.token_statistics.layer_execution import (
+from audit_pipeline.token_statistics.layer_tuning import (
     choose_linear_function,
     compile_decoder_layers,
     find_input_device,
-    find_length_step,
     find_linear_layers,
+    find_longrope_switch,
     find_output_device,
     has_local_attention,
     is_model_faster_with_onednn,
@@ -74,7 +74,7 @@ _ATTENTION_TOKENS, _ATTENTION_FACTOR = 64, 4.0
 class LoadCheck:
     """What the check at loading finds out of a model.
 
-    ``onednn``: its linear layers are multiplied faster by oneDNN (layer_execution.py). ``split``: body and head run
+    ``onednn``: its linear layers are multiplied faster by oneDNN (layer_tuning.py). ``split``: body and head run
     apart. ``equal_lengths``: only windows of one length share a batch. ``packed``: branches run as one packed pass
     over the keys and values of their text. ``shared_prefix``: the keys and values of a prefix are computed once
     for all texts after it. ``compiled``: its logits are reduced by compiled formulas (compiled_reductions.py).
@@ -124,7 +124,7 @@ class ForwardPass:
         self.tokens_run = 0
         self.branch_tokens_run = 0
         config: Any = model.config.get_text_config()  # type: ignore[union-attr,operator]
-        self.length_step = find_length_step(config)
+        self.length_step = find_longrope_switch(config)
         self._config = config
         self._head: Head | None = None
         self._scratch = Scratch(self._end)
@@ -180,8 +180,8 @@ class ForwardPass:
         self.equal_lengths = equal_lengths
         shareable = not (equal_lengths or self.length_step is not None or has_local_attention(self._config))
         packed = shareable and self._check_packed()
-        shared = shareable and self._check_shared()
-        compiled = self._end.type == "cuda" and self._check_compiled()
+        shared = shareable and self._check_shared_prefix()
+        compiled = self._end.type == "cuda" and self._check_compiled_reductions()
         if compiled:
             self._reduce = CompiledReductions()
         rate = self._measure_rate() if self.device.type == "cuda" else None
@@ -258,12 +258,12 @@ class ForwardPass:
         ids, _, _ = build_batch_arrays(texts, batch, 24)
         branches = list_branches(batch, ids, argmax, 3)
         return self._has_equal_results(
-            lambda: self._run_packed(branches, self._prefix(torch.from_numpy(ids).to(self.device)))[0],
+            lambda: self._run_packed(branches, self._compute_kv_cache(torch.from_numpy(ids).to(self.device)))[0],
             lambda: self._run_separately(branches, batch, self._branch_tokens)[0],
             lambda: self._run_separately(branches, batch, _FEW_BRANCH_TOKENS)[0],
         )
 
-    def _check_shared(self) -> bool:
+    def _check_shared_prefix(self) -> bool:
         """Whether texts over the keys and values of a prefix give what prefix and text give as one sequence."""
         generator = np.random.default_rng(0)
         before = generator.integers(self.vocab_size, size=24).tolist()
@@ -307,7 +307,7 @@ class ForwardPass:
         return _are_close(torch.from_numpy(found), expected, tolerance)
 
     @torch.inference_mode()
-    def _check_compiled(self) -> bool:
+    def _check_compiled_reductions(self) -> bool:
         """Whether torch compiles the reductions on this machine, and they give what the sweep gives."""
         generator = torch.Generator().manual_seed(0)
         values = torch.randn(16, self.vocab_size, generator=generator).to(self._end, self.dtype)
@@ -353,7 +353,7 @@ class ForwardPass:
         logits = head.logits(self._compute_hidden(input_ids=ids)[0])
         return logits.block(0, logits.width, torch.empty(len(logits), logits.width, device=self._end))
 
-    def _prefix(self, ids: torch.Tensor) -> Cache:
+    def _compute_kv_cache(self, ids: torch.Tensor) -> Cache:
         """The keys and values of every token of ``ids``."""
         cache = DynamicCache()
         inputs = {"input_ids": ids, "use_cache": True, "past_key_values": cache}
@@ -375,7 +375,7 @@ class ForwardPass:
         return f"on {self.device}, branches {how}"
 
     @property
-    def on_this_machine(self) -> Self:
+    def local_backend(self) -> Self:
         """See Backend."""
         return self
 
@@ -434,7 +434,7 @@ class ForwardPass:
             if self.packed:
                 ids, _, _ = build_batch_arrays(encoded, batch, self._padded_length(batch))
                 self.tokens_run += ids.size
-                cache = self._prefix(torch.from_numpy(ids).to(self.device))
+                cache = self._compute_kv_cache(torch.from_numpy(ids).to(self.device))
             return self._compute_branches(encoded, batch, argmax, steps, cache)
 
     def pad_length(self, length: int) -> int:
@@ -469,7 +469,7 @@ class ForwardPass:
                     # One is kept, until it is forgotten; two need not be in memory.
                     self.forget_prefix()
                     self.tokens_run += len(before)
-                    filled = self._prefix(torch.tensor([before], device=self.device))
+                    filled = self._compute_kv_cache(torch.tensor([before], device=self.device))
                     self._last_prefix = SharedPrefix.of(before, filled)
                 prefix, before = self._last_prefix, ()
                 over_cache = build_prefix_inputs(prefix)

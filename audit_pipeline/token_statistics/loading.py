@@ -17,7 +17,7 @@ from audit_pipeline.store.files import read_json_if_whole, write_json
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
-from audit_pipeline.token_statistics.layer_execution import choose_linear_function, is_faster_with_onednn, use_threads
+from audit_pipeline.token_statistics.layer_tuning import choose_linear_function, is_faster_with_onednn, set_threads
 
 CHECK_VERSION = 6
 
@@ -37,7 +37,7 @@ def load_forward_pass(
     require_device(place)
     known = read_load_check(model, paths, place)
     if place == "cpu":
-        threads = use_threads()
+        threads = set_threads()
         notify(f"{model.entry.name}: the model runs on the CPU with {threads} thread{'s' if threads > 1 else ''}")
     weights = (held or HeldBase()).load(model, place, notify)
     # Packed weights hold several in one number, and scales next to them.
@@ -63,7 +63,7 @@ def load_local_pass(model: TokenizedModel, backend_of: BackendOf) -> ForwardPass
 
     One that workers run is loaded here as well. Raises ModelError where its entry names a back end elsewhere.
     """
-    backend = backend_of(model).on_this_machine
+    backend = backend_of(model).local_backend
     if not isinstance(backend, ForwardPass):
         raise ModelError(
             f"{model.entry.name} is {backend.described}: generated, near-verbatim and long continuations need its "

@@ -126,7 +126,7 @@ def compute(
             "raise the budget, audit fewer texts, or leave the kind 'logits' out"
         )
     reduced = _reduce_cached_logits(model, prepared, caches, on_progress)
-    prepared = prepared.drop_rows_from_logits(reduced)
+    prepared = prepared.without_logit_rows(reduced)
     modes = _read_modes(model, texts, caches, prepared) if branch_steps else {}
     summary = run_prepared(
         model, prepared, caches, backend, modes=modes, branch_steps=branch_steps, on_progress=on_progress

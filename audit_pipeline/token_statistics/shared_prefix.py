@@ -17,7 +17,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from audit_pipeline.token_statistics.layer_execution import Linear
+from audit_pipeline.token_statistics.layer_tuning import Linear
 
 _NAME = "corpus_audit_shared_prefix"
 # Scores of so many pairs of a query and a key at a time: on a CPU they stay in its caches, and a long text's whole

@@ -100,7 +100,7 @@ def put_after(prefix: Prefix, text: EncodedText) -> EncodedText:
 
 def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
     always = model.entry.start_token_policy == "always"
-    drops_first = model.entry.host.starts_by_itself
+    drops_first = model.entry.host.server_adds_start_token
     tokens = _tokenize(model, texts)
     all_ids = np.fromiter(chain.from_iterable(ids for ids, _, _ in tokens), np.int32)
     bounds = chain.from_iterable(chain.from_iterable(offsets for _, offsets, _ in tokens))
@@ -112,7 +112,7 @@ def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedTe
         start_token_id: int | None = model.start_token_id if always else None
         if not always and ids and special[0] and tuple(offsets[0]) == (0, 0):
             start_token_id, begin = ids[0], begin + 1
-        spans = cover_text(text, all_spans[begin:end])
+        spans = widen_spans(text, all_spans[begin:end])
         encoded.append(
             EncodedText(
                 text_sha256=text_sha256(text),
@@ -126,7 +126,7 @@ def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedTe
     return encoded
 
 
-def cover_text(text: str, spans: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+def widen_spans(text: str, spans: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """The ``spans`` [tokens, 2] of a text's tokens in characters, widened in place so that every character is in one.
 
     A tokenizer leaves characters out that it composes with others, strips or drops: they belong to the token before

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch.nn import functional
 
-from audit_pipeline.token_statistics.layer_execution import Linear, is_wrapped
+from audit_pipeline.token_statistics.layer_tuning import Linear, is_wrapped
 
 LOG_ZERO = -1e9
 """Finite substitute for a logit of minus infinity, in the moments, where its weight is exactly 0 (0 log 0 = 0)."""
@@ -182,8 +182,8 @@ class Head:
     """The last layer of a language model: logits are ``softcap(scale * (hidden @ weight.T + bias))``.
 
     weight: [V, d]; bias: [V] or None. ``softcap`` c means c tanh(x / c) (Gemma 2), None for none. ``linear`` makes
-    the products (layer_execution.py). ``called`` is the layer itself where its weights cannot be multiplied with,
-    because another library holds them (layer_execution.py).
+    the products (layer_tuning.py). ``called`` is the layer itself where its weights cannot be multiplied with,
+    because another library holds them (layer_tuning.py).
     """
 
     weight: torch.Tensor
@@ -197,7 +197,7 @@ class Head:
         """The logits of ``hidden`` [n, d]."""
         return HeadLogits(self, hidden) if self.called is None else CalledLogits(self, self.called, hidden)
 
-    def finish(self, logits: torch.Tensor) -> torch.Tensor:
+    def scale_and_cap(self, logits: torch.Tensor) -> torch.Tensor:
         """Scale and cap products of the weights, in place."""
         if self.scale != 1.0:
             logits.mul_(self.scale)
@@ -244,7 +244,7 @@ class HeadLogits:
     def _compute_product(self, tokens: Any, hidden: torch.Tensor) -> torch.Tensor:
         bias = self.head.bias
         product = self.head.linear(hidden, self.head.weight[tokens], None if bias is None else bias[tokens])
-        return self.head.finish(product)
+        return self.head.scale_and_cap(product)
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class CalledLogits:
         return self._made().whole(rows)
 
     def _made(self) -> ComputedLogits:
-        return ComputedLogits(self.head.finish(self.layer(self.hidden)))
+        return ComputedLogits(self.head.scale_and_cap(self.layer(self.hidden)))
 
 
 def _pad_rows(values: torch.Tensor, rows: int) -> torch.Tensor:

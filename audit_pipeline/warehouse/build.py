@@ -26,8 +26,8 @@ from audit_pipeline.store.paths import DataPaths, config_dir, make_private
 from audit_pipeline.tables import COVERAGE
 from audit_pipeline.tables.sql import build_column_expressions, build_key_sql, quote_identifier, quote_literal
 from audit_pipeline.tables.table import Table
-from audit_pipeline.warehouse.non_parquet_rows import UpToDate, insert_rows, load_given_rows, load_ledger
-from audit_pipeline.warehouse.schema import check_keys, create_schema, fill_derived_tables, list_tables
+from audit_pipeline.warehouse.non_parquet_rows import UpToDate, insert_rows, load_ledger, load_other_rows
+from audit_pipeline.warehouse.schema import create_schema, fill_derived_tables, fill_keys_table, list_tables
 from audit_pipeline.warehouse.verified_files import UnreadableFile, verify_files
 
 LOCK_SECONDS = 600.0
@@ -119,11 +119,11 @@ def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: 
             for table in tables:
                 if table.name in files.by_table:
                     load_parquet(connection, table, files.by_table[table.name])
-            left_out = [*files.left_out, *load_given_rows(connection, paths, config, up_to_date)]
+            left_out = [*files.left_out, *load_other_rows(connection, paths, config, up_to_date)]
             reasons = {file.path: file.reason for file in left_out}
             fill_derived_tables(connection, files.explained, files.missing, ledger.entries, reasons, paths)
             insert_rows(connection, COVERAGE, build_coverage(connection))
-            doubled = check_keys(connection, tables)
+            doubled = fill_keys_table(connection, tables)
             rows = {table.name: len(connection.table(table.name)) for table in tables}
             connection.execute("CHECKPOINT")
         replaced = files.find_replaced_file()

@@ -67,19 +67,19 @@ def build_lineage_row(entry: Entry) -> Row:
     }
 
 
-def load_given_rows(
+def load_other_rows(
     connection: duckdb.DuckDBPyConnection, paths: DataPaths, config: Path, up_to_date: UpToDate
 ) -> Iterator[UnreadableFile]:
     """Insert a row for every card of a model, manifest of a benchmark and entry of the configuration; yield what of
     them cannot be read."""
     cards = sorted(set(paths.model_card("any").parent.glob("*.json")) - {paths.digest_cache})
-    yield from _load_documents(
+    yield from _load_json_rows(
         connection,
         MODELS,
         cards,
         lambda file, card: {**card, "fingerprint": card.get("fingerprint") or file.stem, "card": card},
     )
-    yield from _load_documents(connection, BENCHMARKS, _list_manifests(paths), _build_benchmark_row)
+    yield from _load_json_rows(connection, BENCHMARKS, _list_manifests(paths), _build_benchmark_row)
     for table, file, read in (
         (CONFIGURED_MODELS, MODELS_FILE, partial(_read_models, config)),
         (CONFIGURED_BENCHMARKS, BENCHMARKS_FILE, partial(_read_benchmarks, config, paths, up_to_date)),
@@ -94,7 +94,7 @@ def load_given_rows(
         yield from (UnreadableFile(problem.path, str(problem)) for problem in problems)
 
 
-def _load_documents(
+def _load_json_rows(
     connection: duckdb.DuckDBPyConnection,
     table: Table,
     files: Iterable[Path],

@@ -22,7 +22,7 @@ from audit_pipeline.tables.sql import (
     build_current_runs_view_sql,
     build_current_view_sql,
     build_key_sql,
-    is_enforced,
+    is_key_enforced,
     quote_identifier,
     quote_literal,
 )
@@ -156,16 +156,16 @@ def fill_derived_tables(
         connection.execute(_read_sql("fills", table.name))
 
 
-def check_keys(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> Mapping[str, int]:
+def fill_keys_table(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> Mapping[str, int]:
     """Fill the table of keys; return how many rows too many each table has whose key does not hold."""
     doubled: dict[str, int] = {}
     keys = []
     for table in tables:
         key = build_key_sql(table)
         # A third of the time by hash; what a collision of hashes could pretend is counted again.
-        if not is_enforced(table) and _count_doubled(connection, table, f"hash({key})"):
+        if not is_key_enforced(table) and _count_doubled(connection, table, f"hash({key})"):
             doubled[table.name] = _count_doubled(connection, table, f"row({key})")
-        keys.append([table.name, ", ".join(table.key), is_enforced(table), doubled.get(table.name, 0)])
+        keys.append([table.name, ", ".join(table.key), is_key_enforced(table), doubled.get(table.name, 0)])
     connection.begin()
     connection.executemany("INSERT INTO keys VALUES (?, ?, ?, ?)", keys)
     connection.commit()

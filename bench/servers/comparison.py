@@ -90,7 +90,7 @@ def run(entry: ModelEntry, given: Sequence[str], models: DataPaths | None = None
     with tempfile.TemporaryDirectory() as folder:
         where = DataPaths(Path(folder))
         kept, endpoints = models or where, Endpoints()
-        model = endpoints.load(entry, kept, print)
+        model = endpoints.probe_and_load(entry, kept, print)
         summary = compute(model, given, where, lambda: open_backend(model, kept, "cpu", print, endpoints))
         found = read_statistics(model, given, where).to_pylist()
     columns = ("logprob", "mean", "std", "rank", "argmax_id")

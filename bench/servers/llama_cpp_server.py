@@ -28,7 +28,7 @@ from float32_gguf import write_float32
 
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.models.locate import locate
-from audit_pipeline.models.tokenized_model import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.store.paths import DataPaths
 
 TOLERANCE = 0.01
@@ -41,7 +41,7 @@ def main() -> None:
     given = parser.parse_args()
     models, all_texts = DataPaths.from_environment(), texts()
     own = run(own_entry(), all_texts, models)
-    start = load_tokenizer(own_entry(), models).start_token_id
+    start = load_tokenized(own_entry(), models).start_token_id
     source = locate(own_entry()).gguf
     assert source is not None
     url = f"http://127.0.0.1:{given.port}/v1"

@@ -26,7 +26,7 @@ from comparison import NAME, SERVED, SPECIAL, compared, own_entry, run, running,
 
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.models.converted_files import converted_weights_folder, kept_tokenizer_folder
-from audit_pipeline.models.tokenized_model import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.store.paths import DataPaths
 
 TOLERANCE = 2e-4
@@ -40,7 +40,7 @@ def main() -> None:
     given = parser.parse_args()
     models, all_texts = DataPaths.from_environment(), [*texts(), SPECIAL]
     own = run(own_entry(), all_texts, models)
-    identity = load_tokenizer(own_entry(), models).identity
+    identity = load_tokenized(own_entry(), models).identity
     url = f"http://127.0.0.1:{given.port}/v1"
     command = [
         *(given.python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(given.port)),

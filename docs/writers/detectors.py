@@ -5,14 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from audit_pipeline.detectors.detector import Detector
-from audit_pipeline.detectors.detector_inputs import OWN_PASS
-from audit_pipeline.detectors.page import (
+from audit_pipeline.detectors.descriptions import (
     collect_detector_facts,
     collect_detector_prose,
     iterate_parameter_cells,
     list_all_needs,
 )
+from audit_pipeline.detectors.detector import Detector
+from audit_pipeline.detectors.detector_inputs import OWN_PASS
 from docs.writers.markdown import escape_markdown, format_markdown_table, insert_between_marks
 
 _WIDTH = 100

@@ -23,7 +23,7 @@ from audit_pipeline.splits.blind_controls import compute_blind_control
 from audit_pipeline.statistics.conformal import conformal_p_values, q_values
 from audit_pipeline.statistics.intervals import GroupedSides, Interval, measure_auroc_of_scores
 from audit_pipeline.statistics.power import compute_mann_whitney_power, find_mean_score_sample_size
-from audit_pipeline.statistics.roc import METRICS, compute_metrics, find_threshold_at, roc_points
+from audit_pipeline.statistics.roc import METRICS, compute_metrics, find_threshold_at_fpr, roc_points
 from audit_pipeline.statistics.share_bounds import measure_share
 
 Floats = npt.NDArray[np.float64]
@@ -177,7 +177,7 @@ def _histograms(axes: Axes, sides: Sides, member: str, other: str) -> None:
 def _roc() -> Figure:
     sides = drawn(PER_SIDE)
     curve = roc_points(sides.scores, sides.labels)
-    threshold = find_threshold_at(curve, FPR)
+    threshold = find_threshold_at_fpr(curve, FPR)
     tpr = measure_share(METRICS["tpr_at_5_fpr"], curve, GroupedSides(sides.groups, sides.labels))
     with _panels(2) as (figure, [left, right]):
         _histograms(left, sides, "members", "non-members")

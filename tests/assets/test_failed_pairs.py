@@ -49,8 +49,8 @@ def registered(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) ->
 def fail_with(built: Workspace) -> FailWith:
     """Let the token statistics of one pair raise, so many times; returns a list that grows with each."""
     # The asset calls the stage by the name that its module has of it.
-    module = __import__("audit_pipeline.pipeline.stages.scores", fromlist=["run_tokens"])
-    run_tokens = module.run_tokens
+    module = __import__("audit_pipeline.pipeline.stages.scores", fromlist=["run_passes"])
+    run_passes = module.run_passes
 
     def faulty(error: Exception, times: int) -> list[int]:
         met: list[int] = []
@@ -59,9 +59,9 @@ def fail_with(built: Workspace) -> FailWith:
             if pair == BROKEN and len(met) < times:
                 met.append(len(met))
                 raise error
-            return run_tokens(pair, *arguments, **options)
+            return run_passes(pair, *arguments, **options)
 
-        built.monkeypatch.setattr(module, "run_tokens", run)
+        built.monkeypatch.setattr(module, "run_passes", run)
         return met
 
     return faulty
@@ -212,14 +212,14 @@ def test_whatever_the_error_the_pair_failed_in_the_grid_and_on_record(
 
 
 def test_models_yaml_is_read_once_a_run(built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith) -> None:
-    module = __import__("audit_pipeline.pipeline.stages.scores", fromlist=["run_tokens"])
-    run_tokens = module.run_tokens
+    module = __import__("audit_pipeline.pipeline.stages.scores", fromlist=["run_passes"])
+    run_passes = module.run_passes
 
     def break_it(*arguments: Any, **options: Any) -> Any:
         built.write_config("models", "models: [")
-        return run_tokens(*arguments, **options)
+        return run_passes(*arguments, **options)
 
-    built.monkeypatch.setattr(module, "run_tokens", break_it)
+    built.monkeypatch.setattr(module, "run_passes", break_it)
     audit(instance, partition_range=("made_8|one", "made_8|two"))
     assert done(instance, "evaluations") == {"made_8|one", "made_8|two"}
     assert Situation(built.paths).find_latest_outcome(Pair("made_8", "two")) is None

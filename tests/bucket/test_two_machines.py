@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from s3_server import S3Server
 
-from audit_pipeline.store.ledger import Ledger, blank_lines, list_segments, read_ledger, record_outcome
+from audit_pipeline.store.ledger import Ledger, erase_lines, list_segments, read_ledger, record_outcome
 from audit_pipeline.store.object_store import Bucket
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import OUTCOMES, Pair
@@ -139,7 +139,7 @@ def test_one_machine_forgets_while_another_appends(
     assert appending.stdout is not None
     assert appending.stdout.readline() == "two-0\n"
     forgotten = {line.digest for line in read_ledger(paths).lines[1:4]}
-    blank_lines(paths, forgotten)
+    erase_lines(paths, forgotten)
     record_outcome(paths, Pair("b", "m"), "scores", "failed", "after", "last")
     finish(appending)
 

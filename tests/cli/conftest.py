@@ -8,14 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from made_workspace import (
-    Workspace,
-    enter_workspace,
-    made_documents,
-    make_workspace,
-    quick_folder,
-    temporal,
-)
+from made_workspace import Workspace, enter_workspace, made_documents, make_workspace, quick_folder, temporal
 from quick import empty_pictures
 from tiny_models import single_threaded
 

@@ -11,22 +11,13 @@ from typing import Any
 
 import pytest
 from cli_results import answered, run_in_a_new_process, told
-from made_workspace import (
-    NEW,
-    SOURCE,
-    Workspace,
-    count_loads,
-    made_document,
-    made_documents,
-    made_text,
-    temporal,
-)
+from made_workspace import NEW, SOURCE, Workspace, count_loads, made_document, made_documents, made_text, temporal
 
-from audit_pipeline.benchmarks.assessed_split import assess_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.stored_split import assess_split
 from audit_pipeline.models.tokenized_model import write_card
+from audit_pipeline.pipeline.stages.publication import build_warehouse
 from audit_pipeline.pipeline.stages.registry import get_stage
-from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import model_page_path
 

@@ -10,14 +10,7 @@ from pathlib import Path
 import pytest
 from cli_results import LABELLED, answered, error_of, tables_of_findings, told
 from click.testing import Result
-from made_workspace import (
-    SOURCE,
-    Workspace,
-    count_loads,
-    made_documents,
-    made_text,
-    temporal,
-)
+from made_workspace import SOURCE, Workspace, count_loads, made_documents, made_text, temporal
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.sources import local_files

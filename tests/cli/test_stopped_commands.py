@@ -11,7 +11,7 @@ import pytest
 SCRIPT = """
 import signal, sys, time
 import click, duckdb
-from audit_pipeline.cli.command_group import main
+from audit_pipeline.cli.main_command import main
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from audit_pipeline.cli import audit_output, main
-from audit_pipeline.cli.command_group import _EXIT_CODES
+from audit_pipeline.cli.main_command import _EXIT_CODES
 from audit_pipeline.pipeline import console, progress
 from audit_pipeline.pipeline.console import (
     collect_output,

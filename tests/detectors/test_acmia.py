@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from audit_pipeline.detectors.acmia import ACMIA_AC, ACMIA_NORM_AC, TEMPERATURES
 from audit_pipeline.detectors.detector import Detector
 from audit_pipeline.detectors.detector_inputs import Temperatures, TextStatistics
-from audit_pipeline.detectors.registry import parse_set
+from audit_pipeline.detectors.registry import parse_overrides
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.tables import BETAS
 
@@ -80,14 +80,14 @@ def test_a_deviation_of_nothing_is_clamped(text_statistics: Make) -> None:
 def test_the_default_is_fixed_and_only_cached_temperatures_are_taken() -> None:
     assert ACMIA_AC.default == ACMIA_NORM_AC.default == {"beta": 0.5}
     for beta in ACMIA_AC.parameters["beta"].values:
-        assert parse_set([f"acmia_ac.beta={beta}"]) == {"acmia_ac": {"beta": beta}}
-    assert parse_set(["acmia_ac.beta=4", "acmia_norm_ac.beta=2"]) == {
+        assert parse_overrides([f"acmia_ac.beta={beta}"]) == {"acmia_ac": {"beta": beta}}
+    assert parse_overrides(["acmia_ac.beta=4", "acmia_norm_ac.beta=2"]) == {
         "acmia_ac": {"beta": 4.0},
         "acmia_norm_ac": {"beta": 2.0},
     }
     for wrong in ("acmia_ac.beta=1", "acmia_ac.beta=0.66", "acmia_norm_ac.beta=4", "acmia_norm_ac.beta=0"):
         with pytest.raises(ConfigError, match="one of the values of its grid"):
-            parse_set([wrong])
+            parse_overrides([wrong])
     assert ACMIA_AC.on_request
     assert ACMIA_NORM_AC.on_request
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from audit_pipeline.detectors.combined import COMBINED, DEFAULT, RANKS, join_detector_names, split_detector_names
 from audit_pipeline.detectors.detector import UNKNOWN_LOGPROB
 from audit_pipeline.detectors.detector_inputs import Lacking, TextStatistics
-from audit_pipeline.detectors.registry import ONE_PASS, parse_set
+from audit_pipeline.detectors.registry import ONE_PASS, parse_overrides
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.scoring.needs.ranks import rank_texts_by_detectors
+from audit_pipeline.scoring.needs.text_ranks import rank_texts_by_detectors
 from audit_pipeline.statistics.conformal import conformal_p_values
 from audit_pipeline.statistics.intervals import measure_auroc_of_scores
 from audit_pipeline.tables import MEMBER
@@ -121,8 +121,8 @@ def test_p_values_against_calibration_texts_reach_their_level(text_statistics: M
 @pytest.mark.parametrize("of", ["", "loss", "loss,loss", "loss,", "loss, zlib"])
 def test_a_list_is_two_or_more_detectors_each_once(of: str) -> None:
     with pytest.raises(ConfigError, match=r"combined\.of: '.*' is not two or more detectors"):
-        parse_set([f"combined.of={of}"])
-    assert parse_set(["combined.of=zlib,loss"]) == {"combined": {"of": "zlib,loss"}}
+        parse_overrides([f"combined.of={of}"])
+    assert parse_overrides(["combined.of=zlib,loss"]) == {"combined": {"of": "zlib,loss"}}
 
 
 def test_the_default_list_is_of_one_pass_detectors() -> None:

@@ -113,9 +113,9 @@ def test_a_token_outside_the_table_fails_and_is_named(text_statistics: Make, tok
 def test_it_is_found_with_the_papers_grid_and_quiet_switches() -> None:
     [(detector, settings)] = select(["dc_pdd"], grid=True)
     assert detector is DC_PDD
-    assert [json.loads(detector.label(one)) for one in settings] == [{"a": a} for a in (0.001, 0.01, 0.1, 1.0, 10.0)]
-    assert json.loads(detector.label({})) == {"a": 0.01}
-    assert json.loads(detector.label(CLD)) == {"a": 0.01, "lup": False, "sfo": False}
+    assert [json.loads(detector.to_json(one)) for one in settings] == [{"a": a} for a in (0.001, 0.01, 0.1, 1.0, 10.0)]
+    assert json.loads(detector.to_json({})) == {"a": 0.01}
+    assert json.loads(detector.to_json(CLD)) == {"a": 0.01, "lup": False, "sfo": False}
     for wrong in ("0", "-1", "inf", "nan", "x"):
         with pytest.raises(ConfigError):
             DC_PDD.parameters["a"].parse(wrong)

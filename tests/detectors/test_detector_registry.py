@@ -41,8 +41,8 @@ def test_an_unknown_detector_gets_the_nearest_names():
 @pytest.mark.parametrize("name", ["min_k", "min_k_plus_plus"])
 def test_the_k_grid_is_spelled_canonically(name):
     detector = registry.get_detector(name)
-    assert [detector.label(one) for one in registry.expand_settings(detector)] == ['{"k":0.2}']
-    grid = [detector.label(one) for one in registry.expand_settings(detector, grid=True)]
+    assert [detector.to_json(one) for one in registry.expand_settings(detector)] == ['{"k":0.2}']
+    grid = [detector.to_json(one) for one in registry.expand_settings(detector, grid=True)]
     ks = ["0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1.0"]
     assert [one for one in grid if "window" not in one] == [f'{{"k":{k}}}' for k in ks]
     assert [one for one in grid if "window" in one] == [f'{{"k":{k},"window":3}}' for k in ks]
@@ -65,13 +65,13 @@ def test_an_override_fixes_one_parameter_and_the_grid_sweeps_the_others(two):
 
 
 def test_set_is_typed(two):
-    parsed = registry.parse_set(
+    parsed = registry.parse_overrides(
         ["two_parameters.last=false", "two_parameters.steps=7", "two_parameters.share=1", "min_k.k=3e-1"]
     )
     assert parsed == {"two_parameters": {"last": False, "steps": 7, "share": 1.0}, "min_k": {"k": 0.3}}
     assert type(parsed["two_parameters"]["share"]) is float
-    assert registry.parse_set(["two_parameters.moments=original"]) == {"two_parameters": {"moments": "original"}}
-    assert registry.parse_set([]) == {}
+    assert registry.parse_overrides(["two_parameters.moments=original"]) == {"two_parameters": {"moments": "original"}}
+    assert registry.parse_overrides([]) == {}
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_set_is_typed(two):
 )
 def test_a_set_that_cannot_be_used_says_why(two, assignment, message):
     with pytest.raises(ConfigError) as caught:
-        registry.parse_set([assignment])
+        registry.parse_overrides([assignment])
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_parameter_is_set_once():
     with pytest.raises(ConfigError, match="set twice"):
-        registry.parse_set(["min_k.k=0.3", "min_k.k=0.4"])
+        registry.parse_overrides(["min_k.k=0.3", "min_k.k=0.4"])
 
 
 @pytest.mark.parametrize("value", [True, "0.3", 0.0, 2])

@@ -41,7 +41,7 @@ def test_gap_k_by_hand(text_statistics):
     # gaps 0, -1, -6, -2, 0; windows of three: -7/3, -3, -8/3
     assert scores(statistics, [{"k": 0.2, "window": 1}, {"k": 0.4, "window": 1}]) == [-6.0, -4.0]
     assert scores(statistics, [{}, {"k": 0.7, "window": 3}]) == pytest.approx([-3.0, (-3 - 8 / 3) / 2])
-    assert GAP_K.label({}) == '{"k":0.2,"window":3}'
+    assert GAP_K.to_json({}) == '{"k":0.2,"window":3}'
 
 
 def test_k_counts_windows_not_tokens(text_statistics):
@@ -63,7 +63,7 @@ def test_the_floor_is_of_the_variance(text_statistics):
     assert scores(statistics, [lower]) == [pytest.approx(-0.5 / 1e-5)]
     none = {"window": 1, "variance_floor": 0.0}
     assert scores(statistics, [none]) == [pytest.approx(-0.5 / 1e-6, rel=1e-6)]
-    assert GAP_K.label(none) == '{"k":0.2,"variance_floor":0.0,"window":1}'
+    assert GAP_K.to_json(none) == '{"k":0.2,"variance_floor":0.0,"window":1}'
 
 
 def test_a_deviation_of_zero_without_a_floor_is_no_number(text_statistics):

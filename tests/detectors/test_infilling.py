@@ -75,10 +75,10 @@ def test_numbers_that_are_none_fail() -> None:
 
 
 def test_labels_name_an_ablation_and_not_the_default() -> None:
-    assert INFILLING.label({"k": 0.2, "m": 1}) == '{"k":0.2,"m":1}'
-    assert INFILLING.label({"last_token_as_future": False}) == '{"k":0.2,"last_token_as_future":false,"m":5}'
-    assert INFILLING.label({"branch_moments": "original"}) == '{"branch_moments":"original","k":0.2,"m":5}'
-    assert registry.parse_set(["infilling.last_token_as_future=false"]) == {
+    assert INFILLING.to_json({"k": 0.2, "m": 1}) == '{"k":0.2,"m":1}'
+    assert INFILLING.to_json({"last_token_as_future": False}) == '{"k":0.2,"last_token_as_future":false,"m":5}'
+    assert INFILLING.to_json({"branch_moments": "original"}) == '{"branch_moments":"original","k":0.2,"m":5}'
+    assert registry.parse_overrides(["infilling.last_token_as_future=false"]) == {
         "infilling": {"last_token_as_future": False}
     }
 

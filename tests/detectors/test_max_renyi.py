@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import Lacking, PowerSums, TextStatistics
 from audit_pipeline.detectors.max_renyi import MAX_RENYI, POWER_SUMS
-from audit_pipeline.detectors.registry import parse_set
+from audit_pipeline.detectors.registry import parse_overrides
 
 Make = Callable[..., TextStatistics]
 # A certain position, and one of two equal tokens among p = 0, which are taken for 1e-10 under the root.
@@ -84,12 +84,12 @@ def test_more_positions_and_higher_orders_never_score_lower(
 
 
 def test_the_label_is_that_of_the_published_form() -> None:
-    assert MAX_RENYI.label({"alpha": "2", "k": 0.0}) == '{"alpha":"2","k":0.0}'
-    assert MAX_RENYI.label({"select": "min"}) == '{"alpha":"1","k":0.1,"select":"min"}'
+    assert MAX_RENYI.to_json({"alpha": "2", "k": 0.0}) == '{"alpha":"2","k":0.0}'
+    assert MAX_RENYI.to_json({"select": "min"}) == '{"alpha":"1","k":0.1,"select":"min"}'
 
 
 @pytest.mark.parametrize(
     ("written", "order"), [("1.0", "1"), ("2.0", "2"), (".5", "0.5"), ("0.5", "0.5"), ("2", "2"), ("inf", "inf")]
 )
 def test_an_order_may_be_written_as_a_number(written: str, order: str) -> None:
-    assert parse_set([f"max_renyi.alpha={written}"]) == {"max_renyi": {"alpha": order}}
+    assert parse_overrides([f"max_renyi.alpha={written}"]) == {"max_renyi": {"alpha": order}}

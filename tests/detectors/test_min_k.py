@@ -133,5 +133,5 @@ def test_a_window_of_one_is_the_plain_score_under_its_plain_label(text_statistic
     statistics = text_statistics(values)
     plain, one = scores(detector, statistics, GRID), scores(detector, statistics, [{**k, "window": 1} for k in GRID])
     assert plain == one
-    assert detector.label({"k": 0.2, "window": 1}) == '{"k":0.2}'
-    assert detector.label({"k": 0.2, "window": 3}) == '{"k":0.2,"window":3}'
+    assert detector.to_json({"k": 0.2, "window": 1}) == '{"k":0.2}'
+    assert detector.to_json({"k": 0.2, "window": 3}) == '{"k":0.2,"window":3}'

@@ -52,11 +52,11 @@ def test_a_bad_neighbour_fails_only_what_averages_it(text_statistics):
 
 
 def test_the_grid_is_served_by_the_first_neighbours():
-    assert [NEIGHBOUR.label(one) for one in registry.expand_settings(NEIGHBOUR, grid=True)] == [
+    assert [NEIGHBOUR.to_json(one) for one in registry.expand_settings(NEIGHBOUR, grid=True)] == [
         '{"n":5}',
         '{"n":10}',
         '{"n":25}',
     ]
-    assert NEIGHBOUR.label({}) == '{"n":25}'
+    assert NEIGHBOUR.to_json({}) == '{"n":25}'
     with pytest.raises(ConfigError, match="whole number above 0"):
-        registry.parse_set(["neighbour.n=0"])
+        registry.parse_overrides(["neighbour.n=0"])

@@ -38,8 +38,8 @@ def test_the_distance_equals_its_twin(values):
 def test_pac_by_hand(text_statistics):
     # Distances 3 and 7 of the copies, 2 of the text.
     assert scored(text_statistics, [-1.0, -3.0], [[-1.0, -4.0], [0.0, -7.0]]) == (3.0, "ok", None)
-    assert PAC.label({}) == '{"alpha":0.3,"n":5}'
-    assert PAC.label({"seeds": "stream"}) == '{"alpha":0.3,"n":5,"seeds":"stream"}'
+    assert PAC.to_json({}) == '{"alpha":0.3,"n":5}'
+    assert PAC.to_json({"seeds": "stream"}) == '{"alpha":0.3,"n":5,"seeds":"stream"}'
 
 
 @given(own=logprobs, copies=st.lists(logprobs, min_size=1, max_size=4))

@@ -28,9 +28,9 @@ def test_reference_by_hand(text_statistics):
 
 def test_the_difference_is_the_default_and_the_grid_has_every_form(text_statistics):
     assert scored(text_statistics, [-1.0], [-4.0], [{}]) == [(3.0, "ok", None)]
-    labels = [REFERENCE.label(one) for one in registry.expand_settings(REFERENCE, grid=True)]
+    labels = [REFERENCE.to_json(one) for one in registry.expand_settings(REFERENCE, grid=True)]
     assert labels == ['{"form":"difference"}', '{"form":"ratio"}', '{"form":"wbc"}']
-    assert registry.parse_set(["reference.form=ratio"]) == {"reference": {"form": "ratio"}}
+    assert registry.parse_overrides(["reference.form=ratio"]) == {"reference": {"form": "ratio"}}
 
 
 @given(own=logprobs, reference=logprobs)

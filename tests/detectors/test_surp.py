@@ -33,7 +33,7 @@ def test_surp_by_hand(text_statistics):
     # The two lowest are -9 and -8, and the model is sure of itself at the second only; three of five: -5, too.
     found = SURP.score(statistics, [{}, {"k": 0.6}, {"k": 0.6, "max_entropy": 4.0}])
     assert [one.score for one in found] == [-8.0, -6.5, pytest.approx(-22 / 3)]
-    assert SURP.label({}) == '{"k":0.4,"max_entropy":2.0}'
+    assert SURP.to_json({}) == '{"k":0.4,"max_entropy":2.0}'
 
 
 def test_the_entropy_has_to_be_strictly_below(text_statistics):

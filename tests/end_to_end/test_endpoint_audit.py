@@ -19,7 +19,7 @@ from written import read_all
 from audit_pipeline.definitions import defs
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.config import load_models
-from audit_pipeline.models.tokenized_model import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.pipeline.dagster.tags import COMMAND_TAG, TOKENS_TAG
 from audit_pipeline.readers.retry import RetryPolicy
 from audit_pipeline.scoring.used_endpoints import Endpoints, estimate_probe_tokens
@@ -188,10 +188,10 @@ def test_a_limit_stops_it_and_the_next_run_goes_on(workspace: Workspace, server:
     assert plan["plans"][0]["seconds"] is None
 
     endpoints = Endpoints()
-    endpoints.load(load_models()[NAME], workspace.paths, str)
+    endpoints.probe_and_load(load_models()[NAME], workspace.paths, str)
     # The command asks once before it plans, its run once before it sends texts.
     assert sending["hosts"][0]["tokens"] == sending["tokens"]
-    model = load_tokenizer(load_models()[NAME], workspace.paths)
+    model = load_tokenized(load_models()[NAME], workspace.paths)
     assert estimate_probe_tokens(model) == pytest.approx(endpoints.shared.tokens, rel=0.2)
     limit = 2 * endpoints.shared.tokens + sending["tokens"] // 4
     stopped = workspace.run(*AUDIT, "--max-tokens", str(limit))

@@ -21,13 +21,13 @@ from made_workspace import Workspace, enter_workspace, made_documents, make_work
 from tiny_models import forward_of, save_model
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.cli.command_group import is_caused_by_full_disk
+from audit_pipeline.cli.main_command import is_caused_by_full_disk
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
-from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.publication import build_warehouse
 from audit_pipeline.report.files import build_reports
-from audit_pipeline.scoring.pair_scores import run_tokens, score_pair
+from audit_pipeline.scoring.pair_scores import run_passes, score_pair
 from audit_pipeline.store import files
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths
@@ -72,7 +72,7 @@ class Stages:
 
     def run(self, paths: DataPaths, run_id: str, *, report: bool = True) -> int:
         """The whole line, warehouse included; returns how many texts came from the cache."""
-        summary = run_tokens(
+        summary = run_passes(
             self.pair,
             self.model,
             paths,
@@ -171,7 +171,7 @@ def test_a_disk_that_is_full_at_any_write(workspace: Workspace, monkeypatch: pyt
     disk.written = 0
     second.run(undisturbed, "undisturbed", report=False)
     writes, expected = disk.written, numbers(undisturbed, "second")
-    texts = len(read_built(undisturbed, second.pair.benchmark).texts)
+    texts = len(read_built(undisturbed, second.pair.benchmark).model_inputs)
     assert writes > texts, "a part per text, and the rest"
     assert len(expected) > 22 * texts
 
@@ -301,7 +301,7 @@ def test_a_real_disk_that_fills_up(small_disk: Path, tmp_path: Path, monkeypatch
     filler = fill(small_disk)
     assert_told(audit, small_disk)
     flushed = len(keys(paths)) - before
-    texts = len(read_built(paths, BENCHMARK).texts)
+    texts = len(read_built(paths, BENCHMARK).model_inputs)
     assert 3 <= flushed < texts
 
     # And from the start, with what there was still to be read.

@@ -17,7 +17,7 @@ import pytest
 
 from audit_pipeline.detectors.detector import Outcome, Settings
 from audit_pipeline.detectors.registry import get_detector
-from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenized
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.store.paths import DataPaths
@@ -88,7 +88,7 @@ RealModel = tuple[TokenizedModel, ForwardPass]
 def as_published(real_model: RealModel, real_data: DataPaths) -> TokenizedModel:
     """The model as the authors' code has it: the tokenizer as it is, so the first token is not scored."""
     always, _ = real_model
-    return load_tokenizer(apply_overrides(always.entry, start_token_policy="tokenizer"), real_data)
+    return load_tokenized(apply_overrides(always.entry, start_token_policy="tokenizer"), real_data)
 
 
 def scored(

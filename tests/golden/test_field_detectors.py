@@ -61,7 +61,7 @@ def test_every_golden_value_is_met(name: str, real_model: RealModel, real_data: 
     detector, settings = get_detector(OURS[name]), [setting_of(one) for one in values]
     ours = scored([one.text for one in values], {detector.name: settings}, real_model, real_data)
     pairs = [
-        (expected(one), ours[one.text, detector.name, detector.label(setting)])
+        (expected(one), ours[one.text, detector.name, detector.to_json(setting)])
         for one, setting in zip(values, settings, strict=True)
     ]
     assert far_off((one, found.score) for one, found in pairs) == []
@@ -136,6 +136,6 @@ def test_every_golden_value_of_pac_is_met(seeds: str, real_model: RealModel, rea
     setting: dict[str, ParameterValue] = {"alpha": 0.3, "n": 5, "seeds": seeds}
     texts = of_the_stream() if seeds == STREAM else [one.text for one in values]
     ours = scored(texts, {"pac": [setting]}, real_model, real_data)
-    label = get_detector("pac").label(setting)
+    label = get_detector("pac").to_json(setting)
     pairs = [(one, ours[one.text, "pac", label].score) for one in values]
     assert far_off(pairs, relative=1e-4) == []

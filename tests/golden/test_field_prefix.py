@@ -9,8 +9,8 @@ import pytest
 from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX
 from audit_pipeline.detectors.registry import get_detector
-from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS
 from audit_pipeline.scoring.needs.provider import UserInputs
+from audit_pipeline.scoring.prefix_shots import MEMBERS, NON_MEMBERS
 from audit_pipeline.scoring.session import Session, Statistics
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import canonical_json

@@ -41,10 +41,10 @@ def setting_of(detector: str, parameters: Mapping[str, Any]) -> Settings:
 def test_max_renyi_of_every_order_and_share(real_model: RealModel, real_data: DataPaths) -> None:
     golden = golden_values(ONE_PASS, "max_renyi")
     settings = {id(one): setting_of("max_renyi", one.parameters) for one in golden}
-    wanted = list({get_detector("max_renyi").label(one): one for one in settings.values()}.values())
+    wanted = list({get_detector("max_renyi").to_json(one): one for one in settings.values()}.values())
     ours = scored([one.text for one in golden], {"max_renyi": wanted}, real_model, real_data)
     pairs = [
-        (one, ours[one.text, "max_renyi", get_detector("max_renyi").label(settings[id(one)])].score) for one in golden
+        (one, ours[one.text, "max_renyi", get_detector("max_renyi").to_json(settings[id(one)])].score) for one in golden
     ]
     assert len(pairs) == 18 * 2 * 4 * 12
     assert not far_off(pairs, absolute=AT_THE_POSITION)

@@ -24,7 +24,7 @@ from audit_pipeline.extras.controls.build import build_texts_table
 from audit_pipeline.extras.controls.config import load_controls
 from audit_pipeline.extras.controls.draw import draw_texts, read_control_documents
 from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.store import refresh
+from audit_pipeline.sources.store import refresh_source
 from audit_pipeline.splits.assessment import compute_assessed_split
 from audit_pipeline.statistics.findings import compute_findings
 from audit_pipeline.store.files import write_json, write_table
@@ -55,7 +55,7 @@ def findings_now(paths: DataPaths) -> dict[str, pa.Table]:
     entry = load_controls(config)["instrument_check"]
     step = LineageStep.now("golden", "golden", "1")
     for source in entry.sources:
-        refresh(source, paths, "golden", load_source_settings())
+        refresh_source(source, paths, "golden", load_source_settings())
     documents, versions = read_control_documents(entry, paths)
     texts = build_texts_table(draw_texts(documents, entry))
     write_json(paths.control_pointer(entry.name), {"version": "golden"})

@@ -69,13 +69,13 @@ def count(corpus: str, folder: str, killed_after: int | None) -> dict[str, Any]:
     from audit_pipeline.extras.corpora.config import load_references
     from audit_pipeline.extras.corpora.frequencies import build_frequencies
     from audit_pipeline.models.config import ModelEntry
-    from audit_pipeline.models.tokenized_model import load_tokenizer
+    from audit_pipeline.models.tokenized_model import load_tokenized
     from audit_pipeline.store.ledger import LineageStep
 
     # A checkpoint behind every document: where it is killed, the next run must go on.
     token_count.CHECKPOINT_SECONDS = 0.0
     paths = DataPaths.from_environment()
-    model = load_tokenizer(ModelEntry(name="tiny", path=Path(folder)), paths)
+    model = load_tokenized(ModelEntry(name="tiny", path=Path(folder)), paths)
     first: list[int] = []
 
     def watch(so_far: token_count.CorpusCount) -> None:

@@ -18,7 +18,7 @@ from bad_server import fault
 from hub_server import STRANGER, TOKEN, HubServer, Repository
 from made_repositories import bookmia, files_of, jsonl, mimir, parquet, wikimia
 
-from audit_pipeline.benchmarks.build import compute_current_digest
+from audit_pipeline.benchmarks.build import compute_digest_from_inputs
 from audit_pipeline.benchmarks.config import resolve_benchmarks
 from audit_pipeline.store.paths import DataPaths
 
@@ -59,7 +59,7 @@ def test_the_shipped_benchmarks_are_built_from_the_hub_and_again_offline(
         written.write_bytes(content)
     monkeypatch.setenv("CORPUS_AUDIT_WIKIMIA", str(tmp_path / "clone"))
     assert (
-        compute_current_digest(resolve_benchmarks("wikimia_32")[0], DataPaths(tmp_path / "local"))
+        compute_digest_from_inputs(resolve_benchmarks("wikimia_32")[0], DataPaths(tmp_path / "local"))
         == found["wikimia_32"]["digest"]
     )
     monkeypatch.delenv("CORPUS_AUDIT_WIKIMIA")

@@ -23,7 +23,7 @@ from audit_pipeline.models.adapters import HeldBase
 from audit_pipeline.models.config import AdapterFiles, ModelEntry, resolve_model
 from audit_pipeline.models.fingerprint import entry_version
 from audit_pipeline.models.locate import locate
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
 from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.backend import Backend
@@ -43,7 +43,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def load(base: Path, adapter: Path | None, data: Path, **fields: object) -> TokenizedModel:
     named = None if adapter is None else AdapterFiles(path=adapter)
-    return load_tokenizer(ModelEntry(name=(adapter or base).name, path=base, adapter=named, **fields), DataPaths(data))
+    return load_tokenized(ModelEntry(name=(adapter or base).name, path=base, adapter=named, **fields), DataPaths(data))
 
 
 def scores_of(module: torch.nn.Module, model: TokenizedModel) -> np.ndarray:
@@ -110,7 +110,7 @@ def test_one_base_is_in_memory_for_all_its_adapters(
 
     found = []
     for model in (*models, models[0]):
-        forward = held.ready(model, open_pass).on_this_machine
+        forward = held.ensure_loaded(model, open_pass).local_backend
         assert isinstance(forward, ForwardPass)
         found.append(np.concatenate([row["logprob"] for row in score(model, forward, list(SENTENCES))]))
     assert loaded == ["a"]
@@ -118,9 +118,9 @@ def test_one_base_is_in_memory_for_all_its_adapters(
     assert np.abs(found[0] - found[1]).max() > 1e-3
     assert np.abs(found[1] - found[2]).max() > 1e-3
     other = load(save_model(tmp_path / "other", seed=9), None, tmp_path / "data")
-    held.ready(other, open_pass)
+    held.ensure_loaded(other, open_pass)
     held.free()
-    held.ready(models[1], open_pass)
+    held.ensure_loaded(models[1], open_pass)
     assert loaded == ["a", "other", "b"]
 
 

@@ -25,7 +25,7 @@ from audit_pipeline.models.endpoint_history import (
     record_probe,
 )
 from audit_pipeline.models.fingerprint import list_earlier_fingerprints
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized, write_card
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.store.paths import DataPaths
 
@@ -143,13 +143,13 @@ def test_what_was_seen_is_kept_and_a_damaged_file_is_named(tmp_path: Path) -> No
 
 def test_identity_and_card_of_a_model_without_weights(tokenizer_alone: Path, tmp_path: Path) -> None:
     paths, served = DataPaths(tmp_path / "data"), entry(tokenizer_alone)
-    unknown = load_tokenizer(served, paths)
+    unknown = load_tokenized(served, paths)
     write_card(unknown, paths)
     assert not any(paths.model_card("any").parent.glob("*.json")), "nobody has seen it yet"
 
     def probed(seen: Probe) -> TokenizedModel:
         record_probe(endpoint(), unknown.identity.tokenizer_fingerprint, seen, paths)
-        return load_tokenizer(served, paths)
+        return load_tokenized(served, paths)
 
     first, second = probed(SEEN), probed(shifted(1.0))
     fingerprints = [model.identity.model_fingerprint for model in (unknown, first, second)]
@@ -166,8 +166,8 @@ def test_identity_and_card_of_a_model_without_weights(tokenizer_alone: Path, tmp
 
 def test_rows_are_shared_with_no_pass_on_this_machine(tmp_path: Path) -> None:
     folder, paths = save_model(tmp_path / "whole"), DataPaths(tmp_path / "data")
-    own = load_tokenizer(ModelEntry(name="here", path=folder), paths).identity
-    remote = load_tokenizer(entry(folder, window=None), paths).identity
+    own = load_tokenized(ModelEntry(name="here", path=folder), paths).identity
+    remote = load_tokenized(entry(folder, window=None), paths).identity
     assert own.model_fingerprint != remote.model_fingerprint
     assert own.tokenizer_fingerprint == remote.tokenizer_fingerprint, "token frequencies are of the tokenizer alone"
 
@@ -177,8 +177,8 @@ def test_rows_are_shared_with_no_pass_on_this_machine(tmp_path: Path) -> None:
 
 def test_a_tokenizer_alone_suffices_and_tokenises_as_beside_weights(tokenizer_alone: Path, tmp_path: Path) -> None:
     paths = DataPaths(tmp_path / "data")
-    model = load_tokenizer(entry(tokenizer_alone), paths)
-    whole = load_tokenizer(ModelEntry(name="whole", path=tmp_path / "whole"), paths)
+    model = load_tokenized(entry(tokenizer_alone), paths)
+    whole = load_tokenized(ModelEntry(name="whole", path=tmp_path / "whole"), paths)
     assert (model.context_length, model.vocab_size) == (32, len(model.tokenizer))
     assert model.start_token == whole.start_token == "<s>"
     for text in ("Le café <s> était fermé", "12, 345\n"):
@@ -193,11 +193,11 @@ def test_without_a_config_the_window_is_asked_for(tokenizer_alone: Path, tmp_pat
     paths = DataPaths(tmp_path / "data")
     for _ in range(2):
         with pytest.raises(ModelError, match="give window in its entry"):
-            load_tokenizer(entry(tokenizer_alone, window=None), paths)
+            load_tokenized(entry(tokenizer_alone, window=None), paths)
     # An architecture that transformers does not know, as the newest are.
     config = {"model_type": "of_tomorrow", "text_config": {"max_position_embeddings": 77, "vocab_size": 500}}
     (tokenizer_alone / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    model = load_tokenizer(entry(tokenizer_alone, window=None), paths)
+    model = load_tokenized(entry(tokenizer_alone, window=None), paths)
     assert (model.context_length, model.vocab_size) == (77, 500)
 
 

@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 from audit_pipeline.models import conversion, converted_files, weights
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.converted_files import read_manifest_if_whole, read_tokenizer
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics import loading
@@ -50,13 +50,13 @@ def a_gguf(tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(conversion, "read_with_transformers", from_folder)
     monkeypatch.setattr(weights, "_load_pretrained", from_gguf)
-    return load_tokenizer(ModelEntry(name="g", path=folder / "tiny.gguf"), DataPaths(tmp_path / "data"))
+    return load_tokenized(ModelEntry(name="g", path=folder / "tiny.gguf"), DataPaths(tmp_path / "data"))
 
 
 def test_every_altered_byte_of_a_kept_tokenizer_is_noticed(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     entry = ModelEntry(name="m", path=tiny_folder("llama"))
-    before = load_tokenizer(entry, paths)
+    before = load_tokenized(entry, paths)
     [folder] = paths.kept_tokenizers(before.identity.tokenizer_fingerprint).iterdir()
     for file in folder.iterdir():
         whole = file.read_bytes()
@@ -75,7 +75,7 @@ def test_every_altered_byte_of_a_kept_tokenizer_is_noticed(tiny_folder: Callable
         file.write_bytes(whole)
     assert read_tokenizer(folder) is not None
     (folder / converted_files.TOKENIZER_FILE).unlink()
-    assert load_tokenizer(entry, paths).tokenizer.encode(["a"], add_special_tokens=False)[0].ids
+    assert load_tokenized(entry, paths).tokenizer.encode(["a"], add_special_tokens=False)[0].ids
 
 
 def test_weights_out_of_a_gguf_are_converted_once_and_equal(

@@ -18,7 +18,7 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import InstalledFile, ModelEntry
 from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.locate import locate
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized, write_card
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.store.files import read_json
 from audit_pipeline.store.paths import DataPaths
@@ -112,7 +112,7 @@ def test_a_gguf_cut_short_is_one_line(tmp_path: Path, size: int) -> None:
     path = tmp_path / "cut.gguf"
     with embedded().open("rb") as whole:
         path.write_bytes(whole.read(size))
-    message = refused(lambda: load_tokenizer(ModelEntry(name="cut", path=path), DataPaths(tmp_path / "data")))
+    message = refused(lambda: load_tokenized(ModelEntry(name="cut", path=path), DataPaths(tmp_path / "data")))
     assert str(path) in message
     assert "cut short" in message
 

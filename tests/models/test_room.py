@@ -18,7 +18,7 @@ from audit_pipeline.models import weights
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.weights import (
     Memory,
-    apply_memory_limits,
+    apply_cgroup_limits,
     check_memory_fit,
     compute_weight_bytes,
     count_parameters,
@@ -89,7 +89,7 @@ def test_memory_is_what_the_control_group_leaves(
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         for name, content in zip(("memory.max", "memory.current", "memory.stat"), contents, strict=True):
             (tmp_path / folder / name).write_text(f"{content}\n", encoding="utf-8")
-    assert apply_memory_limits(Memory(100, 60), groups, tmp_path) == Memory(*expected)
+    assert apply_cgroup_limits(Memory(100, 60), groups, tmp_path) == Memory(*expected)
 
 
 def test_a_model_that_never_fits_is_refused_and_nothing_is_loaded(

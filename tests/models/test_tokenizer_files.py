@@ -15,7 +15,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from audit_pipeline.errors import ModelError, OtherTokenizerWarning
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.conversion import read_with_transformers
-from audit_pipeline.models.tokenized_model import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.models.tokenizer_files import read_tokenizer_files
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.tokens import encode
@@ -267,7 +267,7 @@ def test_a_servers_tokenizer_without_a_configuration_is_its_file(tmp_path: Path)
         window=64,
         endpoint=Endpoint(url="http://127.0.0.1:1/v1", model="s", dialect="vllm"),
     )
-    model = load_tokenizer(entry, DataPaths(tmp_path / "data"))
+    model = load_tokenized(entry, DataPaths(tmp_path / "data"))
     ours = model.tokenizer.encode(TEXTS, add_special_tokens=False)
     assert [text.ids for text in ours] == [text.ids for text in file.encode_batch(list(TEXTS))]
     assert (model.start_token, model.vocab_size) == ("<|endoftext|>", file.get_vocab_size())

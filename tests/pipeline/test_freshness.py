@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.pipeline.freshness import Facts, Plan, judge_pair, plan
+from audit_pipeline.pipeline.freshness import Facts, Plan, judge_pair, plan_steps
 from audit_pipeline.pipeline.stage import UNKNOWN, Inputs, Job, Made, Product, Stage
 from audit_pipeline.store.ledger import PairOutcome
 from audit_pipeline.tables import Pair
@@ -90,7 +90,7 @@ class World:
         self.damaged.discard(product)
 
     def plan(self, **options: dict[str, str]) -> Plan:
-        return plan(STAGES, WANTED, self.facts_of, **options)
+        return plan_steps(STAGES, WANTED, self.facts_of, **options)
 
 
 def named(found: Plan) -> set[str]:
@@ -180,7 +180,7 @@ def test_changes_and_losses_yield_the_steps_below_each(changes: set[str], lost: 
 @given(worlds(), st.randoms(use_true_random=False))
 def test_the_order_of_partitions_does_not_matter(world: World, shuffled: random.Random) -> None:
     wanted = {name: shuffled.sample(partitions, len(partitions)) for name, partitions in WANTED.items()}
-    assert named(plan(STAGES, wanted, world.facts_of)) == named(world.plan())
+    assert named(plan_steps(STAGES, wanted, world.facts_of)) == named(world.plan())
 
 
 def test_what_comes_out_the_same_ends_there() -> None:
@@ -211,8 +211,9 @@ def test_the_reason_is_the_first_input_that_differs_and_what_is_made_first_says_
 def test_what_is_not_known_is_not_compared(version: str | None) -> None:
     inputs = {"model": version, "examples/b1": UNKNOWN, "code": "2"}
     facts = Facts(inputs, {"model": "m1", "examples/b1": "of before"})
-    assert plan([PASSES], {"passes": ["b1|m"]}, lambda product: facts).steps == ()
-    assert plan([PASSES], {"passes": ["b1|m"]}, lambda product: replace(facts, recorded={"code": "1"})).steps != ()
+    assert plan_steps([PASSES], {"passes": ["b1|m"]}, lambda product: facts).steps == ()
+    other = replace(facts, recorded={"code": "1"})
+    assert plan_steps([PASSES], {"passes": ["b1|m"]}, lambda product: other).steps != ()
 
 
 def test_what_cannot_be_had_stops_what_is_made_of_it_and_nothing_else() -> None:
@@ -223,11 +224,11 @@ def test_what_cannot_be_had_stops_what_is_made_of_it_and_nothing_else() -> None:
     assert found.problems_of("examples") == {"b2": "s2 is not configured"}
     assert found.problems_of("findings") == {"b2|m": "s2 is not configured"}
     assert found.problems_of("counts") == {"m": "s2 is not configured"}
-    left = plan(STAGES, WANTED, World().facts_of, left={"source/s1": "no route to host"})
+    left = plan_steps(STAGES, WANTED, World().facts_of, left={"source/s1": "no route to host"})
     assert named(left) == {"source/s2", "counts/m"}
-    alone = plan([PASSES], {"passes": ["b1|m"]}, World().facts_of)
+    alone = plan_steps([PASSES], {"passes": ["b1|m"]}, World().facts_of)
     assert named(alone) == {"passes/b1|m"}, "of a stage that is not asked about nothing is known"
-    pair_stages = plan([EXAMPLES, PASSES], {"passes": ["b1|m"]}, World().facts_of)
+    pair_stages = plan_steps([EXAMPLES, PASSES], {"passes": ["b1|m"]}, World().facts_of)
     assert pair_stages.problems_of("passes") == {"b1|m": "examples b1: it is not there"}
 
 

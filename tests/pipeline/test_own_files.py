@@ -44,9 +44,9 @@ def test_what_the_files_are_in_numbers(tmp_path: Path) -> None:
     assert audited.languages == {"de": 1, "en": 1}
     assert (held_out.documents, held_out.oldest, held_out.newest) == (3, date(2020, 3, 4), date(2022, 3, 4))
     assert [part for part, _ in looked.unused] == ["empty.txt"]
-    assert looked.known_beforehand.held_out == 3
+    assert looked.planned_comparison.held_out == 3
     # 160 and 380 words, and 95 in each row: windows of 64 words.
-    assert looked.known_beforehand.windows == len((GERMAN * 10).split()) // 64 + len((ENGLISH * 20).split()) // 64 + 3
+    assert looked.planned_comparison.windows == len((GERMAN * 10).split()) // 64 + len((ENGLISH * 20).split()) // 64 + 3
 
 
 def test_the_date_column_of_rows_says_which_documents_are_newer_than_the_model(tmp_path: Path) -> None:

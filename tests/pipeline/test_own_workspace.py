@@ -46,7 +46,7 @@ def test_it_is_a_workspace_whose_whole_configuration_is_sound(tmp_path: Path) ->
     )
     section = config.sources.for_source("local_files")
     assert isinstance(section, LocalFilesSettings)
-    assert section.sets == {"audited": (tmp_path / "books",), "held_out": (tmp_path / "new",)}
+    assert section.roots_by_collection == {"audited": (tmp_path / "books",), "held_out": (tmp_path / "new",)}
     # What the keys mean stands in the files.
     assert "held_out" in (tmp_path / "made/config/benchmarks.yaml").read_text().split("\nbenchmarks:")[0]
 

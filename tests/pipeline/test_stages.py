@@ -13,13 +13,13 @@ from ledger_lines import lineage_rows
 from made_workspace import SOURCE, Workspace, copy_workspace, made_documents, make_workspace, temporal
 from tiny_models import forward_of
 
-from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, assess_split, read_known_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION, assess_split, read_split_assessment
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError, TransientError
-from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenized
 from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
-from audit_pipeline.scoring.pair_scores import run_other_models, run_tokens, score_pair
+from audit_pipeline.scoring.pair_scores import run_other_models, run_passes, score_pair
 from audit_pipeline.scoring.session import build_audit_selection
 from audit_pipeline.splits import assessment, blind_controls
 from audit_pipeline.splits.blind_controls import BlindControl
@@ -54,7 +54,7 @@ def step(run_id: str) -> LineageStep:
 
 
 def fill_cache(workspace: Workspace, model: TokenizedModel, forward: Callable[[], ForwardPass], run_id: str) -> None:
-    run_tokens(PAIR, model, workspace.paths, forward, step(run_id), kinds=["base"], logits_budget=0)
+    run_passes(PAIR, model, workspace.paths, forward, step(run_id), kinds=["base"], logits_budget=0)
 
 
 def lineage(workspace: Workspace) -> dict[tuple[str, str], dict[str, object]]:
@@ -166,7 +166,7 @@ def test_a_check_that_only_warns_stops_nothing(workspace: Workspace) -> None:
 def test_the_reference_model_is_run_once_for_all_pairs_and_again_where_the_hub_was_away(
     workspace: Workspace, tiny_folder: Callable[[str], Path]
 ) -> None:
-    model = load_tokenizer(
+    model = load_tokenized(
         apply_overrides(workspace.model("tiny").entry, reference_model=str(tiny_folder("gpt2"))), workspace.paths
     )
     loaded: list[str] = []
@@ -204,7 +204,7 @@ def test_statistics_version_follows_all_that_can_change_a_statistic(workspace: W
         changed = entry.model_copy(update={key: value for key, value in changes.items() if key != "policy"})
         if "policy" in changes:
             changed = apply_overrides(changed, start_token_policy=str(changes["policy"]))
-        return compute_statistics_version(load_tokenizer(changed, workspace.paths), digest)
+        return compute_statistics_version(load_tokenized(changed, workspace.paths), digest)
 
     versions = [
         version(),
@@ -281,7 +281,7 @@ def scored(workspace: Workspace, name: str = "tiny") -> TokenizedModel:
     """The model, which has scored the benchmark in the run ``scores``."""
     model = workspace.model(name)
     pair = Pair("made_8", name)
-    run_tokens(pair, model, workspace.paths, lambda: forward_of(model), step("tokens"), kinds=["base"], logits_budget=0)
+    run_passes(pair, model, workspace.paths, lambda: forward_of(model), step("tokens"), kinds=["base"], logits_budget=0)
     score_pair(pair, model, workspace.paths, step("scores"))
     return model
 
@@ -323,28 +323,28 @@ def test_the_blind_control_is_read_once_a_benchmark_and_by_every_evaluation(
     evaluate_pair(PAIR, model, paths, step("later"))
     assert len(read) == 2
     paths.rewritten_file("blind_scores", "benchmark", "made_8").unlink()
-    assert read_known_split(benchmark, paths) is None
+    assert read_split_assessment(benchmark, paths) is None
     evaluate_pair(PAIR, model, paths, step("older"))
     assert len(read) == 3
-    known = read_known_split(benchmark, paths)
+    known = read_split_assessment(benchmark, paths)
     assert known is not None
     assert lineage(workspace)["split_quality", "older"]["data_version"] == known.versions["split_quality/made_8"]
 
 
 def test_a_split_of_another_build_or_version_is_assessed_again_and_a_damaged_one_refused(workspace: Workspace) -> None:
     paths, benchmark = workspace.paths, read_built(workspace.paths, "made_8")
-    assert read_known_split(benchmark, paths) is None
+    assert read_split_assessment(benchmark, paths) is None
     assess_split(benchmark, paths, LineageStep.now("older", "split_quality", "0"))
-    assert read_known_split(benchmark, paths) is None, "by the code of another version"
+    assert read_split_assessment(benchmark, paths) is None, "by the code of another version"
     assess_split(benchmark, paths, LineageStep.now("now", "split_quality", SPLIT_VERSION))
-    assert read_known_split(benchmark, paths) is not None
+    assert read_split_assessment(benchmark, paths) is not None
     workspace.write_benchmarks(made=temporal([8], seed=6))
     workspace.build("made_8")
-    assert read_known_split(read_built(paths, "made_8"), paths) is None, "of another build"
+    assert read_split_assessment(read_built(paths, "made_8"), paths) is None, "of another build"
     path = paths.rewritten_file("blind_scores", "benchmark", "made_8")
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(DataError, match="the blind_scores of made_8 is damaged"):
-        read_known_split(read_built(paths, "made_8"), paths)
+        read_split_assessment(read_built(paths, "made_8"), paths)
 
 
 def test_the_detectors_that_are_combined_are_named_beforehand(workspace: Workspace) -> None:
@@ -367,7 +367,7 @@ def test_a_matched_benchmark_is_told_of_and_claims_no_mild_shift(workspace: Work
     workspace.build("made_8")
     paths, model = workspace.paths, scored(workspace)
     evaluate_pair(PAIR, model, paths, step("evaluations"))
-    known = read_known_split(read_built(paths, "made_8"), paths)
+    known = read_split_assessment(read_built(paths, "made_8"), paths)
     assert known is not None
     assert known.assessed.matched
     built = read_built(paths, "made_8")

@@ -51,14 +51,14 @@ def test_a_stream_can_be_gone_through_again_and_says_how_far_it_is(tmp_path: Pat
     first = iter(texts)
     for _ in range(1500):
         next(first)
-    halfway = texts.rows.expected(1500)
+    halfway = texts.rows.estimate_total(1500)
     exact = texts.rows.count is not None
     assert halfway.estimated == (not exact)
     # What unpacks a .zst reads further ahead.
     fewest = 2300 if suffix.endswith(".zst") else 2500
     assert (3000 if exact else fewest) <= halfway.rows <= (3000 if exact else 3600)
     assert [row.text for row in texts] == [row["text"] for row in rows]
-    assert texts.rows.expected(3000).rows == 3000
+    assert texts.rows.estimate_total(3000).rows == 3000
 
 
 def test_a_folder_that_datasets_saved(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from audit_pipeline.readers.retry import (
     PassingError,
     RetryPolicy,
     build_retryer,
-    causes,
     format_public_error,
     is_transient_fault,
+    iterate_causes,
     parse_retry_after,
 )
 
@@ -114,5 +114,5 @@ def test_causes_in_a_ring_are_listed_once() -> None:
     """What a library wraps, and is raised again from its wrapper."""
     first, wrapper = ValueError("first"), RuntimeError("wrapper")
     wrapper.__cause__, first.__cause__ = first, wrapper
-    assert list(causes(first)) == [first, wrapper]
-    assert list(causes(wrapper, with_context=True)) == [wrapper, first]
+    assert list(iterate_causes(first)) == [first, wrapper]
+    assert list(iterate_causes(wrapper, with_context=True)) == [wrapper, first]

@@ -21,8 +21,8 @@ from audit_pipeline.extras.evidence_packs.timestamps import AuthorityError, requ
 from audit_pipeline.extras.servers.client import OversizedError, ServerRequest
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.config import Endpoint
-from audit_pipeline.models.sending_limits import Budget
-from audit_pipeline.readers.answer_redaction import (
+from audit_pipeline.models.usage_budget import Budget
+from audit_pipeline.readers.guarded_responses import (
     DamagedAnswerError,
     GuardedAdapter,
     OversizedAnswerError,

@@ -79,9 +79,9 @@ def test_capitals_of_the_usual_columns_do_not_matter(tmp_path: Path) -> None:
         ("t.jsonl", '{"Text": "a", "Label": 1}\n{"Text": "b", "Label": 0}\n'),
     ):
         texts = open_texts(written(tmp_path, name, content))
-        assert texts.find_column("label", required=False) == "Label"
+        assert texts.include_column("label", required=False) == "Label"
         assert [(row.text, str(row.values["Label"])) for row in texts] == [("a", "1"), ("b", "0")]
         with pytest.raises(DataError, match="no column 'side'; the columns are: Text, Label"):
-            texts.find_column("side", required=True)
+            texts.include_column("side", required=True)
     both = open_rows(written(tmp_path, "both.csv", "label,Label\na,1\n"))
     assert both.columns == ("label", "Label")

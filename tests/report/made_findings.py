@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
-from audit_pipeline.statistics.sides import IN_WORDS as AGAINST_HELD_OUT
+from audit_pipeline.statistics.score_columns import IN_WORDS as AGAINST_HELD_OUT
 from audit_pipeline.store.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import EXAMPLES, TABLES, Pair, canonical_json, digest, example_id
@@ -379,7 +379,7 @@ def write_shelf_extraction(folder: Folder) -> None:
 
 def make(root: Path) -> Path:
     """Write folder, warehouse and reports for looking at; the folder of the reports."""
-    from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+    from audit_pipeline.pipeline.stages.publication import build_warehouse
     from audit_pipeline.report.files import build_reports
 
     paths = DataPaths(root)

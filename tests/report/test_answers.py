@@ -16,9 +16,9 @@ from scipy.stats import binom, false_discovery_control, hypergeom, norm, uniform
 
 from audit_pipeline.report.answer_rules import (
     DetectorFindings,
+    DocumentFindings,
     Estimate,
     PairFindings,
-    ShelfDocuments,
     Sides,
     build_answer,
     compute_benjamini_yekutieli_factor,
@@ -34,21 +34,16 @@ from audit_pipeline.report.notes import (
     describe_text_counts,
     describe_verdict,
 )
-from audit_pipeline.report.sentences import Q_LEVEL, find_kind, list_limits, read_kinds, suggest_others, write_phrase
+from audit_pipeline.report.sentences import Q_LEVEL, find_kind, list_limits, read_kinds, render_phrase, suggest_methods
 from audit_pipeline.report.summary import (
     Subject,
     describe_instrument,
     describe_set_test,
     group_by_subject,
+    render_page_summary,
     sort_by_display_place,
-    write_page_summary,
 )
-from audit_pipeline.statistics.claims import (
-    CLAIM_IN_WORDS,
-    VERDICT_IN_WORDS,
-    count_documents_of_interest,
-    detectable_auroc,
-)
+from audit_pipeline.statistics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS, detectable_auroc, find_least_standouts
 from audit_pipeline.statistics.conformal import count_held_out_needed
 from audit_pipeline.statistics.roc import ALL_EQUAL
 
@@ -58,9 +53,9 @@ LONGEST_HEADLINE = 15
 Answer = Mapping[str, Any]
 
 
-def shelf(standing_out: int = 0, *, tested: int = 20, groups: int = 2000, **changes: Any) -> ShelfDocuments:
+def shelf(standing_out: int = 0, *, tested: int = 20, groups: int = 2000, **changes: Any) -> DocumentFindings:
     """Documents of a shelf, by one detector, unless ``changes`` say otherwise."""
-    documents = ShelfDocuments(
+    documents = DocumentFindings(
         tested=tested, standing_out=standing_out, detectors=1, tests=tested, can_stand_out=tested, direction=None,
         calibration_groups=groups, smallest_q=compute_smallest_q(groups, tested), above_all=0,
     )  # fmt: skip
@@ -170,7 +165,7 @@ OF_EVERY_DETECTOR = st.builds(
 )
 
 
-def would_have_found(documents: ShelfDocuments) -> bool:
+def would_have_found(documents: DocumentFindings) -> bool:
     """By scipy: whether documents of an effect that matters, at the smallest p-value, have a q-value of 0.05."""
     of_interest = max(1, math.floor(documents.tested * 2 / 5))
     p_values = np.ones(documents.tested)
@@ -359,9 +354,9 @@ def test_what_a_comparison_would_have_found() -> None:
     # Of an effect that matters: where 4 of 10 score higher than all others, which score alike, the AUROC is 0.7.
     generator = np.random.default_rng(5)
     members, others = generator.random(100_000), generator.random(100_000)
-    members[: len(members) * count_documents_of_interest(10) // 10] += 1
+    members[: len(members) * find_least_standouts(10) // 10] += 1
     assert np.mean(members > others) == pytest.approx(0.7, abs=0.005)
-    assert [count_documents_of_interest(n) for n in (1, 2, 4, 5, 12, 20)] == [1, 1, 1, 2, 4, 8]
+    assert [find_least_standouts(n) for n in (1, 2, 4, 5, 12, 20)] == [1, 1, 1, 2, 4, 8]
     # Of ranks of orders: the mean of 40 uniform ranks at 5%, for ranks that are so much higher.
     detectable = detectable_auroc(1 / math.sqrt(12 * 40), 0.05)
     ranks = uniform.rvs(size=(20_000, 40), random_state=3).mean(axis=1)
@@ -569,12 +564,12 @@ def test_words_of_calibration() -> None:
 
 
 def test_what_would_change_an_answer_is_not_what_was_done() -> None:
-    named = {other: write_phrase(other, {}) for other in ("search", "twins")}
+    named = {other: render_phrase(other, {}) for other in ("search", "twins")}
     for outcome, kind in read_kinds().items():
-        both = suggest_others(outcome, set())
+        both = suggest_methods(outcome, set())
         assert all((words in both.lower()) == (other in kind.others) for other, words in named.items())
-        assert suggest_others(outcome, {"search", "twins"}) == ""
-        assert named["search"] not in suggest_others(outcome, {"search"}).lower()
+        assert suggest_methods(outcome, {"search", "twins"}) == ""
+        assert named["search"] not in suggest_methods(outcome, {"search"}).lower()
     grid, asked = (search(3, **done)["what_would_change"] for done in ({"grid": True}, {"asked": True}))
     assert ("--grid" in grid, "corpus-audit ask" in grid) == (False, True)
     assert ("--grid" in asked, "corpus-audit ask" in asked) == (True, False)
@@ -662,7 +657,7 @@ def test_what_matters_most_is_told_first() -> None:
 def summary_of(*results: dict[str, Any], **changes: Any) -> dict[str, str]:
     subjects = [Subject(answer=row) if "sides" in row else Subject(found=row) for row in results]
     settings: dict[str, Any] = {"pairs": len(results), **changes}
-    return write_page_summary(["M"], ["A", "B"][: len(results)], subjects, **settings)
+    return render_page_summary(["M"], ["A", "B"][: len(results)], subjects, **settings)
 
 
 SCREENING, LOOK = result("separable"), result("difference_to_look_at")
@@ -703,7 +698,7 @@ def test_how_sure_all_answers_are_and_what_would_change_them() -> None:
     unsearched, searched = (
         summary_of(result("no_difference", _searched=done), LOOK)["what_would_change"] for done in (False, True)
     )
-    assert (write_phrase("search", {}) in unsearched, write_phrase("search", {}) in searched) == (True, False)
+    assert (render_phrase("search", {}) in unsearched, render_phrase("search", {}) in searched) == (True, False)
     assert summary_of(refused=2, pairs=0)["summary"] == "No test of a whole set could be made."
 
 
@@ -720,7 +715,7 @@ def test_how_sure_all_answers_are_and_what_would_change_them() -> None:
 )
 def test_the_title_is_what_was_asked(models: list[str], benchmarks: list[str], own: int | None, heading: str) -> None:
     facts = {"models": models, "benchmarks": benchmarks, "own_documents": own}
-    assert write_phrase("page_heading", facts) == heading
+    assert render_phrase("page_heading", facts) == heading
 
 
 def test_no_limit_claims_a_proof() -> None:

@@ -8,7 +8,7 @@ from importlib import resources
 
 import pytest
 
-from audit_pipeline.pipeline.stages.evaluations import answer_missing
+from audit_pipeline.pipeline.stages.evaluations import write_missing_answers
 from audit_pipeline.report.html import SIGN_SHAPES
 from audit_pipeline.report.sentences import SIGNS, find_kind
 from audit_pipeline.store import store
@@ -107,7 +107,7 @@ def test_findings_without_an_answer_get_the_one_that_the_report_shows(
     assert MODEL_TITLE in stored["question"]
     assert stored["sign"] == find_kind(stored["outcome"]).sign
     before = read_latest_run(paths, PAIR_ANSWERS.name, pair.partition)
-    answer_missing(paths, root.with_name("config"))
+    write_missing_answers(paths, root.with_name("config"))
     assert read_latest_run(paths, PAIR_ANSWERS.name, pair.partition) == before, "what has an answer keeps it"
 
 

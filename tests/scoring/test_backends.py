@@ -59,8 +59,8 @@ def with_entry(model: TokenizedModel, **changes: Any) -> TokenizedModel:
 
 def test_the_same_model_is_loaded_once(model: TokenizedModel) -> None:
     held, load = HeldModel(), Loader()
-    first = held.ready(model, load)
-    assert held.ready(with_entry(model, name="the same under another name"), load) is first
+    first = held.ensure_loaded(model, load)
+    assert held.ensure_loaded(with_entry(model, name="the same under another name"), load) is first
     assert load.loaded == [model.entry.name]
 
 
@@ -81,7 +81,7 @@ def test_the_same_weights_divided_asked_or_started_otherwise_are_another_model(
     held, load = HeldModel(), Loader()
     other = change(model)
     assert other.identity == model.identity
-    assert held.ready(model, load) is not held.ready(other, load)
+    assert held.ensure_loaded(model, load) is not held.ensure_loaded(other, load)
     assert load.loaded == [model.entry.name] * 2
 
 
@@ -91,21 +91,21 @@ def test_the_earlier_one_is_gone_before_the_next_is_loaded(
     held, load = HeldModel(), Loader()
     other = tokenized(tiny_folder("opt"), tmp_path / "data")
     for one in (model, other, model):
-        held.ready(one, load)
+        held.ensure_loaded(one, load)
     assert load.loaded == [model.entry.name, other.entry.name, model.entry.name]
     assert load.earlier_in_memory == [False, False, False]
 
 
 def test_what_cannot_be_loaded_leaves_none_held(model: TokenizedModel) -> None:
     held, load = HeldModel(), Loader()
-    held.ready(model, load)
+    held.ensure_loaded(model, load)
 
     def fails(wanted: TokenizedModel) -> Backend:
         raise ModelError(f"no room for {wanted.entry.name}")
 
     with pytest.raises(ModelError, match="no room"):
-        held.ready(with_entry(model, devices="auto"), fails)
+        held.ensure_loaded(with_entry(model, devices="auto"), fails)
     gc.collect()
     assert not load.holds
-    held.ready(model, load)
+    held.ensure_loaded(model, load)
     assert len(load.loaded) == 2, "the one before was freed for it"

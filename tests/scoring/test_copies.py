@@ -132,7 +132,7 @@ def test_where_there_are_no_copies(
     seeds: str, where: Mapping[str, object], words: str, tiny: Tiny, tmp_path: Path
 ) -> None:
     session = Session(tiny("llama")[0], pac(seeds), DataPaths(tmp_path), **where)  # type: ignore[arg-type]
-    [reason] = session.missing.values()
+    [reason] = session.unmet_needs.values()
     assert words in reason
 
 

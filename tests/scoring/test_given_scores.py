@@ -13,7 +13,7 @@ import pytest
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.text_rows import SkippedRows
-from audit_pipeline.scoring.given_scores import GivenScores, ScoredTexts, read_given, read_scored_texts
+from audit_pipeline.scoring.given_scores import GivenScores, ScoredTexts, read_given_scores, read_scored_texts
 from audit_pipeline.tables import Pair, canonical_json, text_sha256
 
 PAIR = Pair("mine", "a model")
@@ -26,7 +26,7 @@ def written(folder: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def read(folder: Path, rows: list[dict[str, Any]], calibration: float = 0.5) -> GivenScores:
-    return read_given(written(folder, rows), PAIR, "run", calibration=calibration, seed=1, language="en")
+    return read_given_scores(written(folder, rows), PAIR, "run", calibration=calibration, seed=1, language="en")
 
 
 def labels_and_splits(given: GivenScores) -> dict[str, tuple[int | None, str]]:
@@ -43,7 +43,7 @@ def test_texts_are_joined_by_their_digests(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps({"words": line}) + "\n" for line in lines))
     scores = written(tmp_path, rows)
     found = read_scored_texts(file, "words")
-    given = read_given(scores, PAIR, "run", calibration=0, seed=1, language="en", texts=found)
+    given = read_given_scores(scores, PAIR, "run", calibration=0, seed=1, language="en", texts=found)
     assert {row["example_id"]: row["text"] for row in given.examples.to_pylist()} == {
         "0": "a first text", "1": "another one", "2": "a third", "3": "another one"
     }  # fmt: skip
@@ -58,7 +58,7 @@ def test_texts_are_joined_by_their_digests(tmp_path: Path) -> None:
         "2 texts are not in FILE (missing there, or edited since they were scored), so they are left out: "
         "scores.parquet:5, scores.parquet:6",
     ]
-    without = read_given(scores, PAIR, "run", calibration=0, seed=1, language="en")
+    without = read_given_scores(scores, PAIR, "run", calibration=0, seed=1, language="en")
     assert without.notes[-1].endswith("was not computed: name the file that was scored with --texts")
 
 
@@ -69,20 +69,20 @@ def test_a_file_of_other_texts_and_a_table_without_digests_are_refused(tmp_path:
         ({"score": 1.0, "label": 1}, "there is no column 'sha256'"),
     ):
         with pytest.raises(DataError, match=problem):
-            read_given(written(tmp_path, [row]), PAIR, "run", calibration=0, seed=1, language="en", texts=other)
+            read_given_scores(written(tmp_path, [row]), PAIR, "run", calibration=0, seed=1, language="en", texts=other)
 
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_every_detector_of_ours_is_at_its_default_under_the_label_that_its_scores_have(
     name: str, tmp_path: Path
 ) -> None:
-    labels = [None, "{}", REGISTRY[name].label({}), canonical_json(REGISTRY[name].default)]
+    labels = [None, "{}", REGISTRY[name].to_json({}), canonical_json(REGISTRY[name].default)]
     rows = [
         {"example_id": str(place), "score": 1.0, "label": 1, "detector": name, "parameters": label}
         for place, label in enumerate(labels)
     ]
     found = read(tmp_path, rows).scores
-    assert set(found.column("parameters").to_pylist()) == {REGISTRY[name].label({})}
+    assert set(found.column("parameters").to_pylist()) == {REGISTRY[name].to_json({})}
     assert found.column("is_default").to_pylist() == [True] * len(labels)
 
 
@@ -127,7 +127,7 @@ def test_what_cannot_be_used_is_counted_by_its_reason(tmp_path: Path) -> None:
         "not a number,NaN,0,\n"
         "infinite,inf,,\n"
     )
-    given = read_given(file, PAIR, "run", calibration=0.5, seed=1, language="en")
+    given = read_given_scores(file, PAIR, "run", calibration=0.5, seed=1, language="en")
     assert given.left_out == {
         "label is neither 1, 0 nor empty": 1,
         "published is no date (2024-05-31)": 1,
@@ -147,7 +147,7 @@ def test_the_split_depends_on_the_texts_and_the_seed_and_on_no_name(tmp_path: Pa
     file = written(tmp_path, rows)
 
     def splits(file: Path, pair: Pair, seed: int = 0) -> dict[str, tuple[int | None, str]]:
-        return labels_and_splits(read_given(file, pair, "run", calibration=0.5, seed=seed, language="en"))
+        return labels_and_splits(read_given_scores(file, pair, "run", calibration=0.5, seed=seed, language="en"))
 
     first = splits(file, PAIR)
     assert {split for _, split in first.values()} == {"calibration", "evaluation"}

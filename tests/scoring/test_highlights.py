@@ -15,7 +15,7 @@ from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.detectors.detector_inputs import StatisticsIndex
-from audit_pipeline.scoring.pair_scores import MOST_TEXTS, mark_lowest_tokens, run_tokens, score_pair, select_excerpt
+from audit_pipeline.scoring.pair_scores import MOST_TEXTS, mark_lowest_tokens, run_passes, score_pair, select_excerpt
 from audit_pipeline.store.files import read_table
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.tables import EXCERPT_WORDS, HIGHLIGHTS, SCORES, Pair
@@ -90,7 +90,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Call
 def test_the_highest_scores_are_highlighted_with_the_tokens_that_made_them(workspace: Workspace) -> None:
     model, paths = workspace.model("tiny"), workspace.paths
     tokens = LineageStep.now("tokens", "token_statistics", "1")
-    run_tokens(PAIR, model, paths, lambda: forward_of(model), tokens, kinds=["base"], logits_budget=0)
+    run_passes(PAIR, model, paths, lambda: forward_of(model), tokens, kinds=["base"], logits_budget=0)
     score_pair(PAIR, model, paths, LineageStep.now("scored", "scores", "1"))
 
     scores = read_table(paths.run_file("scores", PAIR.partition, "scored"), SCORES, label="scores").to_pylist()

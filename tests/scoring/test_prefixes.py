@@ -17,7 +17,10 @@ from audit_pipeline.detectors.recall import JOINS
 from audit_pipeline.detectors.registry import get_detector, is_default, select
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.known_texts import (
+from audit_pipeline.scoring.needs import prefixes
+from audit_pipeline.scoring.needs.prefixes import GIVEN_AWAY
+from audit_pipeline.scoring.needs.provider import UserInputs
+from audit_pipeline.scoring.prefix_shots import (
     MEMBERS,
     NON_MEMBERS,
     Shots,
@@ -26,9 +29,6 @@ from audit_pipeline.scoring.known_texts import (
     read_known_texts,
     read_texts_of_side,
 )
-from audit_pipeline.scoring.needs import prefixes
-from audit_pipeline.scoring.needs.prefixes import GIVEN_AWAY
-from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import Session, build_audit_selection
 from audit_pipeline.store.files import write_json
 from audit_pipeline.store.paths import DataPaths
@@ -229,7 +229,7 @@ def test_shots_are_dropped_until_there_is_room_and_the_number_left_is_the_defaul
     defaults = session.limit_overrides({"infilling": {"m": 1}})
     assert defaults["infilling"] == {"m": 1}
     assert [
-        one for one in left["recall"] if is_default("recall", get_detector("recall").label({"shots": one}), defaults)
+        one for one in left["recall"] if is_default("recall", get_detector("recall").to_json({"shots": one}), defaults)
     ] == left["recall"][-1:]
 
 

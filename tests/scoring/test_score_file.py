@@ -223,7 +223,7 @@ def test_the_reference_model_runs_over_the_whole_file_before_the_audited_one(
         return load(wanted)
 
     file = texts_file(tmp_path, 10)
-    backend_of = partial(HeldModel().ready, load=making_ready)
+    backend_of = partial(HeldModel().ensure_loaded, load=making_ready)
     done = score(file, ["loss", "reference"], audited=audited, bounds=FEW, backend_of=backend_of)
     assert [Path(name).name for name in loaded] == ["other", "llama"]
     assert (done.summary.extra["reference"].texts, done.summary.extra["reference"].texts_computed) == (10, 9)

@@ -149,7 +149,7 @@ def test_what_is_lacking_is_said(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path)
     session = Session(model, select(["loss", "reference", "dc_pdd", "infilling", "lowercase", "neighbour"]), paths)
-    assert {need.name for need in session.missing} == {"reference", "frequencies", "neighbours"}
+    assert {need.name for need in session.unmet_needs} == {"reference", "frequencies", "neighbours"}
     Session(model, [], paths).run(TEXTS[:2], lambda wanted: forward)
     rows = {row["detector"]: row for row in session.score(["a"], TEXTS[:1]).to_pylist()}
     assert rows.pop("loss")["status"] == "ok"
@@ -171,12 +171,12 @@ def test_a_reference_model_that_is_named_and_cannot_be_had(tiny: Tiny, tmp_path:
     entry = model.entry.model_copy(update={"reference_model": str(tmp_path / "nowhere")})
     model = replace(model, located=replace(model.located, entry=entry))
     audit = Session(model, select(["reference"]), DataPaths(tmp_path))
-    [reason] = audit.missing.values()
+    [reason] = audit.unmet_needs.values()
     assert "nowhere" in reason
-    assert audit.missing_of_other_models == [reason]
+    assert audit.other_model_problems == [reason]
     assert (audit.runs_other_models, audit.upstream) == (False, {})
     with pytest.raises(ModelError, match=r"the reference model: .*nowhere"):
-        _ = Session(model, select(["reference"]), DataPaths(tmp_path), user_inputs=UserInputs()).missing
+        _ = Session(model, select(["reference"]), DataPaths(tmp_path), user_inputs=UserInputs()).unmet_needs
 
 
 def test_every_need_has_its_provider_and_every_provider_its_detector() -> None:
@@ -194,9 +194,9 @@ def test_what_it_costs_is_told_before(tmp_path: Path) -> None:
     assert (session.branch_steps, sorted(session.further_passes.values())) == (4, [1, 3, 5])
     # The text and its further passes, and what other kinds take beside the 36 bytes of a token of the text's own.
     kinds = {"topk": 8 * 20, "renyi": 2 * 4, "temperatures": 3 * 4 * 21, "branches": 4 + round(8 * 4 * 0.6)}
-    assert session.held_per_text == 1 + 9 + round(sum(kinds.values()) / 36)
+    assert session.memory_factor_per_text == 1 + 9 + round(sum(kinds.values()) / 36)
     longer = world.session(select(["infilling"], overrides={"infilling": {"m": 100}}))
-    assert longer.held_per_text == 1 + round((4 + 8 * 100 * 0.6) / 36)
+    assert longer.memory_factor_per_text == 1 + round((4 + 8 * 100 * 0.6) / 36)
 
 
 def test_a_text_behind_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Tiny, tmp_path: Path) -> None:

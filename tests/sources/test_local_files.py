@@ -36,7 +36,7 @@ def test_a_path_that_is_not_there_is_missing(tmp_path: Path) -> None:
     harvest = harvest_local_files(settings(tmp_path / "absent"))
     assert harvest.documents == ()
     assert "no such file or folder" in harvest.missing[0].reason
-    assert harvest.missing[0].held("local", "anything.txt")
+    assert harvest.missing[0].can_contain("local", "anything.txt")
 
 
 def test_folder_of_every_kind(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def test_folder_of_every_kind(tmp_path: Path) -> None:
     (missing,) = harvest.missing
     assert missing.part == "latin.txt"
     assert "invalid UTF-8 at byte 3" in missing.reason
-    assert missing.held("shelf", "latin.txt")
-    assert not missing.held("shelf", "latin.txt.md")
+    assert missing.can_contain("shelf", "latin.txt")
+    assert not missing.can_contain("shelf", "latin.txt.md")
 
 
 def test_columns_dates_and_groups(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_file_without_the_column_is_missing_and_the_others_stay(tmp_path: Path
     assert [document.text for document in harvest.documents] == ["a"]
     assert [item.part for item in harvest.missing] == ["broken.parquet", "other.csv"]
     assert "no column 'day'; the columns are: text, published" in harvest.missing[1].reason
-    assert harvest.missing[1].held("local", "other.csv#0")
+    assert harvest.missing[1].can_contain("local", "other.csv#0")
 
 
 def test_several_sets_are_collections_whose_names_never_meet(tmp_path: Path) -> None:

@@ -241,8 +241,8 @@ def test_one_project_that_is_not_there_leaves_the_others(three_projects: FakeInd
     assert {document.collection for document in harvest.documents} == {"sqlalchemy"}
     (missing,) = harvest.missing
     assert (missing.part, missing.reason) == ("pytest", "pytest: the package index has no such project")
-    assert missing.held("pytest", "9.0.0")
-    assert not missing.held("sqlalchemy", "2.0.1")
+    assert missing.can_contain("pytest", "9.0.0")
+    assert not missing.can_contain("sqlalchemy", "2.0.1")
 
 
 def test_an_archive_that_is_no_archive_or_holds_no_notes(three_projects: FakeIndex, tmp_path: Path) -> None:
@@ -261,5 +261,5 @@ def test_index_down_reads_the_cached_archives_and_says_so(three_projects: FakeIn
     assert after.documents == before.documents
     faults = {item.part: item for item in after.missing}
     assert faults["django"].reason.startswith("newer version than 4.2 not looked up")
-    assert not faults["django"].held("django", "4.0")
-    assert faults["pytest"].held("pytest", "9.0.0")
+    assert not faults["django"].can_contain("django", "4.0")
+    assert faults["pytest"].can_contain("pytest", "9.0.0")

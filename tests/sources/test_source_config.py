@@ -10,7 +10,7 @@ from config_problems import problems_of
 
 from audit_pipeline.sources.config import SourceSettings, all_sources, load_source_settings
 from audit_pipeline.sources.local_files import LocalFilesSettings
-from audit_pipeline.sources.passages import PassagesSettings
+from audit_pipeline.sources.packaged_passages import PassagesSettings
 from audit_pipeline.store.paths import PROJECT_ROOT
 
 
@@ -26,7 +26,7 @@ def test_the_shipped_file_says_what_the_defaults_are() -> None:
     assert {*shipped.sections, "sotu"} == set(all_sources())
     assert {name for name, given in shipped.sections.items() if given != all_sources()[name].settings()} == {"passages"}
     # Which passages there are is said by the file alone.
-    ready = shipped.for_source("passages").to_be_set, PassagesSettings().to_be_set
+    ready = shipped.for_source("passages").missing_setting, PassagesSettings().missing_setting
     assert ready == (None, "set passages.files in config/sources.yaml")
 
 

@@ -23,7 +23,7 @@ from audit_pipeline.sources.config import all_sources, require_source
 from audit_pipeline.sources.local_files import LocalFilesSettings
 from audit_pipeline.sources.patents.source import PatentsSettings
 from audit_pipeline.sources.release_notes import ReleaseNotesSettings
-from audit_pipeline.sources.store import SourceReport, read_settings_digest, refresh, store_harvest
+from audit_pipeline.sources.store import SourceReport, read_settings_digest, refresh_source, store_harvest
 from audit_pipeline.store.files import read_json
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import compute_documents_version, read_documents
@@ -181,12 +181,12 @@ def test_refresh_of_local_files_keeps_a_file_that_broke(tmp_path: Path, paths: D
     (folder / "page.txt").write_text("a page")
     (folder / "old.txt").write_text("taken away later")
     configured = source_settings(local_files=LocalFilesSettings(path=folder))
-    first = refresh("local_files", paths, "run-1", configured)
+    first = refresh_source("local_files", paths, "run-1", configured)
     assert first.documents == 4
     (folder / "rows.jsonl").write_text("{broken")
     (folder / "page.txt").write_text("a page, rewritten")
     (folder / "old.txt").unlink()
-    second = refresh("local_files", paths, "run-2", configured)
+    second = refresh_source("local_files", paths, "run-2", configured)
     assert held(second.table) == {
         "local_files:local:page.txt": ("a page, rewritten", "run-2"),
         "local_files:local:rows.jsonl#0": ("row one", "run-1"),
@@ -194,7 +194,7 @@ def test_refresh_of_local_files_keeps_a_file_that_broke(tmp_path: Path, paths: D
     }
     assert [item.part for item in second.missing] == ["rows.jsonl"]
     with pytest.raises(SourceError, match="has no path"):
-        refresh("local_files", paths, "run-3", source_settings())
+        refresh_source("local_files", paths, "run-3", source_settings())
 
 
 def test_registry() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from audit_pipeline.splits.blind_controls import find_dates
+from audit_pipeline.splits.blind_controls import find_years_and_months
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from audit_pipeline.splits.blind_controls import find_dates
     ],
 )
 def test_years(text, years):
-    assert find_dates(text)[0] == [*years]
+    assert find_years_and_months(text)[0] == [*years]
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,4 @@ def test_years(text, years):
     ],
 )
 def test_months(text, months):
-    assert find_dates(text)[1] == [*months]
+    assert find_years_and_months(text)[1] == [*months]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.splits.shared_text import MOST_MISSED, choose_bands, find_near_pairs
+from audit_pipeline.splits.shared_text import MOST_MISSED, choose_bands, find_near_duplicates
 
 
 def shingles(text, n=5):
@@ -24,7 +24,7 @@ def brute_force(texts, threshold):
 
 
 def found(texts, threshold, **more):
-    return [(pair.first, pair.second, pair.similarity) for pair in find_near_pairs(texts, threshold, **more)]
+    return [(pair.first, pair.second, pair.similarity) for pair in find_near_duplicates(texts, threshold, **more)]
 
 
 def made(n, copies, seed):
@@ -78,4 +78,4 @@ def test_a_pair_at_the_threshold_is_hardly_ever_missed(threshold):
 def test_a_threshold_outside_its_range_is_refused():
     for threshold in (0, -1, 1.5):
         with pytest.raises(ValueError, match="threshold"):
-            find_near_pairs(["a", "b"], threshold)
+            find_near_duplicates(["a", "b"], threshold)

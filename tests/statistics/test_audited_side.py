@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from made_rows import example, examples_table
 
-from audit_pipeline.statistics.sides import relabel_for_comparison
+from audit_pipeline.statistics.score_columns import relabel_for_comparison
 from audit_pipeline.tables import EXAMPLES
 
 

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from audit_pipeline.statistics.thresholds import ScoredTexts, check_calibration, draw_keys
+from audit_pipeline.statistics.thresholds import ScoredTexts, check_calibration, compute_sampling_keys
 
 
 def nonmembers(scores, groups):
     ids = [f"e{index}" for index in range(len(scores))]
     groups = [str(group) for group in groups]
     zeros = np.zeros(len(scores), dtype=np.int8)
-    return ScoredTexts(np.asarray(scores, dtype=float), zeros, np.array(groups), draw_keys(groups, ids, 0))
+    return ScoredTexts(np.asarray(scores, dtype=float), zeros, np.array(groups), compute_sampling_keys(groups, ids, 0))
 
 
 def by_rule(checks):

@@ -7,11 +7,11 @@ from audit_pipeline.statistics.claims import (
     ClaimLevel,
     ExtractionClaim,
     SplitVerdict,
-    claim_level,
+    decide_claim_level,
+    decide_split_verdict,
     find_claim_source,
     find_extraction_claim,
     format_claim_level,
-    split_verdict,
     warn_of_few_texts,
 )
 from audit_pipeline.statistics.intervals import NO_INTERVAL, Interval
@@ -41,22 +41,22 @@ TABLE = [
 
 @pytest.mark.parametrize(("design", "blind", "verdict", "level"), TABLE)
 def test_verdict_and_level(design, blind, verdict, level):
-    assert split_verdict(design, blind) == verdict
-    assert claim_level(design, verdict) == level
+    assert decide_split_verdict(design, blind) == verdict
+    assert decide_claim_level(design, verdict) == level
 
 
 @pytest.mark.parametrize(("design", "blind", "verdict", "level"), TABLE)
 def test_matched_sides_are_at_best_undetermined_unless_chance_made_them(design, blind, verdict, level):
     if verdict == "mild shift":
         verdict, level = "undetermined", "screening only"
-    assert split_verdict(design, blind, matched=True) == verdict
-    assert claim_level(design, verdict) == level
+    assert decide_split_verdict(design, blind, matched=True) == verdict
+    assert decide_claim_level(design, verdict) == level
 
 
 def test_an_auroc_below_chance_is_no_mild_shift_of_matched_sides():
     misled = Interval(0.2, 0.35)
-    assert split_verdict("temporal", misled) == "mild shift"
-    assert split_verdict("temporal", misled, matched=True) == "undetermined"
+    assert decide_split_verdict("temporal", misled) == "mild shift"
+    assert decide_split_verdict("temporal", misled, matched=True) == "undetermined"
 
 
 def test_the_table_reaches_every_verdict_and_level():

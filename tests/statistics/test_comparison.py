@@ -9,7 +9,7 @@ from scipy.stats import t
 
 from audit_pipeline.statistics.evaluation import Comparison, compare_detectors
 from audit_pipeline.statistics.intervals import Interval
-from audit_pipeline.statistics.sides import ScoreColumn
+from audit_pipeline.statistics.score_columns import ScoreColumn
 from audit_pipeline.tables import COMPARISONS, Pair
 
 

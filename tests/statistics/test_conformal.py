@@ -9,20 +9,20 @@ from scipy.stats import false_discovery_control
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.conformal import (
+    choose_texts_per_group,
+    compute_joint_q_values,
     conformal_p_values,
-    count_compared_texts,
-    ledger_q_values,
     q_values,
     run_group_tests,
 )
-from audit_pipeline.statistics.thresholds import ScoredTexts, draw_keys
+from audit_pipeline.statistics.thresholds import ScoredTexts, compute_sampling_keys
 
 
 def texts(groups, scores=None, labels=None, seed=0, prefix="e"):
     ids = [f"{prefix}{index}" for index in range(len(groups))]
     scores = np.arange(float(len(groups))) if scores is None else np.asarray(scores, dtype=np.float64)
     labels = np.zeros(len(groups), dtype=np.int8) if labels is None else np.asarray(labels)
-    return ScoredTexts(scores, labels, np.array(groups, dtype=str), draw_keys(groups, ids, seed))
+    return ScoredTexts(scores, labels, np.array(groups, dtype=str), compute_sampling_keys(groups, ids, seed))
 
 
 def of_sizes(sizes, name, generator):
@@ -58,12 +58,12 @@ def test_p_values_against_counting(audited, known):
     ],
 )
 def test_how_many_texts_are_compared(sizes, wanted):
-    assert count_compared_texts(sizes) == wanted
+    assert choose_texts_per_group(sizes) == wanted
 
 
 def test_no_groups_nothing_compared():
     with pytest.raises(DataError, match="no calibration groups"):
-        count_compared_texts([])
+        choose_texts_per_group([])
     for audited, known, reason in ((["a"], [], "calibration non-members"), ([], ["k"], "audited texts")):
         found = run_group_tests(texts(audited), texts(known))
         assert len(found) == 0
@@ -150,8 +150,8 @@ def test_q_values_by_hand():
 def test_the_ledger_counts_every_test_of_every_detector():
     generator = np.random.default_rng(2)
     families = [generator.random(5) ** 2, np.empty(0), generator.random(3)]
-    found = ledger_q_values(families)
+    found = compute_joint_q_values(families)
     assert [len(one) for one in found] == [5, 0, 3]
     assert np.concatenate(found) == pytest.approx(false_discovery_control(np.concatenate(families), method="by"))
     assert (found[0] >= q_values(families[0], "by")).all()
-    assert ledger_q_values([]) == []
+    assert compute_joint_q_values([]) == []

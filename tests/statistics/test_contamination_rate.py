@@ -18,7 +18,7 @@ from audit_pipeline.statistics.thresholds import (
     Threshold,
     choose_largest_accuracy,
     choose_order_statistic,
-    draw_keys,
+    compute_sampling_keys,
 )
 
 SHIFT = 1.898  # TPR .6 at FPR .05
@@ -27,7 +27,9 @@ SHIFT = 1.898  # TPR .6 at FPR .05
 def texts(scores, labels, groups=None, prefix="e"):
     ids = [f"{prefix}{index}" for index in range(len(scores))]
     groups = ids if groups is None else [str(group) for group in groups]
-    return ScoredTexts(np.asarray(scores, float), np.asarray(labels), np.array(groups), draw_keys(groups, ids, 0))
+    return ScoredTexts(
+        np.asarray(scores, float), np.asarray(labels), np.array(groups), compute_sampling_keys(groups, ids, 0)
+    )
 
 
 def normal_texts(generator, n_nonmembers, n_members, prefix="e", shift=SHIFT):

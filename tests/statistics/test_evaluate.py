@@ -277,7 +277,7 @@ def test_designs_decide_the_claim():
 def test_every_setting_of_the_grid_gets_its_rows(small):
     _, examples = small
     scores = [
-        score(row["example_id"], GENERATOR.normal(), detector.name, detector.label(setting))
+        score(row["example_id"], GENERATOR.normal(), detector.name, detector.to_json(setting))
         for row in examples
         for detector, settings in registry.select(["loss", "min_k", "infilling"], grid=True)
         for setting in settings

@@ -13,7 +13,7 @@ from made_rows import example, examples_table, score, scores_table
 from audit_pipeline import tables as contracts
 from audit_pipeline.splits.assessment import compute_assessed_split
 from audit_pipeline.statistics.findings import Findings, compute_findings
-from audit_pipeline.statistics.sides import IN_WORDS, relabel_for_comparison
+from audit_pipeline.statistics.score_columns import IN_WORDS, relabel_for_comparison
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import SCORES, Pair, canonical_json
 

@@ -5,7 +5,7 @@ import pytest
 from made_rows import example, examples_table, score, scores_table
 
 from audit_pipeline.detectors import registry
-from audit_pipeline.statistics.conformal import ledger_q_values
+from audit_pipeline.statistics.conformal import compute_joint_q_values
 from audit_pipeline.statistics.membership_decisions import compute_decision_tables
 from audit_pipeline.tables import (
     CALIBRATION_CHECKS,
@@ -109,7 +109,7 @@ def test_groups_are_tested_by_every_detector_and_counted_in_the_ledger():
         "o": (1, "d"),
     }
     assert all(row["p_value"] == 1 / 61 for row in loss if row["label"] == 1)
-    ledger = ledger_q_values([[row["p_value"] for row in one] for one in (loss, min_k)])
+    ledger = compute_joint_q_values([[row["p_value"] for row in one] for one in (loss, min_k)])
     for one, wanted in zip((loss, min_k), ledger, strict=True):
         assert [row["q_ledger"] for row in one] == pytest.approx(wanted.tolist())
     assert all(row["q_bh"] <= row["q_by"] <= row["q_ledger"] or row["q_ledger"] == 1 for row in loss)

@@ -12,7 +12,7 @@ from audit_pipeline.statistics.roc import (
     OF_SCORES,
     compute_metrics,
     find_place_of_tpr,
-    find_threshold_at,
+    find_threshold_at_fpr,
     roc_points,
 )
 
@@ -90,8 +90,8 @@ def test_each_limit_lets_its_own_share_of_nonmembers_through(name, per):
 def test_the_threshold_at_a_fpr_is_the_lowest_that_keeps_it():
     scores, labels = [5.0, 4.0, 3.0, 2.0, 1.0], [1, 0, 1, 0, 0]
     points = roc_points(scores, labels)
-    assert [find_threshold_at(points, limit) for limit in (0.0, 0.3, 1 / 3, 0.7, 1.0)] == [5.0, 5.0, 3.0, 2.0, 1.0]
-    assert find_threshold_at(roc_points([1.0, 1.0], [0, 1]), 0.05) == math.inf
+    assert [find_threshold_at_fpr(points, limit) for limit in (0.0, 0.3, 1 / 3, 0.7, 1.0)] == [5.0, 5.0, 3.0, 2.0, 1.0]
+    assert find_threshold_at_fpr(roc_points([1.0, 1.0], [0, 1]), 0.05) == math.inf
 
 
 @given(cases())
@@ -101,7 +101,7 @@ def test_the_threshold_gives_the_tpr(case):
     limits = {name: metric.at_fpr for name, metric in METRICS.items() if metric.at_fpr is not None}
     assert len(limits) == 3
     for name, limit in limits.items():
-        called = np.array(scores) >= find_threshold_at(points, limit)
+        called = np.array(scores) >= find_threshold_at_fpr(points, limit)
         assert called[np.array(labels) == 1].mean() == pytest.approx(compute_metrics(scores, labels)[name])
 
 

@@ -10,7 +10,7 @@ from audit_pipeline.statistics.thresholds import (
     choose_largest_accuracy,
     choose_order_statistic,
     choose_thresholds,
-    draw_keys,
+    compute_sampling_keys,
     estimate_achieved_rates,
     find_certified_rank,
     find_marginal_rank,
@@ -24,7 +24,7 @@ def texts(scores, labels=None, groups=None, seed=0):
     ids = [f"e{index}" for index in range(len(scores))]
     groups = ids if groups is None else groups
     labels = np.zeros(len(scores), dtype=np.int8) if labels is None else np.asarray(labels)
-    return ScoredTexts(scores, labels, np.array(groups), draw_keys(groups, ids, seed))
+    return ScoredTexts(scores, labels, np.array(groups), compute_sampling_keys(groups, ids, seed))
 
 
 def test_the_marginal_threshold_lies_just_above_the_order_statistic():
@@ -142,7 +142,7 @@ def limits_of_draws(rule, n, alpha, seed):
     """The false-positive rates of 1,500 thresholds, each chosen by n uniform scores."""
     generator = np.random.default_rng(seed)
     ids = np.array([f"e{index}" for index in range(n)])
-    keys, zeros = draw_keys(ids, ids, 0), np.zeros(n, dtype=np.int8)
+    keys, zeros = compute_sampling_keys(ids, ids, 0), np.zeros(n, dtype=np.int8)
     draws = (ScoredTexts(generator.random(n), zeros, ids, keys) for _ in range(1500))
     return np.array([1 - choose_order_statistic(rule, drawn, alpha).threshold for drawn in draws])
 

@@ -16,9 +16,9 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.statistics import twin_ranks
 from audit_pipeline.statistics.twin_ranks import (
     compare_twins,
-    compute_drawn_sum_p,
     compute_rank_shares,
     compute_rank_sum_p,
+    compute_sum_p_value,
 )
 
 SCORES = st.lists(st.integers(-3, 3).map(float), min_size=2, max_size=4)
@@ -124,14 +124,14 @@ def test_redraws_stand_for_a_distribution_that_is_too_large(monkeypatch: pytest.
     rows = [compute_rank_shares(generator.standard_normal(size)) for size in (2, 3, 4, 5, 6, 7) * 5]
     drawn = [int(generator.integers(len(row))) for row in rows]
     unit = 2 * math.lcm(1, 2, 3, 4, 5, 6)
-    exact, how = compute_drawn_sum_p(rows, drawn, unit)
+    exact, how = compute_sum_p_value(rows, drawn, unit)
     assert how == "exact by convolution"
     monkeypatch.setattr(twin_ranks, "_MOST_WORK", 1)
-    by_redraws, how = compute_drawn_sum_p(rows, drawn, unit)
+    by_redraws, how = compute_sum_p_value(rows, drawn, unit)
     assert how == "100,000 draws"
     assert by_redraws == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 1e5))
     best = [int(np.argmax(row)) for row in rows]
-    assert compute_drawn_sum_p(rows, best, unit)[0] == pytest.approx(1e-5), "the draw itself is counted"
+    assert compute_sum_p_value(rows, best, unit)[0] == pytest.approx(1e-5), "the draw itself is counted"
 
 
 def test_items_without_a_score_of_every_version_are_left_out_whichever_was_published() -> None:

@@ -16,7 +16,7 @@ from made_workspace import Workspace, enter_workspace, made_documents, make_work
 from postgres_server import POSTGRES, Server, running_postgres
 
 from audit_pipeline.pipeline.dagster.instance import ensure_dagster_home
-from audit_pipeline.pipeline.dagster.locks import lock_run_file
+from audit_pipeline.pipeline.dagster.locks import lock_liveness_file
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTED = re.search(r"```yaml\n(.*?)```", (ROOT / "docs" / "storage.md").read_text(encoding="utf-8"), re.DOTALL)
@@ -106,7 +106,7 @@ def test_a_dead_run_is_buried_and_the_next_audit_finds_all_cached(
     with dg.DagsterInstance.get() as instance:
         job = dg.JobDefinition(name="made", graph_def=dg.GraphDefinition(name="made"))
         dead = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED).run_id
-        lock_run_file(workspace.paths, dead).release()  # type: ignore[union-attr]
+        lock_liveness_file(workspace.paths, dead).release()  # type: ignore[union-attr]
         assert dagster_line(workspace).startswith("!!")
     parts = workspace.parts()
     result = workspace.run("audit", "--model", "one", "--benchmark", "made", "--again")

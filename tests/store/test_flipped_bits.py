@@ -21,18 +21,18 @@ from made_rows import make_table
 from made_workspace import SOURCE, Workspace, made_documents, make_workspace, quick_folder, temporal
 from tiny_models import forward_of
 
-from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, assess_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.days_before_today import read_rolled_day, roll_day
 from audit_pipeline.benchmarks.settings import ExtractionSettings
+from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION, assess_split
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.extras.corpora.config import ReferenceEntry
 from audit_pipeline.extras.corpora.frequencies import build_frequencies, read_corpus_frequencies
 from audit_pipeline.extras.extraction.stage import extract_pair
 from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
 from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
-from audit_pipeline.pipeline.stages.warehouse import build_warehouse
-from audit_pipeline.scoring.pair_scores import run_tokens, score_pair
+from audit_pipeline.pipeline.stages.publication import build_warehouse
+from audit_pipeline.scoring.pair_scores import run_passes, score_pair
 from audit_pipeline.store import store
 from audit_pipeline.store.control_files import MANIFEST, TEXTS, read_control, read_control_texts
 from audit_pipeline.store.files import read_json, write_json, write_table
@@ -159,7 +159,7 @@ def made(workspace: Workspace) -> Kept:
     for spec, pair in zip(workspace.build("made"), PAIRS, strict=True):
         assess_split(read_built(paths, spec.name), paths, LineageStep.now("run", "split_quality", SPLIT_VERSION))
         step = LineageStep.now("run", "token_statistics", "1")
-        run_tokens(pair, model, paths, lambda: forward_of(model), step, kinds=("base",), logits_budget=0)
+        run_passes(pair, model, paths, lambda: forward_of(model), step, kinds=("base",), logits_budget=0)
         extract_pair(
             pair,
             model,

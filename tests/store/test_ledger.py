@@ -29,7 +29,7 @@ from audit_pipeline.store.ledger import (
     START,
     Ledger,
     LineageStep,
-    blank_lines,
+    erase_lines,
     file_of,
     find_run_outcome,
     find_writing_run,
@@ -298,7 +298,7 @@ def test_two_processes_at_once_write_one_chain(paths: DataPaths) -> None:
 
 def test_forgotten_lines_keep_their_place_and_no_name(paths: DataPaths) -> None:
     digests = [record(paths, f"run-{number}", f"secret_{number}|m") for number in range(4)]
-    blank_lines(paths, digests[1:3])
+    erase_lines(paths, digests[1:3])
     ledger = read_ledger(paths)
     assert [line.digest for line in ledger.lines] == digests
     assert [entry.run_id for entry in ledger.entries] == ["run-0", "run-3"]
@@ -308,8 +308,8 @@ def test_forgotten_lines_keep_their_place_and_no_name(paths: DataPaths) -> None:
     content = segment_of(paths).read_bytes()
     assert b"secret_1" not in content
     assert b"secret_2" not in content
-    blank_lines(paths, [digests[3]])
-    blank_lines(paths, digests)
+    erase_lines(paths, [digests[3]])
+    erase_lines(paths, digests)
     record(paths, "run-4")
     assert (read_ledger(paths).forgotten, read_ledger(paths).problems) == (4, [])
 

@@ -17,7 +17,7 @@ from audit_pipeline.store.files import (
     cast_to_columns,
     read_json,
     read_table,
-    require_output,
+    require_usable_output,
     table_from_rows,
     write_atomically,
     write_json,
@@ -118,15 +118,15 @@ def test_an_output_never_overwrites_an_input(tmp_path: Path) -> None:
     corpus.mkdir()
     given = corpus / "texts.parquet"
     given.touch()
-    require_output(tmp_path / "scores.parquet", given)
+    require_usable_output(tmp_path / "scores.parquet", given)
     (tmp_path / "link.parquet").symlink_to(given)
     for out in (given, corpus / ".." / "corpus" / "texts.parquet", tmp_path / "link.parquet"):
         with pytest.raises(DataError, match="would overwrite the input"):
-            require_output(out, given)
+            require_usable_output(out, given)
     with pytest.raises(DataError, match="would overwrite the input"):
-        require_output(corpus / "new.parquet", corpus)
+        require_usable_output(corpus / "new.parquet", corpus)
     with pytest.raises(DataError, match=r"must end in \.parquet"):
-        require_output(tmp_path / "texts.jsonl", given)
+        require_usable_output(tmp_path / "texts.jsonl", given)
 
 
 def test_a_page_that_is_not_what_its_checksum_says_is_not_read(tmp_path: Path) -> None:

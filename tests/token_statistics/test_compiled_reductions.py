@@ -67,20 +67,20 @@ def test_the_check_at_loading_tries_them(
     tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, forward = tiny("llama")
-    assert forward._check_compiled()
+    assert forward._check_compiled_reductions()
     compute = CompiledReductions.__call__
 
     def skew(*given: Any) -> Reduced:
         return {**(found := compute(*given)), "mean": found["mean"] * 1.001}
 
     monkeypatch.setattr(CompiledReductions, "__call__", skew)
-    assert not forward._check_compiled()
+    assert not forward._check_compiled_reductions()
 
     def fail(*given: Any) -> Reduced:
         raise RuntimeError("no compiler")
 
     monkeypatch.setattr(CompiledReductions, "__call__", fail)
-    assert not forward._check_compiled()
+    assert not forward._check_compiled_reductions()
 
 
 def test_a_model_that_was_checked_runs_with_them(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> None:

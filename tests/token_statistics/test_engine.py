@@ -7,9 +7,9 @@ from click.testing import CliRunner
 
 from audit_pipeline.cli import main
 from audit_pipeline.errors import ClusterError, ConfigError
-from audit_pipeline.extras.ray.ray_backend import Room, connect_cluster, plan_room
+from audit_pipeline.extras.ray.ray_backend import WorkerPlan, connect_cluster, plan_workers
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.pipeline.dagster.resources import Models
+from audit_pipeline.pipeline.dagster.resources import ModelsResource
 from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.pipeline.requests import AuditRequest
 from audit_pipeline.token_statistics import engine_choice as engine_module
@@ -67,26 +67,26 @@ def test_without_the_package_one_line_says_how_to_get_it(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("engine", "nodes", "device", "room"),
     [
-        (RAY, GPUS, None, Room(6, 1, 1)),
-        (RAY, GPUS, "cuda", Room(6, 1, 1)),
-        (RAY, GPUS, "cpu", Room(3, 4, 0)),
-        (Engine(name="ray", workers=2), GPUS, None, Room(2, 1, 1)),
-        (Engine(name="ray", workers=9), GPUS, None, Room(6, 1, 1)),
-        (RAY, CORES, None, Room(2, 6, 0)),
-        (Engine(name="ray", workers=5), CORES, None, Room(5, 2, 0)),
-        (Engine(name="ray", workers=50), CORES, None, Room(14, 1, 0)),
+        (RAY, GPUS, None, WorkerPlan(6, 1, 1)),
+        (RAY, GPUS, "cuda", WorkerPlan(6, 1, 1)),
+        (RAY, GPUS, "cpu", WorkerPlan(3, 4, 0)),
+        (Engine(name="ray", workers=2), GPUS, None, WorkerPlan(2, 1, 1)),
+        (Engine(name="ray", workers=9), GPUS, None, WorkerPlan(6, 1, 1)),
+        (RAY, CORES, None, WorkerPlan(2, 6, 0)),
+        (Engine(name="ray", workers=5), CORES, None, WorkerPlan(5, 2, 0)),
+        (Engine(name="ray", workers=50), CORES, None, WorkerPlan(14, 1, 0)),
     ],
 )
 def test_workers_take_a_gpu_each_or_share_the_cores(engine, nodes, device, room) -> None:
-    assert plan_room(engine, nodes, device) == room
+    assert plan_workers(engine, nodes, device) == room
 
 
 def test_workers_take_as_many_cores_as_the_user_says(monkeypatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert plan_room(RAY, CORES, None) == Room(2, 3, 0)
+    assert plan_workers(RAY, CORES, None) == WorkerPlan(2, 3, 0)
     monkeypatch.setenv("OMP_NUM_THREADS", "9")
     with pytest.raises(ClusterError, match=r"takes 9 CPUs of one node .* offers 8"):
-        plan_room(RAY, CORES, None)
+        plan_workers(RAY, CORES, None)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_workers_take_as_many_cores_as_the_user_says(monkeypatch) -> None:
 )
 def test_a_cluster_without_room_is_one_line(nodes, device, message) -> None:
     with pytest.raises(ClusterError, match=message):
-        plan_room(RAY, nodes, device)
+        plan_workers(RAY, nodes, device)
 
 
 def test_a_cluster_that_cannot_be_reached_is_one_line(monkeypatch) -> None:
@@ -104,18 +104,18 @@ def test_a_cluster_that_cannot_be_reached_is_one_line(monkeypatch) -> None:
 
 
 def test_a_run_of_dagster_has_the_engine_in_its_configuration(monkeypatch) -> None:
-    def engine_of(models: Models) -> Engine:
+    def engine_of(models: ModelsResource) -> Engine:
         return choose_engine(models.engine, models.workers)
 
     monkeypatch.setattr(engine_module, "find_spec", lambda name: object())
     entry = ModelEntry(name="m", hub="some/model")
     resources = AuditRequest([entry], [], AuditOptions(device="cpu", engine="ray", workers=3)).resources["models"]
     assert resources == {"device": "cpu", "engine": "ray", "workers": 3}
-    assert engine_of(Models(**resources)) == Engine(name="ray", workers=3)  # type: ignore[arg-type]
+    assert engine_of(ModelsResource(**resources)) == Engine(name="ray", workers=3)  # type: ignore[arg-type]
     assert AuditRequest([entry], []).resources["models"] == {"device": None, "engine": "in_process"}
-    assert engine_of(Models()) == IN_PROCESS
+    assert engine_of(ModelsResource()) == IN_PROCESS
     monkeypatch.setenv("CORPUS_AUDIT_ENGINE", "ray")
-    assert engine_of(Models(workers=2)) == Engine(name="ray", workers=2)
+    assert engine_of(ModelsResource(workers=2)) == Engine(name="ray", workers=2)
 
 
 @pytest.mark.parametrize("command", ["audit --benchmark b", "score --texts t --out o.parquet", "extract --texts t"])

@@ -16,9 +16,9 @@ from torch.nn import functional
 
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics import forward as forward_module
-from audit_pipeline.token_statistics import layer_execution as module
+from audit_pipeline.token_statistics import layer_tuning as module
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.layer_execution import (
+from audit_pipeline.token_statistics.layer_tuning import (
     choose_linear_function,
     find_linear_layers,
     is_faster_with_onednn,

@@ -23,7 +23,7 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.extras.extraction.documents import quote
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.tables import KINDS, Kind, text_sha256
-from audit_pipeline.token_statistics.tokens import EncodedText, cache_keys, cover_text, encode, window_and_stride
+from audit_pipeline.token_statistics.tokens import EncodedText, cache_keys, encode, widen_spans, window_and_stride
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -172,7 +172,7 @@ PARTS = (
 def test_every_character_belongs_to_a_token_whatever_a_tokenizer_does_to_the_text(kind: str, parts: list[str]) -> None:
     text = "".join(parts)
     encoding = _build_once(kind).encode(text)
-    spans = cover_text(text, np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2))
+    spans = widen_spans(text, np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2))
     assert len(spans) == len(encoding.ids)
     if not len(spans) or text.isspace():
         # White space alone may be in no span.
@@ -210,7 +210,7 @@ def _build_once(kind: str) -> Tokenizer:
 def test_characters_that_a_tokenizer_leaves_out(
     text: str, offsets: list[tuple[int, int]], spans: list[tuple[int, int]]
 ) -> None:
-    assert list(map(tuple, cover_text(text, np.array(offsets, dtype=np.int32).reshape(-1, 2)).tolist())) == spans
+    assert list(map(tuple, widen_spans(text, np.array(offsets, dtype=np.int32).reshape(-1, 2)).tolist())) == spans
 
 
 def test_decomposed_text_is_scored_and_quoted_with_its_accents(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import joblib
 import pytest
 import torch
 
-from audit_pipeline.token_statistics.layer_execution import use_threads
+from audit_pipeline.token_statistics.layer_tuning import set_threads
 
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
@@ -21,15 +21,15 @@ def test_as_many_threads_as_cores_may_be_used(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
     torch.set_num_threads(2)
-    assert use_threads() == 1 == torch.get_num_threads()
+    assert set_threads() == 1 == torch.get_num_threads()
     monkeypatch.delenv("LOKY_MAX_CPU_COUNT")
-    assert use_threads() == joblib.cpu_count(only_physical_cores=True) == torch.get_num_threads()
+    assert set_threads() == joblib.cpu_count(only_physical_cores=True) == torch.get_num_threads()
 
 
 def test_what_the_user_set_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     torch.set_num_threads(2)
-    assert use_threads() == 2
+    assert set_threads() == 2
 
 
 @pytest.mark.parametrize(

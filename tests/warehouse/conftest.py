@@ -15,10 +15,10 @@ import yaml
 from ledger_lines import append_line, describe_file, explain_files
 from made_rows import make_table
 
-from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION
-from audit_pipeline.pipeline.stages.evaluations import answer_missing
+from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION
+from audit_pipeline.pipeline.stages.evaluations import write_missing_answers
+from audit_pipeline.pipeline.stages.publication import build_warehouse
 from audit_pipeline.pipeline.stages.registry import get_stage
-from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.store.files import table_from_rows, write_json, write_table
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import (
@@ -358,7 +358,7 @@ def _audited_once(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Fol
         for benchmark in BENCHMARKS:
             folder.write_audit(benchmark, model, f"run-{position}-{benchmark}", DAY + timedelta(hours=position))
     folder.write_audit("notes_32", "tiny-125m", "again-notes", DAY + timedelta(days=1), signal=1.0)
-    answer_missing(folder.paths)
+    write_missing_answers(folder.paths)
     return folder
 
 

@@ -14,11 +14,11 @@ from made_workspace import SOURCE, Workspace, made_documents, make_workspace, te
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.pipeline import situation
 from audit_pipeline.pipeline.coverage import is_built_as_configured
-from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.publication import build_warehouse
 from audit_pipeline.pipeline.whole_configuration import load_configuration
 from audit_pipeline.sources.base import Harvest
 from audit_pipeline.sources.config import all_sources, load_source_settings
-from audit_pipeline.sources.store import refresh
+from audit_pipeline.sources.store import refresh_source
 from audit_pipeline.warehouse.query import query_warehouse
 
 
@@ -109,7 +109,7 @@ def test_a_benchmark_of_a_source_that_is_gone_is_read_as_one_that_was_taken_out(
     with monkeypatch.context() as earlier:
         earlier.setitem(all_sources(), gone, source)  # type: ignore[arg-type]
         made.write_benchmarks(made=temporal([8]), chinese_changelogs=temporal([8], sources=[gone]))
-        refresh(gone, made.paths, "fetched", load_source_settings())
+        refresh_source(gone, made.paths, "fetched", load_source_settings())
         made.build(gone)
     made.write_benchmarks(made=temporal([8]))
     examples = "SELECT DISTINCT benchmark FROM examples ORDER BY ALL"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from audit_pipeline.pipeline.stages.publication import build_warehouse
 from audit_pipeline.pipeline.stages.registry import get_stage
-from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.warehouse.query import open_read_only
 

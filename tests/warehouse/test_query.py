@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.pipeline.stages.publication import build_warehouse
 from audit_pipeline.pipeline.stages.registry import get_stage
-from audit_pipeline.pipeline.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 
 from .conftest import DAY, Folder

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 from made_rows import make_row
 
-from audit_pipeline.report.sentences import write_phrase
+from audit_pipeline.report.sentences import render_phrase
 from audit_pipeline.tables import CONFIGURED_MODELS, DOCUMENT_MEMORISATION, GROUP_TESTS, PAIR_ANSWERS, TABLES, Table
 from audit_pipeline.warehouse.schema import create_schema, list_tables
 
@@ -53,7 +53,7 @@ def read_words(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
         " coalesce('step ' || lost_step, lost_model) FROM series_documents"
     ).fetchall()
     names = ("checkpoints", "found_at", "first", "lost")
-    return {document: write_phrase("along_series", dict(zip(names, facts, strict=True))) for document, *facts in rows}
+    return {document: render_phrase("along_series", dict(zip(names, facts, strict=True))) for document, *facts in rows}
 
 
 def test_a_document_is_found_from_a_checkpoint_on_or_until_one(connection: duckdb.DuckDBPyConnection) -> None:

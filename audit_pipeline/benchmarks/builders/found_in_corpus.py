@@ -63,7 +63,7 @@ class FoundInCorpusSettings(FamilySettings):
         return f"{self.pool}|{self.corpus}"
 
     @property
-    def label(self) -> str:
+    def search_description(self) -> str:
         return f"what {self.corpus} holds of {self.pool}"
 
     @property
@@ -94,7 +94,7 @@ def read_searched_pool(
     versions = read_versions(spec, paths)
     pool = read_built(paths, settings.pool)
     _require_same_words(spec, pool)
-    rows = read(paths, CORPUS_OVERLAP, settings.partition, label=settings.label).to_pylist()
+    rows = read(paths, CORPUS_OVERLAP, settings.partition, label=settings.search_description).to_pylist()
     findings = {row["example_id"]: row for row in rows}
     if not rows or findings.keys() != set(pool.examples.column("example_id").to_pylist()):
         raise DataError(
@@ -119,7 +119,7 @@ def read_versions(spec: BenchmarkSpec, paths: DataPaths) -> Mapping[str, str]:
     pool, partition = read_built(paths, settings.pool), settings.partition
     run = find_writing_run(paths, CORPUS_OVERLAP, partition)
     if run is None:
-        require_intact_partition(paths, CORPUS_OVERLAP, partition, label=settings.label)
+        require_intact_partition(paths, CORPUS_OVERLAP, partition, label=settings.search_description)
         raise DataError(
             f"the corpus {settings.corpus} has not been searched for the texts of {settings.pool}; "
             f"run: {settings.command}"

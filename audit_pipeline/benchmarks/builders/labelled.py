@@ -78,7 +78,7 @@ def read_labelled_rows(
         label=lambda row: parse_label_column(row, settings.label_column, meanings),
         place=(lambda row: read_row_assignment(row, settings)) if any(settings.place_columns) else None,
         columns=(settings.text_column, settings.label_column, *settings.place_columns),
-        lengths=(spec.length,) if spec.is_exact else None,
+        lengths=(spec.length,) if spec.has_exact_length else None,
     )
     return read_rows_inputs(spec, paths, reading)
 

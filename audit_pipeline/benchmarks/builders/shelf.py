@@ -86,7 +86,7 @@ class ShelfSettings(DocumentsSettings):
     )
 
     @property
-    def read_sources(self) -> tuple[str, ...]:
+    def source_names(self) -> tuple[str, ...]:
         """The sources of the audited documents, then those of known documents."""
         known = [name for texts in (self.held_out, self.members) if texts is not None for name in texts.sources]
         return tuple(dict.fromkeys([*self.sources, *known]))
@@ -153,7 +153,7 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> DrawnEx
         for text in windows:
             if text in seen:
                 texts_left_out["the same as another"] += 1
-            elif spec.is_exact and len(unit.split(text)) != spec.length:
+            elif spec.has_exact_length and len(unit.split(text)) != spec.length:
                 # Where words are a matter of context (jieba), the window by itself may be segmented otherwise.
                 texts_left_out["another number of words when taken by itself"] += 1
             else:

@@ -62,7 +62,7 @@ def read_side_rows(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDo
         text=lambda row: read_text(row.values, settings.text_column),
         label=lambda row: NON_MEMBER if row.index >= first_nonmember else MEMBER,
         columns=(settings.text_column,),
-        lengths=(spec.length,) if spec.is_exact else None,
+        lengths=(spec.length,) if spec.has_exact_length else None,
     )
     origin = "; ".join(f"{name}: {found.origin}" for name, found in sides.items())
     rows = build_labelled_rows(concatenate_row_files(files), origin, spec, reading)

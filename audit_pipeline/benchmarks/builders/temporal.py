@@ -36,7 +36,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.tables import MEMBER, NON_MEMBER, digest
 
 
-def draw_windows(n_words: int, length: int, count: int, seed: int) -> list[int]:
+def draw_window_starts(n_words: int, length: int, count: int, seed: int) -> list[int]:
     """The first words of up to ``count`` windows of ``length`` words, none overlapping another, in random order.
 
     There are min(count, n_words // length) of them. Every set of positions that does not overlap is equally likely:
@@ -232,7 +232,7 @@ def _draw_document_windows(
     """The document's windows in the random order of their drawing."""
     seed = int(digest(settings.seed, spec.family, "windows", document["document_id"]), 16)
     windows: list[LabelledText] = []
-    for start in draw_windows(len(words), spec.length, settings.windows_per_document, seed):
+    for start in draw_window_starts(len(words), spec.length, settings.windows_per_document, seed):
         text = unit.join(words[start : start + spec.length])
         # Where words are a matter of context (jieba), the window by itself may be segmented otherwise.
         if len(unit.split(text)) != spec.length:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.extras.chat.config import FILE_NAME, ChatModel
 from audit_pipeline.extras.servers.client import PATIENCE, Client, RefusedError, ServerAnswer, ServerRequest
-from audit_pipeline.models.sending_limits import Budget, Limits, SharedBudget, Usage
+from audit_pipeline.models.usage_budget import Budget, Limits, SharedBudget, Usage
 from audit_pipeline.readers.retry import PassingError, RetryPolicy
 
 # What an interface's template may put around a prompt: roles, the date, a line of its own.
@@ -181,8 +181,8 @@ def read_chat_answer(entry: ChatModel, answer: ServerAnswer, most: Usage) -> Cha
         text = content if isinstance(content, str) else "".join(part["text"] for part in content)
         prompt_tokens = output_tokens = cost = None
         if isinstance(usage := reply.get("usage"), dict):
-            prompt_tokens = _bound(usage.get("prompt_tokens"), 1, most.prompt_tokens)
-            output_tokens = _bound(usage.get("completion_tokens"), min(1, len(text)), most.output_tokens)
+            prompt_tokens = _bound_count(usage.get("prompt_tokens"), 1, most.prompt_tokens)
+            output_tokens = _bound_count(usage.get("completion_tokens"), min(1, len(text)), most.output_tokens)
             cost = entry.cost_of(prompt_tokens, output_tokens)
         return ChatReply(
             _to_table_text(text) or "",
@@ -204,7 +204,7 @@ def _find_request_id(answer: ServerAnswer, reply: Mapping[str, Any]) -> str | No
     return _to_table_text(headers.get("x-request-id") or headers.get("request-id") or reply.get("id"))
 
 
-def _bound(count: Any, least: int, most: int) -> int:
+def _bound_count(count: Any, least: int, most: int) -> int:
     return count if isinstance(count, int) and least <= count <= most else most
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.cli.command_declaration import EXISTING, GO_ON, TEXT_COLUMN, Place, Section, command, option
-from audit_pipeline.cli.preparation import get_writable_paths, publish
+from audit_pipeline.cli.run_setup import get_writable_paths, publish
 from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
 from audit_pipeline.pipeline.console import (
     Columns,
@@ -25,14 +25,14 @@ from audit_pipeline.pipeline.console import (
 )
 from audit_pipeline.pipeline.options import FILE, NAMES
 from audit_pipeline.report.number_format import format_percent, format_probability, format_thousands
-from audit_pipeline.store.paths import DataPaths, texts_are_quoted
+from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
 if TYPE_CHECKING:
     from audit_pipeline.extras.chat.config import ChatModel
     from audit_pipeline.extras.chat.given_outputs import HandedOutput
     from audit_pipeline.extras.chat.ladder import AskRequest
     from audit_pipeline.extras.chat.stage import AskedTexts, AskPlan, AskReport
-    from audit_pipeline.models.sending_limits import Budget
+    from audit_pipeline.models.usage_budget import Budget
 
 _OUTCOMES = ("requests", "answered", "refused", "filtered", "cut", "empty")
 _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
@@ -116,12 +116,12 @@ def ask(
         raise click.UsageError("a benchmark says itself which documents are held out: leave --held-out out")
     if outputs is not None and (dry_run or rungs or headline):
         raise click.UsageError("with --outputs nothing is asked: leave out what says how, and --dry-run")
-    from audit_pipeline.extras.chat.stage import AskingOptions, ask_pair, find_missing_requests, plan_by_names
+    from audit_pipeline.extras.chat.stage import AskingOptions, ask_pair, find_missing_requests, plan_from_options
     from audit_pipeline.extras.chat.stage import read_texts_of_benchmark as read_benchmark
 
     paths = DataPaths.from_environment() if dry_run else get_writable_paths()
     asked = _read_files(texts, held_out, name, text_column, paths) if texts else read_benchmark(str(benchmark), paths)
-    keeps_text = texts_are_quoted() and not no_text
+    keeps_text = is_text_output_allowed() and not no_text
     run_id = f"ask-{uuid.uuid4()}"
     if outputs is not None:
         reports = _measure_outputs(outputs, asked, model, paths, run_id, keeps_text=keeps_text)
@@ -141,7 +141,7 @@ def ask(
         max_tokens=max_tokens,
         max_cost=max_cost,
     )
-    plan = plan_by_names(asked, entry, paths, options)
+    plan = plan_from_options(asked, entry, paths, options)
     missing = find_missing_requests(plan, entry, paths)
     _say_plan(plan, entry, missing)
     if dry_run:
@@ -168,14 +168,14 @@ def _measure_outputs(
 ) -> list[AskReport]:
     """Measure what others asked already, of each model that the rows name, else of ``model``."""
     from audit_pipeline.extras.chat.given_outputs import read_outputs
-    from audit_pipeline.extras.chat.stage import keep_outputs
+    from audit_pipeline.extras.chat.stage import write_outputs
 
     read = read_outputs(file, texts.documents)
     print_skipped(read.skipped.first, read.skipped.count)
     by_model: dict[str, list[HandedOutput]] = {}
     for output in read.outputs:
         by_model.setdefault(output.model or model, []).append(output)
-    return [keep_outputs(texts, found, name, paths, run_id, keeps_text=keeps_text) for name, found in by_model.items()]
+    return [write_outputs(texts, found, name, paths, run_id, keeps_text=keeps_text) for name, found in by_model.items()]
 
 
 def _read_files(
@@ -195,7 +195,7 @@ def _read_files(
 def _say_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) -> None:
     """Say what would be sent, to whom, and what it would cost at most."""
     from audit_pipeline.extras.chat.chat_client import estimate_usage
-    from audit_pipeline.extras.chat.run import prepare_request
+    from audit_pipeline.extras.chat.rows import prepare_request
 
     sides = Counter(document.side for document in plan.texts.documents)
     most = estimate_usage(entry, (prepare_request(entry, request) for request in missing))
@@ -203,7 +203,7 @@ def _say_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) ->
     money = "no price is given" if most.cost is None else f"at most {most.cost:,.4g} by the prices in its entry"
     say(
         f"{sides['audited']:,} audited and {sides['held_out']:,} held-out documents: {len(plan.requests):,} requests, "
-        f"{answered:,} of them answered. {entry.name}: {entry.sent_to}. To send: {most.requests:,} requests, "
+        f"{answered:,} of them answered. {entry.name}: {entry.recipient_notice}. To send: {most.requests:,} requests, "
         f"at most {most.tokens:,} tokens, {money}.",
         **most._asdict(),
         answered=answered,

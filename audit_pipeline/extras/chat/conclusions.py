@@ -132,7 +132,7 @@ def _test_documents(coverages: Mapping[str, Coverages], sides: Mapping[str, Side
     held_out = [name for name in coverages if sides[name] == "held_out"]
     for answers, audited in by_answers.items():
         scored = {name: _score_passages(coverages[name], answers) for name in [*audited, *held_out]}
-        tests = run_group_tests(_score_texts(scored, audited, _UNKNOWN), _score_texts(scored, held_out, NON_MEMBER))
+        tests = run_group_tests(_to_scored(scored, audited, _UNKNOWN), _to_scored(scored, held_out, NON_MEMBER))
         columns = (tests.statistic, tests.n_compared, tests.n_calibration_groups, tests.p_value)
         for name, *values in zip(tests.groups.tolist(), *(column.tolist() for column in columns), strict=True):
             found[name] = dict(zip(_OF_TEST, values, strict=False))
@@ -151,7 +151,7 @@ def _score_passages(coverages: Coverages, answers: int) -> dict[int, float]:
     }
 
 
-def _score_texts(scores: Mapping[str, Mapping[int, float]], names: Sequence[str], label: int) -> ScoredTexts:
+def _to_scored(scores: Mapping[str, Mapping[int, float]], names: Sequence[str], label: int) -> ScoredTexts:
     """Return the passages of documents as texts in the order of their documents."""
     flat = [(name, passage, score) for name in names for passage, score in scores[name].items()]
     values = np.array([score for _, _, score in flat], dtype=np.float64)

@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
 from audit_pipeline.errors import to_one_line
-from audit_pipeline.extras.chat.matching import level_words
+from audit_pipeline.extras.chat.matching import hash_normalised_words
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.readers.formats import open_rows
 from audit_pipeline.readers.text_rows import Skipped, SkippedRows, build_unusable_file_error
@@ -28,7 +28,7 @@ _NAMED_DOCUMENTS = 5
 _MAX_PASSAGES = 2**31
 
 # 24 bytes a word: not of all documents.
-_level_document = lru_cache(64)(level_words)
+_level_document = lru_cache(64)(hash_normalised_words)
 
 Span = tuple[int, int]
 """First character in the document, and one past the last."""
@@ -60,7 +60,7 @@ class DocumentLookup:
 
     def find_passage(self, name: str, passage: str) -> Span | None:
         """Return the first place in the document ``name`` where the words of ``passage`` follow each other, if any."""
-        words, document = level_words(passage).hashes, _level_document(self._documents[name].text)
+        words, document = hash_normalised_words(passage).hashes, _level_document(self._documents[name].text)
         if not len(words):
             return None
         for first in np.flatnonzero(document.hashes == words[0]):

@@ -14,7 +14,7 @@ from functools import lru_cache
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.extras.chat.config import ChatModel, Interface
 from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
-from audit_pipeline.extras.chat.matching import level_words
+from audit_pipeline.extras.chat.matching import hash_normalised_words
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.tables import Rung, digest, text_sha256
 
@@ -110,13 +110,13 @@ class AskRequest:
 _sha256_of = lru_cache(64)(text_sha256)
 
 
-def find_passages(text: str, most: int) -> list[Passage]:
+def choose_passages(text: str, most: int) -> list[Passage]:
     """Return at most ``most`` passages of a text, none overlapping: one at the beginning of each of as many equal
     parts.
 
     So the first is the text's beginning, and none its end. A text of fewer than 90 words has none.
     """
-    words = level_words(text)
+    words = hash_normalised_words(text)
     count = min(most, len(words) // WINDOW)
     begins = [number * len(words) // count for number in range(count)]
     return [
@@ -128,7 +128,7 @@ def find_passages(text: str, most: int) -> list[Passage]:
 def list_requests(documents: Iterable[SearchedDocument], options: AskOptions) -> list[AskRequest]:
     """List the requests of the ladder: of each passage the likeliest answer at each rung first, then the draws."""
     passages = [
-        (document, passage) for document in documents for passage in find_passages(document.text, options.passages)
+        (document, passage) for document in documents for passage in choose_passages(document.text, options.passages)
     ]
     return [
         AskRequest(document, passage.number, passage.get_span(0, WINDOW), target, rung, draw, prompt, words_in)

@@ -32,19 +32,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.extras.corpora.word_hashes import Hashes, Offsets, Places, Words, hash_runs, split_texts
+from audit_pipeline.extras.corpora.word_hashes import Hashes, Offsets, Places, Words, hash_runs, hash_words_of_texts
 
 _HYPHENS = re.compile("[-\u2010\u2011\u00ad][^\\S\r\n]*(?:\r\n?|\n)[^\\S\r\n]*|\u00ad")
 _SOFT = "\u00ad"
 
 
-def level_words(text: str) -> Words:
+def hash_normalised_words(text: str) -> Words:
     """Return the words of ``text`` in order: hashes, first characters and ends after the last (int64)."""
     spans = (_find_dropped(text, *match.span()) for match in _HYPHENS.finditer(text))
     dropped = [span for span in spans if span is not None]
     bounds = [0, *(bound for span in dropped for bound in span), len(text)]
     kept = list(zip(bounds[::2], bounds[1::2], strict=True))
-    words, _ = split_texts(["".join(text[start:end] for start, end in kept)])
+    words, _ = hash_words_of_texts(["".join(text[start:end] for start, end in kept)])
     shifts = np.cumsum([0, *(end - start for start, end in dropped)])
     begins = np.array([start for start, _ in kept]) - shifts
 
@@ -113,15 +113,15 @@ class DocumentMatcher:
     """A document that answers are measured against; built once, in time linear in the text."""
 
     def __init__(self, text: str) -> None:
-        self._words = level_words(text)
+        self._words = hash_normalised_words(text)
         self._automaton = SuffixAutomaton(self._words.hashes.tolist())
         self._near = NearStretches(self._words.hashes, MISMATCHES, LEAST)
 
     def measure(self, answer: str, prompt: str | None, passage: tuple[int, int] | None) -> AnswerMeasures:
         """Return the measures of ``answer``. ``prompt``: the whole prompt; None: not known, and nothing is discounted.
         ``passage``: the characters [start, end) of the document that the answer should give; None: not known."""
-        words = level_words(answer)
-        in_prompt = level_words(prompt or "").hashes
+        words = hash_normalised_words(answer)
+        in_prompt = hash_normalised_words(prompt or "").hashes
         quoted, beginnings, endings = _find_in_prompt(words.hashes, in_prompt)
         if quoted.any():
             lengths, _ = self._automaton.match(words.hashes.tolist())

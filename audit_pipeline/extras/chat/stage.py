@@ -18,10 +18,10 @@ from audit_pipeline.extras.chat.config import ChatModel, load_chat_models
 from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
 from audit_pipeline.extras.chat.given_outputs import HandedOutput
 from audit_pipeline.extras.chat.ladder import LADDER, WINDOW, AskOptions, AskRequest, list_requests
-from audit_pipeline.extras.chat.run import AskJournal, ask_missing, build_handed_over_row, identify_output, remove_text
+from audit_pipeline.extras.chat.rows import AskJournal, ask_missing, build_handed_over_row, identify_output, remove_text
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.stage import read_benchmark_documents
-from audit_pipeline.models.sending_limits import Budget, Limits
+from audit_pipeline.models.usage_budget import Budget, Limits
 from audit_pipeline.pipeline.own_files import HELD_OUT, Inventory
 from audit_pipeline.pipeline.stage import Check, Finding, Job, Made, Shown, Stage, StageRun
 from audit_pipeline.sources.base import document_id
@@ -29,7 +29,7 @@ from audit_pipeline.sources.local_files import NAME
 from audit_pipeline.store import store
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import Entry, LineageStep, RowOrigin, read_latest_run
-from audit_pipeline.store.paths import DataPaths, explain_invalid_partition, texts_are_quoted
+from audit_pipeline.store.paths import DataPaths, explain_invalid_partition, is_text_output_allowed
 from audit_pipeline.tables import CHAT_ANSWERS, CHAT_DOCUMENTS, Pair, Rung, digest, text_sha256
 from audit_pipeline.tables.table import Table
 
@@ -135,7 +135,7 @@ def plan_asking(texts: AskedTexts, options: AskOptions) -> AskPlan:
     return AskPlan(texts, options, requests)
 
 
-def plan_by_names(texts: AskedTexts, entry: ChatModel, paths: DataPaths, options: AskingOptions) -> AskPlan:
+def plan_from_options(texts: AskedTexts, entry: ChatModel, paths: DataPaths, options: AskingOptions) -> AskPlan:
     """What a user asks about the texts; without a headline the one that was named first.
 
     Raises as :func:`plan_asking`, and ConfigError for an unknown rung and for a headline that is not asked.
@@ -210,7 +210,7 @@ def ask_pair(
     return replace(report, fault=fault)
 
 
-def keep_outputs(
+def write_outputs(
     texts: AskedTexts, outputs: Iterable[HandedOutput], model: str, paths: DataPaths, run_id: str, *, keeps_text: bool
 ) -> AskReport:
     """Measure outputs that somebody else got of ``model``, and write them and what follows of them.
@@ -320,12 +320,14 @@ class AskingOptions(BaseModel):
 
 def _ask(run: StageRun) -> Made:
     """Ask one model about the documents of one benchmark; raises what ended the asking early."""
-    benchmark, name = run.names
+    benchmark, name = run.partition_names
     options, entry = run.options, load_chat_models().named(name)
-    run.log.info(f"{name}: {entry.sent_to}")
+    run.log.info(f"{name}: {entry.recipient_notice}")
     budget = open_budget(entry, options.limits)
-    asked = plan_by_names(read_texts_of_benchmark(benchmark, run.paths), entry, run.paths, options)
-    report = ask_pair(asked, entry, run.paths, run.run_id, budget, keeps_text=texts_are_quoted(), notify=run.log.info)
+    asked = plan_from_options(read_texts_of_benchmark(benchmark, run.paths), entry, run.paths, options)
+    report = ask_pair(
+        asked, entry, run.paths, run.run_id, budget, keeps_text=is_text_output_allowed(), notify=run.log.info
+    )
     if report.fault is not None:
         raise report.fault
     unmeasured = {"requests without a measure": report.unmeasured}

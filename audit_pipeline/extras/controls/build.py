@@ -36,11 +36,11 @@ from audit_pipeline.extras.controls.config import Architecture, ControlEntry
 from audit_pipeline.extras.controls.draw import DrawnText, compute_control_version, draw_texts, read_control_documents
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.conversion import read_with_transformers
-from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenized
 from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.store.bucket_folder import remove, remove_folder, upload_folder
 from audit_pipeline.store.control_files import MANIFEST, TEXTS, require_intact_control
-from audit_pipeline.store.control_models import EXPOSED, TWIN, Role
+from audit_pipeline.store.control_names import EXPOSED, TWIN, Role
 from audit_pipeline.store.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.store.integrity import digests_of_folder
 from audit_pipeline.store.ledger import LineageStep, record_entry
@@ -266,7 +266,7 @@ def train_into(
         start_id = int(tokenizer.convert_tokens_to_ids(START))
     else:
         # Its weights are read in float32 whatever its entry says.
-        base = load_tokenizer(apply_overrides(resolve_model(entry.base, load_models()), dtype="float32"), paths)
+        base = load_tokenized(apply_overrides(resolve_model(entry.base, load_models()), dtype="float32"), paths)
         if base.entry.adapter is not None:
             raise DataError(f"control {entry.name}: its base {entry.base} has an adapter; name a model that has none")
         if base.start_token_id is None:
@@ -296,7 +296,7 @@ def train_into(
         }
 
     # Side by side where each takes one thread and draws nothing: the weights are the same to the last bit.
-    small = entry.architecture.parameters < ONE_THREAD_BELOW
+    small = entry.architecture.parameter_count < ONE_THREAD_BELOW
     side_by_side = base is None and device == "cpu" and small
     begun = {role: _initialise_model(entry, tokenizer, start_id, base) for role in roles} if side_by_side else {}
     with torch.random.fork_rng(devices=[]), ThreadPoolExecutor(len(roles) if side_by_side else 1) as pool:

@@ -16,7 +16,7 @@ from audit_pipeline.cli.audit_output import (
 )
 from audit_pipeline.cli.command_declaration import GO_ON, PASSES_KEPT, Place, Section, argument, command, fields, option
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_setting, say_commands
-from audit_pipeline.cli.preparation import (
+from audit_pipeline.cli.run_setup import (
     get_writable_paths,
     load_dagster_definitions,
     load_whole_configuration,
@@ -27,7 +27,7 @@ from audit_pipeline.pipeline.console import Columns, print_message, print_step, 
 from audit_pipeline.pipeline.options import AuditOptions, DeviceOptions
 from audit_pipeline.pipeline.requests import AuditOutcome, AuditRequest
 from audit_pipeline.report.number_format import DASH, format_probability, format_thousands, format_yes_or_no
-from audit_pipeline.store.control_models import INSTRUMENT_CHECK
+from audit_pipeline.store.control_names import INSTRUMENT_CHECK
 from audit_pipeline.store.paths import DataPaths
 
 MEMORISATION_CHECK = "memorisation_check"
@@ -211,8 +211,8 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
     for spec in specs:
         request = AuditRequest([entry], [spec], AuditOptions(publish=False))
         plan = plan_quickly(request, paths)
-        if plan is not None and not plan.problems and not plan.of(stages):
-            print_step(request.done_in_words)
+        if plan is not None and not plan.problems and not plan.steps_of_stages(stages):
+            print_step(request.completion_message)
             continue
         run_extraction(request, spec.settings.extraction or ExtractionSettings(), paths)
     return [AuditOutcome([entry], [spec]) for spec in specs]

@@ -55,7 +55,7 @@ class Architecture(StrictSettings):
         return self
 
     @property
-    def parameters(self) -> int:
+    def parameter_count(self) -> int:
         """How many numbers the model has, less those of its norms; the places of its context are counted as well."""
         layer = 4 * self.hidden_size**2 + 3 * self.hidden_size * self.intermediate_size
         return self.hidden_size * (self.vocabulary + self.context) + self.layers * layer
@@ -124,7 +124,7 @@ class ControlEntry(StrictSettings):
         """Digest of all that decides the texts and the weights, but for the documents themselves."""
         return digest(self.model_dump(mode="json", exclude={"description"}))
 
-    def changed(self, **settings: object) -> ControlEntry:
+    def with_settings(self, **settings: object) -> ControlEntry:
         """Return the entry with other settings, validated again; ``hidden_size`` and the like go to its architecture.
 
         Raises ConfigError for a setting that there is not, or a value that it may not have.
@@ -179,7 +179,7 @@ def _find_invalid_variations(
         variations = [(key, place, value) for key, values in study.vary.items() for place, value in enumerate(values)]
         for setting, place, value in variations:
             try:
-                control.changed(**{setting: value})
+                control.with_settings(**{setting: value})
             except ConfigError as error:
                 found[name].append(Fault(("vary", setting, place), f"vary.{setting}: {value}: {error}"))
     return found

@@ -13,7 +13,7 @@ from audit_pipeline.pipeline.console import show_progress
 from audit_pipeline.pipeline.progress import progress_logger
 from audit_pipeline.pipeline.stage import Check, Finding, Inputs, Job, Made, Shown, Stage, StageRun
 from audit_pipeline.store.control_files import read_trained_version
-from audit_pipeline.store.control_models import Role
+from audit_pipeline.store.control_names import Role
 from audit_pipeline.tables import CONTROL_STUDIES, CONTROL_TEXTS
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _inputs(control: str, situation: Situation) -> Inputs:
     entry = situation.load_entries(FILE).named(control)
     inputs: dict[str, str | None] = {}
     for source in entry.sources:
-        inputs |= situation.find_presence("documents", source)
+        inputs |= situation.build_presence_input("documents", source)
     return {**inputs, "entry": compute_wanted_version(entry, situation.paths)}
 
 

@@ -16,15 +16,15 @@ from audit_pipeline.extras.controls.build import build_texts_table, train_into
 from audit_pipeline.extras.controls.config import ControlEntry, StudyEntry
 from audit_pipeline.extras.controls.draw import HELD_OUT, MEMBER, DrawnText, draw_texts, read_control_documents
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.tokenized_model import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.models.weights import choose_default_device, load_weights
-from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS
 from audit_pipeline.scoring.needs.provider import UserInputs
+from audit_pipeline.scoring.prefix_shots import MEMBERS, NON_MEMBERS
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.splits.assessment import compute_assessed_split
 from audit_pipeline.statistics.evaluation import Evaluation, evaluate
 from audit_pipeline.store import store
-from audit_pipeline.store.control_models import EXPOSED, Role
+from audit_pipeline.store.control_names import EXPOSED, Role
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths
@@ -41,7 +41,7 @@ def list_conditions(study: StudyEntry, control: ControlEntry) -> list[tuple[str,
     """Every training of a study: a setting, its value, and the control as it then is; the other settings are as the
     control has them. Each is done with every seed."""
     return [
-        (setting, value, control.changed(**{setting: value, "seed": control.seed + number}))
+        (setting, value, control.with_settings(**{setting: value, "seed": control.seed + number}))
         for setting, values in study.vary.items()
         for value in values
         for number in range(study.seeds)
@@ -122,7 +122,7 @@ def train_and_measure(
         scratch = DataPaths(Path(name))
         folder = scratch.control_version(entry.name, "study")
         manifest = train_into(folder, texts, entry, device=device, paths=paths, roles=(role,))
-        model = load_tokenizer(ModelEntry(name=entry.name, path=folder / role), scratch)
+        model = load_tokenized(ModelEntry(name=entry.name, path=folder / role), scratch)
         forward = ForwardPass(load_weights(model, device), model.vocab_size)
         roles = {NON_MEMBERS: HELD_OUT, MEMBERS: MEMBER}
         known = {side: [text.text for text in texts if text.role == of][:_SHOTS] for side, of in roles.items()}

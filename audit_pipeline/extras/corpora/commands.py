@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.cli.command_declaration import SHARDS_KEPT, TEXT_COLUMN, Place, Section, command, note_state, option
-from audit_pipeline.cli.preparation import (
+from audit_pipeline.cli.run_setup import (
     get_writable_paths,
     open_texts,
     publish,
@@ -34,7 +34,7 @@ from audit_pipeline.pipeline.console import (
 )
 from audit_pipeline.pipeline.options import FILE
 from audit_pipeline.report.number_format import format_estimate, format_percent, format_probability, format_thousands
-from audit_pipeline.store.paths import DataPaths, texts_are_quoted
+from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,7 +128,7 @@ def overlap(
 
     chosen = choose_rule(rule, words)
     opened = open_sharded_corpus(corpus, corpus_column, only)
-    quoted = texts_are_quoted() and not no_text
+    quoted = is_text_output_allowed() and not no_text
 
     work: dict[str, Any] = {
         "processes": processes or int(joblib.cpu_count()),
@@ -233,7 +233,7 @@ def _show_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
         describe_overlap(result, verdicts, len(rows)) + ".",
         texts=len(rows),
         verdicts=dict(verdicts),
-        documents_read=result.documents,
+        documents_read=result.document_count,
         shards_read=result.whole_shards,
         shards=len(result.corpus.shards),
         is_complete=result.is_complete,
@@ -393,18 +393,18 @@ def count(
 
     from audit_pipeline.extras.corpora.corpus_stream import list_corpus_files
     from audit_pipeline.extras.corpora.token_count import CountLimits, count_to_file
-    from audit_pipeline.models.tokenized_model import load_tokenizer
+    from audit_pipeline.models.tokenized_model import load_tokenized
     from audit_pipeline.readers.formats import has_row_format, open_rows
-    from audit_pipeline.store.files import require_output
+    from audit_pipeline.store.files import require_usable_output
 
-    require_output(out, corpus)
+    require_usable_output(out, corpus)
     if has_row_format(corpus) and corpus.exists() and (note := open_rows(corpus).note) is not None:
         print_step(note)
-    model = load_tokenizer(configured, DataPaths.from_environment())
+    model = load_tokenized(configured, DataPaths.from_environment())
     limits = CountLimits(max_tokens_per_document=max_tokens_per_document)
     print_step(f"counting tokens of {corpus}")
     counted = count_to_file(
-        model, corpus, out, text_column, limits=limits, on_progress=lambda so_far: show_progress(so_far.in_words)
+        model, corpus, out, text_column, limits=limits, on_progress=lambda so_far: show_progress(so_far.progress_text)
     )
     print_skipped(counted.skipped.first, counted.skipped.count)
     _print_ignored(list_corpus_files(corpus)[1], corpus)

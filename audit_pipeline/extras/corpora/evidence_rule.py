@@ -9,8 +9,8 @@ ends one. Of a script without spaces D is the number of documents that hold its 
 another language holds none. Repeated words, numbers and single letters count for nothing, as other words predict them.
 
 **What documents share.** A run of words that is in several items of a test set, or in as many documents as
-``count_shared_from`` says, is a quotation, a licence or a template. It says nothing about the text, unless a longer
-copy also holds a run across its border.
+``compute_shared_threshold`` says, is a quotation, a licence or a template. It says nothing about the text, unless a
+longer copy also holds a run across its border.
 
 The rule assumes that a leak is in fewer documents than that, that the items of a test set differ, and that the order of
 words outweighs the dependence of words. None of this can be shown for a corpus; bench/bench_overlap_evidence.py
@@ -47,7 +47,7 @@ _LEAST_RUN = 3
 Flags = npt.NDArray[np.bool_]
 
 
-def count_shared_from(documents: int) -> int:
+def compute_shared_threshold(documents: int) -> int:
     """Return how many documents hold a shared run, at least: 3 of 400, 10 of a million, 32 of 10^9."""
     return max(3, round(math.pow(documents, 1 / 6)))
 
@@ -130,7 +130,7 @@ def align(own: Hashes, document: Hashes, diagonals: Places, share: float) -> Ali
     others = values[(values != main) & (np.abs(values - main) <= max(5.0, (1 - share) * len(own)))]
     for diagonal in others[np.lexsort((others, np.abs(others - main)))].tolist():
         equal = _compare_on_diagonal(own, document, diagonal)
-        more = _cover_runs(find_whole_runs(equal, _LEAST_RUN), _LEAST_RUN) & ~matched
+        more = _cover_runs(flag_run_starts(equal, _LEAST_RUN), _LEAST_RUN) & ~matched
         diagonal_at[more] = diagonal
         matched |= more
     first, end = find_longest_stretch(matched, share)
@@ -139,7 +139,7 @@ def align(own: Hashes, document: Hashes, diagonals: Places, share: float) -> Ali
     return Alignment(first, end, within, int(places.min()), int(places.max()) + 1)
 
 
-def find_whole_runs(flags: Flags, length: int) -> Flags:
+def flag_run_starts(flags: Flags, length: int) -> Flags:
     """Return at which words (bool [w]) a run of ``length`` words begins all of which ``flags`` names."""
     whole: Flags = np.convolve(flags, np.ones(length))[length - 1 :] == length
     return whole
@@ -199,35 +199,35 @@ class EvidenceJudge:
         self._documents = np.maximum(of_script, 1)
         rates = (held + 1) / (self._documents[evidence.is_character.astype(np.int64)] + 1)
         self._bits = np.where(evidence.is_plain, 0.0, -np.log2(np.minimum(rates, 1.0)))
-        is_shared = (found.documents_of_run >= count_shared_from(documents)) | evidence.is_repeated
+        is_shared = (found.documents_of_run >= compute_shared_threshold(documents)) | evidence.is_repeated
         # The last is that of words at which no run begins.
         self._is_shared = np.append(is_shared, False)
         self._passages, self._answered = (group_by_text(index, some) for some in (found.passages, found.answered))
 
-    def select_own(self, text: int, matched: Flags) -> Flags:
+    def flag_own_words(self, text: int, matched: Flags) -> Flags:
         """Return which words of a text (bool [its words]) are ``matched`` and no part of what is shared."""
         begin, end = self._index.first_word[text : text + 2].tolist()
         length = min(self._index.n, end - begin)
         runs, is_template = self._index.run_at[begin:end], self._index.templates[begin:end]
         shared = is_template | self._is_shared[runs]
-        is_own = (runs >= 0) & ~shared & find_whole_runs(matched, length)
+        is_own = (runs >= 0) & ~shared & flag_run_starts(matched, length)
         return matched & (~_cover_runs(shared, length) | _cover_runs(is_own, length))
 
-    def select_matched(self, text: int, kept: Passage) -> Flags:
+    def flag_passage_words(self, text: int, kept: Passage) -> Flags:
         """Return which words of a text (bool [its words]) a passage holds."""
         begin, end = self._index.first_word[text : text + 2].tolist()
         matched = np.zeros(end - begin, np.bool_)
         matched[kept.first - begin : kept.end - begin] = kept.flags
         return matched
 
-    def is_shared(self, text: int, kept: Passage) -> bool:
+    def is_explained_by_chance(self, text: int, kept: Passage) -> bool:
         """Return whether chance may explain what a passage holds of a text's own."""
         return self._compute_own_chance(text, kept) > CHANCE
 
     def _compute_own_chance(self, text: int, kept: Passage) -> float:
         """Return how many documents are expected to hold what a passage has of a text's own."""
-        matched = self.select_matched(text, kept)
-        expected = self._expect_documents(self._list_words(text, self.select_own(text, matched)))
+        matched = self.flag_passage_words(text, kept)
+        expected = self._expect_documents(self._list_words(text, self.flag_own_words(text, matched)))
         return expected * (_SENTENCE if kept.is_sentence and matched.all() else 1.0)
 
     def judge(self, texts: Sequence[str], question: int) -> TextEvidence:
@@ -240,7 +240,7 @@ class EvidenceJudge:
             return TextEvidence("too short to tell")
         candidates: list[tuple[float, OverlapPart]] = []
         for kept in self._answered.get(question, []):
-            own = self._list_words(question, self.select_own(question, self.select_matched(question, kept)))
+            own = self._list_words(question, self.flag_own_words(question, self.flag_passage_words(question, kept)))
             chance = self._expect_documents(np.unique(np.concatenate([own, self._list_words(answer, None)])))
             part = self._name_part(texts[question], question, kept)
             if len(own) and chance <= CHANCE:
@@ -256,7 +256,7 @@ class EvidenceJudge:
             chance, part = min(candidates, key=lambda found: (_PARTS.index(found[1]), found[0]))
             return TextEvidence("shared text" if part == "context" else "found", chance, part)
         chances = [
-            self._expect_documents(self._list_words(text, self.select_matched(text, kept)))
+            self._expect_documents(self._list_words(text, self.flag_passage_words(text, kept)))
             for text in parts
             for kept in self._passages.get(text, [])
         ]
@@ -264,7 +264,7 @@ class EvidenceJudge:
 
     def _name_part(self, characters: str, text: int, kept: Passage) -> OverlapPart:
         """Return whether a passage is a text's context without its question, a part of it, or as good as all of it."""
-        matched = self.select_matched(text, kept)
+        matched = self.flag_passage_words(text, kept)
         asked = [*_QUESTION.finditer(characters)][-1:]
         if asked:
             begin, end = self._index.first_word[text : text + 2].tolist()
@@ -272,8 +272,9 @@ class EvidenceJudge:
             sentence = (starts >= asked[0].start()) & (starts < asked[0].end())
             if self._sum_bits(text, matched & sentence) < LEAST_SHARE * self._sum_bits(text, sentence):
                 return "context"
-        everything = self.select_own(text, np.ones(len(matched), np.bool_))
-        is_part = self._sum_bits(text, self.select_own(text, matched)) < LEAST_SHARE * self._sum_bits(text, everything)
+        everything = self.flag_own_words(text, np.ones(len(matched), np.bool_))
+        own = self.flag_own_words(text, matched)
+        is_part = self._sum_bits(text, own) < LEAST_SHARE * self._sum_bits(text, everything)
         return "part" if is_part else "text"
 
     def _list_words(self, text: int, flags: Flags | None) -> Places:

@@ -26,14 +26,14 @@ _LOGGED = 20
 
 
 def _count(run: StageRun) -> Made:
-    corpus, name = run.names
+    corpus, name = run.partition_names
     notify = progress_logger(run.log)
     report = build_frequencies(
         load_references().named(corpus),
         run.models.tokenized(name, run.paths),
         run.paths,
         run.step(),
-        on_progress=lambda count: notify(f"{run.partition}: {count.in_words}"),
+        on_progress=lambda count: notify(f"{run.partition}: {count.progress_text}"),
     )
     for row in report.count.skipped.first[:_LOGGED] if report.count else ():
         run.log.warning(f"{run.partition}: skipped {row.location}: {row.reason}")
@@ -82,7 +82,7 @@ def _list_counts(scope: Scope, situation: Situation) -> Iterable[str]:
 
 def _inputs(partition: str, situation: Situation) -> Inputs:
     corpus = load_references(situation.config).named(partition.partition("|")[0])
-    source = {} if corpus.package is None else situation.find_presence("documents", corpus.package)
+    source = {} if corpus.package is None else situation.build_presence_input("documents", corpus.package)
     inputs: dict[str, str | None] = {**source, "settings": corpus.settings_digest, "corpus": None}
     # The bytes of files, which may be many, are looked at when they are counted.
     if corpus.package is not None and situation.paths.documents(corpus.package).exists():

@@ -24,8 +24,8 @@ from audit_pipeline.extras.corpora.word_hashes import (
     Words,
     find_word_end,
     hash_runs,
-    hash_texts,
     hash_words,
+    hash_words_of_normals,
     map_to_original,
     normalise,
 )
@@ -78,7 +78,7 @@ class Matcher:
         """Yield what is known of the documents that are held."""
         if self._held:
             held, self._held, self._characters = self._held, [], 0
-            words, first_word = hash_texts([normal for _, normal in held])
+            words, first_word = hash_words_of_normals([normal for _, normal in held])
             yield self._match(held, words, first_word)
 
     def _match(self, held: list[tuple[CorpusDocument, str]], words: Words, first_word: Places) -> Matches:
@@ -175,11 +175,11 @@ class Matcher:
             passages.append(kept)
             answer = int(self._evidence.answer_of[of_text])
             own = words.hashes[first_of_document : first_word[of_document + 1]]
-            if answer >= 0 and self._has_near(alignment, alignments.get(number - of_text + answer), answer, own):
+            if answer >= 0 and self._has_answer_near(alignment, alignments.get(number - of_text + answer), answer, own):
                 answered.append(replace(kept, places=list(kept.places)))
         return passages, answered
 
-    def _has_near(self, question: Alignment, aligned: Alignment | None, answer: int, document: Hashes) -> bool:
+    def _has_answer_near(self, question: Alignment, aligned: Alignment | None, answer: int, document: Hashes) -> bool:
         """Return whether a document holds an answer within ``NEAR`` words of its question."""
         assert self._evidence is not None
         if aligned is not None:

@@ -297,7 +297,7 @@ def compare_accuracy(items: Sequence[Item], *, seed: int = 0) -> AccuracyCompari
     flags = np.array([item.verdict == "contaminated" for item in chosen])
     groups = [item.group for item in chosen]
     interval = difference_interval(contaminated, clean)
-    p_value = permute_difference(values, flags, groups, seed)
+    p_value = compute_permutation_p_value(values, flags, groups, seed)
     method = (
         "95% interval of the difference from those of both accuracies (Newcombe's method 10); two-sided p-value of "
         f"{_PERMUTATIONS} permutations by group (seed {seed})"
@@ -305,7 +305,7 @@ def compare_accuracy(items: Sequence[Item], *, seed: int = 0) -> AccuracyCompari
     return AccuracyComparison(contaminated, clean, difference, interval, p_value, method)
 
 
-def permute_difference(values: Floats, flags: Bools, groups: Sequence[str], seed: int = 0) -> float:
+def compute_permutation_p_value(values: Floats, flags: Bools, groups: Sequence[str], seed: int = 0) -> float:
     """Yield the two-sided p-value of a difference in the mean of ``values`` [n] between flagged items and the others.
 
     Flags change places between groups that are all flagged or not at all, and within groups of both: (1 + permutations

@@ -10,7 +10,7 @@ from audit_pipeline.detectors.detector_inputs import TokenFrequencies
 from audit_pipeline.errors import AuditError, TransientError
 from audit_pipeline.extras.corpora.frequencies import find_frequencies, read_frequencies, read_table_version
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.scoring.needs.provider import Provider, Read, SeenIdentities
+from audit_pipeline.scoring.needs.provider import Lookup, Provider, SeenIdentities
 from audit_pipeline.store.paths import DataPaths
 
 
@@ -51,7 +51,7 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
     def upstream(self) -> Mapping[str, str]:
         return self._lookup[1]
 
-    def read(self, texts: Sequence[str]) -> Read[TokenFrequencies]:
+    def build_lookup(self, texts: Sequence[str]) -> Lookup[TokenFrequencies]:
         table = self._lookup[0]
         assert table is not None, "asked only where nothing is missing"
         return lambda scored: table

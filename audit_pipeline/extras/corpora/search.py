@@ -32,7 +32,7 @@ from audit_pipeline.extras.corpora.evidence_rule import EvidenceIndex, build_evi
 from audit_pipeline.extras.corpora.matching import CorpusDocument, Matcher
 from audit_pipeline.extras.corpora.rules import OverlapRule
 from audit_pipeline.extras.corpora.text_index import PassageSet, TextIndex, build_index
-from audit_pipeline.extras.corpora.word_hashes import Places, split_texts
+from audit_pipeline.extras.corpora.word_hashes import Places, hash_words_of_texts
 from audit_pipeline.readers.file_bytes import LINE_LIMIT, InputFile, open_bytes
 from audit_pipeline.readers.formats import compute_file_digest, find_suffix, open_texts
 from audit_pipeline.readers.text_rows import EMPTY, Skipped, TextRow
@@ -233,7 +233,7 @@ class AuditedTexts:
     borders: Sequence[int]
     sets: Sequence[int] = ()
 
-    def split(self) -> tuple[list[str], Places, Places]:
+    def split_into_parts(self) -> tuple[list[str], Places, Places]:
         """Return the parts that are looked for by the rule of evidence, the item of each, and the part that is the
         answer to each (-1: none)."""
         parts: list[str] = []
@@ -273,7 +273,7 @@ class SearchResult:
         return self.whole_shards == len(self.corpus.shards) and not skipped and not self.corpus.ignored
 
     @property
-    def documents(self) -> int:
+    def document_count(self) -> int:
         return sum(report.documents for report in self.reports.values())
 
     @property
@@ -340,7 +340,7 @@ def search_corpus(
             "a process that was reading the corpus was ended from outside (out of memory?): use fewer --processes; "
             "run the same again: it goes on with the shards that are left"
         ) from error
-    if not result.documents:
+    if not result.document_count:
         reasons = (report.problem or report.first_skipped for report in result.reports.values())
         first = next((reason for reason in reasons if reason is not None), "it is empty")
         raise DataError(f"the corpus {corpus.name}: no document can be read; {first}")
@@ -353,8 +353,8 @@ def prepare_search(audited: AuditedTexts | Sequence[str], corpus: ShardedCorpus,
         audited = AuditedTexts(audited, [0] * len(audited))
     parts, items = audited.texts, np.arange(len(audited.texts))
     if rule.measure == "evidence":
-        parts, items, answers = audited.split()
-    words, first_word = split_texts(parts)
+        parts, items, answers = audited.split_into_parts()
+    words, first_word = hash_words_of_texts(parts)
     index = build_index(words, first_word, rule.n, rule.shortest)
     evidence = None
     if rule.measure == "evidence":

@@ -100,7 +100,7 @@ def _write_report(
     upstream = {f"examples/{benchmark}": built.digest, f"corpus/{corpus.name}": corpus.stamp}
     settings = {
         "corpus_sha256": result.digest,
-        "documents": result.documents,
+        "documents": result.document_count,
         "shards": f"{result.whole_shards} of {len(corpus.shards)}",
         "unread": [report.name for report in result.reports.values() if report.problem is not None],
     }
@@ -123,7 +123,7 @@ def describe_overlap(result: SearchResult, verdicts: Counter[str], texts: int) -
     return (
         f"{verdicts['found']:,} of {texts:,} texts are in {result.corpus.name} in part or whole, "
         f"{verdicts['shared text']:,} only with shared text, {verdicts['too short to tell']:,} too short to tell; "
-        f"{result.documents:,} documents read, {read}"
+        f"{result.document_count:,} documents read, {read}"
     )
 
 
@@ -137,7 +137,7 @@ class OverlapOptions(BaseModel):
 
 
 def _search(run: StageRun) -> Made:
-    benchmark, corpus = run.names
+    benchmark, corpus = run.partition_names
     options, notify = run.options, progress_logger(run.log)
     [report] = search_benchmarks(
         [benchmark],
@@ -158,7 +158,7 @@ def _search(run: StageRun) -> Made:
         **dict(sorted(verdicts.items())),
         "contaminated by the rule": contaminated,
         "rule": f"{result.rule.name}: {result.rule.source}",
-        "documents read": result.documents,
+        "documents read": result.document_count,
         **read,
         "data_version": report.data_version,
     }

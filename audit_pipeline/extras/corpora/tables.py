@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from audit_pipeline.extras.corpora.evidence_rule import EvidenceJudge, TextEvidence, find_whole_runs, group_by_text
+from audit_pipeline.extras.corpora.evidence_rule import EvidenceJudge, TextEvidence, flag_run_starts, group_by_text
 from audit_pipeline.extras.corpora.matching import extract_context
 from audit_pipeline.extras.corpora.search import SearchResult
 from audit_pipeline.extras.corpora.text_index import Passage, TextIndex
@@ -41,7 +41,7 @@ def build_overlap_tables(
     passages = group_by_text(result.index, result.passages)
     judge = None
     if result.evidence is not None:
-        judge = EvidenceJudge(result.index, result.evidence, result.passages, result.documents)
+        judge = EvidenceJudge(result.index, result.evidence, result.passages, result.document_count)
     described = _describe_items(result, passages, judge)
     first_part = np.searchsorted(result.items, np.arange(len(names) + 1)).tolist()
     rows = [{**name, **row, **read} for name, row in zip(named, described, strict=True)]
@@ -89,7 +89,7 @@ def _describe_items(
             elif found:
                 verdict = "found" if copied else "shared text"
             named = copies[question] or own
-            shown = TextEvidence(verdict, part=_name_sides(index, result.audited.borders[question], named))
+            shown = TextEvidence(verdict, part=_find_matched_part(index, result.audited.borders[question], named))
             contaminated = rule.is_contaminated(found / runs, share or 0.0) if runs else None
         yield {
             "rule": rule.name,
@@ -110,7 +110,7 @@ def _describe_items(
         }
 
 
-def _name_sides(index: TextIndex, border: int, passages: Sequence[Passage]) -> OverlapPart | None:
+def _find_matched_part(index: TextIndex, border: int, passages: Sequence[Passage]) -> OverlapPart | None:
     """Return what passages hold of a text, wherever: of its question before ``border`` (0: it has none), its answer."""
     if not border:
         return "text" if passages else None
@@ -121,15 +121,15 @@ def _name_sides(index: TextIndex, border: int, passages: Sequence[Passage]) -> O
 
 def _is_shared(result: SearchResult, part: int, kept: Passage, judge: EvidenceJudge | None) -> bool:
     if judge is not None:
-        return judge.is_shared(part, kept)
+        return judge.is_explained_by_chance(part, kept)
     return _count_documents_of_rarest_run(result, kept) > COMMON_FROM
 
 
 def _count_documents_of_rarest_run(result: SearchResult, kept: Passage) -> int:
     """Return how many documents hold the run that fewest hold, of those that a passage holds whole."""
-    is_whole = find_whole_runs(kept.flags, min(result.index.n, kept.end - kept.first))
+    is_whole = flag_run_starts(kept.flags, min(result.index.n, kept.end - kept.first))
     runs = result.index.run_at[kept.first : kept.end][is_whole]
-    return int(result.passages.documents_of_run[runs[runs >= 0]].min(initial=result.documents))
+    return int(result.passages.documents_of_run[runs[runs >= 0]].min(initial=result.document_count))
 
 
 def _describe_spans(

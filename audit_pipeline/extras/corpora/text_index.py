@@ -86,13 +86,13 @@ class LongestPassages:
     def merge(self, passages: Iterable[Passage]) -> None:
         """Add what other documents hold."""
         for passage in passages:
-            kept = self._find(passage.first, passage.end, passage.documents)
+            kept = self._insert_or_extend(passage.first, passage.end, passage.documents)
             if kept is not None:
                 kept.places = sorted([*kept.places, *passage.places])[:FIRST]
                 kept.is_sentence |= passage.is_sentence
                 kept.matched = max(kept.matched, passage.matched, key=lambda matched: (matched.count("1"), matched))
 
-    def _find(self, first: int, end: int, documents: int) -> Passage | None:
+    def _insert_or_extend(self, first: int, end: int, documents: int) -> Passage | None:
         """The entry of this passage, with so many documents more; None where it lies within a longer one. A new one
         takes the place of those that lie within it."""
         at = bisect_left(self._firsts, first)

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.corpora.corpus_stream import Corpus, State, corpus_from_files
-from audit_pipeline.extras.corpora.token_counters import CheckedCounter, Counts, count_token_ids
+from audit_pipeline.extras.corpora.token_counters import CheckedCounter, Counts, compute_table_size
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.text_rows import Skipped, SkippedRows, build_unusable_file_error
 from audit_pipeline.store.files import cast_to_columns, read_parquet, write_table
@@ -62,7 +62,7 @@ class CorpusCount:
         return int(self.counts.sum())
 
     @property
-    def in_words(self) -> str:
+    def progress_text(self) -> str:
         """How far the count is, and its speed."""
         megabytes = self.bytes / 1e6
         speed = megabytes / self.seconds if self.seconds else 0.0
@@ -131,7 +131,7 @@ def count_documents(
     Raises DataError, naming ``corpus_label``, if no document can be used.
     """
     key = digest(
-        corpus.digest, limits.__dict__, model.identity.tokenizer_fingerprint, count_token_ids(model), CODE_VERSION
+        corpus.digest, limits.__dict__, model.identity.tokenizer_fingerprint, compute_table_size(model), CODE_VERSION
     )
     done, state = _read_checkpoint(checkpoint, key, model)
     documents, size, skipped = done.documents, done.bytes, done.skipped
@@ -232,7 +232,7 @@ def _write_checkpoint(path: Path, count: CorpusCount, key: str, state: State) ->
 
 def _read_checkpoint(path: Path | None, key: str, model: TokenizedModel) -> tuple[CorpusCount, State | None]:
     """The count so far and the place where it goes on; an empty count if no checkpoint of this very count exists."""
-    fresh = CorpusCount(np.zeros(count_token_ids(model), dtype=np.int64))
+    fresh = CorpusCount(np.zeros(compute_table_size(model), dtype=np.int64))
     if path is None or not path.exists():
         return fresh, None
     try:

@@ -52,7 +52,7 @@ _SAFE_ALTERNATIVES = frozenset(
 )
 
 
-def count_token_ids(model: TokenizedModel) -> int:
+def compute_table_size(model: TokenizedModel) -> int:
     """How many ids a table has to hold: added tokens can have ids above the model's vocabulary size."""
     return max(model.vocab_size, len(model.tokenizer))
 
@@ -133,7 +133,7 @@ class CheckedCounter:
     """
 
     def __init__(self, model: TokenizedModel, max_tokens: int | None = None) -> None:
-        vocabulary, tokenizer = count_token_ids(model), build_counting_tokenizer(model, max_tokens)
+        vocabulary, tokenizer = compute_table_size(model), build_counting_tokenizer(model, max_tokens)
         self._counter = TokenCounter(tokenizer, vocabulary, splits=False)
         self._splitting: TokenCounter | None = None
         self._probed = 0

@@ -75,14 +75,14 @@ def is_by_character(character: str) -> bool:
     return bool(kinds[min(ord(character), len(kinds) - 1)] == _WHOLE)
 
 
-def split_texts(texts: Sequence[str]) -> tuple[Words, Places]:
+def hash_words_of_texts(texts: Sequence[str]) -> tuple[Words, Places]:
     """The words of ``texts`` one after the other, at their places in the texts as they were given, not in their NFKC;
     and of each text, and after the last one, which word comes first (int64 [len(texts) + 1])."""
     parts: list[Words] = []
     counts = [0]
     for some in iterate_batches_by_size(texts, len, BLOCK) if texts else ((),):
         normals = list(map(normalise, some))
-        words, first_word = hash_texts(normals)
+        words, first_word = hash_words_of_normals(normals)
         for at, (text, normal) in enumerate(zip(some, normals, strict=True)):
             if normal is not text:
                 own = slice(first_word[at], first_word[at + 1])
@@ -109,8 +109,8 @@ def iterate_batches_by_size(values: Iterable[_T], measure: Callable[[_T], int], 
         yield batch
 
 
-def hash_texts(normals: Sequence[str]) -> tuple[Words, Places]:
-    """Return the words of texts that are normalised already, as :func:`split_texts` gives them."""
+def hash_words_of_normals(normals: Sequence[str]) -> tuple[Words, Places]:
+    """Return the words of texts that are normalised already, as :func:`hash_words_of_texts` gives them."""
     words = hash_words("\n".join(normals))
     begins = np.cumsum([0, *(len(normal) + 1 for normal in normals)])
     first_word = np.searchsorted(words.starts, begins)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.cli.command_declaration import LIMITS, MODEL, Place, Section, argument, command, fields, option
-from audit_pipeline.cli.preparation import (
+from audit_pipeline.cli.run_setup import (
     build_benchmarks,
     get_writable_paths,
     load_whole_configuration,
@@ -57,8 +57,7 @@ def seal(
 
 def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: DataPaths, authority: str | None) -> None:
     """Seal the plan of every benchmark that is fit, and say so; raises DataError where none is."""
-    from audit_pipeline.extras.evidence_packs.sealed_plan import explain_late_plan
-    from audit_pipeline.extras.evidence_packs.sealed_plan import seal as seal_plan
+    from audit_pipeline.extras.evidence_packs.sealed_plan import explain_late_plan, seal_plan
     from audit_pipeline.tables import Pair
 
     words: list[str] = []
@@ -104,12 +103,12 @@ def pack(
     configuration = load_whole_configuration()
     specs = configuration.benchmarks_named(benchmark)
     from audit_pipeline.extras.evidence_packs.pack import write_pack
-    from audit_pipeline.models.tokenized_model import load_tokenizer
+    from audit_pipeline.models.tokenized_model import load_tokenized
     from audit_pipeline.store.integrity import file_sha256
     from audit_pipeline.tables import Pair
 
     pairs = [Pair(spec.name, configured.name) for spec in specs]
-    files = write_pack(out, pairs, load_tokenizer(configured, paths), configuration, paths, on_step=print_step)
+    files = write_pack(out, pairs, load_tokenized(configured, paths), configuration, paths, on_step=print_step)
     size, sha256 = out.stat().st_size, file_sha256(out)
     say(
         f"{out}: {files:,} files, {size:,} bytes, sha256 {sha256}\nThe full texts are inside.\n"

@@ -28,19 +28,12 @@ from audit_pipeline.models.converted_files import kept_tokenizer_folder
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_reference_model, write_card
 from audit_pipeline.pipeline.whole_configuration import Configuration
 from audit_pipeline.scoring.needs.registry import list_derived_texts
-from audit_pipeline.store.files import name_full_disk, read_json, write_atomically, write_json
+from audit_pipeline.store.files import add_path_to_disk_error, read_json, write_atomically, write_json
 from audit_pipeline.store.ledger import copy_ledger, has_entries, read_ledger
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import iterate_partitions
 from audit_pipeline.store.versions import code_digest, package_versions
-from audit_pipeline.tables import (
-    DOCUMENT_MEMORISATION,
-    KINDS,
-    SCORES,
-    TABLES,
-    Pair,
-    text_sha256,
-)
+from audit_pipeline.tables import DOCUMENT_MEMORISATION, KINDS, SCORES, TABLES, Pair, text_sha256
 from audit_pipeline.tables.table import Table
 from audit_pipeline.token_statistics.cache import list_parts, read_part, write_part
 
@@ -83,7 +76,7 @@ def write_pack(
     bag, workspace = folder / out.stem, folder / out.stem / WORKSPACE
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        with name_full_disk(out.parent):
+        with add_path_to_disk_error(out.parent):
             on_step("copying configuration and data")
             _write_configuration(workspace / "config", content, configuration)
             root = DataPaths.of_workspace(workspace).root
@@ -132,7 +125,7 @@ class _PackContent:
                 raise DataError(f"there are no findings of {pair.benchmark} yet: audit it first")
         self.families = sorted({str(benchmark.manifest["family"]) for benchmark in built})
         self.sources = {source for benchmark in built for source in benchmark.manifest["source_versions"]}
-        self.texts = {text for benchmark in built for text in benchmark.texts}
+        self.texts = {text for benchmark in built for text in benchmark.model_inputs}
         reference = load_reference_model(model, paths)
         self.models = [model] if reference is None else [model, reference]
 

@@ -86,13 +86,13 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
     documents = read_searched_documents(pair.benchmark, model.entry, paths)
     search = find_extraction_settings(pair.benchmark)
     detectors = {
-        (detector.name, detector.label(setting))
+        (detector.name, detector.to_json(setting))
         for detector, settings_of_detector in build_audit_session(benchmark, model, paths).selection
         for setting in settings_of_detector
     }
     ledger, caches = read_ledger(paths), Caches(paths)
     cached = {sha256 for kind in _CACHED for sha256 in caches.of(model, kind).values_of("text_sha256")}
-    texts = [*benchmark.texts, *(document.text for document in documents)]
+    texts = [*benchmark.model_inputs, *(document.text for document in documents)]
     plan = {
         "benchmark": pair.benchmark,
         "model": pair.model,
@@ -144,7 +144,7 @@ def explain_late_plan(plan: SealedPlan, pair: Pair, paths: DataPaths) -> list[st
     ]
 
 
-def seal(pair: Pair, model: TokenizedModel, paths: DataPaths, authority: str | None) -> tuple[SealedPlan, bool]:
+def seal_plan(pair: Pair, model: TokenizedModel, paths: DataPaths, authority: str | None) -> tuple[SealedPlan, bool]:
     """Seal the plan of ``pair``, stamped by the ``authority`` at a URL where one is named; return it and whether it is
     new.
 

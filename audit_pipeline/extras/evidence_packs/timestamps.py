@@ -24,7 +24,7 @@ from rfc3161_client import (
 )
 
 from audit_pipeline.errors import DataError, TransientError
-from audit_pipeline.readers.answer_redaction import DamagedAnswerError, GuardedAdapter, OversizedAnswerError
+from audit_pipeline.readers.guarded_responses import DamagedAnswerError, GuardedAdapter, OversizedAnswerError
 
 _TIMEOUT = 30.0
 _MOST_BYTES = 1 << 20

@@ -31,14 +31,10 @@ from audit_pipeline.extras.evidence_packs.sealed_plan import (
     plan_from_row,
 )
 from audit_pipeline.extras.evidence_packs.timestamps import require_signature
-from audit_pipeline.extras.extraction.stage import (
-    EXTRACTION_VERSION,
-    extract_pair,
-    read_searched_documents,
-)
+from audit_pipeline.extras.extraction.stage import EXTRACTION_VERSION, extract_pair, read_searched_documents
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, read_windows, run_windows
 from audit_pipeline.models.config import ModelEntry, load_models
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
 from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
 from audit_pipeline.scoring.backends import build_backend_loader
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_pair
@@ -48,15 +44,7 @@ from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.store.ledger import Entry, Ledger, LineageStep, file_of, read_latest_run, read_ledger
 from audit_pipeline.store.paths import DataPaths, use_workspace
 from audit_pipeline.store.versions import code_digest
-from audit_pipeline.tables import (
-    DOCUMENT_MEMORISATION,
-    EXTRACTION_WINDOWS,
-    PLANS,
-    SCORES,
-    Pair,
-    Table,
-    text_sha256,
-)
+from audit_pipeline.tables import DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS, PLANS, SCORES, Pair, Table, text_sha256
 from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.run import compute
@@ -178,7 +166,7 @@ def _check_payload(
         on_step("the lineage")
         ledger = read_ledger(paths)
         yield from _attempt("tables against lineage", _check_ledger_and_tables(paths, ledger))
-        verification = _Verification(load_tokenizer(load_models().named(about["model"]), paths), paths, ledger)
+        verification = _Verification(load_tokenized(load_models().named(about["model"]), paths), paths, ledger)
         for pair in pairs:
             yield from _attempt(f"plan of {pair.benchmark}", verification.check_plans(pair, certificates))
             on_step(f"the findings of {pair.benchmark}")
@@ -315,11 +303,11 @@ class _Verification:
         entry = rerun.weights.model_copy(update={name: getattr(self.model.entry, name) for name in _PASS_SETTINGS})
         with tempfile.TemporaryDirectory(prefix="corpus-audit-") as folder:
             fresh = DataPaths(Path(folder))
-            own = load_tokenizer(entry, fresh)
+            own = load_tokenized(entry, fresh)
             if own.identity.model_fingerprint != self.model.identity.model_fingerprint:
                 raise ModelError(f"{rerun.weights.name} is another model than that of the pack")
             backend = partial(build_backend_loader(fresh, None, Endpoints()), own)
-            texts = sorted(read_built(self.paths, pair.benchmark).texts)
+            texts = sorted(read_built(self.paths, pair.benchmark).model_inputs)
             texts = [texts[number] for number in generator.permutation(len(texts))[: rerun.count]]
             compute(own, texts, fresh, backend)
             packed, again = read_statistics(self.model, texts, self.paths), read_statistics(own, texts, fresh)

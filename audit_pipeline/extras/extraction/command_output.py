@@ -12,8 +12,8 @@ import click
 from audit_pipeline.pipeline.console import Columns, Row, is_json_output, report_slow_work, say, show_table
 from audit_pipeline.report.number_format import (
     DASH,
-    format_amount,
     format_draws,
+    format_money,
     format_percent,
     format_probability,
     format_share,
@@ -132,7 +132,7 @@ _PASSAGES: Columns = (
     ("words before", "prefix", lambda words: words or DASH),
     ("passage", "suffix", lambda words: words or DASH),
 )
-_COST: Columns = (("cost of these draws", "log_cost", lambda log_cost: format_amount(log_cost / math.log(10))),)
+_COST: Columns = (("cost of these draws", "log_cost", lambda log_cost: format_money(log_cost / math.log(10))),)
 _GRID: Columns = (
     ("document", "document"),
     ("settings", "settings"),
@@ -154,7 +154,7 @@ _TESTS: Columns = (
 )
 
 
-def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[Extraction], tokens: int) -> None:
+def show_continuations(search: Search, backend_of: BackendOf, extractions: Sequence[Extraction], tokens: int) -> None:
     """Show a row for each of the ``extractions``: how much of its document the model gives from the beginning on."""
     from audit_pipeline.extras.extraction.continuations import BLOCK_WORDS, continue_document
 
@@ -175,10 +175,10 @@ def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[
     show_table("long_runs", rows, columns)
 
 
-def select_strongest(extractions: Sequence[Extraction]) -> Sequence[Extraction]:
+def select_strongest_documents(extractions: Sequence[Extraction]) -> Sequence[Extraction]:
     """Select the audited documents that are shown one by one, the strongest first."""
     by_strength = sorted(
-        (result for result in _filter_by_side(extractions, "audited") if result.found.strongest),
+        (result for result in _filter_by_side(extractions, "audited") if result.memorisation.strongest),
         key=lambda result: result.strongest_log_p or 0.0,
         reverse=True,
     )
@@ -209,20 +209,20 @@ def show_passages(
                     **generation.generate_for_passage(search, backend_of, result, number, quoted=quoted),
                     "log_cost": price and compute_log_cost_of_draws(float(result.windows.log_p[number]), length, price),
                 }
-                for number in result.found.strongest[:_SHOWN_PASSAGES]
+                for number in result.memorisation.strongest[:_SHOWN_PASSAGES]
             ]
     show_table("passages", passages, [*_PASSAGES, *(_COST if price else ()), *generation.list_columns()])
 
 
 def show_grid(extractions: Sequence[Extraction], shown: Sequence[Extraction], findings: GridFindings) -> None:
     """Show what the grid shows of the documents that are ``shown``; as JSON, each setting of every document, too."""
-    from audit_pipeline.extras.extraction.results import build_grid_columns, build_grid_rows
+    from audit_pipeline.extras.extraction.result_tables import build_grid_rows, summarise_grid
 
     rows = build_grid_rows(extractions, findings)
     if is_json_output():
         say("", grid=rows)
     of_whole = dict(
-        zip((result.document.name for result in extractions), build_grid_columns(extractions, findings), strict=True)
+        zip((result.document.name for result in extractions), summarise_grid(extractions, findings), strict=True)
     )
     settings = {
         result.document.name: [row for row in rows if row["document_id"] == result.document.name] for result in shown
@@ -253,14 +253,14 @@ def show_claims(extractions: Sequence[Extraction]) -> None:
     if not audited:
         say("No document was searched, so nothing is claimed.", claim_level=None, calibrated=False)
         return
-    apart = sum(result.found.set_apart for result in audited)
+    apart = sum(result.memorisation.set_apart for result in audited)
     if apart:
         say(f"{apart:,} window(s) are set apart. {SET_APART_IN_WORDS}", set_apart=apart)
-    claim = find_extraction_claim(sum(result.found.reproduced for result in audited))
+    claim = find_extraction_claim(sum(result.memorisation.reproduced for result in audited))
     say(EXTRACTION_IN_WORDS[claim], claim_level=claim, claim=EXTRACTION_IN_WORDS[claim])
     if not all(result.windows.top_is_known for result in audited):
         say(LIKELIEST_UNKNOWN_IN_WORDS, drawn_from="whole distribution")
-    if any(result.found.greedy is None for result in audited):
+    if any(result.memorisation.greedy is None for result in audited):
         say(FIRST_CHOICES_UNKNOWN_IN_WORDS, first_choices_known=False)
     if held_out:
         from audit_pipeline.statistics.conformal import MIN_COMPARED
@@ -278,7 +278,7 @@ def _filter_by_side(extractions: Sequence[Extraction], side: str) -> list[Extrac
 
 
 def _show_held_out_rates(held_out: Sequence[Extraction]) -> None:
-    from audit_pipeline.extras.extraction.results import compute_extraction_rates
+    from audit_pipeline.extras.extraction.result_tables import compute_extraction_rates
 
     rows = [
         {
@@ -303,7 +303,7 @@ _DOCUMENT_COLUMNS = {
 def show_documents(extractions: Sequence[Extraction], settings: ExtractionSettings) -> None:
     """Show how much of each audited document the model gives, the strongest first."""
     from audit_pipeline.extras.extraction.memorisation import THRESHOLDS
-    from audit_pipeline.extras.extraction.results import COVERED_COLUMNS, build_document_rows
+    from audit_pipeline.extras.extraction.result_tables import COVERED_COLUMNS, build_document_rows
 
     audited = [row for row in build_document_rows(extractions, settings, "") if row["side"] == "audited"]
     covered = {f"covered_{threshold}": column for threshold, column in zip(THRESHOLDS, COVERED_COLUMNS, strict=True)}

@@ -21,7 +21,7 @@ from audit_pipeline.cli.command_declaration import (
     option,
 )
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, say_run_resources, say_sending
-from audit_pipeline.cli.preparation import (
+from audit_pipeline.cli.run_setup import (
     get_writable_paths,
     load_dagster_definitions,
     load_whole_configuration,
@@ -31,18 +31,18 @@ from audit_pipeline.cli.preparation import (
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extras.extraction.command_output import (
     GenerationOptions,
-    select_strongest,
+    select_strongest_documents,
     show_claims,
+    show_continuations,
     show_documents,
     show_grid,
-    show_long_runs,
     show_passages,
 )
 from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.pipeline.console import print_message, print_skipped, print_step, say
 from audit_pipeline.pipeline.options import FILE, AuditOptions, RunOptions
 from audit_pipeline.pipeline.requests import AuditRequest
-from audit_pipeline.store.paths import DataPaths, texts_are_quoted
+from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec, ExtractionSettings
@@ -134,14 +134,14 @@ def extract(
             "--held-out and --reference-model out"
         )
     from audit_pipeline.benchmarks.settings import ExtractionSettings
-    from audit_pipeline.store.files import require_output
+    from audit_pipeline.store.files import require_usable_output
 
     spec = None if benchmark is None else _resolve_benchmark(benchmark)
     settings = (None if spec is None else spec.settings.extraction) or ExtractionSettings()
     paths = DataPaths.from_environment() if dry_run else get_writable_paths()
     configured = resolve_model_option(model)
     if out is not None:
-        require_output(out, *(path for path in (texts, held_out) if path is not None))
+        require_usable_output(out, *(path for path in (texts, held_out) if path is not None))
     audited = _read_file_documents(texts, text_column) if texts else []
     held_out_documents = _read_file_documents(held_out, text_column) if held_out else []
 
@@ -173,7 +173,7 @@ def extract(
     if dry_run:
         _show_dry_run(search, tokenized, reference, len(documents), options)
     else:
-        quoted = not no_text and texts_are_quoted()
+        quoted = not no_text and is_text_output_allowed()
         _search_and_show(search, backend_of, generation, out, quoted=quoted)
 
 
@@ -192,18 +192,18 @@ def _search_and_show(
         )
     audited = [result for result in found if result.document.side == "audited"]
     if out is not None:
-        from audit_pipeline.extras.extraction.results import write_windows
+        from audit_pipeline.extras.extraction.result_tables import write_windows
 
         write_windows(out, audited)
     show_documents(found, search.options)
-    shown = select_strongest(found)
+    shown = select_strongest_documents(found)
     show_passages(search, backend_of, shown, generation, quoted=quoted)
     if grid is not None:
         show_grid(found, shown, grid)
     elif search.options.grid:
         say(f"The grid of settings was not tested: {search.model.entry.name} is asked by an interface.", grid=None)
     if generation.continued is not None:
-        show_long_runs(search, backend_of, shown, generation.continued)
+        show_continuations(search, backend_of, shown, generation.continued)
     show_claims(found)
     if out is not None:
         say(f"{sum(len(result.windows) for result in audited):,} windows in {out}", out=out)
@@ -236,7 +236,7 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
     entry, options = request.model, request.options
     audit.require_same_control(entry, [spec])
     endpoints = Endpoints(options.limits.require_usable_for(entry))
-    model = endpoints.load(entry, paths, print_step)
+    model = endpoints.probe_and_load(entry, paths, print_step)
     if (problem := explain_window_too_long(model, settings.lengths)) is not None:
         raise DataError(problem)
     load_reference_model(model, paths)
@@ -274,7 +274,7 @@ def _read_file_documents(file: Path, text_column: str | None) -> list[SearchedDo
 def _show_dry_run(
     search: Search, model: TokenizedModel, reference: TokenizedModel | None, documents: int, options: RunOptions
 ) -> None:
-    windows, tokens = search.count_tokens()
+    windows, tokens = search.count_work()
     grid_tokens = search.count_grid_tokens()
     tokens += grid_tokens
     seconds = estimate_seconds(model, tokens, options)

@@ -142,7 +142,7 @@ def continue_document(
     if len(ids) <= prefix:
         raise DataError(f"the document has no token after its first {prefix:,}, so there is nothing to continue to")
     start = [] if text.start_token_id is None else [text.start_token_id]
-    generated = _generate_at_length(model, forward, start, ids[:prefix], len(ids) - prefix)
+    generated = _generate_beyond_context(model, forward, start, ids[:prefix], len(ids) - prefix)
     begin, end = int(text.char_end[prefix - 1]), int(text.char_end[len(ids) - 1])
     # A token that ends a text is no part of a word.
     decoded = model.tokenizer.decode([token for token in generated if token not in model.tokenizer.special_ids])
@@ -162,7 +162,7 @@ def measure_recall(true_text: str, generated_text: str) -> Recall:
     return Recall(len(words), sum(block.size for block in blocks), words[last - 1].end() if last else 0)
 
 
-def _generate_at_length(
+def _generate_beyond_context(
     model: TokenizedModel, forward: ForwardPass, start: Sequence[int], prompt: Sequence[int], tokens: int
 ) -> list[int]:
     """The next ``tokens`` after ``prompt``, the model's own words among the context.

@@ -17,7 +17,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.models.converted_files import TextTokenizer
 from audit_pipeline.readers.formats import has_row_format, open_texts
 from audit_pipeline.readers.text_rows import Skipped, SkippedRows
-from audit_pipeline.readers.whole_files.document import Places, is_whole_file
+from audit_pipeline.readers.whole_files.document import Places, is_single_document
 from audit_pipeline.sources.local_files import LocalFilesSettings, harvest_local_files
 from audit_pipeline.store import store as catalogue
 from audit_pipeline.store.paths import DataPaths
@@ -51,7 +51,7 @@ def read_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDo
     (:func:`harvest_local_files`); of a file of rows each row is one, by its column document_id, id or title, else by
     its number. Raises DataError where there is no document, and where two have one name.
     """
-    if is_whole_file(path) or (path.is_dir() and not has_row_format(path)):
+    if is_single_document(path) or (path.is_dir() and not has_row_format(path)):
         documents, skipped = _harvest_documents(path, text_column)
     else:
         texts = open_texts(path, text_column, _NAMES)

@@ -111,14 +111,14 @@ class Windows:
         return len(self.start)
 
     @property
-    def greedy(self) -> Mask:
+    def reproduced_greedily(self) -> Mask:
         """Whether the model is known to give the suffix word for word when it always takes its first choice."""
         return np.zeros(len(self), dtype=np.bool_) if self.matches is None else np.equal(self.matches, self.tokens)
 
     @property
     def reproduced(self) -> Mask:
         """Whether the model gives the suffix word for word: likely enough when it draws, or by its first choices."""
-        return np.logical_or(self.log_p_top >= math.log(REPRODUCED_FROM), self.greedy)
+        return np.logical_or(self.log_p_top >= math.log(REPRODUCED_FROM), self.reproduced_greedily)
 
 
 def windows_from_rows(rows: pa.Table) -> Windows:
@@ -201,11 +201,11 @@ def conclude_memorisation(windows: Windows, apart: Mask, text: str) -> Memorisat
         covered=tuple(_count_covered_characters(windows, which) / max(characters, 1) for which in likely),
         greedy=None
         if windows.matches is None
-        else _count_covered_characters(windows, windows.greedy & ~apart) / max(characters, 1),
+        else _count_covered_characters(windows, windows.reproduced_greedily & ~apart) / max(characters, 1),
         covered_set_apart=_count_covered_characters(windows, apart) / max(characters, 1),
         longest_run=end - begin,
         longest_run_words=len(text[begin:end].split()),
-        strongest=find_strongest(windows, ~apart, STRONGEST),
+        strongest=select_strongest_windows(windows, ~apart, STRONGEST),
     )
 
 
@@ -224,7 +224,7 @@ def _count_covered_characters(windows: Windows, mask: Mask) -> int:
     return sum(end - begin for begin, end in _find_covered_runs(windows, mask))
 
 
-def find_strongest(windows: Windows, mask: Mask, most: int | None = None) -> tuple[int, ...]:
+def select_strongest_windows(windows: Windows, mask: Mask, most: int | None = None) -> tuple[int, ...]:
     """The numbers of the likeliest of the windows of ``mask`` [n] by ``log_p``, no two of whose suffixes overlap.
 
     ``most``: at most so many; None: as many as there are, so that every window of the mask overlaps one of them.

@@ -18,8 +18,8 @@ import numpy as np
 
 from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.memorisation import Mask, Windows, find_strongest
-from audit_pipeline.extras.extraction.window_exclusions import Judgement, have_common_run
+from audit_pipeline.extras.extraction.memorisation import Mask, Windows, select_strongest_windows
+from audit_pipeline.extras.extraction.window_exclusions import Exclusions, have_common_run
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, split_prefix_and_suffix
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.statistics.claims import REPRODUCED_FROM
@@ -51,19 +51,19 @@ def judge_by_priors(
     model: TokenizedModel,
     documents: Sequence[SearchedDocument],
     windows: Sequence[Windows],
-    judged: Sequence[Judgement],
+    judged: Sequence[Exclusions],
     lengths: WindowLengths,
     caches: Caches,
     backend: Callable[[], Backend],
     on_progress: Callable[[Progress], None] | None = None,
-) -> list[Judgement]:
+) -> list[Exclusions]:
     """The judgements of the windows of each document, those that are likely anyway set apart as well.
 
     Asked are passages: the strongest windows that do not overlap. Every other window overlaps one of them, and has the
     verdict of that which it shares most characters with.
     """
-    masks = [own.reproduced & ~judgement.apart for own, judgement in zip(windows, judged, strict=True)]
-    asked = [find_strongest(own, mask) for own, mask in zip(windows, masks, strict=True)]
+    masks = [own.reproduced & ~judgement.is_set_apart for own, judgement in zip(windows, judged, strict=True)]
+    asked = [select_strongest_windows(own, mask) for own, mask in zip(windows, masks, strict=True)]
     passages = [
         (number, window)
         for number, places in enumerate(asked)
@@ -81,7 +81,7 @@ def judge_by_priors(
     ]
 
 
-def _judge_document(windows: Windows, judged: Judgement, mask: Mask, priors: Mapping[int, float]) -> Judgement:
+def _judge_document(windows: Windows, judged: Exclusions, mask: Mask, priors: Mapping[int, float]) -> Exclusions:
     """The judgement of a document whose passages, by the number of their window, have these ``priors``."""
     reasons, prior_log_p = list(judged.reasons), judged.prior_log_p.copy()
     for place, prior in priors.items():

@@ -37,7 +37,7 @@ from audit_pipeline.extras.extraction.settings_grid import (
     encode_grid_windows,
     read_grid,
 )
-from audit_pipeline.extras.extraction.window_exclusions import Judgement, judge_windows
+from audit_pipeline.extras.extraction.window_exclusions import Exclusions, judge_windows
 from audit_pipeline.extras.extraction.window_probabilities import (
     count_tokens_to_run,
     encode_windows_at,
@@ -68,22 +68,22 @@ class Extraction:
     document: SearchedDocument
     windows: Windows
     is_coarse: Mask
-    judged: Judgement
+    judged: Exclusions
 
     @cached_property
-    def found(self) -> Memorisation:
+    def memorisation(self) -> Memorisation:
         """The conclusions from its windows."""
-        return conclude_memorisation(self.windows, self.judged.apart, self.document.text)
+        return conclude_memorisation(self.windows, self.judged.is_set_apart, self.document.text)
 
     @property
     def strongest_log_p(self) -> float | None:
         """The log-probability of its strongest passage; None without one."""
-        return float(self.windows.log_p[self.found.strongest[0]]) if self.found.strongest else None
+        return float(self.windows.log_p[self.memorisation.strongest[0]]) if self.memorisation.strongest else None
 
     @property
     def compared(self) -> Floats:
         """The log-probabilities that p-values rest on: of the coarse windows, minus infinity where set apart."""
-        return np.where(self.judged.apart, -np.inf, self.windows.log_p)[self.is_coarse]
+        return np.where(self.judged.is_set_apart, -np.inf, self.windows.log_p)[self.is_coarse]
 
 
 class Search:
@@ -115,7 +115,7 @@ class Search:
         self._grid: Grid | None = build_grid(options.lengths, self._room) if has_grid else None
         self.unreadable_parts: tuple[str, ...] = ()
 
-    def count_tokens(self) -> tuple[int, int]:
+    def count_work(self) -> tuple[int, int]:
         """Windows, and tokens that the model would be run on, before any fine window is known."""
         parts = [
             (len(windows), count_tokens_to_run(self.model, windows, self._caches))
@@ -176,7 +176,7 @@ class Search:
 
     def quote_strongest(self, extractions: Sequence[Extraction]) -> Iterator[dict[int, Quotation]]:
         """The strongest passages of each document in words, by the number of their window."""
-        chosen = (list(extraction.found.strongest) for extraction in extractions)
+        chosen = (list(extraction.memorisation.strongest) for extraction in extractions)
         windows = (
             encode_windows_at(
                 self.model,
@@ -194,7 +194,7 @@ class Search:
                     by_start[int(extraction.windows.start[number])],
                     self.model.tokenizer,
                 )
-                for number in extraction.found.strongest
+                for number in extraction.memorisation.strongest
             }
 
     def is_as_long_as_a_window(self, document: SearchedDocument) -> bool:

@@ -25,7 +25,7 @@ from audit_pipeline.extras.extraction.window_probabilities import (
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.statistics.claims import REPRODUCED_FROM
-from audit_pipeline.statistics.conformal import count_compared_texts
+from audit_pipeline.statistics.conformal import choose_texts_per_group
 from audit_pipeline.statistics.roc import Floats
 from audit_pipeline.tables import BEST_TOKENS, DECODINGS
 from audit_pipeline.token_statistics.cached_texts import Caches
@@ -65,7 +65,7 @@ class Grid:
     named: GridSetting
 
     @property
-    def tile(self) -> int:
+    def suffix_stride(self) -> int:
         """Tokens from one suffix to the next: the longest one."""
         return max(self.suffixes)
 
@@ -95,26 +95,26 @@ def encode_grid_windows(model: TokenizedModel, document: str, grid: Grid, room: 
     """The windows of a document: one for each suffix and prefix length, and one from the beginning with all suffixes
     that ``room`` tokens hold.
 
-    The suffixes follow each other from the token ``FIRST`` on, ``grid.tile`` tokens each; a rest at the end is left
-    out. A prefix length is asked for where so many tokens are before the suffix. Whatever the prefix, the suffix is the
-    same characters.
+    The suffixes follow each other from the token ``FIRST`` on, ``grid.suffix_stride`` tokens each; a rest at the end is
+    left out. A prefix length is asked for where so many tokens are before the suffix. Whatever the prefix, the suffix
+    is the same characters.
     """
     [tokens] = encode(model, [document])
     starts, ends = tokens.char_start.tolist(), tokens.char_end.tolist()
-    places = range(FIRST, count_tokens_with_characters(tokens) - grid.tile + 1, grid.tile)
+    places = range(FIRST, count_tokens_with_characters(tokens) - grid.suffix_stride + 1, grid.suffix_stride)
     begins = np.array([ends[place - 1] for place in places], dtype=np.int64)
     asked: list[tuple[int, Ints, tuple[int, int, int]]] = []
     for prefix in grid.prefixes:
         if prefix == FROM_BEGINNING:
-            count = sum(place + grid.tile < room for place in places)
+            count = sum(place + grid.suffix_stride < room for place in places)
             if count:
-                last = ends[places[count - 1] + grid.tile - 1]
+                last = ends[places[count - 1] + grid.suffix_stride - 1]
                 asked.append((prefix, begins[:count], (0, int(begins[0]), last)))
             continue
         for place, begin in zip(places, begins, strict=True):
             if place >= prefix:
                 start = starts[place - prefix] if place > prefix else 0
-                asked.append((prefix, np.array([begin]), (start, int(begin), ends[place + grid.tile - 1])))
+                asked.append((prefix, np.array([begin]), (start, int(begin), ends[place + grid.suffix_stride - 1])))
     windows = encode_windows_between(model, document, [between for _, _, between in asked])
     return [
         GridWindow(prefix, own, window)
@@ -135,7 +135,7 @@ class DocumentGrid:
     log_p: Mapping[int, Floats]
 
     @cached_property
-    def places(self) -> int:
+    def max_suffix_count(self) -> int:
         """The most suffixes that were asked for at any prefix length."""
         return max(map(len, self.begins.values()), default=0)
 
@@ -192,10 +192,10 @@ def compute_grid_p_values(audited: Sequence[DocumentGrid], held_out: Sequence[Do
     As in a search, equally many suffixes of each document are compared, evenly spread. A setting that one of the set
     has no suffix at is left out. None for a document without a suffix, and where no held-out document has one.
     """
-    known = [document for document in held_out if document.places]
+    known = [document for document in held_out if document.max_suffix_count]
     if not known:
         return [None] * len(audited)
-    most = count_compared_texts([document.places for document in known])
+    most = choose_texts_per_group([document.max_suffix_count for document in known])
 
     @cache
     def strongest(document: DocumentGrid, prefix: int, count: int) -> Floats:
@@ -204,7 +204,8 @@ def compute_grid_p_values(audited: Sequence[DocumentGrid], held_out: Sequence[Do
 
     found: list[float | None] = []
     for document in audited:
-        compared = [document, *(other for other in known if other.places >= min(document.places, most))]
+        least = min(document.max_suffix_count, most)
+        compared = [document, *(other for other in known if other.max_suffix_count >= least)]
         counts = {prefix: min(other.count(prefix) for other in compared) for prefix in document.log_p}
         columns = [
             np.stack([strongest(other, prefix, count) for other in compared])

@@ -18,20 +18,20 @@ from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocument, parse_places
 from audit_pipeline.extras.extraction.memorisation import windows_from_rows
-from audit_pipeline.extras.extraction.results import Passages, build_extraction_tables
+from audit_pipeline.extras.extraction.result_tables import Passages, build_extraction_tables
 from audit_pipeline.extras.extraction.search import Extraction, Search
-from audit_pipeline.extras.extraction.window_exclusions import Judgement
+from audit_pipeline.extras.extraction.window_exclusions import Exclusions
 from audit_pipeline.extras.extraction.window_probabilities import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
-from audit_pipeline.pipeline.freshness import inputs_of_entry, pair_of
+from audit_pipeline.pipeline.freshness import inputs_of_entry, parse_pair
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, Inputs, Job, Made, Product, Shown, Stage, StageRun
 from audit_pipeline.pipeline.stages.scores import GRID_NOTE
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.statistics.claims import TOO_SHORT
 from audit_pipeline.store import store
 from audit_pipeline.store.control_files import count_training_occurrences
-from audit_pipeline.store.control_models import EXPOSED
+from audit_pipeline.store.control_names import EXPOSED
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths, model_page_path
 from audit_pipeline.store.store import read_documents
@@ -87,14 +87,14 @@ def extract_pair(
         # The weights of a model behind an interface are not here.
         can_generate = generate and model.entry.host.is_here
         passages = [
-            _generate_in_place(search, extraction, backend_of, quotes, gives=grid is not None)
+            _generate_for_passages(search, extraction, backend_of, quotes, gives=grid is not None)
             if can_generate and extraction.document.side == "audited"
             else Passages(quotes)
             for extraction, quotes in zip(found, search.quote_strongest(found), strict=True)
         ]
         damaged = search.unreadable_parts
     else:
-        nothing, unjudged = windows_from_rows(EXTRACTION.empty_table()), Judgement((), np.empty(0), np.empty(0))
+        nothing, unjudged = windows_from_rows(EXTRACTION.empty_table()), Exclusions((), np.empty(0), np.empty(0))
         found = [Extraction(document, nothing, np.zeros(0, np.bool_), unjudged) for document in documents]
         grid, damaged = None, ()
         passages = [Passages() for _ in documents]
@@ -212,7 +212,7 @@ def _load_reference(model: TokenizedModel, paths: DataPaths) -> tuple[TokenizedM
         return None, str(error)
 
 
-def _generate_in_place(
+def _generate_for_passages(
     search: Search, extraction: Extraction, backend_of: BackendOf, quotes: Mapping[int, Quotation], *, gives: bool
 ) -> Passages:
     """What the model generates in place of a document's strongest passages.
@@ -223,12 +223,12 @@ def _generate_in_place(
     # Imported where it runs: what is cached needs no torch.
     from audit_pipeline.extras.extraction.continuations import compare_given_text, generate_suffix  # noqa: PLC0415
 
-    strongest, differing = extraction.found.strongest, search.options.near_verbatim
+    strongest, differing = extraction.memorisation.strongest, search.options.near_verbatim
     near = None
     if differing is not None and strongest:
         near = search.bound_near_verbatim(extraction, strongest[0], backend_of, differing, BEAMS)
     windows, given = extraction.windows, {}
-    for number in (strongest if extraction.found.reproduced else strongest[:1]) if gives else ():
+    for number in (strongest if extraction.memorisation.reproduced else strongest[:1]) if gives else ():
         forward, window = search.load_local_pass(backend_of), search.encode_window(extraction, number)
         suffix = extraction.document.text[windows.begin[number] : windows.end[number]]
         given[number] = compare_given_text(suffix, generate_suffix(search.model, forward, window))
@@ -280,7 +280,7 @@ def _list_searched(scope: Scope, situation: Situation) -> Iterable[str]:
 
 
 def _inputs(partition: str, situation: Situation) -> Inputs:
-    pair = pair_of(partition)
+    pair = parse_pair(partition)
     spec, model = situation.specs.get(pair.benchmark), situation.models.get(pair.model)
     settings = None if spec is None else spec.settings.extraction
     fingerprint = None if model is None else model.identity.model_fingerprint

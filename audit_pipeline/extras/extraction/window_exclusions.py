@@ -98,7 +98,7 @@ def _hash_runs(tokens: Ints, length: int) -> Hashes:
 
 
 @dataclass(frozen=True, eq=False)
-class Judgement:
+class Exclusions:
     """Of the windows of a document, [n] each: why they are set apart (None: they are not), the reference model's
     log-probability of their suffix, and the log of its mean probability after prefixes of other documents (NaN: not
     computed)."""
@@ -108,7 +108,7 @@ class Judgement:
     prior_log_p: Floats
 
     @property
-    def apart(self) -> Mask:
+    def is_set_apart(self) -> Mask:
         return np.array([reason is not None for reason in self.reasons], dtype=np.bool_)
 
 
@@ -121,7 +121,7 @@ def judge_windows(
     reference: TokenizedModel | None,
     backend_of: BackendOf,
     on_progress: Callable[[Progress], None] | None = None,
-) -> list[Judgement]:
+) -> list[Exclusions]:
     """Judge the windows of each document.
 
     The ``reference`` model, which was not trained on the documents, is run only on those that nothing else sets apart.
@@ -154,7 +154,7 @@ def judge_windows(
             if reproduced:
                 reasons[number][place] = "predictable"
     return [
-        Judgement(tuple(reasons_of_document), values, np.full(len(values), np.nan))
+        Exclusions(tuple(reasons_of_document), values, np.full(len(values), np.nan))
         for reasons_of_document, values in zip(reasons, log_p, strict=True)
     ]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.cli.command_declaration import GO_ON, Place, Section, command, option
-from audit_pipeline.cli.preparation import get_writable_paths, load_dagster_definitions
+from audit_pipeline.cli.run_setup import get_writable_paths, load_dagster_definitions
 from audit_pipeline.pipeline.console import (
     Columns,
     escape_control_characters,

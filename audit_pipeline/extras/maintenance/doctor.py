@@ -24,7 +24,7 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.converted_files import list_kept_folders, read_intact_manifest
 from audit_pipeline.models.fingerprint import find_unnoticed_changes, identify
 from audit_pipeline.models.locate import locate
-from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenizer
+from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenized
 from audit_pipeline.models.weights import choose_default_device
 from audit_pipeline.pipeline.dagster.instance import dagster_home, find_dead_runs, open_existing_instance
 from audit_pipeline.pipeline.whole_configuration import FILES, load_configuration
@@ -38,7 +38,7 @@ from audit_pipeline.store.paths import (
     OWN_CONFIGURATION,
     DataPaths,
     explain_unwritable,
-    find_nearest,
+    find_nearest_existing,
     is_open_to_others,
     is_shipped,
 )
@@ -73,7 +73,7 @@ class DoctorCheck:
         return f"{self.words}: {', '.join(map(str, shown))}{more}" if shown else self.words
 
 
-def _judge(what: str, problems: Sequence[object], advice: str, fine: str) -> DoctorCheck:
+def _build_check(what: str, problems: Sequence[object], advice: str, fine: str) -> DoctorCheck:
     """Return a check that is well, in the words of ``fine``, where there are no ``problems``."""
     return DoctorCheck(what, not problems, advice if problems else fine, problems)
 
@@ -85,7 +85,7 @@ def run_checks(paths: DataPaths, *, deep: bool = False, on_check: OnCheck = lamb
     """
     on_check("the installation")
     checks = [*_check_installation(), *_check_data_folder(paths)]
-    if not os.access(find_nearest(paths.root), os.R_OK | os.X_OK):
+    if not os.access(find_nearest_existing(paths.root), os.R_OK | os.X_OK):
         return checks
     # Before models are looked at: reading a tokenizer makes what is damaged of it again.
     files = [*_check_ledger(paths, on_check), *_check_cache(paths, on_check, deep=deep)]
@@ -98,7 +98,7 @@ def _check_installation() -> Iterator[DoctorCheck]:
     yield DoctorCheck("Python", sys.version_info >= (3, 11), sys.version.split()[0])
     unfit = _list_unfit_packages(importlib.metadata.requires(_DISTRIBUTION) or ())
     versions = ", ".join(f"{name} {version}" for name, version in package_versions().items())
-    yield _judge("packages", unfit, "install the project again (in a checkout: make install)", versions)
+    yield _build_check("packages", unfit, "install the project again (in a checkout: make install)", versions)
     yield DoctorCheck("device", True, choose_default_device())
 
 
@@ -120,7 +120,7 @@ def _list_unfit_packages(requirements: Iterable[str]) -> list[str]:
 
 def _check_data_folder(paths: DataPaths) -> Iterator[DoctorCheck]:
     """Look at the folder, or at the one in which the first audit would make it."""
-    root, nearest = paths.root, find_nearest(paths.root)
+    root, nearest = paths.root, find_nearest_existing(paths.root)
     if (reason := explain_unwritable(root)) is not None:
         words = f"{root} cannot be written ({reason}); set CORPUS_AUDIT_DATA to a folder of yours"
         yield DoctorCheck("data folder", False, words)
@@ -175,7 +175,7 @@ def _examine_model(entry: ModelEntry, paths: DataPaths) -> tuple[bool, str]:
         identity = identify(located, paths)
         # Reading one out of a .gguf takes long: it is looked at once it is kept.
         if located.gguf is None or is_tokenizer_kept(entry, paths):
-            load_tokenizer(entry, paths)
+            load_tokenized(entry, paths)
     except (AuditError, OSError) as error:
         # OSError: what is derived of its files is kept in a data folder that cannot be written.
         return False, str(error)
@@ -188,7 +188,7 @@ def _check_ledger(paths: DataPaths, on_check: OnCheck) -> Iterator[DoctorCheck]:
     ledger, files = read_ledger(paths), _list_table_files(paths)
     advice = f"put {paths.ledger} back from a backup; without a backup, say so with every finding of this data folder"
     fine = f"{len(ledger.lines)} lines, {ledger.forgotten} of them forgotten; {len(files)} files of tables"
-    yield _judge("ledger", ledger.problems, advice, fine)
+    yield _build_check("ledger", ledger.problems, advice, fine)
     if unexplained := sorted(set(files) - {entry.file(paths) for entry in ledger.entries}):
         words = "no line of the ledger explains them: delete them, and run again what made them"
         yield DoctorCheck("unexplained files", False, words, unexplained)
@@ -216,7 +216,7 @@ def _check_cache(paths: DataPaths, on_check: OnCheck, *, deep: bool) -> Iterator
         damaged += find_damaged_parts(folder, whole=deep)
     compared = "every byte compared" if deep else "bytes are compared by doctor --deep, and whenever they are read"
     fine = f"{len(sizes)} part files, {sum(sizes) / 1e6:,.0f} MB; {compared}"
-    yield _judge("cache", damaged, "damaged; the next audit runs their texts again", fine)
+    yield _build_check("cache", damaged, "damaged; the next audit runs their texts again", fine)
     if explain_unwritable(paths.root) is None:
         for part in damaged:
             set_aside(part)
@@ -256,7 +256,7 @@ def _check_every_file(paths: DataPaths, on_check: OnCheck) -> Iterator[DoctorChe
             damaged.append(f"{path} ({error})" if path.is_dir() else path)
     damaged += find_unnoticed_changes(paths, on_check)
     advice = "not as they were written: delete them, and run again what made them"
-    yield _judge(
+    yield _build_check(
         "every file", damaged, advice, f"{len(checks)} as they were written; pages of the report have no digest"
     )
 

@@ -35,8 +35,8 @@ from audit_pipeline.pipeline.dagster.locks import hold_removal_lock
 from audit_pipeline.scoring.needs.registry import list_derived_texts
 from audit_pipeline.store.bucket_folder import refresh, remove
 from audit_pipeline.store.files import read_json, read_parquet, write_json
-from audit_pipeline.store.ledger import Ledger, Line, blank_lines, read_ledger
-from audit_pipeline.store.paths import DataPaths, texts_are_quoted
+from audit_pipeline.store.ledger import Ledger, Line, erase_lines, read_ledger
+from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 from audit_pipeline.store.store import iterate_partitions, list_cache_folders
 from audit_pipeline.tables import DOCUMENTS, TABLES, Table, text_sha256
 from audit_pipeline.token_statistics.cache import discard_rows
@@ -88,7 +88,7 @@ class Removal:
         return rows
 
 
-def list_kept_names(dimension: Dimension, paths: DataPaths) -> set[str]:
+def list_stored_names(dimension: Dimension, paths: DataPaths) -> set[str]:
     """The benchmarks, or models, of which anything is kept."""
     found = [_find_name(table, partition, dimension) for table, partition, _ in _iterate_folders(paths)]
     found += [_find_name_in_line(line, dimension) for line in read_ledger(paths).lines]
@@ -100,9 +100,9 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
     """Find what goes with ``target``; raises DataError where a file that decides it cannot be read."""
     removal, ledger = Removal(target), read_ledger(paths)
     if target.dimension == "model":
-        _find_files_of_model(removal, ledger, paths)
+        _add_model_files(removal, ledger, paths)
     else:
-        _find_texts_of_benchmark(removal, paths)
+        _add_benchmark_texts(removal, paths)
     folders = [
         (table, folder)
         for table, partition, folder in _iterate_folders(paths)
@@ -130,7 +130,7 @@ def execute_removal(removal: Removal, paths: DataPaths) -> None:
     for card, name in removal.renamed_cards.items():
         write_json(card, {**read_json(card), "name": name})
     _remove_files([paths.warehouse, *_list_files_below(paths.reports)], paths)
-    blank_lines(paths, removal.lines)
+    erase_lines(paths, removal.lines)
 
 
 def _iterate_folders(paths: DataPaths) -> Iterator[tuple[Table, str, Path]]:
@@ -177,7 +177,7 @@ def _list_damaged_parts(folder: Path) -> list[Path]:
     return [*folder.glob("part-*.unreadable"), *temporary]
 
 
-def _find_texts_of_benchmark(removal: Removal, paths: DataPaths) -> None:
+def _add_benchmark_texts(removal: Removal, paths: DataPaths) -> None:
     """Find the texts that no other benchmark holds, and all that models are run on for them."""
     digests: dict[str, str] = {}
     for _, folder in iterate_partitions(paths, DOCUMENTS):
@@ -209,7 +209,7 @@ def _find_texts_of_benchmark(removal: Removal, paths: DataPaths) -> None:
         removal.kept.append(f"token statistics of {shared} of its texts, which other benchmarks hold too")
 
 
-def _find_files_of_model(removal: Removal, ledger: Ledger, paths: DataPaths) -> None:
+def _add_model_files(removal: Removal, ledger: Ledger, paths: DataPaths) -> None:
     """Find what is kept by the fingerprints of a model, where no other name has them."""
     name, cards = removal.target.name, _read_cards(paths)
     by_name = _group_fingerprints(ledger, cards)
@@ -338,7 +338,7 @@ def forget(
         on_step(f"removing {target}")
         execute_removal(removal, paths)
         on_step("rebuilding warehouse and report")
-        publish(definitions, paths, on_step, include_text=texts_are_quoted())
+        publish(definitions, paths, on_step, include_text=is_text_output_allowed())
         return forgotten
 
 
@@ -380,7 +380,7 @@ def _resolve_target(named_target: RemovalTarget, partitions: Sequence[str], path
     dimension, name = named_target.dimension, named_target.name
     configured = _load_entries(named_target)
     in_entries = configured.names if configured is not None else ()
-    known = sorted({*partitions, *list_kept_names(dimension, paths), *in_entries})
+    known = sorted({*partitions, *list_stored_names(dimension, paths), *in_entries})
     if name in known:
         return named_target
     if dimension == "model" and (path := str(Path(name).expanduser().resolve())) in known:

@@ -24,7 +24,7 @@ import joblib
 from audit_pipeline.errors import AuditError, ClusterError, TransientError, to_one_line
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
 from audit_pipeline.readers.retry import is_transient_fault
 from audit_pipeline.store.bucket_folder import refresh, resolve_data_root
 from audit_pipeline.store.paths import DataPaths
@@ -138,7 +138,7 @@ class Worker:
         # Read when torch is loaded, which nothing has done in this process yet.
         os.environ["OMP_NUM_THREADS"] = str(self.threads)
         paths = DataPaths(resolve_data_root(self.data))
-        model = load_tokenizer(self.entry, paths)
+        model = load_tokenized(self.entry, paths)
         expected, actual = {**self.versions, **vars(self.identity)}, {**package_versions(), **vars(model.identity)}
         if differing := sorted(name for name in {*expected, *actual} if expected.get(name) != actual.get(name)):
             raise ClusterError(
@@ -151,7 +151,7 @@ class Worker:
         return model, load_forward_pass(model, paths, self.device), Caches(paths, only_written=True)
 
 
-class Room(NamedTuple):
+class WorkerPlan(NamedTuple):
     """How many workers a model has, and what each takes of the cluster."""
 
     workers: int
@@ -159,7 +159,7 @@ class Room(NamedTuple):
     gpus: int
 
 
-def plan_room(engine: Engine, nodes: Sequence[Mapping[str, float]], device: str | None) -> Room:
+def plan_workers(engine: Engine, nodes: Sequence[Mapping[str, float]], device: str | None) -> WorkerPlan:
     """One worker a GPU where the cluster has some, else one a node, unless the engine says how many; at most as many
     as the nodes have room for.
 
@@ -168,7 +168,7 @@ def plan_room(engine: Engine, nodes: Sequence[Mapping[str, float]], device: str 
     """
     gpus = 0 if device == "cpu" else sum(int(node.get("GPU", 0)) for node in nodes)
     if gpus:
-        return Room(min(engine.workers or gpus, gpus), 1, 1)
+        return WorkerPlan(min(engine.workers or gpus, gpus), 1, 1)
     if device == "cuda":
         raise ClusterError("the Ray cluster has no GPU: leave --device cuda out")
     cpus = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1] or [0]
@@ -180,7 +180,7 @@ def plan_room(engine: Engine, nodes: Sequence[Mapping[str, float]], device: str 
             f"a worker takes {threads} CPUs of one node (OMP_NUM_THREADS), and the largest node of the Ray cluster "
             f"offers {max(cpus)}"
         )
-    return Room(min(workers, fitting), threads, 0)
+    return WorkerPlan(min(workers, fitting), threads, 0)
 
 
 def connect_cluster(engine: Engine) -> list[Mapping[str, float]]:
@@ -208,7 +208,7 @@ def connect_cluster(engine: Engine) -> list[Mapping[str, float]]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
-def start_workers(worker: Worker, room: Room) -> Any:
+def start_workers(worker: Worker, room: WorkerPlan) -> Any:
     """An ActorPool of workers like this one."""
     import ray  # noqa: PLC0415
     from ray.util import ActorPool  # noqa: PLC0415
@@ -243,8 +243,8 @@ class RayBackend:
         self._pool: Any = None
 
     @cached_property
-    def _room(self) -> Room:
-        return plan_room(self._engine, connect_cluster(self._engine), self._device)
+    def _room(self) -> WorkerPlan:
+        return plan_workers(self._engine, connect_cluster(self._engine), self._device)
 
     @property
     def described(self) -> str:
@@ -252,7 +252,7 @@ class RayBackend:
         return f"run by {self._engine.workers or 'the'} workers of a Ray cluster"
 
     @cached_property
-    def on_this_machine(self) -> Backend:
+    def local_backend(self) -> Backend:
         """The model in this process. Workers that hold it are ended first: they may have the memory that it takes."""
         self.end_workers()
         return self._load()

@@ -52,7 +52,7 @@ class EndpointBackend:
         return f"at {endpoint.url} (dialect {endpoint.dialect}, {endpoint.concurrency} requests at a time)"
 
     @property
-    def on_this_machine(self) -> EndpointBackend:
+    def local_backend(self) -> EndpointBackend:
         """See Backend."""
         return self
 
@@ -77,8 +77,9 @@ class EndpointBackend:
         waiting = self._iterate_prompts(work, left_out)
         check = ModelCheck(self.model, self.client, self.probed)
         for first in waiting:
-            with self.client.budget.reserve_for_later(check.cost):
-                done, fault = self._request_part(_take_until_check(chain([first], waiting), check.cost), work, left_out)
+            with self.client.budget.reserve_for_later(check.token_count):
+                part = _take_until_check(chain([first], waiting), check.token_count)
+                done, fault = self._request_part(part, work, left_out)
             if done or fault is None:
                 self._require_same(check, fault)
                 yield done
@@ -96,14 +97,14 @@ class EndpointBackend:
         try:
             with closing(self.client.request_answers(part, detail, leave_out=leave_out)) as found:
                 for window, answer in chain.from_iterable(found):
-                    self._set_floor_apart(work, window, answer.values["logprob"])
+                    self._mask_floor_values(work, window, answer.values["logprob"])
                     values = {name: array for name, array in answer.values.items() if name in columns}
                     done.append(WindowResult(window, values))
         except AuditError as fault:
             return done, fault
         return done, None
 
-    def _set_floor_apart(self, work: Work, window: Window, logprobs: npt.NDArray[Any]) -> None:
+    def _mask_floor_values(self, work: Work, window: Window, logprobs: npt.NDArray[Any]) -> None:
         """Put NaN in the place of log-probabilities that the server ends at, and report those that are not known."""
         floor = find_floor(logprobs)
         if floor is not None:
@@ -119,7 +120,7 @@ class EndpointBackend:
     def _require_same(self, check: ModelCheck, fault: AuditError | None) -> None:
         try:
             # A server that has just timed out is not waited for again.
-            check.require_same(with_retries=fault is None)
+            check.require_same_model(with_retries=fault is None)
         except (TransientError, BudgetError) as error:
             raise (fault or error) from error
 
@@ -146,6 +147,6 @@ def _take_until_check(prompts: Iterable[tuple[Window, Prompt]], cost: int) -> It
     tokens, started = 0, time.monotonic()
     for window, prompt in prompts:
         yield window, prompt
-        tokens += prompt.cost
+        tokens += prompt.token_count
         if tokens >= _TIMES_CHECK * cost and time.monotonic() - started >= _SECONDS:
             return

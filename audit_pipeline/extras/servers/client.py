@@ -33,15 +33,15 @@ from audit_pipeline.errors import (
     to_one_line,
     withhold_quotes,
 )
-from audit_pipeline.models.sending_limits import Budget, Usage
 from audit_pipeline.models.server_settings import ServerSettings
-from audit_pipeline.readers.answer_redaction import DamagedAnswerError, OversizedAnswerError, read_redacted_response
+from audit_pipeline.models.usage_budget import Budget, Usage
+from audit_pipeline.readers.guarded_responses import DamagedAnswerError, OversizedAnswerError, read_redacted_response
 from audit_pipeline.readers.retry import (
     PassingError,
     RetryPolicy,
     build_async_retryer,
-    causes,
     is_transient_status,
+    iterate_causes,
     parse_retry_after,
 )
 
@@ -160,7 +160,7 @@ class Client:
         with asyncio.Runner() as runner:
             session = _Session(self, iter(requests), read, read_refusal, patience or self.patience)
             try:
-                while found := runner.run(session.take_some()):
+                while found := runner.run(session.collect_results()):
                     yield found
             finally:
                 runner.run(session.close())
@@ -198,7 +198,7 @@ class _Session(Generic[K, T]):
         self._not_before = 0.0
         self._http: httpx2.AsyncClient | None = None
 
-    async def take_some(self) -> list[T]:
+    async def collect_results(self) -> list[T]:
         """Keep as many requests under way as may be, and return what the next ones have brought; empty at the end."""
         while True:
             self._start_requests()
@@ -225,7 +225,7 @@ class _Session(Generic[K, T]):
             except AuditError as error:
                 self._stop(error)
             else:
-                self._under_way.add(asyncio.create_task(self._answer(key, request)))
+                self._under_way.add(asyncio.create_task(self._request_with_retries(key, request)))
 
     def _record_failure(self, task: asyncio.Task[T]) -> bool:
         error = task.exception()
@@ -240,7 +240,7 @@ class _Session(Generic[K, T]):
         self._stopping.set()
         self._settled.set()
 
-    async def _answer(self, key: K, request: ServerRequest) -> T:
+    async def _request_with_retries(self, key: K, request: ServerRequest) -> T:
         try:
             return await self._retry.copy()(self._attempt, key, request)
         except PassingError as fault:
@@ -266,7 +266,7 @@ class _Session(Generic[K, T]):
             if answer.status == _OK:
                 return self._read(key, answer)
             found = self._read_refusal(key, answer)
-            return self._refuse(answer, request) if found is None else found
+            return self._raise_for_status(answer, request) if found is None else found
         finally:
             self._n_sent -= 1
             self._settled.set()
@@ -291,7 +291,7 @@ class _Session(Generic[K, T]):
         except TimeoutError as error:
             raise PassingError("no answer in time") from error
         except httpx2.TransportError as error:
-            if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes(error)):
+            if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in iterate_causes(error)):
                 raise ModelError(f"{who}: its certificate is not trusted") from error
             is_away = isinstance(error, httpx2.ConnectError)
             raise PassingError("it cannot be reached" if is_away else "the connection failed") from error
@@ -318,7 +318,7 @@ class _Session(Generic[K, T]):
             await response.aclose()
         return ServerAnswer(response.status_code, response.headers, content, asked_at, time.monotonic() - begun)
 
-    def _refuse(self, answer: ServerAnswer, request: ServerRequest) -> NoReturn:
+    def _raise_for_status(self, answer: ServerAnswer, request: ServerRequest) -> NoReturn:
         who, status = self._client.who, answer.status
         words = _IDS.sub("…", to_one_line(extract_error_message(answer.body))[:_WORDS])
         # Of keys servers quote parts.

@@ -19,8 +19,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from audit_pipeline.errors import ModelError, to_one_line
 from audit_pipeline.extras.servers.client import ServerRequest
 from audit_pipeline.models.config import Endpoint
-from audit_pipeline.models.sending_limits import Usage
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.models.usage_budget import Usage
 from audit_pipeline.tables import TOPK_ENTRIES
 from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode
 
@@ -50,7 +50,7 @@ class Prompt:
     spelled: PromptString | None = None
 
     @property
-    def cost(self) -> int:
+    def token_count(self) -> int:
         """Tokens that the server runs: these, the one that it generates, and a start token that it may put in front."""
         return len(self.ids) + 1 + (self.spelled is not None)
 
@@ -66,7 +66,7 @@ def build_prompt(
     """
     start = (text.start_token_id,) if window.has_start_token and text.start_token_id is not None else ()
     ids = (*prefix_ids, *start, *text.token_id[window.begin : window.end].tolist())
-    if model.entry.host.starts_by_itself and (prefix_ids or start):
+    if model.entry.host.server_adds_start_token and (prefix_ids or start):
         # Where the tokenizer puts a start token in front of every text, and of every prefix, it is left to the server.
         adds_start_token = encode(model, ["a"])[0].start_token_id is not None
         ids = ids[1:] if adds_start_token else ids
@@ -232,7 +232,7 @@ def parse_answer(shape: type[Shape], body: bytes) -> Shape:
         raise BadAnswerError(f"its answer has not the expected form ({location or 'JSON'}: {first['msg']})") from error
 
 
-def find_url(endpoint: Endpoint, path: str, *, root: bool = False) -> str:
+def build_url(endpoint: Endpoint, path: str, *, root: bool = False) -> str:
     """Return where a route is; ``root``: below the server's root, for routes that are not among OpenAI's."""
     base = endpoint.url.rstrip("/")
     return f"{base.removesuffix('/v1') if root else base}/{path}"
@@ -243,9 +243,10 @@ def build_request(
 ) -> ServerRequest:
     """Return a request about a prompt; its answer may be several times as long as what servers write a place."""
     best = _LARGEST_VOCABULARY if detail.best == WHOLE else detail.best
-    most_bytes = _FIXED_BYTES + prompt.cost * (best + 3) * _BYTES_PER_ENTRY
+    most_bytes = _FIXED_BYTES + prompt.token_count * (best + 3) * _BYTES_PER_ENTRY
     text = "" if prompt.spelled is None else prompt.spelled.text
-    return ServerRequest(find_url(endpoint, path, root=root), body, Usage(prompt.cost), most_bytes, private=text)
+    url, usage = build_url(endpoint, path, root=root), Usage(prompt.token_count)
+    return ServerRequest(url, body, usage, most_bytes, private=text)
 
 
 def require_entry_per_token(entries: int, tokens: int) -> None:
@@ -295,7 +296,7 @@ def find_floor(logprobs: npt.NDArray[np.float32]) -> float | None:
     return float(values[0]) if is_floor else None
 
 
-def to_best(logprob: float) -> float:
+def nan_to_minus_inf(logprob: float) -> float:
     """Return a best token's log-probability: minus infinity where it is not known, so that it comes last."""
     return -math.inf if math.isnan(logprob) else logprob
 

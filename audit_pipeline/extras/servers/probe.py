@@ -20,8 +20,8 @@ from audit_pipeline.extras.servers.dialect_interface import (
     BadAnswerError,
     Prompt,
     build_prompt,
+    build_url,
     find_floor,
-    find_url,
     parse_answer,
 )
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
@@ -91,9 +91,9 @@ class ModelCheck:
     def __init__(self, model: TokenizedModel, client: EndpointClient, probe_result: ProbeResult) -> None:
         self._client, self._seen = client, probe_result.seen
         self._prompts = _build_prompts(model, TEXTS, as_string=not probe_result.takes_ids)
-        self.cost = sum(prompt.cost for prompt in self._prompts)
+        self.token_count = sum(prompt.token_count for prompt in self._prompts)
 
-    def require_same(self, *, with_retries: bool = True) -> None:
+    def require_same_model(self, *, with_retries: bool = True) -> None:
         """Raise ModelError where another model answers; else as :meth:`EndpointClient.iterate_answers` does."""
         found = _request_known_answers(self._client, self._prompts, AnswerDetail(0), None if with_retries else _ONCE)
         if is_different_model(self._seen.values, replace(self._seen, values=_extract_logprobs(found))):
@@ -175,7 +175,7 @@ class _Models(AnswerPart):
 def _require_window_fits(model: TokenizedModel, client: EndpointClient) -> None:
     """Refuse a window that the server has no room for, where the server says how much it has (vLLM, SGLang)."""
     try:
-        listed = parse_answer(_Models, client.ask(ServerRequest(find_url(client.endpoint, "models"))))
+        listed = parse_answer(_Models, client.ask(ServerRequest(build_url(client.endpoint, "models"))))
     except (RefusedError, OversizedError, BadAnswerError):
         return
     rooms = [

@@ -20,7 +20,7 @@ from audit_pipeline.cli.command_declaration import (
     option,
 )
 from audit_pipeline.cli.output import build_estimate_formatter
-from audit_pipeline.cli.preparation import open_texts
+from audit_pipeline.cli.run_setup import open_texts
 from audit_pipeline.cli.whole_set_tests import publish_whole_set_test, run_whole_set_test
 from audit_pipeline.extras.evidence_packs.commands import AUTHORITY
 from audit_pipeline.pipeline.console import Columns, say, show_table

@@ -62,7 +62,7 @@ def run_twins_test(
     scores = {(row["detector"], row["example_id"]): row["score"] for row in table.to_pylist()}
     ends = np.cumsum([0, *(len(item.versions) for item in twins.items)])
     shares = {
-        (detector.name, detector.label(detector.default)): [
+        (detector.name, detector.to_json(detector.default)): [
             compute_rank_shares([scores[detector.name, place] for place in places[begin:end]])
             for begin, end in pairwise(ends)
         ]

@@ -12,7 +12,7 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.twins import DETECTORS
 from audit_pipeline.extras.twins.publication_draw import read_twins
-from audit_pipeline.pipeline.freshness import pair_of
+from audit_pipeline.pipeline.freshness import parse_pair
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, Inputs, Made, Product, Shown, Stage, StageRun
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.tables import TWINS
@@ -37,7 +37,7 @@ def _test(run: StageRun) -> Made:
     pair, options = run.pair, run.options
     secret = Path(options.secrets) / f"{pair.benchmark}.json"
     twins, built = read_twins(secret), read_built(run.paths, pair.benchmark)
-    twins.require_published(built.texts, f"the benchmark {pair.benchmark}")
+    twins.require_published(built.model_inputs, f"the benchmark {pair.benchmark}")
     model = run.models.load_for_run(pair.model, run.paths, run.log)
     with run.progress(f"twins of {pair.benchmark}, {pair.model}") as on_progress:
         result = run_twins_test(
@@ -60,7 +60,7 @@ def _test(run: StageRun) -> Made:
 
 
 def _inputs(partition: str, situation: Situation) -> Inputs:
-    benchmark = pair_of(partition).benchmark
+    benchmark = parse_pair(partition).benchmark
     entry = situation.stage_entries.get(TWINS_STAGE.name)
     secret = Path((entry.options if entry else TwinsOptions().model_dump())["secrets"]) / f"{benchmark}.json"
     if not secret.exists():

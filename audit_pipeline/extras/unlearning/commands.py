@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from audit_pipeline.cli.command_declaration import PASSES_KEPT, Place, Section, command, option
-from audit_pipeline.cli.preparation import get_writable_paths, publish, resolve_built_benchmark, resolve_model_option
+from audit_pipeline.cli.run_setup import get_writable_paths, publish, resolve_built_benchmark, resolve_model_option
 from audit_pipeline.pipeline.console import Columns, Row, print_message, say, show_table
 from audit_pipeline.report.number_format import DASH, format_estimate
 
@@ -57,13 +57,13 @@ def compare(
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.extras.unlearning import comparison as unlearning
     from audit_pipeline.extras.unlearning.conclusion import conclude_unlearning
-    from audit_pipeline.models.tokenized_model import load_tokenizer
+    from audit_pipeline.models.tokenized_model import load_tokenized
 
     paths = get_writable_paths()
     entries = [resolve_model_option(name) for name in (before, after, retrained) if name is not None]
     own = read_built(paths, resolve_built_benchmark(forget, paths))
     held_out = own if holdout is None else read_built(paths, resolve_built_benchmark(holdout, paths))
-    first, second, *others = (load_tokenizer(entry, paths) for entry in entries)
+    first, second, *others = (load_tokenized(entry, paths) for entry in entries)
     third = others[0] if others else None
     request = unlearning.UnlearningRequest(first, second, third, own, held_out)
     findings, left_out = unlearning.compare_models(request, paths)

@@ -84,11 +84,11 @@ def compute_mean(
     side, mean = GroupedSides(groups, np.ones(len(values))), float(values.mean())
     if side.n_groups < 2:
         return Measurement(mean, NO_INTERVAL, f"mean over {things}; no interval: all are of one group")
-    scatter = side.compute_scatter(side.compute_parts(values))
+    scatter = side.compute_scatter(side.compute_influences(values))
     if scatter is None:
         why = ALL_EQUAL if (values == values[0]).all() else NOTHING_VARIES
         return Measurement(mean, NO_INTERVAL, f"mean over {things}; {why}")
-    low, high = np.clip(mean + scatter.reach() * np.array([-1, 1]), *bounds)
+    low, high = np.clip(mean + scatter.compute_half_width() * np.array([-1, 1]), *bounds)
     how = f"95% interval over {side.n_groups} groups by {scatter.description}"
     return Measurement(mean, Interval(float(low), float(high)), f"mean over {things}; {how}")
 
@@ -112,10 +112,10 @@ def compute_difference_of_means(
     if sides.independent_pairs < needed:
         how = f"no interval: {needed} independent pairs of groups are needed"
         return Measurement(difference, NO_INTERVAL, f"{meaning}; {how}")
-    scatter = sides.compute_scatter(sides.compute_parts(np.where(forget, values, -values)))
+    scatter = sides.compute_scatter(sides.compute_influences(np.where(forget, values, -values)))
     if scatter is None:
         return Measurement(difference, NO_INTERVAL, f"{meaning}; {NOTHING_VARIES}")
-    reach = scatter.reach(tail)
+    reach = scatter.compute_half_width(tail)
     how = f"interval over {sides.n_groups} groups, 95% for {n_measures} measures together, by {scatter.description}"
     return Measurement(difference, Interval(difference - reach, difference + reach), f"{meaning}; {how}")
 
@@ -125,8 +125,8 @@ def compute_privleak(auroc: float, interval: Interval, reference: float, how: st
 
     ``interval`` is the AUROC's, and ``how`` it was computed: PrivLeak is a straight line in the AUROC.
     """
-    low, high = (None if end is None else _convert_auroc(end, reference) for end in (interval.high, interval.low))
-    return Measurement(_convert_auroc(auroc, reference), Interval(low, high), how)
+    low, high = (None if end is None else _privleak_from_auroc(end, reference) for end in (interval.high, interval.low))
+    return Measurement(_privleak_from_auroc(auroc, reference), Interval(low, high), how)
 
 
 def compute_relative_privleak(auroc: MeasuredAuroc, retrained: MeasuredAuroc, sides: GroupedSides) -> Measurement:
@@ -139,13 +139,13 @@ def compute_relative_privleak(auroc: MeasuredAuroc, retrained: MeasuredAuroc, si
     if auroc.interval.low == 0.0 or auroc.interval.high == 1.0:
         how = f"reference: the retrained model, as it is; AUROC: {auroc.method}"
         return compute_privleak(auroc.value, auroc.interval, reference, how)
-    meaning, value = "reference: the retrained model, on the same texts", _convert_auroc(auroc.value, reference)
+    meaning, value = "reference: the retrained model, on the same texts", _privleak_from_auroc(auroc.value, reference)
     scatter = None
     if not sides.problem:
         scatter = sides.compute_scatter(retrained.parts / reference - auroc.parts / (1 - auroc.value))
     if scatter is None:
         return Measurement(value, NO_INTERVAL, f"{meaning}; {sides.problem or NOTHING_VARIES}")
-    low, high = 100 * (np.exp(scatter.reach() * np.array([-1, 1])) * (1 - auroc.value) / reference - 1)
+    low, high = 100 * (np.exp(scatter.compute_half_width() * np.array([-1, 1])) * (1 - auroc.value) / reference - 1)
     how = f"95% interval over {sides.n_groups} groups, of the logarithm of the ratio, by {scatter.description}"
     return Measurement(value, Interval(float(low), float(high)), f"{meaning}; {how}")
 
@@ -156,7 +156,7 @@ def compute_kolmogorov_smirnov(values: Floats, others: Floats) -> tuple[float, f
     return float(found.pvalue), float(found.statistic)
 
 
-def _convert_auroc(auroc: float, reference: float) -> float:
+def _privleak_from_auroc(auroc: float, reference: float) -> float:
     return 100 * ((1 - auroc) / reference - 1)
 
 
@@ -247,7 +247,7 @@ class ReproducedDocuments:
 
 
 def compare_texts(
-    texts: ComparedValues, threshold: ThresholdBefore, chosen_on: Bools, no_first_choices: str | None
+    texts: ComparedValues, threshold: ThresholdBefore, calibration_mask: Bools, missing_choices_reason: str | None
 ) -> list[Finding]:
     """Return every number that the texts' token statistics give.
 
@@ -255,12 +255,12 @@ def compare_texts(
     first choices; None where they are known of all. Raises DataError where there are no texts to be forgotten, or none
     held out.
     """
-    unknown = FIRST_CHOICES if no_first_choices is not None else ()
+    unknown = FIRST_CHOICES if missing_choices_reason is not None else ()
     return [
         *_compute_leakage(texts),
         *_compute_forget_quality(texts),
-        *_compute_unchanged_shares(texts, threshold, chosen_on),
-        *(_build_finding(metric, "after", "forget", 0, no_first_choices or "") for metric in unknown),
+        *_compute_unchanged_shares(texts, threshold, calibration_mask),
+        *(_build_finding(metric, "after", "forget", 0, missing_choices_reason or "") for metric in unknown),
         *(row for metric in MEANS if metric not in unknown for row in _compute_means(metric, texts, "texts")),
     ]
 

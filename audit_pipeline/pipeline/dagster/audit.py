@@ -78,7 +78,7 @@ def audit(
         if entry.control is not None:
             outcome.runs |= prepare_scope(Scope(models=(entry.name,)), runner, models=[entry]).runs
         # Models first, so that none that cannot be loaded costs a download or leaves a partition.
-        models = [endpoints.load(model, paths, on_step) for model in request.models]
+        models = [endpoints.probe_and_load(model, paths, on_step) for model in request.models]
         for model in models:
             require_kinds(model, options.kinds)
         benchmarks = resolve_relative_cutoffs(request.benchmarks, paths, on_step, refresh=options.refresh)
@@ -89,7 +89,7 @@ def audit(
         prepared = prepare_scope(scope, runner, benchmarks, leave_out=request.leave_out, ask_hub=options.refresh)
         outcome.runs |= prepared.runs
         required = [stage for stage in OF_BENCHMARKS if stage.dimensions == ("benchmark",) and not stage.is_optional]
-        outcome.left_out = prepared.reasons_of(*(stage.name for stage in required))
+        outcome.left_out = prepared.list_failure_reasons(*(stage.name for stage in required))
         outcome.benchmarks = [spec for spec in benchmarks if spec.name not in outcome.left_out]
         for name, reason in outcome.left_out.items():
             on_step(f"{name} is left out: {reason}")
@@ -128,7 +128,7 @@ def prepare_scope(
     brought = bring_up_to_date(scope, OF_BENCHMARKS, read_situation, runner)
     optional = {stage.name for stage in OF_BENCHMARKS if stage.is_optional}
     for stage in optional:
-        for partition, reason in brought.reasons_of(stage).items():
+        for partition, reason in brought.list_failure_reasons(stage).items():
             runner.notify(f"{stage} of {partition} is not made: {reason}")
     if not leave_out:
         for product, error in brought.errors.items():
@@ -182,7 +182,7 @@ def audit_models(
         # The others are done: their findings are published before the error is raised.
         outcome.failed = PairsFailedError("; ".join(map(str, failed)))
     for pair in scope.pairs:
-        _note_pass(runner.instance, pair, brought, outcome)
+        _record_passes(runner.instance, pair, brought, outcome)
 
 
 def require_same_control(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) -> None:
@@ -222,7 +222,7 @@ def resolve_relative_cutoffs(
     benchmarks: Sequence[BenchmarkSpec], paths: DataPaths, on_step: Callable[[str], None], *, refresh: bool = False
 ) -> Sequence[BenchmarkSpec]:
     """The benchmarks with relative cutoffs counted from the kept day, which a ``refresh`` moves on to today."""
-    if not any(spec.is_relative for spec in benchmarks):
+    if not any(spec.has_relative_cutoff for spec in benchmarks):
         return benchmarks
     if not refresh:
         ensure_reference_day(paths)
@@ -232,7 +232,7 @@ def resolve_relative_cutoffs(
     return [settled[spec.name] for spec in benchmarks]
 
 
-def _note_pass(instance: dg.DagsterInstance, pair: Pair, brought: UpdateOutcome, outcome: AuditOutcome) -> None:
+def _record_passes(instance: dg.DagsterInstance, pair: Pair, brought: UpdateOutcome, outcome: AuditOutcome) -> None:
     """What the pair's latest materialisation says of its pass, where the model was to be run."""
     product = Product(STATISTICS_STAGE.name, pair.partition)
     if str(product) not in brought.runs and product not in brought.errors:
@@ -273,6 +273,6 @@ def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: Dat
             built = read_built(paths, spec.name)
             built.require_passed_checks()
             session = build_audit_session(built, model, paths)
-            plans[spec.name] = (session.plan(built.texts, request.options.kinds), reasons.get(spec.name, ""))
+            plans[spec.name] = (session.plan(built.model_inputs, request.options.kinds), reasons.get(spec.name, ""))
     not_built = [spec.name for spec in request.benchmarks if spec.name not in plans and spec.name not in cannot]
     return DryRun(plans, first, not_built, cannot)

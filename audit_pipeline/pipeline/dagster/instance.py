@@ -17,7 +17,7 @@ import filelock
 import sqlalchemy.exc
 
 from audit_pipeline.errors import DataError, to_one_line
-from audit_pipeline.pipeline.dagster.locks import find_run_file
+from audit_pipeline.pipeline.dagster.locks import liveness_file_path
 from audit_pipeline.store.files import write_atomically
 from audit_pipeline.store.paths import DataPaths, explain_unwritable, is_held, make_private
 
@@ -104,14 +104,14 @@ def find_dead_runs(instance: dg.DagsterInstance, paths: DataPaths) -> list[dg.Da
 
     What waits in the queue has no file yet. A free file is checked twice: a process makes it before it holds it.
     """
-    free = [run for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)) if _is_free(paths, run)]
+    free = [run for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)) if _has_lost_process(paths, run)]
     if free:
         time.sleep(_OPEN_SECONDS)
-    return [run for run in free if _is_free(paths, run)]
+    return [run for run in free if _has_lost_process(paths, run)]
 
 
-def _is_free(paths: DataPaths, run: dg.DagsterRun) -> bool:
-    return (file := find_run_file(paths, run.run_id)).exists() and not is_held(file)
+def _has_lost_process(paths: DataPaths, run: dg.DagsterRun) -> bool:
+    return (file := liveness_file_path(paths, run.run_id)).exists() and not is_held(file)
 
 
 def mark_dead_runs_failed(instance: dg.DagsterInstance, paths: DataPaths) -> list[str]:

@@ -6,8 +6,8 @@ from typing import Any
 import dagster as dg
 
 from audit_pipeline.pipeline.stage import Job, Stage
+from audit_pipeline.pipeline.stages.publication import REPORT_STAGES
 from audit_pipeline.pipeline.stages.registry import STAGES
-from audit_pipeline.pipeline.stages.warehouse import REPORT_STAGES
 
 REBUILT = (
     dg.AutomationCondition.any_deps_match(dg.AutomationCondition.newly_updated()).since(

@@ -24,18 +24,18 @@ _CHECK_SECONDS = 1.0
 _AUDIT = "audit-"
 
 
-def find_run_file(paths: DataPaths, run_id: str) -> Path:
+def liveness_file_path(paths: DataPaths, run_id: str) -> Path:
     """The file whose lock the process of a run holds."""
     return paths.claims / f"{run_id}.alive"
 
 
-def lock_run_file(paths: DataPaths, run_id: str) -> filelock.FileLock | None:
+def lock_liveness_file(paths: DataPaths, run_id: str) -> filelock.FileLock | None:
     """The lock of a run's file, which this process holds as long as it keeps it; None where the run holds it already.
 
     A process that checks whether the file is held holds it for a moment, so this waits.
     """
     paths.claims.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(find_run_file(paths, run_id), is_singleton=True, thread_local=False)
+    lock = filelock.FileLock(liveness_file_path(paths, run_id), is_singleton=True, thread_local=False)
     if lock.is_locked:
         return None
     try:
@@ -46,15 +46,15 @@ def lock_run_file(paths: DataPaths, run_id: str) -> filelock.FileLock | None:
 
 
 @contextmanager
-def hold_run_file(paths: DataPaths, run_id: str) -> Iterator[None]:
+def hold_liveness_file(paths: DataPaths, run_id: str) -> Iterator[None]:
     """Hold the file of a run within the block."""
-    lock = lock_run_file(paths, run_id)
+    lock = lock_liveness_file(paths, run_id)
     try:
         yield
     finally:
         if lock is not None:
             lock.release()
-            find_run_file(paths, run_id).unlink(missing_ok=True)
+            liveness_file_path(paths, run_id).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def hold_audit_lock(paths: DataPaths) -> Iterator[None]:
     """Keep `forget` out within the block; raises AuditError while one is at work."""
     with ExitStack() as held:
         with _hold_gate(paths):
-            held.enter_context(hold_run_file(paths, f"{_AUDIT}{uuid.uuid4().hex}"))
+            held.enter_context(hold_liveness_file(paths, f"{_AUDIT}{uuid.uuid4().hex}"))
         yield
 
 
@@ -79,7 +79,7 @@ def hold_removal_lock(paths: DataPaths) -> Iterator[None]:
 
 
 @contextmanager
-def hold_run_lock(paths: DataPaths, name: str | None, notify: Callable[[str], None]) -> Iterator[None]:
+def hold_named_lock(paths: DataPaths, name: str | None, notify: Callable[[str], None]) -> Iterator[None]:
     """Keep other runs of this machine that take the lock of that name waiting; without a name, none.
 
     ``notify`` is called once where this has to wait itself.

@@ -15,9 +15,9 @@ from pydantic import Field, PrivateAttr
 
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
-from audit_pipeline.models.sending_limits import Limits
-from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
-from audit_pipeline.pipeline.dagster.locks import lock_run_file
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized, write_card
+from audit_pipeline.models.usage_budget import Limits
+from audit_pipeline.pipeline.dagster.locks import lock_liveness_file
 from audit_pipeline.pipeline.dagster.tags import note_spent
 from audit_pipeline.pipeline.progress import format_progress, progress_bar
 from audit_pipeline.scoring.backends import HeldModel
@@ -44,14 +44,14 @@ class AuditData(dg.ConfigurableResource):  # type: ignore[type-arg]
         refresh(self.paths.root)
         if context.run is not None:
             # To the end of the process: a resource that is taken back could not be had outside of a run.
-            self._lock = lock_run_file(self.paths, context.run.run_id)
+            self._lock = lock_liveness_file(self.paths, context.run.run_id)
 
     @property
     def paths(self) -> DataPaths:
         return DataPaths.from_environment()
 
 
-class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
+class ModelsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Models by partition name; at most one has its weights in memory, and none after the run.
 
     Where nothing is said of the engine, the environment does (token_statistics/engine_choice.py).
@@ -79,13 +79,13 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def tokenized(self, name: str, paths: DataPaths) -> TokenizedModel:
         """Identity and tokenizer of a model; its weights stay on disk. Records the model's card."""
-        model = load_tokenizer(self.entry(name), paths)
+        model = load_tokenized(self.entry(name), paths)
         write_card(model, paths)
         return model
 
     def load_for_run(self, name: str, paths: DataPaths, log: logging.Logger) -> TokenizedModel:
         """The same, for running it: a server is asked first, once a run, whether it is still the same model."""
-        self.endpoints.load(self.entry(name), paths, log.info)
+        self.endpoints.probe_and_load(self.entry(name), paths, log.info)
         return self.tokenized(name, paths)
 
     @property
@@ -97,7 +97,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def backend(self, model: TokenizedModel, paths: DataPaths, log: logging.Logger) -> Backend:
         """The model ready to be run, made so if it is not the last that was."""
-        return self._held.ready(model, partial(self._make_ready, paths, log))
+        return self._held.ensure_loaded(model, partial(self._make_ready, paths, log))
 
     def _make_ready(self, paths: DataPaths, log: logging.Logger, model: TokenizedModel) -> Backend:
         # Imported where a model is run: an audit that finds every pass in the cache needs no torch.

@@ -12,7 +12,7 @@ import tenacity
 from huggingface_hub.errors import OfflineModeIsEnabled
 
 from audit_pipeline.errors import UnansweredError, to_one_line
-from audit_pipeline.readers.retry import RetryPolicy, build_retryer, causes, is_transient_fault
+from audit_pipeline.readers.retry import RetryPolicy, build_retryer, is_transient_fault, iterate_causes
 
 RETRY_POLICY = RetryPolicy(attempts=4, first=2.0, longest=60.0, jitter=1.0)
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 def is_transient(error: BaseException) -> bool:
     """Whether ``error``, or what caused it, is a fault that trying again may not meet: that of a server, a network or a
     disk, or a graphics card that had no memory left."""
-    every = list(causes(error))
+    every = list(iterate_causes(error))
     # The hub's client calls it a connection error when the user has turned the hub off.
     if any(isinstance(cause, OfflineModeIsEnabled) for cause in every):
         return False
@@ -43,7 +43,7 @@ def run_with_retries(
 
     def is_worth_repeating(error: BaseException) -> bool:
         # A model on a server has been asked several times by then, and each of these is paid for.
-        return is_transient(error) and not any(isinstance(cause, UnansweredError) for cause in causes(error))
+        return is_transient(error) and not any(isinstance(cause, UnansweredError) for cause in iterate_causes(error))
 
     def notify(state: tenacity.RetryCallState) -> None:
         assert state.outcome is not None

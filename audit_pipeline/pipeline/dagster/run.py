@@ -18,17 +18,17 @@ import dagster as dg
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from audit_pipeline.errors import AuditError, PairsFailedError
-from audit_pipeline.models.sending_limits import Limits
-from audit_pipeline.pipeline.dagster.locks import hold_run_file
+from audit_pipeline.models.usage_budget import Limits
+from audit_pipeline.pipeline.dagster.locks import hold_liveness_file
 from audit_pipeline.pipeline.dagster.partitions import partitions_of
 from audit_pipeline.pipeline.dagster.tags import REASON_TAG, compute_remaining_limits
 from audit_pipeline.pipeline.freshness import Step
 from audit_pipeline.pipeline.situation import Scope, Situation
 from audit_pipeline.pipeline.stage import Product, Stage
 from audit_pipeline.pipeline.stages.registry import PAIR
-from audit_pipeline.readers.retry import causes
+from audit_pipeline.readers.retry import iterate_causes
 from audit_pipeline.scoring.used_endpoints import Endpoints
-from audit_pipeline.store.paths import DataPaths, texts_are_quoted
+from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
 CODE_LOCATION = "corpus_audit"
 """As workspace.yaml names it."""
@@ -77,40 +77,37 @@ class UpdateOutcome:
     problems: dict[Product, str] = field(default_factory=dict)
     errors: dict[Product, Exception] = field(default_factory=dict)
 
-    def reasons_of(self, *stages: str) -> dict[str, str]:
+    def list_failure_reasons(self, *stages: str) -> dict[str, str]:
         """Why partitions of these stages were not made."""
         reasons = {**self.problems, **{product: str(error) for product, error in self.errors.items()}}
         return {product.partition: reason for product, reason in reasons.items() if product.stage in stages}
 
 
 def bring_up_to_date(
-    scope: Scope,
-    stages: Sequence[Stage],
-    read_situation: Callable[[], Situation],
-    runner: Runner,
+    scope: Scope, stages: Sequence[Stage], read_situation: Callable[[], Situation], runner: Runner
 ) -> UpdateOutcome:
     """Carry out the steps of ``stages`` that bring the scope up to date; ``read_situation`` reads the situation anew.
 
     A partition that meets an error that the runner survives, or that cannot be made, does not stop the others; what is
     made of it is left as it is.
     """
-    brought = UpdateOutcome()
+    outcome = UpdateOutcome()
     seen: list[Stage] = []
     for _, alike in itertools.groupby(stages, key=lambda stage: (stage.dimensions, stage.job)):
         group = list(alike)
         seen += group
         names = {stage.name for stage in group}
         again = {name: reason for name, reason in scope.again.items() if name in names}
-        keys = {stage.name: stage.key for stage in seen}
-        left = {f"{keys[product.stage]}/{product.partition}": str(error) for product, error in brought.errors.items()}
+        keys = {stage.name: stage.input_name for stage in seen}
+        left = {f"{keys[product.stage]}/{product.partition}": str(error) for product, error in outcome.errors.items()}
         made = read_situation().plan(scope, seen, again, left)
-        brought.problems |= {product: why for product, why in made.problems.items() if product not in brought.errors}
-        for steps, partitions in _share_runs(made.of(names), runner.instance):
-            _carry_out(steps, partitions, runner, brought)
-    return brought
+        outcome.problems |= {product: why for product, why in made.problems.items() if product not in outcome.errors}
+        for steps, partitions in _plan_runs(made.steps_of_stages(names), runner.instance):
+            _run_steps(steps, partitions, runner, outcome)
+    return outcome
 
 
-def _share_runs(steps: Sequence[Step], instance: dg.DagsterInstance) -> Iterator[tuple[Sequence[Step], Sequence[str]]]:
+def _plan_runs(steps: Sequence[Step], instance: dg.DagsterInstance) -> Iterator[tuple[Sequence[Step], Sequence[str]]]:
     """The steps of one run each: those of its first partition, and its partitions, a range of Dagster's."""
     by_partition: dict[str, list[Step]] = {}
     for step in steps:
@@ -158,7 +155,7 @@ def group_neighbours(order: Sequence[str], names: Collection[str]) -> list[list[
     return groups
 
 
-def _carry_out(steps: Sequence[Step], partitions: Sequence[str], runner: Runner, brought: UpdateOutcome) -> None:
+def _run_steps(steps: Sequence[Step], partitions: Sequence[str], runner: Runner, outcome: UpdateOutcome) -> None:
     stages, first = [step.stage for step in steps], steps[0]
     if first.stage.step:
         runner.notify(first.stage.step.format(*partitions[0].split("|")))
@@ -173,10 +170,10 @@ def _carry_out(steps: Sequence[Step], partitions: Sequence[str], runner: Runner,
     try:
         run = _run_and_note(stages, partitions, runner, first.because, scope)
     except runner.survives as error:
-        brought.errors |= {Product(stage.name, partition): error for stage in stages for partition in partitions}
+        outcome.errors |= {Product(stage.name, partition): error for stage in stages for partition in partitions}
         return
     for stage in stages:
-        brought.runs |= {f"{stage.name}/{partition}": run for partition in partitions}
+        outcome.runs |= {f"{stage.name}/{partition}": run for partition in partitions}
 
 
 def _run_and_note(
@@ -201,7 +198,7 @@ def _run_and_note(
 
 def publish(runner: Runner, *, include_text: bool | None = None) -> str:
     """Build warehouse and report; returns the run's id. ``include_text``: by default as the environment says."""
-    quoting = {"include_text": texts_are_quoted() if include_text is None else include_text}
+    quoting = {"include_text": is_text_output_allowed() if include_text is None else include_text}
     ops = {"warehouse": quoting, "contamination_report": quoting}
     runner.notify("rebuilding warehouse and report")
     return runner.run("publish", "findings or report are out of date", ops=ops, resources=None)
@@ -240,7 +237,7 @@ def run_job(
         if configs:
             run_config[section] = {name: {"config": dict(config)} for name, config in configs.items()}
     try:
-        with hold_run_file(DataPaths.from_environment(), run_id), _attribute_runs_to_job(job, instance):
+        with hold_liveness_file(DataPaths.from_environment(), run_id), _attribute_runs_to_job(job, instance):
             result = job.execute_in_process(
                 instance=instance,
                 run_config=run_config,
@@ -254,7 +251,7 @@ def run_job(
     except dg.Failure as failure:
         raise PairsFailedError(str(failure.description)) from failure
     except dg.DagsterError as error:
-        cause = next((cause for cause in causes(error) if isinstance(cause, AuditError)), None)
+        cause = next((cause for cause in iterate_causes(error) if isinstance(cause, AuditError)), None)
         if cause is None:
             raise
         raise cause from error

@@ -45,7 +45,7 @@ from audit_pipeline.tables import Pair, digest
 _PREPARING_JOBS = (*dict.fromkeys(stage.job.name for stage in OF_BENCHMARKS), "weekly_audit")
 
 
-def _find_unfinished(instance: dg.DagsterInstance, jobs: Iterable[str]) -> str | None:
+def _describe_unfinished_run(instance: dg.DagsterInstance, jobs: Iterable[str]) -> str | None:
     """An unfinished run of one of ``jobs``, in words; None where there is none."""
     for job in jobs:
         for run in instance.get_runs(dg.RunsFilter(job_name=job, statuses=UNFINISHED), limit=1):
@@ -95,7 +95,7 @@ def _request_pairs(made: Plan, situation: Situation, order: Sequence[str]) -> It
 def _key_of(step: Step, situation: Situation) -> list[object]:
     """What a step makes, of what, and how often that came out differently or was forgotten before."""
     facts, ledger = situation.facts_of(step.product), situation.ledger
-    versions = [entry.data_version for entry in ledger.list_entries(step.stage.key, step.partition)]
+    versions = [entry.data_version for entry in ledger.list_entries(step.stage.input_name, step.partition)]
     changes = sum(version != after for version, after in itertools.pairwise(versions))
     entry = situation.entries.get(step.pair.model)
     model = None if entry is None else entry_version(entry)
@@ -148,13 +148,13 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
     situation, registered = _read_situation(context, config, data.paths)
     new = [name for name in situation.entries if not _is_known(name, situation, registered[MODEL])]
     built = [name for name in situation.specs if situation.find_built_digest(name) is not None]
-    waiting = _find_unfinished(instance, _PREPARING_JOBS) or (None if built else "no benchmark is built yet")
+    waiting = _describe_unfinished_run(instance, _PREPARING_JOBS) or (None if built else "no benchmark is built yet")
     if not new:
         waiting = None
     elif waiting is not None:
         new = []
     add = [name for name in situation.specs if name not in registered[BENCHMARK]] if new else []
-    made = situation.plan(Scope.of_models(built, new), OF_PAIRS)
+    made = situation.plan(Scope.of_all_pairs(built, new), OF_PAIRS)
     requests = _drop_requested(_request_pairs(made, situation, [*registered[BENCHMARK], *add]), instance)
     problems = [str(problem) for problem in config.models.problems]
     if missing := [name for name in situation.specs if name not in built]:
@@ -194,18 +194,18 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     new = [name for name in situation.specs if name not in registered[BENCHMARK]]
     made = situation.plan(Scope(tuple(situation.specs)), OF_BENCHMARKS)
     problems = [f"{product.partition}: {problem}" for product, problem in made.problems.items()]
-    waiting = _find_unfinished(instance, _PREPARING_JOBS)
+    waiting = _describe_unfinished_run(instance, _PREPARING_JOBS)
     requests = _drop_requested(_request_preparation(made, situation), instance) if waiting is None else []
     unfit = {step.partition for step in made.steps} | {product.partition for product in made.problems}
     models = [name for name in situation.entries if _is_known(name, situation, registered[MODEL])]
     benchmarks = [
         name for name in situation.specs if name not in unfit and situation.find_built_digest(name) is not None
     ]
-    scope = Scope.of_models(benchmarks, models)
+    scope = Scope.of_all_pairs(benchmarks, models)
     if waiting is None and not requests:
         pairs = situation.plan(scope, OF_PAIRS)
         requests = _drop_requested(_request_pairs(pairs, situation, [*registered[BENCHMARK], *new]), instance)
-        if requests and (waiting := _find_unfinished(instance, (AUDIT_PAIRS.name,))) is not None:
+        if requests and (waiting := _describe_unfinished_run(instance, (AUDIT_PAIRS.name,))) is not None:
             requests = []
     for words in problems:
         context.log.warning(words)
@@ -224,7 +224,7 @@ def _request_preparation(made: Plan, situation: Situation) -> Iterator[dg.RunReq
     groups: dict[tuple[str, str], list[Step]] = {}
     for step in made.steps:
         groups.setdefault((step.stage.job.name, step.partition), []).append(step)
-    group_of = {f"{step.stage.key}/{step.partition}": group for group, steps in groups.items() for step in steps}
+    group_of = {f"{step.stage.input_name}/{step.partition}": group for group, steps in groups.items() for step in steps}
     for group, steps in groups.items():
         inputs = [name for step in steps for name in situation.facts_of(step.product).inputs]
         if any(group_of.get(name, group) != group for name in inputs):

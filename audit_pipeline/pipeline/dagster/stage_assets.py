@@ -20,16 +20,16 @@ from pydantic import BaseModel, create_model
 
 from audit_pipeline.errors import AuditError, DataError, NotApplicableError, PairsFailedError, to_one_line
 from audit_pipeline.pipeline.dagster.jobs import REBUILT
-from audit_pipeline.pipeline.dagster.locks import hold_run_lock
+from audit_pipeline.pipeline.dagster.locks import hold_named_lock
 from audit_pipeline.pipeline.dagster.metadata import build_column_schema, build_metadata
 from audit_pipeline.pipeline.dagster.partitions import partitions_of
-from audit_pipeline.pipeline.dagster.resources import AuditData, Models, ProgressReporter
+from audit_pipeline.pipeline.dagster.resources import AuditData, ModelsResource, ProgressReporter
 from audit_pipeline.pipeline.dagster.retries import run_with_retries
-from audit_pipeline.pipeline.freshness import pair_of
+from audit_pipeline.pipeline.freshness import parse_pair
 from audit_pipeline.pipeline.stage import Check, Finding, Made, Shown, Stage, StageRun
+from audit_pipeline.pipeline.stages.publication import REPORT_STAGES
 from audit_pipeline.pipeline.stages.registry import PAIR, STAGES, get_stage
 from audit_pipeline.pipeline.stages.settings import is_asked_for, load_stage_entries
-from audit_pipeline.pipeline.stages.warehouse import REPORT_STAGES
 from audit_pipeline.sources.base import Source
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.store.ledger import PairOutcome, find_run_outcome, record_outcome
@@ -63,7 +63,7 @@ def _build_asset(stage: Stage, source: Source[Any] | None = None) -> dg.AssetsDe
         context: dg.AssetExecutionContext,
         config: _build_config(stage),  # type: ignore[valid-type]
         data: AuditData,
-        models: Models,
+        models: ModelsResource,
         progress: ProgressReporter,
     ) -> Iterator[Any]:
         keys = [str(key) for key in context.partition_keys] if partitions else ["" if source is None else source.name]
@@ -79,7 +79,7 @@ def _build_asset(stage: Stage, source: Source[Any] | None = None) -> dg.AssetsDe
             progress=partial(progress.report_progress, log=context.log),
             shared={},
         )
-        with hold_run_lock(data.paths, stage.lock, context.log.info):
+        with hold_named_lock(data.paths, stage.lock, context.log.info):
             if partitions is not None:
                 made = _make_each(stage, context, data.paths, start)
             else:
@@ -237,7 +237,7 @@ def _make_each(
     result = _MadePartitions()
     partitions = [str(key) for key in context.partition_keys]
     if stage.dimensions == PAIR:
-        _require_built(paths, list(dict.fromkeys(pair_of(partition).benchmark for partition in partitions)))
+        _require_built(paths, list(dict.fromkeys(parse_pair(partition).benchmark for partition in partitions)))
     entries = load_stage_entries() if stage.is_on_request else {}
     models = [name.rpartition("|")[2] for name in partitions]
     for partition in sorted(partitions, key=lambda name: models.index(name.rpartition("|")[2])):
@@ -296,10 +296,10 @@ def _find_earlier_outcome(
     """
     run = context.run
     order = [stage.name for stage in STAGES if stage.dimensions == PAIR]
-    outcome = find_run_outcome(paths, pair_of(partition), run.run_id)
+    outcome = find_run_outcome(paths, parse_pair(partition), run.run_id)
     repeats_the_end = run.parent_run_id is not None and order[0] not in (run.step_keys_to_execute or order)
     if outcome is None and repeats_the_end and run.parent_run_id is not None:
-        outcome = find_run_outcome(paths, pair_of(partition), run.parent_run_id)
+        outcome = find_run_outcome(paths, parse_pair(partition), run.parent_run_id)
     return outcome if outcome is not None and _follows(stage, outcome.stage) else None
 
 

@@ -1,6 +1,6 @@
 """The tags that runs of this project carry, and what they say of the texts that a command's runs have sent.
 
-Limits are kept while texts are sent (models/sending_limits.py); here is what a command's earlier runs leave of them.
+Limits are kept while texts are sent (models/usage_budget.py); here is what a command's earlier runs leave of them.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.sending_limits import Limits, find_endpoint_models
+from audit_pipeline.models.usage_budget import Limits, find_endpoint_models
 from audit_pipeline.scoring.used_endpoints import Endpoints
 
 REASON_TAG = "why"
@@ -67,5 +67,6 @@ def compute_remaining_limits(
     for run in runs:
         sent.update(json.loads(run.tags.get(SENT_TAG, "{}")))
         cost += float(run.tags.get(COST_TAG, 0))
-    left = {name: value for name, value in asdict(limits.less(sent.total(), cost)).items() if value is not None}
+    remaining = asdict(limits.subtract(sent.total(), cost))
+    left = {name: value for name, value in remaining.items() if value is not None}
     return {**left, **({"sent": dict(sent)} if sent else {})}

@@ -61,7 +61,7 @@ class WeeklySummary:
                 made.append(partition)
         noted: set[str] = set()
         for of in stages:
-            for partition, reason in brought.reasons_of(of.name).items():
+            for partition, reason in brought.list_failure_reasons(of.name).items():
                 is_broken_entry = of.dimensions == ("source",) and Product(of.name, partition) in brought.problems
                 if reason not in noted and not is_broken_entry:
                     self.note_problem(f"{of.name} of {partition} could not be made: {reason}")
@@ -129,7 +129,7 @@ def run_weekly_audit(
 
 def _roll_cutoffs(paths: DataPaths, today: date, week: WeeklySummary) -> None:
     before = load_benchmarks()
-    if not any(spec.is_relative for spec in before.values()):
+    if not any(spec.has_relative_cutoff for spec in before.values()):
         return
     try:
         if roll_day(paths, today):
@@ -150,7 +150,7 @@ def _read_documents_version(source: str, paths: DataPaths) -> str | None:
 def _audit_model(entry: ModelEntry, specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
     outcome = AuditOutcome([entry], specs)
     try:
-        model = Endpoints().load(entry, runner.paths, runner.notify)
+        model = Endpoints().probe_and_load(entry, runner.paths, runner.notify)
         audit_models(AuditRequest([entry], specs, terminal=False), [model], runner, outcome)
     except runner.survives as error:
         week.note_problem(f"{entry.name}: {error}")
@@ -167,7 +167,7 @@ def _select_fit_benchmarks(
     specs: Mapping[str, BenchmarkSpec], brought: UpdateOutcome, week: WeeklySummary, paths: DataPaths
 ) -> list[BenchmarkSpec]:
     """Those that are built and passed their checks, up to date or not."""
-    noted = brought.reasons_of(*(stage.name for stage in OF_BENCHMARKS))
+    noted = brought.list_failure_reasons(*(stage.name for stage in OF_BENCHMARKS))
     fit = []
     for name, spec in specs.items():
         try:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
-from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, KnownSplit, assess_split, read_split_inputs
 from audit_pipeline.benchmarks.build import BenchmarkReport, build, compute_wanted_digest
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.benchmarks.days_before_today import ensure_reference_day
+from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION, SplitAssessment, assess_split, read_split_versions
 from audit_pipeline.pipeline.stage import BUILD_BENCHMARKS, Check, Finding, Inputs, Made, Shown, Stage, StageRun
 from audit_pipeline.splits.assessment import MEASURE, WORST
 from audit_pipeline.splits.split_quality import MOST_PER_SIDE
@@ -30,7 +30,7 @@ def resolve_spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
     Raises ConfigError where there is none of that name.
     """
     (spec,) = resolve_benchmarks(name)
-    if spec.is_relative:
+    if spec.has_relative_cutoff:
         ensure_reference_day(paths)
         (spec,) = resolve_benchmarks(name)
     return spec
@@ -60,7 +60,7 @@ def _summarise_build(report: BenchmarkReport) -> Shown:
     )
 
 
-def _summarise_split(split: KnownSplit, paths: DataPaths) -> Shown:
+def _summarise_split(split: SplitAssessment, paths: DataPaths) -> Shown:
     """The verdict and the AUROC of every control, which the UI plots; the report has the rest."""
     verdict, found = split.assessed.verdict, split.quality.to_pylist()
     of_measure = {(row["measure"], row["part"], row["side"]): row["value"] for row in found}
@@ -105,9 +105,9 @@ def _inputs_of_benchmark(name: str, situation: Situation) -> Inputs:
         return {}
     inputs: dict[str, str | None] = {}
     for source in spec.sources:
-        inputs |= situation.find_presence("documents", source)
+        inputs |= situation.build_presence_input("documents", source)
     if spec.control is not None:
-        inputs |= situation.find_presence("controlled_contamination", spec.control)
+        inputs |= situation.build_presence_input("controlled_contamination", spec.control)
     if None in inputs.values():
         # Where something that it is made of is not there yet, nothing is wrong: it is not known yet.
         return inputs
@@ -192,5 +192,5 @@ SPLIT_STAGE = Stage(
         "code": "the code that assesses the split changed since",
     },
     inputs=lambda name, situation: {f"examples/{name}": situation.find_built_digest(name)},
-    recorded=lambda name, situation: read_split_inputs(name, situation.paths),
+    recorded=lambda name, situation: read_split_versions(name, situation.paths),
 )

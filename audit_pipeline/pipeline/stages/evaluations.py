@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.benchmarks.assessed_split import read_or_assess_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.benchmarks.stored_split import read_or_assess_split
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.pipeline.freshness import pair_of
+from audit_pipeline.pipeline.freshness import parse_pair
 from audit_pipeline.pipeline.stage import (
     AUDIT_PAIRS,
     UNKNOWN,
@@ -34,7 +34,7 @@ from audit_pipeline.report.pair_answer import PairFacts, Row, Setting, answer_pa
 from audit_pipeline.scoring.needs.registry import is_from_need
 from audit_pipeline.statistics.findings import Findings, compute_findings
 from audit_pipeline.statistics.roc import METRICS
-from audit_pipeline.statistics.sides import relabel_for_comparison
+from audit_pipeline.statistics.score_columns import relabel_for_comparison
 from audit_pipeline.store import store
 from audit_pipeline.store.files import read_json_if_whole, table_from_rows
 from audit_pipeline.store.ledger import LineageStep, RowOrigin, file_of, read_latest_run, read_ledger
@@ -62,7 +62,7 @@ ANSWERS_VERSION = "2"
 """Of the rules and sentences of answers."""
 
 
-def collect_pair_context(
+def collect_pair_facts(
     pair: Pair,
     manifest: Mapping[str, Any],
     examples: pa.Table,
@@ -89,11 +89,11 @@ def collect_pair_context(
         handed_over=spec.get("builder") == "given",
         audited=pc.count_distinct(examples.filter(unknown)["group"]).as_py(),
         scored=() if scores is None else _list_scored_settings(scores),
-        fewest_groups=_count_fewest_groups(examples),
+        fewest_groups=_count_groups_of_smaller_side(examples),
     )
 
 
-def _count_fewest_groups(examples: pa.Table) -> int | None:
+def _count_groups_of_smaller_side(examples: pa.Table) -> int | None:
     """How many groups the side has that has fewer, of the two that are compared; None for one side alone."""
     compared = relabel_for_comparison(examples)
     sides = compared.filter(pc.and_(pc.equal(compared["split"], "evaluation"), pc.is_valid(compared["label"])))
@@ -125,14 +125,14 @@ def _list_scored_settings(scores: pa.Table) -> list[Setting]:
     return [(row["detector"], row["parameters"]) for row in ([row for row in rows if row["is_default"]] or rows)]
 
 
-def answer_missing(paths: DataPaths, config: Path | None = None) -> None:
+def write_missing_answers(paths: DataPaths, config: Path | None = None) -> None:
     """Conclude the answer of every pair that has scores or findings and no answer yet."""
     folders = {
         partition for table in (SCORES, EVALUATIONS) for partition, _ in store.iterate_partitions(paths, table)
     } - {partition for partition, _ in store.iterate_partitions(paths, PAIR_ANSWERS)}
     for partition in sorted(folders):
         try:
-            _recompute_answer(pair_of(partition), paths, config)
+            _recompute_answer(parse_pair(partition), paths, config)
         except AuditError:
             # A damaged or missing file: building the warehouse names it.
             continue
@@ -154,7 +154,7 @@ def _recompute_answer(pair: Pair, paths: DataPaths, config: Path | None) -> None
     # The detector that was named to answer when a user's own scores were evaluated.
     given = [entry.settings for entry in read_ledger(paths).list_entries("scores", pair.partition) if entry.settings]
     named = given[-1].get("headline") if given else None
-    asked = collect_pair_context(pair, manifest, examples, scores, config=config, named_detector=named)
+    asked = collect_pair_facts(pair, manifest, examples, scores, config=config, named_detector=named)
     # A run of its own, in which no model was seen: what is known of the findings' run stays what it was.
     run_id = f"answer-{run.run_id}"
     store.write(
@@ -230,7 +230,7 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
         **{key: version for key, version in written.upstream.items() if is_from_need(key)},
     }
     answer = answer_pair(
-        pair, found.tables, collect_pair_context(pair, benchmark.manifest, benchmark.examples, scores), step.run_id
+        pair, found.tables, collect_pair_facts(pair, benchmark.manifest, benchmark.examples, scores), step.run_id
     )
     versions = write_findings(
         found,
@@ -298,8 +298,9 @@ def _evaluate(run: StageRun) -> Made:
 
 
 def _inputs(partition: str, situation: Situation) -> Inputs:
-    scores, split = situation.find_latest_entry(SCORES.name, partition), f"split_quality/{pair_of(partition).benchmark}"
-    assessed = situation.facts_of(Product("split_quality", pair_of(partition).benchmark)).recorded
+    benchmark = parse_pair(partition).benchmark
+    scores, split = situation.find_latest_entry(SCORES.name, partition), f"split_quality/{benchmark}"
+    assessed = situation.facts_of(Product("split_quality", benchmark)).recorded
     return {
         f"scores/{partition}": None if scores is None else scores.data_version,
         split: UNKNOWN if assessed is None else assessed.get(split),

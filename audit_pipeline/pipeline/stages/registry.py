@@ -18,7 +18,7 @@ from audit_pipeline.pipeline.stages.benchmarks import BENCHMARK_STAGE, SPLIT_STA
 from audit_pipeline.pipeline.stages.evaluations import EVALUATIONS_STAGE
 from audit_pipeline.pipeline.stages.scores import SCORES_STAGE, STATISTICS_STAGE
 from audit_pipeline.pipeline.stages.source_documents import DOCUMENTS_STAGE
-from audit_pipeline.store.stage_plugins import load_brought_stages
+from audit_pipeline.store.stage_plugins import load_stage_plugins
 from audit_pipeline.tables import TABLES
 
 _CORE = (
@@ -63,7 +63,7 @@ def _list_own_stages() -> Mapping[str, Stage]:
 
 def _collect_stages() -> Mapping[str, Stage]:
     found = dict(_list_own_stages())
-    for point, value in load_brought_stages():
+    for point, value in load_stage_plugins():
         if (fault := _find_fault(value, found)) is None:
             found[value.name] = value
         else:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field, create_model
 
-from audit_pipeline.pipeline.freshness import inputs_of_entry, pair_of
+from audit_pipeline.pipeline.freshness import inputs_of_entry, parse_pair
 from audit_pipeline.pipeline.remembered_models import SeenModel
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, UNKNOWN, Check, Finding, Inputs, Made, Shown, Stage, StageRun
-from audit_pipeline.scoring.pair_scores import SCORES_VERSION, run_other_models, run_tokens, score_pair
+from audit_pipeline.scoring.pair_scores import SCORES_VERSION, run_other_models, run_passes, score_pair
 from audit_pipeline.tables import HIGHLIGHTS, KINDS, OPTIONAL_KINDS, SCORES, TOKEN_STATISTICS, Kind, Pair
 from audit_pipeline.token_statistics.pair_origin import compute_statistics_version
 from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET
@@ -41,13 +41,13 @@ def _run_model(run: StageRun) -> Made:
     model = run.models.load_for_run(pair.model, paths, run.log)
     with_others: set[str] = run.shared.setdefault("run with other models", set())
     if pair.model not in with_others:
-        pairs = [own for own in map(pair_of, run.partitions) if own.model == pair.model]
+        pairs = [own for own in map(parse_pair, run.partitions) if own.model == pair.model]
         with run.progress(f"other models that detectors of {pair.model} need") as notify:
             run_other_models(model, pairs, paths, backend_of, run.log.info, notify)
         with_others.add(pair.model)
     kinds: list[Kind] = ["base", *(kind for kind in OPTIONAL_KINDS if getattr(run.options, kind))]
     with run.progress(f"{pair.model} on {pair.benchmark}") as notify:
-        summary = run_tokens(
+        summary = run_passes(
             pair,
             model,
             paths,
@@ -57,7 +57,7 @@ def _run_model(run: StageRun) -> Made:
             logits_budget=int(run.options.logits_budget_gb * 1e9),
             on_progress=notify,
         )
-    run.log.info(f"{pair.partition}: {summary.in_words}")
+    run.log.info(f"{pair.partition}: {summary.cache_summary}")
     # Of the run: the UI shows a check as it was for the last pair, whichever it was that met the damaged part.
     damaged: list[str] = run.shared.setdefault("set aside", [])
     damaged += summary.unreadable_parts
@@ -70,11 +70,11 @@ def _run_model(run: StageRun) -> Made:
 
 
 def _inputs_of_statistics(partition: str, situation: Situation) -> Inputs:
-    pair = pair_of(partition)
+    pair = parse_pair(partition)
     model, built = situation.models.get(pair.model), situation.find_built_digest(pair.benchmark)
     inputs: dict[str, str | None] = {f"examples/{pair.benchmark}": built}
     if (control := situation.find_control(pair.model)) is not None:
-        inputs |= situation.find_presence("controlled_contamination", control)
+        inputs |= situation.build_presence_input("controlled_contamination", control)
     if model is None:
         return inputs
     identity = model.identity
@@ -112,7 +112,7 @@ def _recorded_of_statistics(partition: str, situation: Situation) -> Inputs | No
         **inputs_of_entry(entry),
         # Its settings have the versions of the code.
         "code": None,
-        f"examples/{pair_of(partition).benchmark}": entry.benchmark_digest,
+        f"examples/{parse_pair(partition).benchmark}": entry.benchmark_digest,
         "settings": of_pass,
         "reference model": None if scores is None else join_versions("reference_model", scores.upstream),
     }
@@ -181,7 +181,7 @@ def _score(run: StageRun) -> Made:
 
 
 def _inputs_of_scores(partition: str, situation: Situation) -> Inputs:
-    pair = pair_of(partition)
+    pair = parse_pair(partition)
     entry = situation.entries.get(pair.model)
     corpus = None if entry is None else entry.reference_corpus
     return {

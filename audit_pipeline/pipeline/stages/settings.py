@@ -10,7 +10,7 @@ from typing import Any
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.problems import Fault, InvalidEntryError, did_you_mean
 from audit_pipeline.config.validation import StrictSettings, validate_as
-from audit_pipeline.pipeline.freshness import pair_of
+from audit_pipeline.pipeline.freshness import parse_pair
 from audit_pipeline.pipeline.stage import Stage
 from audit_pipeline.pipeline.stages.registry import STAGES
 
@@ -52,4 +52,4 @@ def load_stage_entries(folder: Path | None = None) -> Entries[StageEntry]:
 def is_asked_for(stage: Stage, partition: str, entries: Mapping[str, StageEntry]) -> bool:
     """Whether audits make this partition of a stage on request."""
     entry = entries.get(stage.name)
-    return entry is not None and (entry.benchmarks is None or pair_of(partition).benchmark in entry.benchmarks)
+    return entry is not None and (entry.benchmarks is None or parse_pair(partition).benchmark in entry.benchmarks)

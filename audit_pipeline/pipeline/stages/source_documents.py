@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.pipeline.stage import REFRESH_SOURCES, Check, Finding, Inputs, Made, Shown, Stage, StageRun
 from audit_pipeline.sources.config import all_sources, load_source_settings
-from audit_pipeline.sources.store import SourceReport, read_settings_digest, refresh
+from audit_pipeline.sources.store import SourceReport, read_settings_digest, refresh_source
 from audit_pipeline.store.files import read_json
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import DOCUMENTS
@@ -22,11 +22,11 @@ _LEFT_OUT = 50
 def _fetch(run: StageRun) -> Made:
     """Fetch the documents of one source; one that the user has not set up is no failure of a run that refreshes all."""
     settings = load_source_settings()
-    if (to_be_set := settings.for_source(run.partition).to_be_set) is not None:
-        run.log.info(f"{run.partition} is not configured: {to_be_set}")
-        shown = Shown(0, {"to be set": to_be_set})
-        return Made(None, shown, {"complete": Finding(False, to_be_set)}, "not_applicable")
-    report = refresh(run.partition, run.paths, run.run_id, settings, str(all_sources()[run.partition].version))
+    if (missing_setting := settings.for_source(run.partition).missing_setting) is not None:
+        run.log.info(f"{run.partition} is not configured: {missing_setting}")
+        shown = Shown(0, {"to be set": missing_setting})
+        return Made(None, shown, {"complete": Finding(False, missing_setting)}, "not_applicable")
+    report = refresh_source(run.partition, run.paths, run.run_id, settings, str(all_sources()[run.partition].version))
     for missing in report.missing:
         run.log.warning(f"missing: {missing.part}: {missing.reason}")
     lacking = [(item.part, item.reason) for item in report.missing]
@@ -57,9 +57,9 @@ def _note_missing(source: str, paths: DataPaths) -> Iterator[str]:
 def _inputs(source: str, situation: Situation) -> Inputs:
     settings = situation.source_settings
     wanted = settings.digest_for(source)
-    to_be_set = settings.for_source(source).to_be_set
-    if to_be_set is not None and read_settings_digest(source, situation.paths) != wanted:
-        raise ConfigError(f"{source} is not configured: {to_be_set}")
+    missing_setting = settings.for_source(source).missing_setting
+    if missing_setting is not None and read_settings_digest(source, situation.paths) != wanted:
+        raise ConfigError(f"{source} is not configured: {missing_setting}")
     return {"settings": wanted}
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from audit_pipeline.errors import to_one_line
 from audit_pipeline.readers.file_bytes import InputFile
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
-from audit_pipeline.readers.text_rows import Row, Skipped, UnreadableFileError, require_unique
+from audit_pipeline.readers.text_rows import Row, Skipped, UnreadableFileError, require_unique_columns
 
 ROWS_AT_ONCE = 256
 _FILE_MAGIC = b"ARROW1"
@@ -104,14 +104,14 @@ def _open_arrow_files(file: InputFile, paths: Sequence[Path]) -> RowStream:
     with arrow_faults_as_errors(file, "Arrow file"):
         for path in paths:
             with _open_ipc(path) as reader:
-                columns.update(dict.fromkeys(require_unique(file.path, reader.schema.names)))
+                columns.update(dict.fromkeys(require_unique_columns(file.path, reader.schema.names)))
                 is_stream = isinstance(reader, pa.RecordBatchStreamReader)
                 count += sum(batch.num_rows for batch in reader) if is_stream else reader.count_rows()
 
     def read(selected: Sequence[str] | None) -> Entries:
         with arrow_faults_as_errors(file, "Arrow file"):
             batches = (batch for path in paths for batch in _iterate_batches(path))
-            yield from iterate_rows(file.name, (_select_valid_columns(batch, selected) for batch in batches))
+            yield from iterate_rows(file.name, (_select_and_validate(batch, selected) for batch in batches))
 
     return RowStream(file, read, tuple(columns), count)
 
@@ -133,7 +133,7 @@ def _iterate_batches(path: Path) -> Iterator[pa.RecordBatch]:
             yield from map(reader.get_batch, range(reader.num_record_batches))
 
 
-def _select_valid_columns(batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+def _select_and_validate(batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
     """These columns of the batch, checked through: Arrow reads what a damaged offset points to, wherever that is.
 
     Strings that are not UTF-8 pass here; each costs its own row. Raises pa.ArrowInvalid.

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 from audit_pipeline.readers.file_bytes import InputFile
 from audit_pipeline.readers.row_formats.arrow import ROWS_AT_ONCE, arrow_faults_as_errors, iterate_rows
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
-from audit_pipeline.readers.text_rows import require_unique
+from audit_pipeline.readers.text_rows import require_unique_columns
 
 
 def open_parquet_rows(file: InputFile) -> RowStream:
     """Open a Parquet file; raises UnreadableFileError where it is none."""
     with _open(file) as opened:
-        columns, count = require_unique(file.path, opened.schema_arrow.names), opened.metadata.num_rows
+        columns, count = require_unique_columns(file.path, opened.schema_arrow.names), opened.metadata.num_rows
 
     def read(names: Sequence[str] | None) -> Entries:
         with _open(file) as opened:

@@ -141,7 +141,7 @@ def extract_book_text(book: Epub) -> WholeDocument:
     lost, pages = list(book.problems), []
     for chapter, page in read:
         reason = explain_illegible(page.text)
-        if not page.text and not is_matter(chapter, page):
+        if not page.text and not is_front_or_back_matter(chapter, page):
             reason = "no text in it, only pictures or nothing"
         if reason is None:
             pages.append((chapter, page))
@@ -152,13 +152,13 @@ def extract_book_text(book: Epub) -> WholeDocument:
     kept = [
         (chapter, page)
         for (chapter, page), size in zip(pages, words, strict=True)
-        if page.text and (2 * size > sum(words) or not is_matter(chapter, page))
+        if page.text and (2 * size > sum(words) or not is_front_or_back_matter(chapter, page))
     ]
     text, places = join_chapters(kept, find_book_lines)
-    return WholeDocument(text, book.title, _count_lost_chapters(lost, len(read) + len(book.problems)), places)
+    return WholeDocument(text, book.title, _summarise_lost_chapters(lost, len(read) + len(book.problems)), places)
 
 
-def _count_lost_chapters(lost: Sequence[tuple[str, str]], chapters: int) -> tuple[tuple[str, str], ...]:
+def _summarise_lost_chapters(lost: Sequence[tuple[str, str]], chapters: int) -> tuple[tuple[str, str], ...]:
     paths_of: dict[str, list[str]] = {}
     for path, reason in lost:
         paths_of.setdefault(reason, []).append(path)
@@ -191,7 +191,7 @@ def join_chapters(
     return _join(kept), tuple(places)
 
 
-def is_matter(chapter: Chapter, page: Prose) -> bool:
+def is_front_or_back_matter(chapter: Chapter, page: Prose) -> bool:
     """Whether a chapter of an EPUB is front or back matter: by its types, its file's name, or its heading."""
     stem = chapter.path.rpartition("/")[2].rpartition(".")[0].lower().replace("_", "-")
     names = {stem, stem.strip("0123456789-. ")}
@@ -204,7 +204,7 @@ def is_matter(chapter: Chapter, page: Prose) -> bool:
     )
 
 
-def remove_book_matter(text: str) -> str:
+def remove_front_and_back_matter(text: str) -> str:
     """``text`` (lines end in \\n) without Project Gutenberg's frame and without matter before and after the book.
 
     The lines of the result are lines of ``text``, in its order. Done to its own result, it changes nothing.
@@ -214,7 +214,7 @@ def remove_book_matter(text: str) -> str:
 
 
 def find_book_lines(lines: Sequence[str]) -> Sequence[int]:
-    """The numbers of the lines that :func:`remove_book_matter` keeps."""
+    """The numbers of the lines that :func:`remove_front_and_back_matter` keeps."""
     kept: Sequence[Line] = list(enumerate(lines))
     while len(inner := _remove_matter_pages(find_gutenberg_body(kept))) < len(kept):
         kept = inner
@@ -227,7 +227,7 @@ def find_gutenberg_body(lines: Sequence[Line]) -> Sequence[Line]:
     The end is the first mark of the end after the first of the beginning. A file that holds several books gives the
     first of them.
     """
-    starts = [last for _, last in _find_starts(lines)]
+    starts = [last for _, last in _find_start_marks(lines)]
     starts += [place for place, (_, line) in enumerate(lines) if _SMALL_PRINT_END.search(line)]
     first_start = min(starts, default=-1)
     end = next((place for place in range(first_start + 1, len(lines)) if _END.match(lines[place][1])), len(lines))
@@ -238,10 +238,10 @@ def find_gutenberg_body(lines: Sequence[Line]) -> Sequence[Line]:
 def find_gutenberg_head(text: str) -> str:
     """The text before the first mark of the beginning; empty without one."""
     lines = list(enumerate(text.split("\n")))
-    return next((_join(_trim_empty_lines(lines[:first])) for first, _ in _find_starts(lines)), "")
+    return next((_join(_trim_empty_lines(lines[:first])) for first, _ in _find_start_marks(lines)), "")
 
 
-def _find_starts(lines: Sequence[Line]) -> list[tuple[int, int]]:
+def _find_start_marks(lines: Sequence[Line]) -> list[tuple[int, int]]:
     """First and last line of each mark of the beginning: a long title runs over lines, until the closing asterisks."""
     found = []
     for place, (_, line) in enumerate(lines):
@@ -335,10 +335,10 @@ class _Page:
     @property
     def is_contents(self) -> bool:
         below = _Page(list(enumerate(self.lines[1:])))
-        return bool(_CONTENTS.match(self.heading)) and (len(self.lines) == 1 or below.is_listing)
+        return bool(_CONTENTS.match(self.heading)) and (len(self.lines) == 1 or below.is_numbered_list)
 
     @property
-    def is_listing(self) -> bool:
+    def is_numbered_list(self) -> bool:
         """Whether the lines are entries: short, and numbered in front or at the end, or without a sentence's end."""
         entries, numbered = sum(map(_is_entry, self.lines)), sum(map(_is_numbered, self.lines))
         return len(self.lines) >= 2 and entries >= 0.8 * len(self.lines) and numbered >= 0.5 * len(self.lines)
@@ -382,7 +382,7 @@ def _find_front_matter(pages: Sequence[_Page]) -> set[int]:
             unnamed.add(number)
         elif page.is_notice:
             dropped.add(number)
-        elif page.is_contents or (in_contents and page.is_listing):
+        elif page.is_contents or (in_contents and page.is_numbered_list):
             dropped.add(number)
             in_contents = True
         elif page.words < _RUNNING_WORDS and page.is_title_page:

@@ -122,13 +122,13 @@ _READERS = {
 WHOLE_FILES = tuple(_READERS)
 
 
-def is_whole_file(path: Path) -> bool:
+def is_single_document(path: Path) -> bool:
     """Whether the file, by its name, is one document."""
     return path.suffix.lower() in _READERS
 
 
-def read_whole(path: Path) -> WholeDocument:
-    """The document that the file at ``path`` is; :func:`is_whole_file` says that it is one.
+def read_document(path: Path) -> WholeDocument:
+    """The document that the file at ``path`` is; :func:`is_single_document` says that it is one.
 
     Raises NoTextError if the file is whole but no text can be extracted, and DataError if it cannot be read.
     """

@@ -56,25 +56,25 @@ def explain_illegible(text: str) -> str | None:
         begins = range(0, len(text), len(text) // _SAMPLED_PIECES)
         text = "\n".join(text[begin : begin + _PIECE] for begin in begins)
     size = sum(map(len, text.split()))
-    if count_no_characters(text) > _MOST_NO_CHARACTERS * size:
+    if count_illegible_characters(text) > _MOST_NO_CHARACTERS * size:
         return "control, private-use or replacement characters in place of letters"
     if size < LEAST_CHARACTERS:
         return None
     if sum(map(len, _GLYPH_NAME.findall(text))) > _MOST_NAMES * size:
         return "names or numbers of glyphs in place of letters"
-    if not text.isascii() and (_is_misread(text, size) or _is_mixed(text)):
+    if not text.isascii() and (_is_mojibake(text, size) or _is_mixed(text)):
         return "letters of another encoding than the file's"
     if _has_unlikely_letters(_RUN.sub(r"\1", text)):
         return "letters that form words of no language"
     return None
 
 
-def count_no_characters(text: str) -> int:
+def count_illegible_characters(text: str) -> int:
     """Count the characters that no script has: control, private use, U+FFFD and what Unicode never assigns."""
     return len(_NO_CHARACTER.findall(text))
 
 
-def _is_misread(text: str, size: int) -> bool:
+def _is_mojibake(text: str, size: int) -> bool:
     """Whether much of it is UTF-8 that was read as another encoding, or most Latin letters are none of the usual 26,
     as another alphabet is in an encoding of 8 bits."""
     marked, plain = len(_MARKED.findall(text)), len(_PLAIN.findall(text))
@@ -83,10 +83,10 @@ def _is_misread(text: str, size: int) -> bool:
     written = " ".join(_NOT_ASCII.findall(text))
     if len(written) <= _MOST_MISREAD * size:
         return False
-    return any(_count_utf8(written, encoding) > _LEAST_UTF8 * len(written) for encoding in _MISREAD_AS)
+    return any(_count_mojibake(written, encoding) > _LEAST_UTF8 * len(written) for encoding in _MISREAD_AS)
 
 
-def _count_utf8(characters: str, encoding: str) -> float:
+def _count_mojibake(characters: str, encoding: str) -> float:
     """How many of the characters, none of them ASCII, are UTF-8 once they are written in the encoding."""
     content = characters.encode(encoding, "ignore")
     return len(characters) * len(content.decode("utf-8", "ignore").encode()) / max(len(content), len(characters))
@@ -108,17 +108,17 @@ def _script_of(letter: str) -> str:
 def _has_unlikely_letters(text: str) -> bool:
     """Whether pairs of Latin letters are rarer than in any language, but would be usual if each character was some
     places further on in Unicode, as those of a font without a map are."""
-    score = _score_pairs(_count_pairs(text))
+    score = _score_letter_pairs(_count_letter_pairs(text))
     if score is not None and score > _UNLIKELY:
         return False
     counted = Counter("".join(text.split()))
     if score is None and sum(map(counted.__getitem__, _LETTERS)) > _LEAST_LETTERS * counted.total():
         return False
     likely = _LIKELY if score is None else max(score + _LEAST_GAIN, _UNLIKELY + _LEAST_GAIN / 5)
-    return _is_in_order_of_use(counted) or any(_score_shifted(text, counted, shift) > likely for shift in _SHIFTS)
+    return _has_sequential_codes(counted) or any(_score_shifted(text, counted, shift) > likely for shift in _SHIFTS)
 
 
-def _is_in_order_of_use(counted: Counter[str]) -> bool:
+def _has_sequential_codes(counted: Counter[str]) -> bool:
     """Whether most characters, as they are met first, follow each other in Unicode: a font numbered them. Digits say
     nothing: a text that counts has them in order."""
     met = [ord(character) for character in counted if not character.isdigit()]
@@ -131,11 +131,11 @@ def _score_shifted(text: str, counted: Counter[str], shift: int) -> float:
     if sum(counted[chr(character)] for character in letters) < _LEAST_LETTERS * counted.total():
         return -inf
     others = {ord(character): "." for character in counted}
-    score = _score_pairs(_count_pairs(text.translate(others | letters)))
+    score = _score_letter_pairs(_count_letter_pairs(text.translate(others | letters)))
     return -inf if score is None else score
 
 
-def _count_pairs(text: str) -> Counter[str]:
+def _count_letter_pairs(text: str) -> Counter[str]:
     """How often each pair of the 26 letters is in it; none where it is not for the most part words of these."""
     plain = "".join(filter(lambda c: not unicodedata.combining(c), unicodedata.normalize("NFKD", text))).lower()
     words = plain.split()
@@ -145,16 +145,16 @@ def _count_pairs(text: str) -> Counter[str]:
         return Counter()
     if sum(letters) < _LEAST_LETTERS * size:
         return Counter()
-    return Counter({pair: n for pair, n in Counter(map("".join, pairwise(plain))).items() if pair in _log_p()})
+    return Counter({pair: n for pair, n in Counter(map("".join, pairwise(plain))).items() if pair in _load_log_p()})
 
 
-def _score_pairs(pairs: Counter[str]) -> float | None:
+def _score_letter_pairs(pairs: Counter[str]) -> float | None:
     """The mean log-probability of the pairs; None where they are few."""
     total = pairs.total()
-    return sum(n * _log_p()[pair] for pair, n in pairs.items()) / total if total >= _LEAST_PAIRS else None
+    return sum(n * _load_log_p()[pair] for pair, n in pairs.items()) / total if total >= _LEAST_PAIRS else None
 
 
 @cache
-def _log_p() -> Mapping[str, float]:
+def _load_log_p() -> Mapping[str, float]:
     pairs = map("".join, product(_ALPHABET, repeat=2))
     return {pair: -3 - int(rarity, 36) / 4 for pair, rarity in zip(pairs, "".join(_RARITY.split()), strict=True)}

@@ -1,5 +1,5 @@
 -- What the sections of one page go by, beside the tables page (one row), asked_pairs (all of the page's pairs) and
--- shown_pairs (those that it shows, by place), which are made from answer_selection.py.
+-- shown_pairs (those that it shows, by place), which are made from display_priority.py.
 
 CREATE OR REPLACE TEMP TABLE page_models AS
 -- The page's model; across models all but the controls, which check the instrument.

@@ -11,8 +11,8 @@ from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.detectors.pac import COPIES, PAC, STREAM, Copying
 from audit_pipeline.scoring.needs.provider import (
     DerivedTextsProvider,
+    Lookup,
     OnProgress,
-    Read,
     ScoringScope,
     TextWithStatistics,
 )
@@ -85,27 +85,27 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
         return super().explain_missing() or (None if in_file else _NO_FILE)
 
     def describe_cost(self, texts: Sequence[str]) -> str | None:
-        tokens = plan(self._model, self._list_made(texts), self._where).tokens_to_run
+        tokens = plan(self._model, self._flatten_derived_texts(texts), self._where).tokens_to_run
         return f"pac: {self.passes} copies of each text, {tokens:,} tokens in all" if tokens else None
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
         if self._is_run:
             # These are the next rows of the file, even where they repeat the last ones.
             self._made = None
-        self.make_once(texts)
+        self.derive_texts_once(texts)
         self._is_run = True
         return super().compute(texts, backend_of, on_progress)
 
-    def make(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
+    def derive_texts(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
         self._is_run = False
         return [
             [copy for way, stream in self._streams.items() for copy in make_shuffled_copies(text, way, stream)]
             for text in texts
         ]
 
-    def read(self, texts: Sequence[str]) -> Read[Mapping[Copying, Sequence[TextStatistics]]]:
-        index, rows = self._read_index(self._list_made(texts)), dict[str, list[Sequence[str]]]()
-        for text, copies in zip(texts, self.make_once(texts), strict=True):
+    def build_lookup(self, texts: Sequence[str]) -> Lookup[Mapping[Copying, Sequence[TextStatistics]]]:
+        index, rows = self._read_index(self._flatten_derived_texts(texts)), dict[str, list[Sequence[str]]]()
+        for text, copies in zip(texts, self.derive_texts_once(texts), strict=True):
             rows.setdefault(text, []).append(copies)
         in_order = {text: itertools.cycle(found) for text, found in rows.items()}
 

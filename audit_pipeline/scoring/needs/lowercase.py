@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.detectors.lowercase import LOWERCASED
-from audit_pipeline.scoring.needs.provider import DerivedTextsProvider, Read, TextWithStatistics
+from audit_pipeline.scoring.needs.provider import DerivedTextsProvider, Lookup, TextWithStatistics
 
 
 class LowercaseProvider(DerivedTextsProvider[TextStatistics]):
@@ -20,8 +20,8 @@ class LowercaseProvider(DerivedTextsProvider[TextStatistics]):
     def list_derived(texts: Sequence[str]) -> Sequence[str]:
         return [text.lower() for text in texts if text.lower() != text]
 
-    def read(self, texts: Sequence[str]) -> Read[TextStatistics]:
-        index = self._read_index(self._list_made(texts))
+    def build_lookup(self, texts: Sequence[str]) -> Lookup[TextStatistics]:
+        index = self._read_index(self._flatten_derived_texts(texts))
 
         def find(scored: TextWithStatistics) -> TextStatistics | None:
             lower = scored.own.text.lower()

@@ -11,7 +11,7 @@ from audit_pipeline.detectors.neighbour import NEIGHBOURS
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.scoring.needs.provider import (
     DerivedTextsProvider,
-    Read,
+    Lookup,
     ScoringScope,
     TextWithStatistics,
     UserInputs,
@@ -47,14 +47,14 @@ class NeighboursProvider(DerivedTextsProvider[Sequence[TextStatistics]]):
         """Neighbours are not known before the texts' own pass."""
 
     def describe_cost(self, texts: Sequence[str]) -> str:
-        return f"neighbour: {self._proposer.cost(texts, self.passes)}"
+        return f"neighbour: {self._proposer.describe_cost(texts, self.passes)}"
 
-    def make(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
+    def derive_texts(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
         return self._proposer.propose(texts, self.passes, self._inputs.seed)
 
-    def read(self, texts: Sequence[str]) -> Read[Sequence[TextStatistics]]:
-        index = self._read_index(self._list_made(texts))
-        proposed = dict(zip(texts, self.make_once(texts), strict=True))
+    def build_lookup(self, texts: Sequence[str]) -> Lookup[Sequence[TextStatistics]]:
+        index = self._read_index(self._flatten_derived_texts(texts))
+        proposed = dict(zip(texts, self.derive_texts_once(texts), strict=True))
 
         def find(scored: TextWithStatistics) -> Sequence[TextStatistics] | None:
             found = map(index.find, proposed.get(scored.whole, ()))

@@ -11,7 +11,7 @@ from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import BranchStatistics, Float32s, PowerSums, Temperatures
 from audit_pipeline.detectors.infilling import BRANCHES
 from audit_pipeline.detectors.max_renyi import OF_POWER_SUMS, POWER_SUMS
-from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope, T, TextWithStatistics
+from audit_pipeline.scoring.needs.provider import Lookup, Provider, ScoringScope, T, TextWithStatistics
 from audit_pipeline.tables import BETAS, KINDS, Kind, text_sha256
 from audit_pipeline.token_statistics.cached_texts import collect_lists_by_text, plan, read_branches, read_statistics
 
@@ -47,7 +47,7 @@ class RenyiProvider(_ListsProvider[PowerSums]):
         wanted = any(setting["alpha"] in OF_POWER_SUMS for setting in settings)
         self.kinds, self.along = (("renyi",), ()) if wanted else ((), ("renyi",))
 
-    def read(self, texts: Sequence[str]) -> Read[PowerSums]:
+    def build_lookup(self, texts: Sequence[str]) -> Lookup[PowerSums]:
         find = self._read_lists(texts if self.kinds else (), "renyi")
         return lambda scored: None if (found := find(scored)) is None else PowerSums(**found)
 
@@ -59,7 +59,7 @@ class TemperaturesProvider(_ListsProvider[Temperatures]):
     not_run = "other temperatures are not cached for the text: run the model on it again"
     kinds = ("temperatures",)
 
-    def read(self, texts: Sequence[str]) -> Read[Temperatures]:
+    def build_lookup(self, texts: Sequence[str]) -> Lookup[Temperatures]:
         find = self._read_lists(texts, "temperatures")
 
         def find_temperatures(scored: TextWithStatistics) -> Temperatures | None:
@@ -91,7 +91,7 @@ class BranchesProvider(Provider[BranchStatistics]):
         tokens = plan(self._model, texts, self._where, branch_steps=self.branch_steps).branch_tokens
         return f"infilling: branches of {self.branch_steps} tokens, about {tokens:,} tokens in all" if tokens else None
 
-    def read(self, texts: Sequence[str]) -> Read[BranchStatistics]:
+    def build_lookup(self, texts: Sequence[str]) -> Lookup[BranchStatistics]:
         table = read_branches(self._model, texts, self._where, self.branch_steps)
         m = dict(zip(table.column("text_sha256").to_pylist(), table.column("m").to_pylist(), strict=True))
         lists = collect_lists_by_text(table, ("offsets", "logprob", "z"))
@@ -100,7 +100,7 @@ class BranchesProvider(Provider[BranchStatistics]):
             sha256 = text_sha256(scored.whole)
             if sha256 not in m or len(lists[sha256]["offsets"]) != scored.context_tokens + len(scored.own) + 1:
                 return None
-            branches = BranchStatistics(m=m[sha256], **lists[sha256]).from_position(scored.context_tokens)
+            branches = BranchStatistics(m=m[sha256], **lists[sha256]).slice_from(scored.context_tokens)
             begun = np.diff(branches.offsets) > 0
             # They start from other modes than the text has where a part of the cache was lost and the text run again:
             # near-ties may then turn out otherwise.

@@ -1,4 +1,4 @@
-"""The text after a prefix of known texts, of members or of non-members (chosen in scoring/known_texts.py)."""
+"""The text after a prefix of known texts, of members or of non-members (chosen in scoring/prefix_shots.py)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import Float32s, Lacking
 from audit_pipeline.detectors.recall import JOINS, PrefixedLogProbs
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS, Shots, Side, collect_benchmark_shots
 from audit_pipeline.scoring.needs.provider import (
     BY_ITSELF,
+    Lookup,
     OnProgress,
     Provider,
-    Read,
     ScoringScope,
     TextWithStatistics,
 )
+from audit_pipeline.scoring.prefix_shots import MEMBERS, NON_MEMBERS, Shots, Side, collect_benchmark_shots
 from audit_pipeline.tables import text_sha256
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Plan, collect_lists_by_text
@@ -62,7 +62,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         return Shots(inputs.known[side], f"the file of {side.option}", {})
 
     @property
-    def _known(self) -> Shots:
+    def _required_shots(self) -> Shots:
         if isinstance(self._shots, str):
             raise ConfigError(self._shots)
         return self._shots
@@ -72,13 +72,13 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
 
         The prefix and a text twice as long as its longest shot have to fit into the model's context.
         """
-        lengths = count_own_tokens(self._model, self._known.texts[:n_shots])
+        lengths = count_own_tokens(self._model, self._required_shots.texts[:n_shots])
         down = range(n_shots, 0, -1)
         fits = (n for n in down if has_room(self._model, self._encode_shots(n, join), 2 * max(lengths[:n])))
         return next(fits, 0)
 
     def _encode_shots(self, shots: int, join: str) -> Prefix:
-        return encode_prefix(self._model, "".join(shot + JOINS[join] for shot in self._known.texts[:shots]))
+        return encode_prefix(self._model, "".join(shot + JOINS[join] for shot in self._required_shots.texts[:shots]))
 
     def find_limits(self, setting: Settings) -> Settings:
         if self._scope.in_context or isinstance(self._shots, str):
@@ -88,13 +88,13 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         return {"shots": room} if 0 < room < most else {}
 
     @cached_property
-    def _unmet(self) -> Mapping[tuple[int, str], str]:
+    def _obstacles(self) -> Mapping[tuple[int, str], str]:
         """Why there is no prefix, of those requested that cannot be made."""
         reasons = {request: self._find_prefix_obstacle(*request) for request in self._requested}
         return {request: reason for request, reason in reasons.items() if reason is not None}
 
     def _find_prefix_obstacle(self, shots: int, join: str) -> str | None:
-        known = self._known
+        known = self._required_shots
         if len(known.texts) < shots:
             what_to_do = (
                 f"add texts to it, or set the parameter shots to {len(known.texts)} or less"
@@ -106,18 +106,18 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
                 f"{known.source} has {len(known.texts)}: {what_to_do}"
             )
         if not self._room(1, join):
-            return f"not even one of {known.source} and a text twice as long fit into {self._window_in_words}"
+            return f"not even one of {known.source} and a text twice as long fit into {self._window_description}"
         return None
 
     @property
-    def _window_in_words(self) -> str:
+    def _window_description(self) -> str:
         room, _ = window_and_stride(self._model)
         return f"the {room:,} tokens of context that {self._model.entry.name} is run with"
 
     @cached_property
     def _prefixes(self) -> Mapping[tuple[int, str], Prefix]:
         """The prefixes that can be made."""
-        return {request: self._encode_shots(*request) for request in self._requested if request not in self._unmet}
+        return {request: self._encode_shots(*request) for request in self._requested if request not in self._obstacles}
 
     def explain_missing(self) -> str | None:
         """Why there is no prefix. Raises ConfigError where a user has asked for it, or given texts for it."""
@@ -126,7 +126,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         if isinstance(self._shots, str):
             reason: str | None = self._shots
         else:
-            reason = self._unmet[self._requested[0]] if len(self._unmet) == len(self._requested) else None
+            reason = self._obstacles[self._requested[0]] if len(self._obstacles) == len(self._requested) else None
         inputs = self._scope.user_inputs
         if reason is not None and inputs is not None and (self.need in inputs.asked_for or self.side in inputs.known):
             raise ConfigError(reason)
@@ -145,7 +145,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
 
     def _find_revealing_shots(self, texts: Sequence[str]) -> Mapping[str, int | None]:
         """The place of the shot that reveals a text, by the text; those of the last call are kept."""
-        longest = replace(self._known, texts=self._known.texts[: self._requested[-1][0]])
+        longest = replace(self._required_shots, texts=self._required_shots.texts[: self._requested[-1][0]])
         self._revealing = {
             text: self._revealing[text] if text in self._revealing else longest.find_revealing_shot(text)
             for text in texts
@@ -187,7 +187,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
             done.append(compute_prefixed(self._model, own, prefix, self._where, backend, report))
         return join_summaries(done)
 
-    def read(self, texts: Sequence[str]) -> Read[PrefixedLogProbs]:
+    def build_lookup(self, texts: Sequence[str]) -> Lookup[PrefixedLogProbs]:
         cached = {
             request: collect_lists_by_text(read_prefixed(self._model, texts, prefix, self._where), ["logprob"])
             for request, prefix in self._prefixes.items()
@@ -204,8 +204,8 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
                         f"{GIVEN_AWAY}: the text's document is one of the {shots} {self.side.name} that the prefix is "
                         "made of"
                     )
-                elif request in self._unmet:
-                    found[request] = Lacking(self._unmet[request])
+                elif request in self._obstacles:
+                    found[request] = Lacking(self._obstacles[request])
                 else:
                     row = cached[request].get(sha256)
                     found[request] = self._explain_unscored(text, *request) if row is None else row["logprob"]
@@ -220,9 +220,8 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         down = range(shots - 1, 0, -1)
         fit = next((n for n in down if has_room(self._model, self._encode_shots(n, join), tokens)), 0)
         would = f"a prefix of {fit} would leave room" if fit else "no prefix leaves room"
-        return Lacking(
-            f"the text's {tokens:,} tokens do not fit after a prefix of {shots} into {self._window_in_words}: {would}"
-        )
+        window = self._window_description
+        return Lacking(f"the text's {tokens:,} tokens do not fit after a prefix of {shots} into {window}: {would}")
 
 
 class MemberPrefixProvider(PrefixProvider):

@@ -20,7 +20,7 @@ from audit_pipeline.token_statistics.cached_texts import CacheLocation, Plan, pl
 from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
 
 if TYPE_CHECKING:
-    from audit_pipeline.scoring.known_texts import Side
+    from audit_pipeline.scoring.prefix_shots import Side
 
 T = TypeVar("T")
 SeenIdentities = Mapping[str, tuple[str, str]]
@@ -77,7 +77,7 @@ class TextWithStatistics:
     context_tokens: int
 
 
-Read = Callable[[TextWithStatistics], T | Lacking | None]
+Lookup = Callable[[TextWithStatistics], T | Lacking | None]
 """Looks up what a need is for a text; None where the cache lacks it."""
 
 
@@ -125,7 +125,7 @@ class Provider(Generic[T]):
         """
         return None
 
-    def read(self, texts: Sequence[str]) -> Read[T]:
+    def build_lookup(self, texts: Sequence[str]) -> Lookup[T]:
         """How each of ``texts`` is looked up in what the cache holds of them; reads the cache once for all."""
         raise NotImplementedError
 
@@ -161,25 +161,25 @@ class DerivedTextsProvider(Provider[T]):
 
     _made: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
 
-    def make(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
+    def derive_texts(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
         """The other texts of each of ``texts``."""
         return [self.list_derived([text]) for text in texts]
 
-    def make_once(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
+    def derive_texts_once(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
         """As :meth:`make`; made once for the texts at hand, which are asked for to be run, and to be scored."""
         if self._made is None or self._made[0] != texts:
-            self._made = texts, self.make(texts)
+            self._made = texts, self.derive_texts(texts)
         return self._made[1]
 
-    def _list_made(self, texts: Sequence[str]) -> list[str]:
-        return [other for own in self.make_once(texts) for other in own]
+    def _flatten_derived_texts(self, texts: Sequence[str]) -> list[str]:
+        return [other for own in self.derive_texts_once(texts) for other in own]
 
     def explain_missing(self) -> str | None:
         return BY_ITSELF if self._scope.in_context else None
 
     def plan(self, texts: Sequence[str]) -> Plan | None:
-        return plan(self._model, self._list_made(texts), self._where)
+        return plan(self._model, self._flatten_derived_texts(texts), self._where)
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
         backend = partial(backend_of, self._model)
-        return compute(self._model, self._list_made(texts), self._where, backend, on_progress=on_progress)
+        return compute(self._model, self._flatten_derived_texts(texts), self._where, backend, on_progress=on_progress)

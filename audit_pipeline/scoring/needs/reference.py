@@ -10,7 +10,7 @@ from audit_pipeline.detectors.reference import REFERENCE_MODEL
 from audit_pipeline.errors import AuditError, ModelError, TransientError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
-from audit_pipeline.scoring.needs.provider import OnProgress, Provider, Read, SeenIdentities
+from audit_pipeline.scoring.needs.provider import Lookup, OnProgress, Provider, SeenIdentities
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.run import RunSummary, compute
@@ -71,6 +71,6 @@ class ReferenceProvider(Provider[TextStatistics]):
         model = self._reference_model
         return compute(model, texts, self._where, partial(backend_of, model), on_progress=on_progress)
 
-    def read(self, texts: Sequence[str]) -> Read[TextStatistics]:
+    def build_lookup(self, texts: Sequence[str]) -> Lookup[TextStatistics]:
         index = self._read_index(texts, self._reference_model)
         return lambda scored: index.find(scored.whole, len(scored.whole) - len(scored.own.text))

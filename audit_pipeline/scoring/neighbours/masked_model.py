@@ -22,9 +22,9 @@ from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.model_checks import build_read_error
 from audit_pipeline.models.tokenizer_files import list_special_ids, read_tokenizer_files
 from audit_pipeline.models.weights import choose_default_device
-from audit_pipeline.scoring.neighbours.proposer import create_generator, format_cost, select_distinct
+from audit_pipeline.scoring.neighbours.proposer import create_random_generator, format_cost, select_distinct
 from audit_pipeline.tables import Kind
-from audit_pipeline.token_statistics.tokens import cover_text
+from audit_pipeline.token_statistics.tokens import widen_spans
 
 SHARE = 0.15
 CANDIDATES = 10
@@ -75,7 +75,7 @@ class MaskedModelProposer:
         self._device = device or choose_default_device()
         self._notify = notify
 
-    def cost(self, texts: Sequence[str], n: int) -> str:
+    def describe_cost(self, texts: Sequence[str], n: int) -> str:
         """One pass of the masked model a masked word; needs its files, not its weights.
 
         A text whose candidates coincide may need more words than are counted here.
@@ -100,11 +100,11 @@ class MaskedModelProposer:
 
     def _neighbours(self, text: str, seed: int) -> Iterator[str]:
         ids, words = self._words(text)
-        order = create_generator(text, seed).permutation(len(words)).tolist()
+        order = create_random_generator(text, seed).permutation(len(words)).tolist()
         step = self._compute_words_per_step(words)
         for start in range(0, len(order), step):
             chosen = [words[i] for i in order[start : start + step]]
-            swaps = [swap for batch in self._batches(ids, chosen) for swap in self._swaps(batch)]
+            swaps = [swap for batch in self._batches(ids, chosen) for swap in self._compute_swaps(batch)]
             # Stable: of equal swaps, those of the word that was chosen first come first.
             for swap in sorted(swaps, key=lambda swap: -swap.score):
                 yield text[: swap.word.char_begin] + swap.replacement + text[swap.word.char_end :]
@@ -122,7 +122,7 @@ class MaskedModelProposer:
         for token, group in enumerate(encoded.word_ids(0)):
             if group is not None:
                 groups.setdefault(group, []).append(token)
-        spans = cover_text(text, np.array(encoded["offset_mapping"], dtype=np.int32).reshape(-1, 2)).tolist()
+        spans = widen_spans(text, np.array(encoded["offset_mapping"], dtype=np.int32).reshape(-1, 2)).tolist()
         words = [_extract_word(text, tokens, spans) for tokens in groups.values()]
         return ids, [word for word in words if word is not None]
 
@@ -146,7 +146,7 @@ class MaskedModelProposer:
         return _Masked(word, ids[word.token_begin], [*before, *window, *after], place)
 
     @torch.inference_mode()
-    def _swaps(self, batch: Sequence[_Masked]) -> list[_Swap]:
+    def _compute_swaps(self, batch: Sequence[_Masked]) -> list[_Swap]:
         ids = torch.tensor([masked.ids for masked in batch], device=self._device)
         logits = self._model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
         at_mask = logits[torch.arange(len(batch)), torch.tensor([masked.place for masked in batch])]
@@ -193,7 +193,7 @@ class MaskedModelProposer:
 
     @cached_property
     def _tokenizer(self) -> Any:
-        with self._errors_of("tokenizer"):
+        with self._faults_as_errors("tokenizer"):
             tokenizer = read_tokenizer_files(self._located.folder, self._entry.name)
         if not tokenizer.is_fast:
             raise ModelError(f"{self._entry.name} has no fast tokenizer (tokenizer.json): character offsets need it")
@@ -204,7 +204,7 @@ class MaskedModelProposer:
     @cached_property
     def _model(self) -> torch.nn.Module:
         transformers_logging.disable_progress_bar()
-        with self._errors_of("weights"):
+        with self._faults_as_errors("weights"):
             model, loading = AutoModelForMaskedLM.from_pretrained(
                 self._located.folder,
                 dtype=torch.float32,
@@ -223,7 +223,7 @@ class MaskedModelProposer:
         return model  # type: ignore[no-any-return]
 
     @contextmanager
-    def _errors_of(self, part: str) -> Iterator[None]:
+    def _faults_as_errors(self, part: str) -> Iterator[None]:
         """What is raised within it of a file that cannot be read becomes ModelError."""
         try:
             yield
@@ -232,7 +232,7 @@ class MaskedModelProposer:
 
     @cached_property
     def _config(self) -> Any:
-        with self._errors_of("configuration"):
+        with self._faults_as_errors("configuration"):
             return AutoConfig.from_pretrained(self._located.folder, trust_remote_code=False)
 
     @cached_property

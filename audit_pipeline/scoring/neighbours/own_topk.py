@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.neighbours.proposer import create_generator, format_cost, select_distinct
+from audit_pipeline.scoring.neighbours.proposer import create_random_generator, format_cost, select_distinct
 from audit_pipeline.tables import Kind, text_sha256
 from audit_pipeline.token_statistics.cached_texts import CacheLocation, collect_lists_by_text, plan, read_statistics
 
@@ -41,7 +41,7 @@ class OwnTopkProposer:
         self._where = where
         self._pieces: dict[int, str] = {}
 
-    def cost(self, texts: Sequence[str], n: int) -> str:
+    def describe_cost(self, texts: Sequence[str], n: int) -> str:
         """The audited model's passes over the texts that have no cached top-k tokens yet."""
         planned = plan(self._model, texts, self._where, kinds=_KINDS)
         return format_cost(self._model.entry.name, planned.passes, planned.tokens_to_run, texts, n)
@@ -70,7 +70,7 @@ class OwnTopkProposer:
             return
         candidates = topk["token_id"].reshape(len(own), -1)
         logprobs = topk["logprob"].reshape(len(own), -1)
-        generator = create_generator(text, seed)
+        generator = create_random_generator(text, seed)
         spans = self._spans(text, own, base["char_start"], base["char_end"])
         positions = generator.permutation(np.array(sorted(spans), dtype=np.int64)).tolist()
         drawn: dict[int, list[str]] = {}

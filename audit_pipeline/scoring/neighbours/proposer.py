@@ -18,7 +18,7 @@ class Proposer(Protocol):
         """Kinds of token statistics of the texts that have to be in the cache before it proposes."""
         ...
 
-    def cost(self, texts: Sequence[str], n: int) -> str:
+    def describe_cost(self, texts: Sequence[str], n: int) -> str:
         """What ``propose`` and scoring what it returns will take, in one line; runs no model."""
         ...
 
@@ -31,7 +31,7 @@ class Proposer(Protocol):
         ...
 
 
-def create_generator(text: str, seed: int) -> np.random.Generator:
+def create_random_generator(text: str, seed: int) -> np.random.Generator:
     """Random numbers that depend on the text and ``seed`` alone, not on the texts run with it."""
     return np.random.default_rng(int(digest(text_sha256(text), seed), 16))
 

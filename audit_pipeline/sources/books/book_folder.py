@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import read_rows
 from audit_pipeline.readers.text_rows import UnusableRowError, explain_invalid_unicode, read_name
-from audit_pipeline.readers.whole_files.book_matter import extract_book_text, remove_book_matter
+from audit_pipeline.readers.whole_files.book_matter import extract_book_text, remove_front_and_back_matter
 from audit_pipeline.readers.whole_files.document import NO_LINES, WholeDocument
 from audit_pipeline.readers.whole_files.epub import EpubError, read_epub
 from audit_pipeline.readers.whole_files.legible import explain_illegible
@@ -288,4 +288,4 @@ def _read_book_file(path: Path, entry: BookEntry) -> WholeDocument:
     if path.suffix.lower() != ".txt":
         raise UnusableDocumentError(_OTHER_FILE)
     text = decode_book_text(path.read_bytes(), ENCODINGS[(entry.encoding or "utf-8").lower()])
-    return WholeDocument(require_book_text(remove_book_matter(text)), places=NO_LINES)
+    return WholeDocument(require_book_text(remove_front_and_back_matter(text)), places=NO_LINES)

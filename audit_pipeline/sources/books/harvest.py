@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.readers.whole_files.book_matter import find_gutenberg_head, remove_book_matter
+from audit_pipeline.readers.whole_files.book_matter import find_gutenberg_head, remove_front_and_back_matter
 from audit_pipeline.readers.whole_files.document import NO_LINES
 from audit_pipeline.sources.base import Document, HarvestItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.books.book_folder import (
@@ -204,7 +204,7 @@ def _document(book: CatalogueBook, page: FetchedPage, entry: BookEntry | None, c
         collection=collection,
         name=name,
         title=book.title,
-        text=require_book_text(remove_book_matter(text)),
+        text=require_book_text(remove_front_and_back_matter(text)),
         places=NO_LINES,
         published=None,
         language=next(iter(book.languages), "und"),

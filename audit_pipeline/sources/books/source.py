@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from audit_pipeline.config.validation import Language, Text
-from audit_pipeline.sources.base import FILE_NAME, Collection, Source, SourceSection, import_and_harvest
+from audit_pipeline.sources.base import FILE_NAME, Collection, Source, SourceSection, build_lazy_fetch
 
 NAME = "books"
 LICENCE = "folder: as its metadata says; Project Gutenberg: public domain in the USA"
@@ -61,7 +61,7 @@ class BooksSettings(SourceSection):
     gutenberg: GutenbergSettings = Field(default=GutenbergSettings(), description="books of Project Gutenberg")
 
     @property
-    def to_be_set(self) -> str | None:
+    def missing_setting(self) -> str | None:
         """What has to be set before books can be read; None where they can be."""
         if self.gutenberg.mirror is not None and self.contact is None:
             return (
@@ -81,7 +81,7 @@ SOURCE = Source(
     "Books: a folder of .txt and .epub files with their metadata, and Project Gutenberg.",
     LICENCE,
     BooksSettings,
-    import_and_harvest(__name__),
+    build_lazy_fetch(__name__),
     version=3,
     on_request=True,
 )

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from audit_pipeline.config.validation import Distinct
-from audit_pipeline.sources.base import FILE_NAME, Source, SourceSection, import_and_harvest
+from audit_pipeline.sources.base import FILE_NAME, Source, SourceSection, build_lazy_fetch
 from audit_pipeline.sources.patents.cleaning import CleaningRules
 from audit_pipeline.sources.patents.record import PARTS, Part
 
@@ -35,7 +35,7 @@ class PatentsSettings(SourceSection):
     cleaning: CleaningRules = Field(default=CleaningRules(), description="which lines and texts are left out")
 
     @property
-    def to_be_set(self) -> str | None:
+    def missing_setting(self) -> str | None:
         """What the user has to set before the source can be fetched, in words; None where it is ready."""
         if self.pages is None and self.export is None:
             return f"set patents.pages or patents.export in config/{FILE_NAME} to your file or folder"
@@ -47,6 +47,6 @@ SOURCE = Source(
     "Chinese patents with publication and priority date: saved pages, or an export.",
     LICENCE,
     PatentsSettings,
-    import_and_harvest(__name__),
+    build_lazy_fetch(__name__),
     on_request=True,
 )

@@ -2,7 +2,7 @@
 
 requests-cache keeps the answers, each in a transaction of its own, so a crawl that is killed goes on where it was. All
 else lies below the cache (an adapter of requests): an answer that is kept costs neither a request nor a pause. tenacity
-repeats (readers/retry.py), protego reads robots.txt, and answers are bounded (readers/answer_redaction.py).
+repeats (readers/retry.py), protego reads robots.txt, and answers are bounded (readers/guarded_responses.py).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from requests_cache import CachedSession
 from requests_cache.models.response import CachedResponse
 
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.readers.answer_redaction import ACCEPTED, DamagedAnswerError, GuardedAdapter, OversizedAnswerError
 from audit_pipeline.readers.file_bytes import MEBIBYTE
+from audit_pipeline.readers.guarded_responses import ACCEPTED, DamagedAnswerError, GuardedAdapter, OversizedAnswerError
 from audit_pipeline.readers.retry import (
     PassingError,
     RetryPolicy,

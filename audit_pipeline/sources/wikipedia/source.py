@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from audit_pipeline.config.validation import Language, Text
-from audit_pipeline.sources.base import FILE_NAME, Collection, Source, SourceSection, import_and_harvest
+from audit_pipeline.sources.base import FILE_NAME, Collection, Source, SourceSection, build_lazy_fetch
 
 NAME = "wikipedia"
 LICENCE = "CC BY-SA 4.0"
@@ -56,7 +56,7 @@ class WikipediaSettings(SourceSection):
     collection: Collection = Field(default="events", description="a name for these pages")
 
     @property
-    def to_be_set(self) -> str | None:
+    def missing_setting(self) -> str | None:
         """What has to be set before pages can be read; None where they can be."""
         if not self.categories:
             missing = "categories, such as 2023 events, and wikipedia.contact"
@@ -72,6 +72,6 @@ SOURCE = Source(
     "Event pages of Wikipedia by the day of their creation, from its API.",
     LICENCE,
     WikipediaSettings,
-    import_and_harvest(__name__),
+    build_lazy_fetch(__name__),
     on_request=True,
 )

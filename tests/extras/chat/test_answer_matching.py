@@ -21,7 +21,7 @@ from audit_pipeline.extras.chat.matching import (
     AnswerMeasures,
     DocumentMatcher,
     NearStretches,
-    level_words,
+    hash_normalised_words,
 )
 
 NOTHING = AnswerMeasures(0, 0, None, None, None, 0, 0.0, None, 0, None)
@@ -298,8 +298,8 @@ LIMITS = [(0, 1), (0, 3), (1, 4), (1, 6), (2, 9), (3, 7)]
 def check_near_stretches(document: list[str], answer: list[str], quoted: set[int], limits: tuple[int, int]) -> None:
     masked = [None if at in quoted else word for at, word in enumerate(answer)]
     flags = np.isin(np.arange(len(answer)), list(quoted))
-    stretches = NearStretches(level_words(" ".join(document)).hashes, *limits)
-    found = stretches.measure_longest(level_words(" ".join(answer)).hashes, flags)
+    stretches = NearStretches(hash_normalised_words(" ".join(document)).hashes, *limits)
+    found = stretches.measure_longest(hash_normalised_words(" ".join(answer)).hashes, flags)
     assert found == near_by_force(document, masked, *limits)
 
 

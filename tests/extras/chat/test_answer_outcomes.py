@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.extras.chat.run import REFUSAL_PHRASES, recognise_outcome
+from audit_pipeline.extras.chat.rows import REFUSAL_PHRASES, recognise_outcome
 
 LONG = " ".join(["river"] * 40)
 

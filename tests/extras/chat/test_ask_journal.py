@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.chat.run import AskJournal
+from audit_pipeline.extras.chat.rows import AskJournal
 
 AT = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
 

@@ -20,19 +20,19 @@ from audit_pipeline.errors import BudgetError, ConfigError, DataError
 from audit_pipeline.extras.chat.chat_client import open_budget
 from audit_pipeline.extras.chat.given_outputs import read_outputs
 from audit_pipeline.extras.chat.ladder import AskOptions
-from audit_pipeline.extras.chat.run import AskJournal
+from audit_pipeline.extras.chat.rows import AskJournal
 from audit_pipeline.extras.chat.stage import (
     AskedTexts,
     AskPlan,
     AskReport,
     ask_pair,
     find_missing_requests,
-    keep_outputs,
     plan_asking,
     read_answers,
+    write_outputs,
 )
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.models.sending_limits import Limits
+from audit_pipeline.models.usage_budget import Limits
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.locks import HeldError
 from audit_pipeline.store.paths import DataPaths
@@ -239,18 +239,18 @@ def test_outputs_that_others_have_got(paths: DataPaths, tmp_path: Path) -> None:
     file.write_text("\n".join(map(json.dumps, rows)))
     read = read_outputs(file, DOCUMENTS)
     assert read.skipped.count == 1
-    report = keep_outputs(TEXTS, read.outputs, "their-model", paths, "run", keeps_text=True)
+    report = write_outputs(TEXTS, read.outputs, "their-model", paths, "run", keeps_text=True)
     found = {row["document_id"]: row for row in report.documents}
     assert {row["rung"] for row in report.documents} == {"handed over"}
     assert (found["a"]["claim"], found["a"]["longest_run"], found["a"]["words_in"]) == ("reproduced", 60, 50)
     assert (found["a"]["score"], found["a"]["coverage_mean"], found["a"]["p_value"]) == (1.0, 0.5, 0.05)
     assert (found["b"]["claim"], found["b"]["words_in"], found["b"]["p_value"]) == ("not graded", None, None)
     assert found["c"]["claim"] == "refused"
-    twice = keep_outputs(TEXTS, read.outputs, "their-model", paths, "again", keeps_text=True)
+    twice = write_outputs(TEXTS, read.outputs, "their-model", paths, "again", keeps_text=True)
     assert (twice.new, twice.documents) == (0, report.documents)
-    shuffled = keep_outputs(TEXTS, read.outputs[::-1], "their-model", paths, "shuffled", keeps_text=True)
+    shuffled = write_outputs(TEXTS, read.outputs[::-1], "their-model", paths, "shuffled", keeps_text=True)
     assert shuffled.new == 0
-    fewer = keep_outputs(
+    fewer = write_outputs(
         replace(TEXTS, documents=DOCUMENTS[1:]), read.outputs[2:], "their-model", paths, "4", keeps_text=True
     )
     assert KNOWN not in {row["document_id"] for row in fewer.documents}, "it is not asked about any more"
@@ -262,10 +262,10 @@ def test_names_and_mixtures_that_cannot_be(chat_server: Servers, paths: DataPath
     outputs = read_outputs(file, FEW.documents).outputs
     for name in ("a|b", "", "x" * 300):
         with pytest.raises(DataError, match="cannot name a model"):
-            keep_outputs(FEW, outputs, name, paths, "run", keeps_text=True)
-    keep_outputs(FEW, outputs, "made", paths, "run", keeps_text=True)
+            write_outputs(FEW, outputs, name, paths, "run", keeps_text=True)
+    write_outputs(FEW, outputs, "made", paths, "run", keeps_text=True)
     with pytest.raises(DataError, match="outputs of made were handed over under works"):
         ask(plan_asking(FEW, OPTIONS), chat_server(go_on), paths)
     ask(plan_asking(replace(FEW, name="others"), OPTIONS), chat_server(go_on), paths)
     with pytest.raises(DataError, match="made was asked about others here"):
-        keep_outputs(replace(FEW, name="others"), outputs, "made", paths, "run", keeps_text=True)
+        write_outputs(replace(FEW, name="others"), outputs, "made", paths, "run", keeps_text=True)

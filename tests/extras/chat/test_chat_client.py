@@ -18,7 +18,7 @@ from chat_server import DIALECTS, NAME, ChatServer, Dialect, build_reply, fault,
 from audit_pipeline.errors import BudgetError, ConfigError, ModelError, TransientError
 from audit_pipeline.extras.chat.chat_client import ChatReply, Prompt, Sampling, ask_all, estimate_usage, open_budget
 from audit_pipeline.extras.chat.config import ChatModel
-from audit_pipeline.models.sending_limits import Budget, Limits
+from audit_pipeline.models.usage_budget import Budget, Limits
 from audit_pipeline.readers.retry import RetryPolicy
 
 ROOT = Path(__file__).parents[3]

@@ -66,7 +66,7 @@ def test_what_cannot_be_meant_is_refused(fields: dict[str, Any], words: str) -> 
 def test_an_entry_says_where_texts_go_and_what_they_cost() -> None:
     entry = ChatModel(name="made", **HOSTED, price_in=2.0, price_out=10.0)
     assert (entry.address, entry.host) == ("https://api.anthropic.com/v1", "api.anthropic.com")
-    assert "api.anthropic.com" in entry.sent_to
+    assert "api.anthropic.com" in entry.recipient_notice
     assert entry.cost_of(500_000, 100_000) == pytest.approx(2.0)
     assert ChatModel(name="made", **LOCAL).cost_of(1, 1) is None
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from audit_pipeline.extras.chat.run import AskJournal
-from audit_pipeline.extras.maintenance.forgetting import RemovalTarget, execute_removal, find_removal, list_kept_names
+from audit_pipeline.extras.chat.rows import AskJournal
+from audit_pipeline.extras.maintenance.forgetting import RemovalTarget, execute_removal, find_removal, list_stored_names
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair
 from tests.warehouse.chats import answer_row
@@ -18,8 +18,8 @@ def test_a_journal_alone_is_found_and_goes(tmp_path: Path) -> None:
     journal = AskJournal(folder / ".asked.jsonl")
     with journal.hold():
         journal.append(answer_row("two", output="a sentence that is nowhere else"))
-    assert list_kept_names("model", paths) == {"talker"}
-    assert list_kept_names("benchmark", paths) == {"shelf"}
+    assert list_stored_names("model", paths) == {"talker"}
+    assert list_stored_names("benchmark", paths) == {"shelf"}
     removal = find_removal(RemovalTarget("benchmark", "shelf"), paths)
     assert [(row["what"], row["files"]) for row in removal.measure()] == [("chat_answers", 2)]
     execute_removal(removal, paths)

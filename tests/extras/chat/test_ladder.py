@@ -12,7 +12,7 @@ from profiles import max_examples
 
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.extras.chat.config import ChatModel
-from audit_pipeline.extras.chat.ladder import LADDER, AskOptions, AskRequest, find_passages, list_requests
+from audit_pipeline.extras.chat.ladder import LADDER, AskOptions, AskRequest, choose_passages, list_requests
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 
 ENTRY = ChatModel(name="m", model="openai/m", url="http://127.0.0.1:1/v1")
@@ -38,7 +38,7 @@ def text_of(text: str, span: tuple[int, int]) -> str:
 @max_examples(50)
 def test_passages_never_overlap(count: int, most: int) -> None:
     text = words(count)
-    spans = [one.get_span(0, 90) for one in find_passages(text, most)]
+    spans = [one.get_span(0, 90) for one in choose_passages(text, most)]
     assert len(spans) == min(most, count // 90)
     assert all(before[1] < after[0] for before, after in itertools.pairwise(spans))
     assert all(len(text_of(text, span).split()) == 90 for span in spans)

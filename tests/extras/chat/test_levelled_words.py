@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.extras.chat.matching import level_words
+from audit_pipeline.extras.chat.matching import hash_normalised_words
 
 SIGNS = st.text(alphabet="aBé\u0301ﬁ .-\u2010\u2011\u00ad\n\r\t7\u0939\u093f😀", max_size=30)
 
 
 def words_of(text: str) -> list[str]:
     """The stretches of the text itself that its words stand in."""
-    words = level_words(text)
+    words = hash_normalised_words(text)
     return [text[start:end] for start, end in zip(words.starts, words.ends, strict=True)]
 
 
 def are_equal(text: str, other: str) -> bool:
-    return level_words(text).hashes.tolist() == level_words(other).hashes.tolist()
+    return hash_normalised_words(text).hashes.tolist() == hash_normalised_words(other).hashes.tolist()
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_composed_and_decomposed_texts_have_the_same_words(text: str) -> None:
 
 @given(SIGNS)
 def test_a_stretch_levelled_alone_is_its_word(text: str) -> None:
-    words = level_words(text)
+    words = hash_normalised_words(text)
     for word, stretch in zip(words.hashes.tolist(), words_of(text), strict=True):
-        assert level_words(stretch).hashes.tolist() == [word]
+        assert hash_normalised_words(stretch).hashes.tolist() == [word]
     assert np.all(words.starts[1:] >= words.ends[:-1])
 
 
 def test_many_hyphens_and_much_white_space() -> None:
-    assert len(level_words("a-\n" * 20_000)) == 1
-    assert len(level_words("\u00ad" * 60_000)) == 0
-    assert len(level_words("a-" + " " * 60_000 + "b")) == 2
+    assert len(hash_normalised_words("a-\n" * 20_000)) == 1
+    assert len(hash_normalised_words("\u00ad" * 60_000)) == 0
+    assert len(hash_normalised_words("a-" + " " * 60_000 + "b")) == 2

@@ -45,7 +45,7 @@ def test_the_shipped_files_are_read() -> None:
 
 
 def test_a_control_that_was_trained_by_an_earlier_version_stays_current(folder: Path) -> None:
-    control = load_controls(folder)["check"].changed(occurrences=8)
+    control = load_controls(folder)["check"].with_settings(occurrences=8)
     assert control.settings_digest == "8d1e36ca2bc878617278938702680f9c0950c8f0481748304ec75b4312e7b09b"
 
 
@@ -57,10 +57,10 @@ def test_members_may_be_trained_on_by_several_numbers(folder: Path) -> None:
 
 def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> None:
     control = load_controls(folder)["check"]
-    changed = control.changed(learning_rate=0.5, hidden_size=64)
+    changed = control.with_settings(learning_rate=0.5, hidden_size=64)
     assert (changed.learning_rate, changed.architecture.hidden_size, changed.architecture.layers) == (0.5, 64, 4)
     assert changed.settings_digest != control.settings_digest
-    assert control.changed(description="other").settings_digest == control.settings_digest
+    assert control.with_settings(description="other").settings_digest == control.settings_digest
 
 
 @pytest.mark.parametrize(

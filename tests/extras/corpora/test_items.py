@@ -26,10 +26,10 @@ from audit_pipeline.extras.corpora.model_results import (
     MatchedResults,
     ResultsFile,
     compare_accuracy,
+    compute_permutation_p_value,
     list_clean_positions,
     match_results,
     measure_accuracy,
-    permute_difference,
 )
 from audit_pipeline.extras.corpora.rules import choose_rule
 from audit_pipeline.extras.corpora.search import AuditedTexts, open_sharded_corpus, search_corpus
@@ -269,16 +269,16 @@ def test_flags_change_places_between_groups_as_a_whole() -> None:
 
     ways = [difference(chosen) for chosen in combinations(range(4), 2)]
     expected = np.mean([way >= difference((0, 1)) - 1e-12 for way in ways])
-    assert permute_difference(values, flags, groups) == pytest.approx(expected, abs=0.04)
+    assert compute_permutation_p_value(values, flags, groups) == pytest.approx(expected, abs=0.04)
 
 
 def test_flags_change_places_within_groups_of_both() -> None:
     # In each group one of two is flagged, and it alone is right: as large or as small in 2 of 2^3 ways.
     groups = ["x", "x", "y", "y", "z", "z"]
     values = np.array([1.0, 0, 1, 0, 1, 0])
-    assert permute_difference(values, values > 0, groups) == pytest.approx(0.25, abs=0.04)
+    assert compute_permutation_p_value(values, values > 0, groups) == pytest.approx(0.25, abs=0.04)
     # Taken apart from their groups, it would be 2 of 20.
-    assert permute_difference(values, values > 0, list("abcdef")) == pytest.approx(0.1, abs=0.03)
+    assert compute_permutation_p_value(values, values > 0, list("abcdef")) == pytest.approx(0.1, abs=0.03)
 
 
 # The command.

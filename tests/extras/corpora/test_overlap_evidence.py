@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit_pipeline.extras.corpora.evidence_rule import align, count_shared_from, find_longest_stretch
+from audit_pipeline.extras.corpora.evidence_rule import align, compute_shared_threshold, find_longest_stretch
 from audit_pipeline.extras.corpora.rules import choose_rule
 from audit_pipeline.extras.corpora.search import (
     AuditedTexts,
@@ -219,4 +219,4 @@ def test_documents_that_are_expected_to_hold_the_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("documents", "expected"), [(1, 3), (400, 3), (2500, 4), (10**6, 10), (10**9, 32)])
 def test_in_how_many_documents_a_run_is_shared(documents: int, expected: int) -> None:
-    assert count_shared_from(documents) == expected
+    assert compute_shared_threshold(documents) == expected

@@ -60,7 +60,7 @@ def searched(workspace: Workspace) -> Workspace:
 
 def steps_of(workspace: Workspace) -> list[Step]:
     situation = Situation(workspace.paths, load_benchmarks())
-    return situation.plan(Scope((NAME,))).of(["corpus_overlap"])
+    return situation.plan(Scope((NAME,))).steps_of_stages(["corpus_overlap"])
 
 
 def test_an_audit_searches_what_has_changed_since(

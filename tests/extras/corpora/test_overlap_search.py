@@ -240,7 +240,7 @@ def test_a_stopped_search_goes_on_at_the_next_shard(tmp_path: Path, monkeypatch:
     resumed = search_corpus(texts, corpus, RULE, checkpoint=checkpoint)
     assert (read_before, read) == ([0, 1, 2], [3, 4])
     assert spans_of(resumed) == spans_of(whole)
-    assert resumed.documents == whole.documents
+    assert resumed.document_count == whole.document_count
     # Another corpus under the same name begins anew.
     with (tmp_path / "corpus" / "shard-0.jsonl").open("a") as file:
         file.write(json.dumps({"text": "one more"}) + "\n")
@@ -249,7 +249,7 @@ def test_a_stopped_search_goes_on_at_the_next_shard(tmp_path: Path, monkeypatch:
         texts, open_sharded_corpus(str(tmp_path / "corpus"), only="shard-0*"), RULE, checkpoint=checkpoint
     )
     assert read == [0]
-    assert changed.documents == sum(text.strip() != "" for text in documents[:6]) + 1
+    assert changed.document_count == sum(text.strip() != "" for text in documents[:6]) + 1
 
 
 def test_a_shard_that_cannot_be_read_is_named_and_the_others_go_on(tmp_path: Path) -> None:

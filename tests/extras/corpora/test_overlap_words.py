@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.extras.corpora.word_hashes import hash_runs, map_to_original, split_texts
+from audit_pipeline.extras.corpora.word_hashes import hash_runs, hash_words_of_texts, map_to_original
 
 SENTENCES = st.text(alphabet="aB é\u0301ㄱㅏﾡﾂﬁ½中が\u3099ｶﾞ가\u1161\u11a8\t.—'İß1²\u00a0𝒳", max_size=30)
 
 
 def words_of(text: str) -> list[str]:
-    words, _ = split_texts([text])
+    words, _ = hash_words_of_texts([text])
     return [text[start:end] for start, end in zip(words.starts, words.ends, strict=True)]
 
 
@@ -37,14 +37,14 @@ def test_words_and_their_places(text: str, words: list[str]) -> None:
 
 @given(st.lists(SENTENCES, max_size=4))
 def test_the_same_words_have_the_same_hash_wherever_they_stand(texts: list[str]) -> None:
-    words, first_word = split_texts(texts)
+    words, first_word = hash_words_of_texts(texts)
     assert len(first_word) == len(texts) + 1
     for number, text in enumerate(texts):
         own = slice(first_word[number], first_word[number + 1])
-        alone, _ = split_texts([text])
+        alone, _ = hash_words_of_texts([text])
         for name in ("hashes", "starts", "ends"):
             assert np.array_equal(getattr(words, name)[own], getattr(alone, name))
-    lower = [split_texts([unicodedata.normalize("NFD", text)])[0].hashes for text in texts]
+    lower = [hash_words_of_texts([unicodedata.normalize("NFD", text)])[0].hashes for text in texts]
     assert np.array_equal(np.concatenate([*lower, np.empty(0, np.uint64)]), words.hashes)
 
 

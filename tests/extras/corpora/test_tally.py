@@ -18,7 +18,7 @@ from audit_pipeline.extras.corpora.token_counters import (
     TokenCounter,
     build_counting_tokenizer,
     can_split_at_blanks,
-    count_token_ids,
+    compute_table_size,
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -136,7 +136,7 @@ def model(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> Tokenize
 def test_the_first_documents_are_counted_both_ways(model: TokenizedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counters, "PROBE_CHARACTERS", 60)
     documents = [*SAMPLES] * 4
-    plain = counted(TokenCounter(build_counting_tokenizer(model), count_token_ids(model), splits=False), documents)
+    plain = counted(TokenCounter(build_counting_tokenizer(model), compute_table_size(model), splits=False), documents)
     good = CheckedCounter(model)
     assert counted(good, documents) == plain
     assert good.way == "distinct pieces"
@@ -153,7 +153,7 @@ def test_texts_without_blanks_go_the_plain_way(model: TokenizedModel, monkeypatc
     monkeypatch.setattr(token_counters, "_BATCH_CHARACTERS", 50)
     documents = ["没有空格的文本" * 3 + str(number) for number in range(20)]
     counter = CheckedCounter(model)
-    plain = counted(TokenCounter(build_counting_tokenizer(model), count_token_ids(model), splits=False), documents)
+    plain = counted(TokenCounter(build_counting_tokenizer(model), compute_table_size(model), splits=False), documents)
     assert counted(counter, documents) == plain
     assert counter.way == "every text"
     # A count_held_texts in between changes nothing.

@@ -12,7 +12,7 @@ from quick import empty_pictures
 from tiny_models import forward_of, single_threaded
 
 from audit_pipeline.extras.evidence_packs.pack import write_pack
-from audit_pipeline.extras.evidence_packs.sealed_plan import seal
+from audit_pipeline.extras.evidence_packs.sealed_plan import seal_plan
 from audit_pipeline.extras.extraction.stage import (
     EXTRACTION_VERSION,
     extract_pair,
@@ -34,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], 
         workspace.fetch(*made_documents(4, 40))
         workspace.build("made")
         workspace.assess("made")
-        seal(PAIR, workspace.model("tiny"), workspace.paths, None)
+        seal_plan(PAIR, workspace.model("tiny"), workspace.paths, None)
         workspace.audit("tiny", "made_8")
         settings = find_extraction_settings("made_8")
         assert settings is not None

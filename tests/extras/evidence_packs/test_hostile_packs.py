@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from profiles import FULL
 
-from audit_pipeline.cli.command_group import main
+from audit_pipeline.cli.main_command import main
 from audit_pipeline.extras.evidence_packs.verify import Check, verify_pack
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")

@@ -20,7 +20,7 @@ from audit_pipeline.extras.evidence_packs.sealed_plan import (
     explain_late_plan,
     plan_from_row,
     read_last_plan,
-    seal,
+    seal_plan,
 )
 from audit_pipeline.extras.evidence_packs.timestamps import Timestamp
 from audit_pipeline.store.store import read_documents
@@ -58,13 +58,13 @@ def test_a_plan_names_texts_settings_model_and_code(workspace: Workspace) -> Non
 
 def test_the_same_plan_is_not_sealed_twice_and_another_one_is(workspace: Workspace) -> None:
     first = last_plan(workspace)
-    same, is_new = seal(PAIR, workspace.model("tiny"), workspace.paths, None)
+    same, is_new = seal_plan(PAIR, workspace.model("tiny"), workspace.paths, None)
     assert not is_new
     assert same == first
     assert len(rows_of_plans(workspace)) == 1
     entry = (workspace.config / "benchmarks.yaml").read_text().replace("suffix: 8", "suffix: 9")
     (workspace.config / "benchmarks.yaml").write_text(entry)
-    other, is_new = seal(PAIR, workspace.model("tiny"), workspace.paths, None)
+    other, is_new = seal_plan(PAIR, workspace.model("tiny"), workspace.paths, None)
     assert is_new
     assert other.sha256 != first.sha256
     cached = other.fields["texts_in_cache"]
@@ -86,12 +86,12 @@ def test_the_same_plan_is_not_sealed_twice_and_another_one_is(workspace: Workspa
 def test_a_plan_without_a_timestamp_is_sealed_anew_with_one(workspace: Workspace, tmp_path: Path) -> None:
     before = last_plan(workspace)
     with serve_authority(make_authority(tmp_path / "authority")) as authority:
-        plan, is_new = seal(PAIR, workspace.model("tiny"), workspace.paths, authority.url)
+        plan, is_new = seal_plan(PAIR, workspace.model("tiny"), workspace.paths, authority.url)
         assert is_new
         assert plan.plans_same_audit(before)
         assert plan.timestamp is not None
         assert last_plan(workspace) == plan
-        assert seal(PAIR, workspace.model("tiny"), workspace.paths, authority.url) == (plan, False)
+        assert seal_plan(PAIR, workspace.model("tiny"), workspace.paths, authority.url) == (plan, False)
 
 
 def test_a_timestamp_that_was_changed_is_named(workspace: Workspace) -> None:

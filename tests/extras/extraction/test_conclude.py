@@ -56,7 +56,7 @@ def test_one_window_by_hand() -> None:
     assert np.exp(windows.log_p) == pytest.approx([0.125, 0.25])
     # Among the 40 best the first token has .25 of .5; a token outside of them is never drawn.
     assert np.exp(windows.log_p_top) == pytest.approx([0.25, 0.0])
-    assert (windows.outside.tolist(), windows.matches.tolist(), windows.greedy.tolist()) == (
+    assert (windows.outside.tolist(), windows.matches.tolist(), windows.reproduced_greedily.tolist()) == (
         [0, 1],
         [1, 1],
         [False] * 2,
@@ -80,7 +80,7 @@ def test_windows_of_a_model_behind_an_interface() -> None:
     own = found(*(without(one, "rank", "log_mass_40", "argmax_id") for one in whole))
     assert (own.log_p.tolist(), own.log_p_top.tolist()) == (every.log_p.tolist(),) * 2
     assert (own.matches, own.outside, own.top_is_known) == (None, None, False)
-    assert own.greedy.tolist() == [False, False], "not known to be"
+    assert own.reproduced_greedily.tolist() == [False, False], "not known to be"
     assert own.reproduced.tolist() == [True, True]
     said = conclude_memorisation(own, NONE[:2], TEXT[:30])
     assert said.greedy is None
@@ -92,7 +92,7 @@ def test_windows_of_a_model_behind_an_interface() -> None:
     assert (ranked.matches.tolist(), ranked.outside.tolist(), ranked.top_is_known) == ([1, 2], [0, 0], False)
     named = found(*(without(one, "log_mass_40", "rank") for one in whole))
     assert named.matches is not None
-    assert (named.matches.tolist(), named.outside, named.greedy.tolist()) == ([1, 2], None, [False, True])
+    assert (named.matches.tolist(), named.outside, named.reproduced_greedily.tolist()) == ([1, 2], None, [False, True])
 
     both = join_windows(own, own)
     assert (len(both), both.matches, both.top_is_known) == (4, None, False)

@@ -12,9 +12,9 @@ from scipy.stats import t
 
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.memorisation import windows_from_rows
-from audit_pipeline.extras.extraction.results import compute_extraction_rates
+from audit_pipeline.extras.extraction.result_tables import compute_extraction_rates
 from audit_pipeline.extras.extraction.search import Extraction
-from audit_pipeline.extras.extraction.window_exclusions import Judgement
+from audit_pipeline.extras.extraction.window_exclusions import Exclusions
 from audit_pipeline.statistics.share_bounds import clopper_pearson_bounds
 from audit_pipeline.tables import EXTRACTION
 
@@ -40,7 +40,7 @@ def extracted(
         for number, p in enumerate(probabilities)
     ]
     windows = windows_from_rows(pa.Table.from_pylist(rows, schema=EXTRACTION.schema))
-    judged = Judgement((None,) * len(windows), *(np.full(len(windows), np.nan) for _ in range(2)))
+    judged = Exclusions((None,) * len(windows), *(np.full(len(windows), np.nan) for _ in range(2)))
     document = SearchedDocument(
         name, "x" * 100, group=group or name, collection=collection, side=side, occurrences=occurrences
     )

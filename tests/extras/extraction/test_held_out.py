@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from audit_pipeline.extras.extraction.results import HELD_OUT_TEST, compare_each_with_held_out
+from audit_pipeline.extras.extraction.result_tables import HELD_OUT_TEST, compare_each_with_held_out
 
 
 def build_test(*values: float | None) -> dict[str, float | None]:

@@ -133,7 +133,7 @@ def drawn(taught: Taught, window: EncodedText, draws: int) -> Counter[tuple[int,
 def test_draws_are_near_at_least_as_often_as_the_bound_says(
     taught: Taught, planted: Extraction, windows: list[EncodedText], draws: int
 ) -> None:
-    window = windows[planted.found.strongest[0]]
+    window = windows[planted.memorisation.strongest[0]]
     suffix = tuple(window.token_id[window.first_scored :].tolist())
     found = drawn(taught, window, draws)
     bound = math.exp(bound_near_verbatim(taught.forward, window, 3, 20))

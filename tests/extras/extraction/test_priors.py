@@ -90,7 +90,7 @@ def test_what_comes_after_any_prefix_is_set_apart(bigram: Taught, tmp_path: Path
     tied, refrain = found["tied"], found["refrain"]
     [number] = np.flatnonzero(tied.windows.reproduced)
     assert tied.judged.reasons[number] is None
-    assert tied.found.reproduced == 1
+    assert tied.memorisation.reproduced == 1
     assert tied.windows.log_p[number] == pytest.approx(0.0, abs=1e-6)
     assert tied.judged.prior_log_p[number] < -15
 
@@ -98,7 +98,7 @@ def test_what_comes_after_any_prefix_is_set_apart(bigram: Taught, tmp_path: Path
     text = refrain.document.text[refrain.windows.begin[number] : refrain.windows.end[number]]
     assert text == REFRAIN
     assert refrain.judged.reasons[number] == "likely anyway"
-    assert (refrain.found.reproduced, refrain.found.set_apart) == (0, 1)
+    assert (refrain.memorisation.reproduced, refrain.memorisation.set_apart) == (0, 1)
     assert refrain.windows.log_p[number] == pytest.approx(math.log(0.5), abs=1e-6)
     # A half after each of ten prefixes, but for those that end with a token of a sentence.
     share = 2 * math.exp(refrain.judged.prior_log_p[number]) * OTHER_PREFIXES
@@ -142,7 +142,7 @@ def test_the_prior_is_the_mean_over_prefixes_of_other_documents(taught: Taught, 
             p.append(torch.log_softmax(logits.double(), 1).gather(1, torch.tensor(suffix)[:, None]).sum().exp().item())
         assert planted.judged.prior_log_p[number] == pytest.approx(math.log(np.mean(p)), abs=1e-3)
         assert planted.judged.reasons[number] is None, "the passage is tied to its prefix"
-    assert planted.found.reproduced > len(checked)
+    assert planted.memorisation.reproduced > len(checked)
 
 
 def test_too_few_other_documents_decide_nothing(bigram: Taught, tmp_path: Path) -> None:
@@ -152,10 +152,10 @@ def test_too_few_other_documents_decide_nothing(bigram: Taught, tmp_path: Path) 
     few = [*OTHERS[: LEAST_OTHERS - 1], SearchedDocument("again", OTHERS[0].text), SearchedDocument("short", "Two.")]
     for number, documents in enumerate(([refrain, *few], [refrain, *few, edition])):
         found = run(bigram, documents, tmp_path / str(number))["refrain"]
-        assert (found.found.reproduced, found.found.set_apart) == (1, 0)
+        assert (found.memorisation.reproduced, found.memorisation.set_apart) == (1, 0)
         assert np.isnan(found.judged.prior_log_p).all()
     enough = run(bigram, [refrain, *OTHERS[:LEAST_OTHERS]], tmp_path / "enough")["refrain"]
-    assert (enough.found.reproduced, enough.found.set_apart) == (0, 1)
+    assert (enough.memorisation.reproduced, enough.memorisation.set_apart) == (0, 1)
 
 
 def test_nothing_is_run_twice_and_nothing_where_nothing_is_reproduced(bigram: Taught, tmp_path: Path) -> None:

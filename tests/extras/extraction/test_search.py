@@ -56,12 +56,12 @@ def test_coarse_to_fine_finds_what_the_whole_grid_finds(run: Run) -> None:
     on_grid = likely(planted.windows)
     assert len(on_grid) >= 5, len(on_grid)
     assert likely(found[0].windows) >= on_grid
-    assert found[0].found.covered[0] == pytest.approx(planted.found.covered[0], abs=0.02)
-    assert found[0].found.longest_run > len(PASSAGE) / 2
+    assert found[0].memorisation.covered[0] == pytest.approx(planted.memorisation.covered[0], abs=0.02)
+    assert found[0].memorisation.longest_run > len(PASSAGE) / 2
     # Where nothing is known, no window but the tiles is run.
     assert likely(clean.windows) == likely(found[1].windows) == set()
     assert len(found[1].windows) == len(run(TILED)[1].windows)
-    assert (len(short.windows), short.found.covered) == (0, (0.0,) * len(THRESHOLDS))
+    assert (len(short.windows), short.memorisation.covered) == (0, (0.0,) * len(THRESHOLDS))
 
 
 def test_what_it_costs_where_nothing_is_known(run: Run, taught: Taught) -> None:
@@ -115,12 +115,12 @@ def test_first_choices_are_the_passage_exactly_where_all_of_its_tokens_are(taugh
     search = Search(taught.model, DOCUMENTS[:1], FINE, Caches(DataPaths(tmp_path)))
     [planted] = search.run(lambda _: taught.forward)
     windows, text = planted.windows, planted.document.text
-    chosen = [*np.flatnonzero(windows.greedy)[:4], *np.flatnonzero(~windows.greedy)[:4]]
+    chosen = [*np.flatnonzero(windows.reproduced_greedily)[:4], *np.flatnonzero(~windows.reproduced_greedily)[:4]]
     assert len(chosen) == 8
     for number in chosen:
         greedy = generate_suffix(taught.model, taught.forward, search.encode_window(planted, int(number)))
         same = greedy.strip("\ufffd") in text[windows.begin[number] : windows.end[number]]
-        assert same is bool(windows.greedy[number])
+        assert same is bool(windows.reproduced_greedily[number])
 
 
 def test_a_run_that_is_stopped_goes_on(run: Run, taught: Taught, tmp_path: Path) -> None:
@@ -130,10 +130,10 @@ def test_a_run_that_is_stopped_goes_on(run: Run, taught: Taught, tmp_path: Path)
     search = Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path)))
     with pytest.raises(KeyboardInterrupt):
         search.run(lambda _: taught.forward, stop)
-    left = Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).count_tokens()[1]
-    assert left < Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path / "other"))).count_tokens()[1]
+    left = Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).count_work()[1]
+    assert left < Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path / "other"))).count_work()[1]
     run(TILED)
-    assert Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).count_tokens()[1] == 0
+    assert Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).count_work()[1] == 0
 
 
 def test_a_model_that_forbids_repetition_draws_as_is_said(taught: Taught, tmp_path: Path) -> None:

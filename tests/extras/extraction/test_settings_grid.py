@@ -154,14 +154,18 @@ def test_the_named_setting_is_the_search_itself(taught: Taught, tmp_path: Path) 
     assert found.windows.begin[compared].tolist() == document.begins[12].tolist()
     assert np.isfinite(named).any()
     np.testing.assert_allclose(named, found.windows.log_p_top[compared], atol=1e-3)
-    assert (greedy == 0).tolist() == found.windows.greedy[compared].tolist()
+    assert (greedy == 0).tolist() == found.windows.reproduced_greedily[compared].tolist()
 
 
 def test_what_shares_a_batch_and_what_comes_first_changes_nothing(random: Taught, tmp_path: Path) -> None:
     [together, *_] = run(random, [LONG, SHORT, NONE], tmp_path / "together").documents
     [nothing, short, again] = run(random, [NONE, SHORT, LONG], tmp_path / "other order").documents
     [alone] = run(random, [LONG], tmp_path / "alone").documents
-    assert (nothing.places, nothing.log_p, 0 < short.places < alone.places) == (0, {}, True)
+    assert (nothing.max_suffix_count, nothing.log_p, 0 < short.max_suffix_count < alone.max_suffix_count) == (
+        0,
+        {},
+        True,
+    )
     assert 200 not in short.log_p
     for other in (together, again):
         assert other.log_p.keys() == alone.log_p.keys()
@@ -262,7 +266,7 @@ def test_at_most_a_share_of_a_of_any_set_has_a_p_value_of_a(values: list[list[fl
 def test_what_a_model_gives_in_place_of_a_suffix(taught: Taught, tmp_path: Path) -> None:
     [planted] = (asked := search(taught, DOCUMENTS[:1], tmp_path, CLOSE)).run(lambda _: taught.forward)
     windows, text = planted.windows, planted.document.text
-    greedy, other = np.flatnonzero(windows.greedy)[0], int(windows.log_p.argmin())
+    greedy, other = np.flatnonzero(windows.reproduced_greedily)[0], int(windows.log_p.argmin())
     suffix, other_suffix = (text[windows.begin[number] : windows.end[number]] for number in (greedy, other))
     given = generate_suffix(taught.model, taught.forward, asked.encode_window(planted, int(greedy)))
     words = suffix.split()

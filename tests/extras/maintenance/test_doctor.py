@@ -16,11 +16,11 @@ from audit_pipeline.extras.maintenance import doctor
 from audit_pipeline.extras.maintenance.doctor import DoctorCheck, run_checks
 from audit_pipeline.models.converted_files import KEPT_MANIFEST
 from audit_pipeline.pipeline import console
-from audit_pipeline.pipeline.stages.warehouse import build_warehouse
+from audit_pipeline.pipeline.stages.publication import build_warehouse
 from audit_pipeline.store import integrity, store
 from audit_pipeline.store.files import write_json
 from audit_pipeline.store.integrity import digests_of_folder
-from audit_pipeline.store.ledger import LineageStep, blank_lines, read_ledger, record_outcome
+from audit_pipeline.store.ledger import LineageStep, erase_lines, read_ledger, record_outcome
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import TABLES, Pair
 from audit_pipeline.token_statistics.run import compute
@@ -172,7 +172,7 @@ def test_a_line_of_the_ledger_that_is_not_as_it_was_is_told(kept: Workspace) -> 
 
 def test_forgotten_lines_are_counted(kept: Workspace) -> None:
     paths = kept.paths
-    blank_lines(paths, [entry.digest for entry in read_ledger(paths).entries if entry.table == "decisions"])
+    erase_lines(paths, [entry.digest for entry in read_ledger(paths).entries if entry.table == "decisions"])
     found = look(kept)
     assert found["ledger"].words.startswith("6 lines, 1 of them forgotten")
     assert list_faults(found) == {"unexplained files": [paths.run_file("decisions", PAIR, "run")]}

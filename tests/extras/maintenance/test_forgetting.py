@@ -23,13 +23,13 @@ from audit_pipeline.extras.maintenance.forgetting import (
     RemovalTarget,
     find_unfinished_runs,
     forget,
-    list_kept_names,
+    list_stored_names,
     plan_to_forget,
 )
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.pipeline.dagster.audit import audit
-from audit_pipeline.pipeline.dagster.locks import hold_removal_lock, hold_run_file, lock_run_file
+from audit_pipeline.pipeline.dagster.locks import hold_liveness_file, hold_removal_lock, lock_liveness_file
 from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.pipeline.requests import AuditRequest
@@ -136,7 +136,7 @@ def test_a_benchmark_goes_from_partitions_files_warehouse_and_report(
     assert "made_9" not in audited.paths.report.read_text(encoding="utf-8")
     assert "made_8" in audited.paths.report.read_text(encoding="utf-8")
     assert not [name for name in files(audited) if "made_9" in name]
-    assert "made_9" not in list_kept_names("benchmark", audited.paths)
+    assert "made_9" not in list_stored_names("benchmark", audited.paths)
     with open_read_only(audited.paths.warehouse) as connection:
         assert connection.sql("SELECT count(*) FROM lineage_gaps").fetchall() == [(0,)]
 
@@ -202,7 +202,7 @@ def test_a_dead_run_of_this_machine_does_not_stop_it(
     audited: Workspace, instance: dg.DagsterInstance, definitions: dg.Definitions
 ) -> None:
     run = started(instance, "audit_pairs", {PARTITION: "made_9|tiny"}, definitions)
-    lock_run_file(audited.paths, run).release()  # type: ignore[union-attr]
+    lock_liveness_file(audited.paths, run).release()  # type: ignore[union-attr]
     result = audited.run("forget", "--benchmark", "made_9")
     assert told(result)
     assert "marked 1 dead run(s)" in result.stderr
@@ -210,7 +210,7 @@ def test_a_dead_run_of_this_machine_does_not_stop_it(
     assert dead is not None
     assert dead.status is dg.DagsterRunStatus.FAILURE
     living = started(instance, "audit_pairs", {PARTITION: "made_8|tiny"}, definitions)
-    with hold_run_file(audited.paths, living):
+    with hold_liveness_file(audited.paths, living):
         assert "while an audit is unfinished: run" in error_of(audited.run("forget", "--benchmark", "made_8"))
 
 
@@ -239,7 +239,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize(
-    "where", ["a file", *(pytest.param(name, marks=pytest.mark.slow) for name in ("blank_lines", "publish"))]
+    "where", ["a file", *(pytest.param(name, marks=pytest.mark.slow) for name in ("erase_lines", "publish"))]
 )
 @pytest.mark.usefixtures("no_report")
 def test_a_removal_that_was_killed_is_finished_by_the_same_command(
@@ -265,7 +265,7 @@ def test_a_removal_that_was_killed_is_finished_by_the_same_command(
         if where == "a file":
             patch.setattr(removal_module, "remove", remove_all_before_scores)
         else:
-            patch.setattr(removal_module if where == "blank_lines" else forgetting, where, die)
+            patch.setattr(removal_module if where == "erase_lines" else forgetting, where, die)
         with pytest.raises(Killed):
             forget(MADE_9, definitions, audited.paths, lambda what: None)
     # As where the entry was taken out of the configuration before: only the disk knows the name.

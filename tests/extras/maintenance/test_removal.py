@@ -17,8 +17,8 @@ from cli_results import LABELLED
 from made_workspace import Workspace, made_text, make_workspace
 from tiny_models import forward_of
 
-from audit_pipeline.benchmarks.assessed_split import SPLIT_VERSION, assess_split
 from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION, assess_split
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.maintenance import forgetting as removal_module
 from audit_pipeline.extras.maintenance.forgetting import (
@@ -26,14 +26,14 @@ from audit_pipeline.extras.maintenance.forgetting import (
     RemovalTarget,
     execute_removal,
     find_removal,
-    list_kept_names,
+    list_stored_names,
 )
 from audit_pipeline.models.converted_files import conversion_folder
 from audit_pipeline.models.fingerprint import LENGTH
 from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.pipeline.stages.evaluations import evaluate_pair
 from audit_pipeline.scoring.needs.registry import list_derived_texts
-from audit_pipeline.scoring.pair_scores import run_tokens, score_pair
+from audit_pipeline.scoring.pair_scores import run_passes, score_pair
 from audit_pipeline.store import store
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.ledger import LineageStep, read_ledger, record_outcome
@@ -54,7 +54,7 @@ def audit(workspace: Workspace, benchmark: str, model: str) -> None:
     run = f"run-{benchmark}-{model}"
     forward = lambda: forward_of(tokenized)  # noqa: E731
     step = LineageStep.now(run, "token_statistics", "1")
-    run_tokens(pair, tokenized, workspace.paths, forward, step, kinds=KIND, logits_budget=0)
+    run_passes(pair, tokenized, workspace.paths, forward, step, kinds=KIND, logits_budget=0)
     score_pair(pair, tokenized, workspace.paths, LineageStep.now(run, "scores", "1"))
     evaluate_pair(pair, tokenized, workspace.paths, LineageStep.now(run, "evaluations", "1"))
     record_outcome(workspace.paths, pair, "scores", "failed", "the device is gone", f"failed-{run}")
@@ -179,8 +179,8 @@ def test_a_benchmark_goes_with_its_own_texts_and_leaves_shared_ones(workspace: W
     assert (ledger.problems, ledger.forgotten) == ([], len(removal.lines))
     assert [line.digest for line in ledger.lines] == [line.digest for line in lines], "forgotten lines keep their place"
     assert {outcome.pair.benchmark for outcome in ledger.outcomes} == {"made_12", "twin_8"}
-    assert list_kept_names("benchmark", paths) == {"made_12", "twin_8"}
-    assert list_kept_names("model", paths) == {"one", "two"}
+    assert list_stored_names("benchmark", paths) == {"made_12", "twin_8"}
+    assert list_stored_names("model", paths) == {"one", "two"}
 
 
 def test_a_model_goes_with_its_caches_card_and_history(workspace: Workspace) -> None:
@@ -194,8 +194,8 @@ def test_a_model_goes_with_its_caches_card_and_history(workspace: Workspace) -> 
     }
     assert not mentions(paths, "%7Cone", "|one", fingerprint)
     assert {kind: cached(workspace, kind, "two") for kind in KIND} == of_two
-    assert list_kept_names("model", paths) == {"two"}
-    assert list_kept_names("benchmark", paths) == {"made_8", "made_12", "twin_8"}
+    assert list_stored_names("model", paths) == {"two"}
+    assert list_stored_names("benchmark", paths) == {"made_8", "made_12", "twin_8"}
 
 
 def test_two_names_of_one_model_share_its_caches_until_the_last_goes(workspace: Workspace) -> None:
@@ -210,7 +210,7 @@ def test_two_names_of_one_model_share_its_caches_until_the_last_goes(workspace: 
     assert removal.kept == [f"token statistics and card of {fingerprint}, which are those of one too"]
     assert cached(workspace, "base", "one") == rows
     assert read_json(paths.model_card(fingerprint))["name"] == "one", "no card has the removed name"
-    assert list_kept_names("model", paths) == {"one", "two"}
+    assert list_stored_names("model", paths) == {"one", "two"}
     forget(ONE, paths)
     assert not paths.token_statistics("base", fingerprint).exists()
     assert not paths.model_card(fingerprint).exists()
@@ -266,7 +266,7 @@ def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
         steps = number
         with pytest.raises(Killed):
             forget(target, data)
-        assert target.name in list_kept_names(target.dimension, data)
+        assert target.name in list_stored_names(target.dimension, data)
         steps = 10_000
         assert forget(target, data).lines == lines
         assert describe_state(data) == expected, f"killed after {number} steps"

@@ -13,7 +13,7 @@ import pytest
 from ray.exceptions import RayTaskError
 
 from audit_pipeline.extras.ray import ray_backend
-from audit_pipeline.extras.ray.ray_backend import RayBackend, Room, Worker
+from audit_pipeline.extras.ray.ray_backend import RayBackend, Worker, WorkerPlan
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.engine_choice import Engine
@@ -82,7 +82,7 @@ def make_local_backend(
     """The back end of two workers, with the stand-in in the place of Ray."""
     pools: list[LocalPool] = []
 
-    def start(worker: Worker, room: Room) -> LocalPool:
+    def start(worker: Worker, room: WorkerPlan) -> LocalPool:
         pools.append(LocalPool([pickle.loads(pickle.dumps(worker)) for _ in range(room.workers)], **options))
         return pools[-1]
 

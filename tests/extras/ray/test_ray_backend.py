@@ -74,8 +74,8 @@ def require_same(one: pa.Table, other: pa.Table) -> None:
 def both_ways(
     monkeypatch: pytest.MonkeyPatch, llama: Model, repeated: frozenset[int], **options: object
 ) -> tuple[TokenizedModel, DataPaths, DataPaths, LocalBackend, RunSummary]:
-    on_this_machine, ours = llama("here")
-    expected = compute(on_this_machine, TEXTS, ours, lambda: open_backend(on_this_machine, ours, "cpu"), **options)  # type: ignore[arg-type]
+    local_backend, ours = llama("here")
+    expected = compute(local_backend, TEXTS, ours, lambda: open_backend(local_backend, ours, "cpu"), **options)  # type: ignore[arg-type]
     model, paths = llama("there")
     local = make_local_backend(monkeypatch, model, paths, repeated=repeated)
     summary = compute(model, TEXTS, paths, lambda: local.backend, **options)  # type: ignore[arg-type]
@@ -223,7 +223,7 @@ def test_a_model_that_is_only_needed_here_reaches_for_no_cluster(monkeypatch, ll
     local = make_local_backend(monkeypatch, model, paths)
     monkeypatch.setattr(ray_backend, "connect_cluster", lambda engine: pytest.fail("Ray is started"))
     monkeypatch.setattr(local.backend, "_load", lambda: tiny("llama")[1])
-    assert local.backend.on_this_machine is local.backend.on_this_machine
+    assert local.backend.local_backend is local.backend.local_backend
     assert not local.pools
 
 
@@ -238,7 +238,7 @@ def test_the_workers_end_before_the_model_is_loaded_here(monkeypatch, llama, tin
         return forward
 
     monkeypatch.setattr(local.backend, "_load", load)
-    assert local.backend.on_this_machine is not None
+    assert local.backend.local_backend is not None
     compute(model, TEXTS[2:4], paths, lambda: local.backend)
     assert len(read_statistics(model, TEXTS[:4], paths)) == 4
 
@@ -265,7 +265,7 @@ def test_what_caused_an_error_in_a_worker_says_whether_it_may_pass(monkeypatch, 
         raise ModelError("the hub does not answer") from ConnectionError("no route")
 
     local = make_local_backend(monkeypatch, model, paths)
-    monkeypatch.setattr(ray_backend, "load_tokenizer", unreachable)
+    monkeypatch.setattr(ray_backend, "load_tokenized", unreachable)
     with pytest.raises(TransientError, match="the hub does not answer") as raised:
         compute(model, TEXTS[:2], paths, lambda: local.backend)
     assert is_transient_fault(raised.value)

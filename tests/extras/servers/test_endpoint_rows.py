@@ -290,12 +290,12 @@ def test_the_back_end_is_chosen_by_the_entry(behind: Entry, tmp_path: Path) -> N
     told: list[str] = []
     paths, endpoints = DataPaths(tmp_path), Endpoints()
     with pytest.raises(ModelError, match="NO_SUCH_KEY is not set"):
-        endpoints.load(behind(key_env="NO_SUCH_KEY").entry, paths, told.append)
+        endpoints.probe_and_load(behind(key_env="NO_SUCH_KEY").entry, paths, told.append)
     assert told == [], "nothing is sent"
     with pytest.raises(ModelError, match="changed meanwhile"):
         # Planned without asking: its rows would be of a model that nobody has seen.
         open_backend(behind(), paths)
-    model = endpoints.load(behind().entry, paths, told.append)
+    model = endpoints.probe_and_load(behind().entry, paths, told.append)
     ready = open_backend(model, paths, notify=told.append, endpoints=endpoints)
     assert isinstance(ready, EndpointBackend)
     assert told.count(told[0]) == 1

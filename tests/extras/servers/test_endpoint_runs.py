@@ -19,8 +19,8 @@ from audit_pipeline.extras.servers.backend import EndpointBackend
 from audit_pipeline.extras.servers.probe import ProbeResult, probe_endpoint
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.fingerprint import TEXTS as PROBE_TEXTS
-from audit_pipeline.models.sending_limits import Budget, Limits
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.models.usage_budget import Budget, Limits
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass

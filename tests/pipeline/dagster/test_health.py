@@ -10,7 +10,7 @@ from made_workspace import Workspace, temporal, tiny_control
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.maintenance.doctor import examine_dagster
 from audit_pipeline.pipeline.dagster.instance import ensure_dagster_home, mark_dead_runs_failed
-from audit_pipeline.pipeline.dagster.locks import lock_run_file
+from audit_pipeline.pipeline.dagster.locks import lock_liveness_file
 
 
 @dg.job(name="made")
@@ -31,7 +31,7 @@ def test_a_home_that_was_never_made_is_not_made(workspace: Workspace) -> None:
 def test_dead_runs_are_named_and_left_for_the_next_audit(workspace: Workspace, instance: dg.DagsterInstance) -> None:
     assert examine_dagster(workspace.paths).ok
     run = instance.create_run_for_job(made_job).run_id
-    lock = lock_run_file(workspace.paths, run)
+    lock = lock_liveness_file(workspace.paths, run)
     assert lock is not None
     assert examine_dagster(workspace.paths).ok, "at work"
     lock.release()

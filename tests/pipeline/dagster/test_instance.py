@@ -27,7 +27,7 @@ from audit_pipeline.pipeline.dagster.instance import (
     mark_dead_runs_failed,
     open_instance,
 )
-from audit_pipeline.pipeline.dagster.locks import hold_run_file, lock_run_file
+from audit_pipeline.pipeline.dagster.locks import hold_liveness_file, lock_liveness_file
 from audit_pipeline.pipeline.dagster.run import run_job
 from audit_pipeline.pipeline.dagster.tags import REASON_TAG
 from audit_pipeline.store.paths import DataPaths, workspace_file
@@ -37,8 +37,8 @@ _RUN = """
 import sys, time
 from pathlib import Path
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.pipeline.dagster.locks import hold_run_file
-with hold_run_file(DataPaths(Path(sys.argv[1])), sys.argv[2]):
+from audit_pipeline.pipeline.dagster.locks import hold_liveness_file
+with hold_liveness_file(DataPaths(Path(sys.argv[1])), sys.argv[2]):
     print("held", flush=True)
     time.sleep(300)
 """
@@ -157,8 +157,8 @@ def test_runs_without_a_file_and_of_this_process_are_left_alone(
 ) -> None:
     """Those without one wait in the daemon's queue, or are of another machine."""
     runs = [started_run(instance) for _ in range(2)]
-    with hold_run_file(workspace.paths, runs[0]):
-        assert lock_run_file(workspace.paths, runs[0]) is None, "once"
+    with hold_liveness_file(workspace.paths, runs[0]):
+        assert lock_liveness_file(workspace.paths, runs[0]) is None, "once"
         assert mark_dead_runs_failed(instance, workspace.paths) == []
     assert left_behind(workspace.paths) == []
     assert mark_dead_runs_failed(instance, workspace.paths) == []
@@ -171,7 +171,7 @@ def test_who_looks_at_a_file_and_who_begins_to_hold_it_do_not_disturb_each_other
     run, paths = started_run(instance), workspace.paths
     paths.claims.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(paths.claims / f"{run}.alive") as looking, ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(lock_run_file, paths, run)
+        waiting = threads.submit(lock_liveness_file, paths, run)
         time.sleep(0.1)
         assert not waiting.done()
         looking.release()
@@ -180,7 +180,7 @@ def test_who_looks_at_a_file_and_who_begins_to_hold_it_do_not_disturb_each_other
     lock.release()
     # The file is there before it is held.
     with ExitStack() as held:
-        monkeypatch.setattr(time, "sleep", lambda seconds: held.enter_context(hold_run_file(paths, run)))
+        monkeypatch.setattr(time, "sleep", lambda seconds: held.enter_context(hold_liveness_file(paths, run)))
         assert find_dead_runs(instance, paths) == []
 
 

@@ -15,16 +15,16 @@ import pytest
 
 from audit_pipeline.errors import AuditError
 from audit_pipeline.pipeline.dagster import locks
-from audit_pipeline.pipeline.dagster.locks import has_running_audit, hold_audit_lock, hold_removal_lock, hold_run_lock
+from audit_pipeline.pipeline.dagster.locks import has_running_audit, hold_audit_lock, hold_named_lock, hold_removal_lock
 from audit_pipeline.store.paths import DataPaths
 
 _HOLD = """
 import sys, time
 from pathlib import Path
-from audit_pipeline.pipeline.dagster.locks import hold_audit_lock, hold_run_lock
+from audit_pipeline.pipeline.dagster.locks import hold_audit_lock, hold_named_lock
 from audit_pipeline.store.paths import DataPaths
 paths = DataPaths(Path(sys.argv[1]))
-with hold_run_lock(paths, sys.argv[2], print) if sys.argv[2:] else hold_audit_lock(paths):
+with hold_named_lock(paths, sys.argv[2], print) if sys.argv[2:] else hold_audit_lock(paths):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -87,12 +87,12 @@ def test_a_run_waits_in_words_and_goes_on_when_the_holder_is_killed(tmp_path: Pa
             process.kill()
 
         for name in (None, "other"):
-            with hold_run_lock(paths, name, notify):
+            with hold_named_lock(paths, name, notify):
                 assert told == [], "nobody holds that one"
-        with hold_run_lock(paths, "gpu", notify):
+        with hold_named_lock(paths, "gpu", notify):
             assert told == ["waiting for another run that holds gpu (Ctrl-C stops waiting)"]
     assert not has_running_audit(paths)
-    with hold_run_lock(paths, "gpu", notify):
+    with hold_named_lock(paths, "gpu", notify):
         assert len(told) == 1
 
 
@@ -101,6 +101,6 @@ def test_ctrl_c_ends_the_waiting_of_a_run(tmp_path: Path) -> None:
     with (
         held_elsewhere(tmp_path, "gpu"),
         pytest.raises(KeyboardInterrupt),
-        hold_run_lock(DataPaths(tmp_path), "gpu", lambda words: timer.start()),
+        hold_named_lock(DataPaths(tmp_path), "gpu", lambda words: timer.start()),
     ):
         pass

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.pipeline.dagster.partitions import partitions_of, register
 from audit_pipeline.pipeline.dagster.run import group_neighbours
-from audit_pipeline.pipeline.freshness import pair_of
+from audit_pipeline.pipeline.freshness import parse_pair
 from audit_pipeline.pipeline.stages.registry import PAIR, STAGES
 from audit_pipeline.tables import Pair
 
@@ -37,7 +37,7 @@ def test_register_adds_what_is_new_and_keeps_what_is_there(store: dg.DagsterInst
     assert list(store.get_dynamic_partitions("benchmark")) == ["b_32", "b_64"]
     assert list(store.get_dynamic_partitions("model")) == ["m"]
     assert keys(store) == ["b_32|m", "b_64|m"]
-    assert [pair_of(key).partition for key in keys(store)] == keys(store)
+    assert [parse_pair(key).partition for key in keys(store)] == keys(store)
 
 
 def test_register_goes_on_where_another_process_added_a_name_meanwhile(
@@ -69,7 +69,7 @@ def test_paths_and_hub_ids_can_be_keys(store: dg.DagsterInstance, name: str) -> 
     register(store, benchmarks=["b_8", "b_16"], models=[name])
     pairs = [f"b_8|{name}", f"b_16|{name}"]
     assert keys(store) == pairs
-    assert pair_of(pairs[0]) == Pair("b_8", name)
+    assert parse_pair(pairs[0]) == Pair("b_8", name)
 
 
 def test_neighbours_of_one_model_are_a_range_of_exactly_these(store: dg.DagsterInstance) -> None:

@@ -23,7 +23,7 @@ from made_workspace import (
 )
 from tiny_models import forward_of
 
-from audit_pipeline.benchmarks.build import compute_current_digest
+from audit_pipeline.benchmarks.build import compute_digest_from_inputs
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BUILDERS, BenchmarkSpec, load_benchmarks, resolve_benchmarks
 from audit_pipeline.extras.controls.build import ensure_control_trained
@@ -140,7 +140,7 @@ def write_rows(workspace: Workspace, name: str) -> None:
 
 
 def digests(workspace: Workspace) -> dict[str, str]:
-    return {name: compute_current_digest(spec, workspace.paths) for name, spec in load_benchmarks().items()}
+    return {name: compute_digest_from_inputs(spec, workspace.paths) for name, spec in load_benchmarks().items()}
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from audit_pipeline.readers.whole_files.book_matter import (
     extract_book_text,
     find_gutenberg_body,
     find_gutenberg_head,
-    is_matter,
-    remove_book_matter,
+    is_front_or_back_matter,
+    remove_front_and_back_matter,
 )
 from audit_pipeline.readers.whole_files.document import WholeDocument
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub
@@ -55,19 +55,19 @@ ENDS = [
 @pytest.mark.parametrize("start", STARTS)
 def test_every_spelling_of_the_beginning(start: str) -> None:
     text = f"{HEAD}\n{start}\n\n\n{RUNNING}\n\n\n{ENDS[0]}\nThe licence.\n"
-    assert remove_book_matter(text) == RUNNING
+    assert remove_front_and_back_matter(text) == RUNNING
 
 
 @pytest.mark.parametrize("end", ENDS)
 def test_every_spelling_of_the_end(end: str) -> None:
     text = f"{HEAD}\n{STARTS[0]}\n\n\n{RUNNING}\n\n\n{end}\n\n\n{LATER}\n*** END OF THE PROJECT GUTENBERG EBOOK ***\n"
-    assert remove_book_matter(text) == RUNNING
+    assert remove_front_and_back_matter(text) == RUNNING
 
 
 def test_the_small_print_may_stand_on_either_side() -> None:
     early = f"{STARTS[0]}\n{HEAD}\n{STARTS[7]}\n\n\n{RUNNING}\n\n\n{ENDS[3]}\n"
     late = f"{HEAD}\n{STARTS[0]}\n\n\n{RUNNING}\n\n\n{ENDS[3]}\n\n\nPlease give.\n{STARTS[8]}\n"
-    assert remove_book_matter(early) == remove_book_matter(late) == RUNNING
+    assert remove_front_and_back_matter(early) == remove_front_and_back_matter(late) == RUNNING
 
 
 def test_one_mark_alone_and_none() -> None:
@@ -113,16 +113,16 @@ BACK = [
 
 @pytest.mark.parametrize("matter", FRONT)
 def test_front_matter_goes(matter: str) -> None:
-    assert remove_book_matter(f"{matter}\n\n\n\nCHAPTER I\n\n\n{RUNNING}") == f"CHAPTER I\n\n\n{RUNNING}"
+    assert remove_front_and_back_matter(f"{matter}\n\n\n\nCHAPTER I\n\n\n{RUNNING}") == f"CHAPTER I\n\n\n{RUNNING}"
 
 
 def test_all_front_matter_at_once() -> None:
-    assert remove_book_matter("\n\n\n\n".join([*FRONT, RUNNING, LATER])) == f"{RUNNING}\n\n\n\n{LATER}"
+    assert remove_front_and_back_matter("\n\n\n\n".join([*FRONT, RUNNING, LATER])) == f"{RUNNING}\n\n\n\n{LATER}"
 
 
 @pytest.mark.parametrize("matter", BACK)
 def test_back_matter_goes(matter: str) -> None:
-    assert remove_book_matter(f"{RUNNING}\n\n\n\n{LATER}\n\n\n\n{matter}\n") == f"{RUNNING}\n\n\n\n{LATER}"
+    assert remove_front_and_back_matter(f"{RUNNING}\n\n\n\n{LATER}\n\n\n\n{matter}\n") == f"{RUNNING}\n\n\n\n{LATER}"
 
 
 KEPT = [
@@ -144,13 +144,13 @@ KEPT = [
 
 @pytest.mark.parametrize("text", KEPT)
 def test_the_book_stays(text: str) -> None:
-    assert remove_book_matter(text) == text
+    assert remove_front_and_back_matter(text) == text
 
 
 def test_places_of_illustrations_go_everywhere() -> None:
     ship, without = "[Illustration: A ship\nat sea]", "[Illustration without"
     text = f"{RUNNING}\n\n{ship}\n\n{LATER}\n\n[Illustration]\n\n{RUNNING}\n\n{without}"
-    assert remove_book_matter(text) == f"{RUNNING}\n\n{LATER}\n\n{RUNNING}\n\n[Illustration without"
+    assert remove_front_and_back_matter(text) == f"{RUNNING}\n\n{LATER}\n\n{RUNNING}\n\n[Illustration without"
 
 
 LINES = st.sampled_from(
@@ -167,8 +167,8 @@ FREE = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=6
 @given(st.lists(LINES | FREE, max_size=25))
 def test_stripping_twice_is_stripping_once_and_every_line_was_there(parts: list[str]) -> None:
     text = "\n".join(parts)
-    stripped = remove_book_matter(text)
-    assert remove_book_matter(stripped) == stripped
+    stripped = remove_front_and_back_matter(text)
+    assert remove_front_and_back_matter(stripped) == stripped
     remaining = iter(text.split("\n"))
     # In the input's order: each line is looked for behind the one before it.
     assert not stripped or all(line in remaining for line in stripped.split("\n"))
@@ -177,7 +177,7 @@ def test_stripping_twice_is_stripping_once_and_every_line_was_there(parts: list[
 def test_hostile_texts_take_no_long_time() -> None:
     for line in ("1" * 4000 + "x", "* " * 4000, "a, 1 " * 4000 + "x", "I. " * 3000, "\t" * 5000 + "."):
         for text in (line, f"INDEX\n\n{line}", "\n\n\n".join([line[:40]] * 2000), f"{RUNNING}\n\n\n{line}"):
-            remove_book_matter(text)
+            remove_front_and_back_matter(text)
 
 
 # --- EPUB
@@ -237,7 +237,7 @@ def test_a_book_without_types_is_told_by_names_headings_and_the_guide(
     path: str, body: str, roles: tuple[str, ...]
 ) -> None:
     matter = chapter(path, body, roles=frozenset(roles))
-    assert is_matter(matter, extract_prose(matter.markup))
+    assert is_front_or_back_matter(matter, extract_prose(matter.markup))
     assert (
         extract_book_text(book(matter, chapter("a.xhtml", CHAPTER_1), chapter("b.xhtml", CHAPTER_2), matter)).text
         == WANTED
@@ -247,7 +247,7 @@ def test_a_book_without_types_is_told_by_names_headings_and_the_guide(
 def test_a_file_that_is_most_of_the_book_is_the_book() -> None:
     whole = chapter("index.xhtml", f"<h1>Contents</h1><p>{RUNNING}</p>{CHAPTER_2}")
     assert CHAPTER_2.split("<p>")[1][:40] in extract_book_text(book(whole, chapter("a.xhtml", "<p>Short.</p>"))).text
-    assert not is_matter(*_page("notes-from-the-hill.xhtml", "<h1>Notes from the Hill</h1><p>x</p>"))
+    assert not is_front_or_back_matter(*_page("notes-from-the-hill.xhtml", "<h1>Notes from the Hill</h1><p>x</p>"))
     assert extract_book_text(book(chapter("cover.xhtml", "<img src='c.png'/>"))) == WholeDocument("", "The Lamp")
 
 

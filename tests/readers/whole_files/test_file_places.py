@@ -14,7 +14,7 @@ from made_whole_files import docx, paragraph, pdf
 from profiles import max_examples
 
 from audit_pipeline.readers.whole_files.book_matter import extract_book_text
-from audit_pipeline.readers.whole_files.document import NO_LINES, Places, WholeDocument, describe_place, read_whole
+from audit_pipeline.readers.whole_files.document import NO_LINES, Places, WholeDocument, describe_place, read_document
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub
 from audit_pipeline.readers.whole_files.pdf import join_paragraphs
 from audit_pipeline.readers.whole_files.xhtml_text import extract_prose
@@ -26,7 +26,7 @@ RUNNING = " ".join([f"{FULL} the town."] * 10)
 def read(folder: Path, name: str, content: bytes) -> WholeDocument:
     file = folder / name
     file.write_bytes(content)
-    return read_whole(file)
+    return read_document(file)
 
 
 def split_at(text: str, places: Places) -> list[tuple[str, str]]:

@@ -18,8 +18,8 @@ from audit_pipeline.readers.whole_files.document import (
     NoTextError,
     WholeDocument,
     clean_title,
-    is_whole_file,
-    read_whole,
+    is_single_document,
+    read_document,
 )
 from audit_pipeline.readers.whole_files.pdf import join_paragraphs
 
@@ -30,12 +30,12 @@ NEXT = "the town below, and nobody who stood there in the cold said a word"
 def read(folder: Path, name: str, content: bytes) -> WholeDocument:
     file = folder / name
     file.write_bytes(content)
-    return read_whole(file)
+    return read_document(file)
 
 
 def test_each_suffix_in_any_case_is_known() -> None:
-    assert all(is_whole_file(Path(f"a{one.upper()}")) for one in WHOLE_FILES)
-    assert not any(is_whole_file(Path(one)) for one in ("a.jsonl", "a.doc", "pdf", "a.txt.gz"))
+    assert all(is_single_document(Path(f"a{one.upper()}")) for one in WHOLE_FILES)
+    assert not any(is_single_document(Path(one)) for one in ("a.jsonl", "a.doc", "pdf", "a.txt.gz"))
 
 
 def test_text_is_read_as_it_stands(tmp_path: Path) -> None:

@@ -130,8 +130,10 @@ def test_cost_counts_the_passes_before_any_weight_is_read(folder, tmp_path):
     fresh = proposer_of(folder, share=0.5, candidates=10)
     text = "the boats came before the morning"
     # 3 of 6 words, each with the whole text of 6 tokens between [CLS] and [SEP]
-    assert "24 tokens in 3 passes of bert; scoring up to 20 of them: 60 words" in fresh.cost([text, text, ""], 10)
-    assert "in 6 passes" in fresh.cost([text], 40)
+    assert "24 tokens in 3 passes of bert; scoring up to 20 of them: 60 words" in fresh.describe_cost(
+        [text, text, ""], 10
+    )
+    assert "in 6 passes" in fresh.describe_cost([text], 40)
     assert "_model" not in vars(fresh)
 
 
@@ -162,9 +164,9 @@ def test_what_is_no_masked_language_model_is_refused(tiny_folder, tmp_path):
     with pytest.raises(ModelError, match="no mask token"):
         proposer_of(tiny_folder("llama")).propose(["a text"], 1, 0)
     with pytest.raises(ModelError, match="no mask token"):
-        proposer_of(save_bert(tmp_path / "unmasked", mask=False)).cost(["a text"], 1)
+        proposer_of(save_bert(tmp_path / "unmasked", mask=False)).describe_cost(["a text"], 1)
     with pytest.raises(ModelError, match="no model at"):
-        proposer_of(tmp_path / "nowhere").cost(["a text"], 1)
+        proposer_of(tmp_path / "nowhere").describe_cost(["a text"], 1)
     headless = save_bert(tmp_path / "headless")
     transformers.BertModel.from_pretrained(headless).save_pretrained(headless)
     with pytest.raises(ModelError, match=r"lack \d+ tensors of a masked language model"):
@@ -175,4 +177,4 @@ def test_weights_in_a_format_that_can_run_code_are_refused(tmp_path):
     pickled = save_bert(tmp_path / "pickled")
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
     with pytest.raises(ModelError, match="pickled weights"):
-        proposer_of(pickled).cost(["the boats"], 1)
+        proposer_of(pickled).describe_cost(["the boats"], 1)

@@ -77,11 +77,11 @@ def test_cost_is_known_before_and_nothing_is_run(tiny, tmp_path):
     fresh = OwnTopkProposer(model, DataPaths(tmp_path))
     texts = [SENTENCES[0], SENTENCES[1], SENTENCES[0]]
     tokens = sum(len(one.token_id) + 1 for one in encode(model, texts[:2]))
-    assert f"{tokens} tokens in 2 passes of llama; scoring up to 10 of them" in fresh.cost(texts, 5)
+    assert f"{tokens} tokens in 2 passes of llama; scoring up to 10 of them" in fresh.describe_cost(texts, 5)
     with pytest.raises(DataError, match=r"2 texts have no cached top-k tokens of llama: run the model"):
         fresh.propose(texts, 5, 0)
     compute(model, texts, DataPaths(tmp_path), lambda: forward, kinds=("base", "topk"))
-    assert "no pass" in fresh.cost(texts, 5)
+    assert "no pass" in fresh.describe_cost(texts, 5)
 
 
 class WordTokenizer:

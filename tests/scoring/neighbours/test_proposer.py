@@ -10,7 +10,7 @@ from profiles import max_examples
 from tiny_models import SENTENCES
 
 from audit_pipeline.scoring.neighbours.own_topk import OwnTopkProposer
-from audit_pipeline.scoring.neighbours.proposer import Proposer, create_generator, format_cost, select_distinct
+from audit_pipeline.scoring.neighbours.proposer import Proposer, create_random_generator, format_cost, select_distinct
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.run import compute
 
@@ -57,10 +57,10 @@ def test_distinct_takes_no_more_than_it_needs():
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"])), seed=st.integers(0, 2**31))
 def test_random_numbers_depend_on_text_and_seed(text, seed):
-    drawn = create_generator(text, seed).integers(2**62)
-    assert drawn == create_generator(text, seed).integers(2**62)
-    assert drawn != create_generator(text, seed + 1).integers(2**62)
-    assert drawn != create_generator(text + "x", seed).integers(2**62)
+    drawn = create_random_generator(text, seed).integers(2**62)
+    assert drawn == create_random_generator(text, seed).integers(2**62)
+    assert drawn != create_random_generator(text, seed + 1).integers(2**62)
+    assert drawn != create_random_generator(text + "x", seed).integers(2**62)
 
 
 def test_cost_in_words():

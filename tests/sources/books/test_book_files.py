@@ -153,18 +153,18 @@ def test_each_folder_may_describe_its_own_and_a_broken_description_keeps_what_wa
     (tmp_path / "b" / "books.csv").write_text("")
     broken = read(tmp_path)
     assert [document.name for document in broken.documents] == ["a/book.txt"]
-    assert broken.missing[0].held("shelf", "b/book.txt")
+    assert broken.missing[0].can_contain("shelf", "b/book.txt")
 
 
 # --- the source
 
 
 def test_what_is_to_be_set(tmp_path: Path) -> None:
-    assert "books.folder" in (BooksSettings().to_be_set or "")
+    assert "books.folder" in (BooksSettings().missing_setting or "")
     mirror = {"gutenberg": {"mirror": "http://mirror.example"}}
-    assert "books.contact" in (BooksSettings.model_validate(mirror).to_be_set or "")
-    assert BooksSettings.model_validate({**mirror, "contact": "ann@example.org"}).to_be_set is None
-    assert BooksSettings(folder=tmp_path).to_be_set is None
+    assert "books.contact" in (BooksSettings.model_validate(mirror).missing_setting or "")
+    assert BooksSettings.model_validate({**mirror, "contact": "ann@example.org"}).missing_setting is None
+    assert BooksSettings(folder=tmp_path).missing_setting is None
 
 
 def test_the_source_reads_the_folder_and_fetches_nothing_without_being_told(tmp_path: Path) -> None:

@@ -153,5 +153,5 @@ def test_windows_of_patentmia_in_jieba_words(tmp_path: Path) -> None:
 
 
 def test_what_has_to_be_set(tmp_path: Path) -> None:
-    assert "set patents.pages or patents.export" in str(settings().to_be_set)
-    assert settings(pages=tmp_path).to_be_set is None
+    assert "set patents.pages or patents.export" in str(settings().missing_setting)
+    assert settings(pages=tmp_path).missing_setting is None

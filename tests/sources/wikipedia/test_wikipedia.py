@@ -13,9 +13,9 @@ def test_a_text_ends_at_its_references() -> None:
 
 
 def test_what_has_to_be_set() -> None:
-    def to_be_set(**settings: object) -> str:
-        return WikipediaSettings(**settings).to_be_set or ""
+    def missing_setting(**settings: object) -> str:
+        return WikipediaSettings(**settings).missing_setting or ""
 
-    assert "wikipedia.categories" in to_be_set()
-    assert "wikipedia.contact to an address" in to_be_set(categories=("2023 events",))
-    assert to_be_set(categories=("2023 events",), contact="ann@example.org") == ""
+    assert "wikipedia.categories" in missing_setting()
+    assert "wikipedia.contact to an address" in missing_setting(categories=("2023 events",))
+    assert missing_setting(categories=("2023 events",), contact="ann@example.org") == ""

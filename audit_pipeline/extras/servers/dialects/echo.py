@@ -30,9 +30,9 @@ from audit_pipeline.extras.servers.dialect_interface import (
     Prompt,
     build_answer,
     build_request,
+    nan_to_minus_inf,
     parse_answer,
     require_entry_per_token,
-    to_best,
 )
 from audit_pipeline.models.config import Endpoint
 
@@ -131,5 +131,5 @@ def _build_answer(prompt: Prompt, detail: AnswerDetail, completion: _Completion,
 
 
 def _build_place(own: float, best_logprobs: Mapping[str, float]) -> Place:
-    best = [max(map(to_best, (own, *best_logprobs.values())))] if best_logprobs else []
+    best = [max(map(nan_to_minus_inf, (own, *best_logprobs.values())))] if best_logprobs else []
     return Place(own=own, best=best)

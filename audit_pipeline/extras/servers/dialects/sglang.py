@@ -21,9 +21,9 @@ from audit_pipeline.extras.servers.dialect_interface import (
     TokenId,
     build_answer,
     build_request,
+    nan_to_minus_inf,
     parse_answer,
     require_entry_per_token,
-    to_best,
 )
 from audit_pipeline.models.config import Endpoint
 
@@ -68,5 +68,5 @@ def parse_sglang_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> An
 
 
 def _build_place(own: float, best_tokens: list[_Triple]) -> Place:
-    best = sorted(((to_best(value), token) for value, token, _ in best_tokens), key=lambda entry: -entry[0])
+    best = sorted(((nan_to_minus_inf(value), token) for value, token, _ in best_tokens), key=lambda entry: -entry[0])
     return Place(own=own, best=[value for value, _ in best], best_ids=[token for _, token in best])

@@ -30,9 +30,9 @@ from audit_pipeline.extras.servers.dialect_interface import (
     Rank,
     build_answer,
     build_request,
+    nan_to_minus_inf,
     parse_answer,
     require_entry_per_token,
-    to_best,
 )
 from audit_pipeline.models.config import Endpoint
 
@@ -94,8 +94,8 @@ def _build_place(entry: Mapping[int, _Entry] | None, token: int, detail: AnswerD
     # The token itself is always there: it is one too many where it is not among the best.
     if not whole and len(tokens) > (WITH_MOMENTS - 2 if detail.moments else detail.best):
         del tokens[token]
-    ordered = sorted(tokens.items(), key=lambda item: (-to_best(item[1].logprob), item[1].rank or 0))
-    best = [to_best(found.logprob) for _, found in ordered]
+    ordered = sorted(tokens.items(), key=lambda item: (-nan_to_minus_inf(item[1].logprob), item[1].rank or 0))
+    best = [nan_to_minus_inf(found.logprob) for _, found in ordered]
     return Place(
         own=entry[token].logprob,
         best=best,

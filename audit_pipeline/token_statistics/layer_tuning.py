@@ -149,7 +149,7 @@ def _measure_seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def compile_for_many_shapes() -> None:
+def set_recompile_limit() -> None:
     """Let torch compile a function for ``_SHAPES`` shapes; by itself it stops at eight, without a warning."""
     # Imported where something is compiled: it takes half a second.
     import torch._dynamo  # noqa: PLC0415
@@ -159,13 +159,13 @@ def compile_for_many_shapes() -> None:
 
 def compile_decoder_layers(decoder: torch.nn.Module) -> None:
     """Have torch compile each layer of a decoder by itself, when it is first run."""
-    compile_for_many_shapes()
+    set_recompile_limit()
     layers = max((part for part in decoder.modules() if isinstance(part, torch.nn.ModuleList)), key=len)
     for layer in layers:
         layer.compile()
 
 
-def find_length_step(config: Any) -> int | None:
+def find_longrope_switch(config: Any) -> int | None:
     """The length up to which LongRoPE takes its short factors; None for other position encodings."""
     parameters = getattr(config, "rope_parameters", None) or {}
     layers = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]
@@ -192,7 +192,7 @@ def is_model_faster_with_onednn(layers: Sequence[torch.nn.Linear]) -> bool:
     return is_faster_with_onednn(next(layer.weight for layer in layers if layer.weight.shape == most))
 
 
-def use_threads() -> int:
+def set_threads() -> int:
     """Let torch compute with a thread per core that this process may use, and return how many.
 
     Left to itself torch counts the cores of the machine, also where a container is given a share of them, and its

@@ -113,12 +113,12 @@ async def read_redacted_response(response: Any, limit: int) -> None:
     async for chunk in response.stream:
         unpacker.feed(chunk)
     await response.stream.aclose()
-    clean = _redact_answer(response.headers, unpacker.finish(), str(response.request.url), response.request.headers)
+    clean = _redact_response(response.headers, unpacker.finish(), str(response.request.url), response.request.headers)
     # Each library takes a stream of its own alone.
     response.stream = type(response)(response.status_code, content=clean).stream
 
 
-def _redact_answer(headers: Any, body: bytes, url: str, sent: Mapping[str, Any]) -> bytes:
+def _redact_response(headers: Any, body: bytes, url: str, sent: Mapping[str, Any]) -> bytes:
     """The body without the keys that the request was ``sent`` with, which go out of ``headers`` too."""
     secrets = list_secrets(url, sent)
     for name, value in list(headers.items()):
@@ -155,7 +155,7 @@ class GuardedAdapter(HTTPAdapter):
             raise requests.exceptions.ReadTimeout(error) from error
         finally:
             response.close()
-        body = _redact_answer(response.headers, unpacker.finish(), request.url or "", request.headers)
+        body = _redact_response(response.headers, unpacker.finish(), request.url or "", request.headers)
         # requests-cache takes no other stream.
         response.raw = urllib3.HTTPResponse(
             io.BytesIO(body), status=response.status_code, preload_content=False, request_url=request.url

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.formats import open_rows
-from audit_pipeline.readers.labels import NOT_UNDERSTOOD, LabelReader, format_label, parse_label
+from audit_pipeline.readers.labels import NOT_UNDERSTOOD, LabelReader, label_to_spelling, parse_label
 from audit_pipeline.readers.text_rows import (
     Row,
     Skipped,
@@ -185,14 +185,14 @@ def read_given_rows(file: Path) -> GivenRows:
     labels = LabelReader()
     for _, _, problem, label in unusable:
         if problem == NOT_UNDERSTOOD:
-            labels.note(label)
+            labels.count_not_understood(label)
     return GivenRows(
         texts,
         scores,
         frozenset((row["detector"], row["parameters"]) for row in settings["meaning"].drop_null().to_pylist()),
         has_groups,
         (*skipped, *(Skipped(location, place, problem) for location, place, problem, _ in unusable)),
-        labels.in_words("their rows left out"),
+        labels.describe_not_understood("their rows left out"),
     )
 
 
@@ -239,7 +239,7 @@ def _build_cell_batch(rows: Sequence[Row]) -> pa.RecordBatch:
         if set(map(type, columns[name])) <= {str, type(None)}:
             return pc.fill_null(pc.utf8_trim_whitespace(pa.array(columns[name], pa.string())), "")
         cells = (json.dumps(cell) if is_json and isinstance(cell, dict) else cell for cell in columns[name])
-        return pa.array(map(format_label, cells), pa.string())
+        return pa.array(map(label_to_spelling, cells), pa.string())
 
     strings = {name: as_strings(name) for name in _STRINGS}
     scores = [_parse_score(cell) for cell in columns.get("score", [None] * len(rows))]
@@ -262,7 +262,7 @@ def _build_cell_batch(rows: Sequence[Row]) -> pa.RecordBatch:
 def _parse_score(cell: object) -> tuple[float | None, str | None]:
     """A score, infinite where it is too large, or why there is none. An empty cell is a text that was not scored."""
     if not isinstance(cell, float):
-        written = format_label(cell)
+        written = label_to_spelling(cell)
         if not written:
             return None, "the file has no score of the text"
         try:
@@ -315,7 +315,7 @@ def _parse_setting(detector: str, text: str) -> Mapping[str, str]:
     if not isinstance(parameters, dict):
         raise ValueError("parameters are no JSON object")
     if name in REGISTRY and set(parameters) <= set(REGISTRY[name].parameters):
-        return {"detector": name, "parameters": REGISTRY[name].label(parameters)}
+        return {"detector": name, "parameters": REGISTRY[name].to_json(parameters)}
     if parameters:
         name = f"{name} {', '.join(f'{key}={value}' for key, value in sorted(parameters.items()))}"
     return {"detector": name, "parameters": canonical_json({})}

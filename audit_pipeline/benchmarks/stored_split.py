@@ -12,7 +12,7 @@ from audit_pipeline.benchmarks.words import get_word_unit
 from audit_pipeline.splits.assessment import AssessedSplit, assessed_split_from_tables, compute_assessed_split
 from audit_pipeline.splits.evaluation_texts import select_evaluation_texts
 from audit_pipeline.splits.split_quality import MOST_PER_SIDE, measure_split_quality
-from audit_pipeline.statistics.sides import relabel_for_comparison
+from audit_pipeline.statistics.score_columns import relabel_for_comparison
 from audit_pipeline.store import store
 from audit_pipeline.store.ledger import LineageStep, find_writing_run
 from audit_pipeline.store.paths import DataPaths
@@ -25,7 +25,7 @@ _OF_SPLIT = (BLIND_SCORES, SPLIT_QUALITY)
 
 
 @dataclass(frozen=True, eq=False)
-class KnownSplit:
+class SplitAssessment:
     """A benchmark's split as it was assessed, as written, and the data versions of the tables that say so.
 
     ``quality`` is the table SPLIT_QUALITY; ``versions`` are by table and name.
@@ -43,7 +43,7 @@ def assess_split(
     *,
     most_per_side: int = MOST_PER_SIDE,
     assessed: AssessedSplit | None = None,
-) -> KnownSplit:
+) -> SplitAssessment:
     """How far members and non-members of a benchmark differ in anything but membership; no model's scores are read.
 
     The blind control of words reads all texts (``assessed`` where that has been done); of members or non-members that
@@ -75,10 +75,10 @@ def assess_split(
         )
         for table, rows in rows_of.items()
     }
-    return KnownSplit(assessed, quality, versions)
+    return SplitAssessment(assessed, quality, versions)
 
 
-def read_split_inputs(name: str, paths: DataPaths) -> dict[str, str | None] | None:
+def read_split_versions(name: str, paths: DataPaths) -> dict[str, str | None] | None:
     """What was assessed last of a benchmark's split: of which build, by which code, and the versions of its tables.
 
     None where a table is not there, or of another assessment, or not as it was written.
@@ -93,7 +93,7 @@ def read_split_inputs(name: str, paths: DataPaths) -> dict[str, str | None] | No
     return {f"examples/{name}": benchmark, "code": code, **versions}
 
 
-def read_known_split(benchmark: BuiltBenchmark, paths: DataPaths) -> KnownSplit | None:
+def read_split_assessment(benchmark: BuiltBenchmark, paths: DataPaths) -> SplitAssessment | None:
     """What was assessed of this very build by the code of now; None where nothing was.
 
     Raises DataError where one of its tables is not as it was written.
@@ -101,18 +101,18 @@ def read_known_split(benchmark: BuiltBenchmark, paths: DataPaths) -> KnownSplit 
     name = benchmark.name
     for table in _OF_SPLIT:
         store.require_intact_partition(paths, table, name, label=f"the {table.name} of {name}")
-    written = read_split_inputs(name, paths)
+    written = read_split_versions(name, paths)
     if written is None or (written[f"examples/{name}"], written["code"]) != (benchmark.digest, SPLIT_VERSION):
         return None
     scores, quality = (store.read(paths, table, name, label=f"the {table.name} of {name}") for table in _OF_SPLIT)
     assessed = assessed_split_from_tables(benchmark.design, benchmark.matched is not None, quality, scores)
     versions = {f"{table.name}/{name}": str(written[f"{table.name}/{name}"]) for table in _OF_SPLIT}
-    return KnownSplit(assessed, quality, versions)
+    return SplitAssessment(assessed, quality, versions)
 
 
-def read_or_assess_split(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> KnownSplit:
+def read_or_assess_split(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> SplitAssessment:
     """What was assessed of this very build; where that was not done yet, it is done now, once, and written."""
-    known = read_known_split(benchmark, paths)
+    known = read_split_assessment(benchmark, paths)
     if known is not None:
         return known
     return assess_split(benchmark, paths, LineageStep.now(run_id, "split_quality", SPLIT_VERSION))

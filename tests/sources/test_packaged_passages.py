@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from loopback_index import FakeIndex, make_wheel
 
-from audit_pipeline.sources import passages
+from audit_pipeline.sources import packaged_passages
 from audit_pipeline.sources.base import LeftOut, collect
 from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.passages import PackagedFile, PassageEnds, PassagesSettings, cut_passage, fetch
+from audit_pipeline.sources.packaged_passages import PackagedFile, PassageEnds, PassagesSettings, extract_passage, fetch
 
 BOOK = 'text = """\nIn the beginning [was] the song. And the song was long.\nIn the end [was] the word.\n"""\n'
 SONGS = {
@@ -27,7 +27,7 @@ def packaged(**changes: object) -> PackagedFile:
 
 @pytest.fixture
 def configured(fake_index: FakeIndex, monkeypatch: pytest.MonkeyPatch) -> FakeIndex:
-    monkeypatch.setattr(passages, "read_configured_index", lambda: fake_index.index)
+    monkeypatch.setattr(packaged_passages, "read_configured_index", lambda: fake_index.index)
     return fake_index
 
 
@@ -83,12 +83,12 @@ def test_a_file_that_cannot_be_had_is_missing_and_the_others_are_there(
     ],
 )
 def test_a_passage_ends_behind_its_beginning(begins: str | None, ends: str | None, passage: str | None) -> None:
-    assert cut_passage(" a b a c\n", PassageEnds(begins=begins, ends=ends)) == passage
+    assert extract_passage(" a b a c\n", PassageEnds(begins=begins, ends=ends)) == passage
 
 
 def test_the_shipped_passages_are_pinned_by_version() -> None:
     settings = load_source_settings(Path(__file__).parents[2] / "config").for_source("passages")
     assert isinstance(settings, PassagesSettings)
-    assert settings.to_be_set is None
+    assert settings.missing_setting is None
     assert sum(len(file.passages) for file in settings.files.values()) == 10
-    assert PassagesSettings().to_be_set is not None
+    assert PassagesSettings().missing_setting is not None

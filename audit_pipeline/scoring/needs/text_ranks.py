@@ -18,7 +18,7 @@ from audit_pipeline.detectors.detector import Detector, Settings
 from audit_pipeline.detectors.detector_inputs import Lacking, TextStatistics
 from audit_pipeline.detectors.registry import ONE_PASS
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope
+from audit_pipeline.scoring.needs.provider import Lookup, Provider, ScoringScope
 
 Floats = npt.NDArray[np.float64]
 Ranks = Sequence[float] | Lacking
@@ -54,7 +54,7 @@ class RanksProvider(Provider[Mapping[str, Ranks]]):
             return _IN_PARTS
         return _IN_CONTEXT if self._scope.in_context else None
 
-    def read(self, texts: Sequence[str]) -> Read[Mapping[str, Ranks]]:
+    def build_lookup(self, texts: Sequence[str]) -> Lookup[Mapping[str, Ranks]]:
         index = self._read_index(texts)
         found = {text: statistics for text in texts if (statistics := index.find(text)) is not None}
         ranked = {of: rank_texts_by_detectors(found, detectors) for of, detectors in self._lists.items()}

@@ -32,7 +32,7 @@ from audit_pipeline.errors import (
     to_one_line,
 )
 from audit_pipeline.pipeline.console import end_step, escape_control_characters, print_message, say
-from audit_pipeline.report.number_format import count_things
+from audit_pipeline.report.number_format import format_count_with_noun
 from audit_pipeline.store.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 
 _NO_ROOM_BYTES = 1 << 20
@@ -41,9 +41,9 @@ _STOPPING = frozenset({signal.SIGINT, signal.SIGTERM})
 
 def is_caused_by_full_disk(error: BaseException, data_folder: Path) -> bool:
     """Return whether an error, of any library, says that the disk is full, or that of ``data_folder`` is full now."""
-    from audit_pipeline.readers.retry import causes
+    from audit_pipeline.readers.retry import iterate_causes
 
-    for cause in causes(error, with_context=True):
+    for cause in iterate_causes(error, with_context=True):
         if (isinstance(cause, OSError) and is_full_disk(cause)) or os.strerror(errno.ENOSPC) in str(cause):
             return True
     nearest = next(parent for parent in (data_folder, *data_folder.parents) if parent.exists())
@@ -211,8 +211,8 @@ def _say_result_counts(paths: DataPaths) -> None:
         say(f"The results cannot be read: {to_one_line(error)}")
         say_commands(_MEND)
         return
-    models = count_things(found["models"], "model", "models")
-    benchmarks = count_things(found["benchmarks"], "benchmark", "benchmarks")
+    models = format_count_with_noun(found["models"], "model", "models")
+    benchmarks = format_count_with_noun(found["benchmarks"], "benchmark", "benchmarks")
     say(f"{models} audited on {benchmarks}, in {_format_path(paths.root)}")
     if paths.report.exists():
         say(f"Report: {_format_path(paths.report)}")

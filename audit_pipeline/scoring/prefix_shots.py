@@ -48,13 +48,13 @@ class Shots:
     of_document: Mapping[str, int]
 
     @cached_property
-    def _as_words(self) -> Sequence[str]:
+    def _normalised_texts(self) -> Sequence[str]:
         return [_normalise_whitespace(text) for text in self.texts]
 
     @cached_property
     def _beginnings(self) -> Mapping[str, int]:
         # The first of equal ones counts: it is in more prefixes.
-        return {_take_first_words(words): place for place, words in reversed(list(enumerate(self._as_words)))}
+        return {_take_first_words(words): place for place, words in reversed(list(enumerate(self._normalised_texts)))}
 
     def find_revealing_shot(self, text: str) -> int | None:
         """The first shot that is of the document of ``text``, by its place; None where none is.
@@ -63,7 +63,7 @@ class Shots:
         text and another that is in it.
         """
         words = _normalise_whitespace(text)
-        found = [place for place, shot in enumerate(self._as_words) if shot in words or words in shot]
+        found = [place for place, shot in enumerate(self._normalised_texts) if shot in words or words in shot]
         found += [
             table[key]
             for table, key in ((self.of_document, text), (self._beginnings, _take_first_words(words)))
@@ -155,7 +155,7 @@ def read_texts_of_side(path: Path, side: Side, text_column: str | None, label_co
             f"{path}: {rows.skipped.count:,} row(s) cannot be used, the first is {first.location}: {first.reason}; "
             f"mend them or take them out, since the first texts of {side.option} make the prefix"
         )
-    not_understood = labels.in_words(f"the first in {strange}")
+    not_understood = labels.describe_not_understood(f"the first in {strange}")
     if not_understood is not None:
         raise DataError(f"{path}: {not_understood}")
     return list(dict.fromkeys(texts))

@@ -10,7 +10,7 @@ import click
 
 from audit_pipeline.config.problems import Problem
 from audit_pipeline.pipeline.console import print_message, print_step, report_slow_work
-from audit_pipeline.store.paths import DataPaths, require_writable, texts_are_quoted
+from audit_pipeline.store.paths import DataPaths, is_text_output_allowed, require_writable
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -46,7 +46,7 @@ def publish(paths: DataPaths, *, include_text: bool | None = None) -> None:
     definitions = load_dagster_definitions()
     from audit_pipeline.pipeline.dagster.audit import publish as publish_findings
 
-    quoted = texts_are_quoted() if include_text is None else include_text
+    quoted = is_text_output_allowed() if include_text is None else include_text
     publish_findings(definitions, paths, print_step, include_text=quoted)
 
 
@@ -103,12 +103,12 @@ def prepare_model(
 
     Raises ConfigError where ``limits`` have no meaning for it.
     """
-    from audit_pipeline.models.tokenized_model import load_tokenizer
+    from audit_pipeline.models.tokenized_model import load_tokenized
     from audit_pipeline.scoring.backends import build_backend_loader
     from audit_pipeline.scoring.used_endpoints import Endpoints
 
     endpoints = Endpoints(options.limits.require_usable_for(entry))
-    model = endpoints.load(entry, paths, print_step) if ask_server else load_tokenizer(entry, paths)
+    model = endpoints.probe_and_load(entry, paths, print_step) if ask_server else load_tokenized(entry, paths)
     return model, build_backend_loader(paths, options.device, endpoints, options.chosen_engine, print_step)
 
 

@@ -9,11 +9,11 @@ from pydantic import BaseModel, Field
 from audit_pipeline.pipeline.coverage import judge_data_folder
 from audit_pipeline.pipeline.publication_state import note_report, note_warehouse
 from audit_pipeline.pipeline.stage import Check, Finding, Job, Made, Shown, Stage, StageRun
-from audit_pipeline.pipeline.stages.evaluations import answer_missing
+from audit_pipeline.pipeline.stages.evaluations import write_missing_answers
 from audit_pipeline.pipeline.stages.registry import STAGES
 from audit_pipeline.store.bucket_folder import refresh_warehouse
 from audit_pipeline.store.ledger import read_ledger
-from audit_pipeline.store.paths import DataPaths, texts_are_quoted
+from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 from audit_pipeline.tables import PAIR_STATES
 from audit_pipeline.warehouse.build import WarehouseReport, build_warehouse_file
 from audit_pipeline.warehouse.query import open_read_only
@@ -27,7 +27,7 @@ _LISTED = 50
 def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path | None = None) -> WarehouseReport:
     """Build the warehouse (warehouse/build.py, build_warehouse_file), with or without excerpts of the texts; pairs
     without an answer get one first."""
-    answer_missing(paths, config)
+    write_missing_answers(paths, config)
     return build_warehouse_file(judge_data_folder, paths, include_text=include_text, config=config)
 
 
@@ -35,7 +35,7 @@ def ensure_warehouse(paths: DataPaths) -> Path:
     """The warehouse, built first where something was audited and there is none. Raises as the build does."""
     refresh_warehouse(paths.warehouse)
     if paths.ledger.exists() and not paths.warehouse.exists():
-        build_warehouse(paths, include_text=texts_are_quoted())
+        build_warehouse(paths, include_text=is_text_output_allowed())
     return paths.warehouse
 
 
@@ -43,7 +43,7 @@ class QuotingOptions(BaseModel):
     """Whether excerpts of the audited texts, at most 50 words each, may be quoted."""
 
     include_text: bool = Field(
-        default=texts_are_quoted(),
+        default=is_text_output_allowed(),
         description="quote excerpts of at most 50 words; the environment variable CORPUS_AUDIT_NO_TEXT turns it off",
     )
 
@@ -65,7 +65,7 @@ def summarise_warehouse(report: WarehouseReport) -> Shown:
 
 
 def _build(run: StageRun) -> Made:
-    answer_missing(run.paths)
+    write_missing_answers(run.paths)
     # Before the build: what is written meanwhile is built next time.
     head = read_ledger(run.paths).head
     report = build_warehouse(run.paths, include_text=run.options.include_text)
@@ -96,7 +96,7 @@ WAREHOUSE_STAGE = Stage(
     group="5_reports",
     job=PUBLISH,
     make=_build,
-    after=tuple(stage.name for stage in STAGES if stage.is_published),
+    after=tuple(stage.name for stage in STAGES if stage.is_in_warehouse),
     checks={
         "every_number_has_one_lineage_row": Check(
             "Every file of rows (documents, examples, scores, findings of every table) has the line of the ledger that "

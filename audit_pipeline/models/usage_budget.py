@@ -56,7 +56,7 @@ class Limits:
                 )
         return self
 
-    def less(self, tokens: int, cost: float) -> Limits:
+    def subtract(self, tokens: int, cost: float) -> Limits:
         """Return what is left of them when so much was sent."""
         return Limits(
             None if self.max_tokens is None else max(0, self.max_tokens - tokens),

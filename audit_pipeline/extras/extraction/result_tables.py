@@ -29,7 +29,7 @@ from audit_pipeline.extras.extraction.settings_grid import (
 )
 from audit_pipeline.readers.whole_files.document import describe_place
 from audit_pipeline.statistics.claims import find_extraction_claim
-from audit_pipeline.statistics.conformal import conformal_p_values, count_compared_texts, q_values
+from audit_pipeline.statistics.conformal import choose_texts_per_group, conformal_p_values, q_values
 from audit_pipeline.statistics.roc import Floats
 from audit_pipeline.statistics.share_bounds import clopper_pearson_bounds, grouped_rate
 from audit_pipeline.store.files import cast_to_columns, table_from_rows, write_table
@@ -60,7 +60,7 @@ def compare_each_with_held_out(audited: Sequence[Floats], held_out: Sequence[Flo
     q-values are Benjamini-Hochberg's over the documents.
     """
     known = [values for values in held_out if len(values)]
-    most = count_compared_texts([len(values) for values in known]) if known else 0
+    most = choose_texts_per_group([len(values) for values in known]) if known else 0
     tested: dict[int, tuple[int, int, float]] = {}
     for number, values in enumerate(audited if known else ()):
         if len(values):
@@ -108,14 +108,15 @@ def compute_extraction_rates(extractions: Sequence[Extraction], benchmark: str) 
 
 
 def _compute_unit_rates(extractions: Sequence[Extraction]) -> Iterator[dict[str, Any]]:
-    characters = np.array([extraction.found.characters for extraction in extractions], dtype=np.float64)
+    characters = np.array([extraction.memorisation.characters for extraction in extractions], dtype=np.float64)
     rules = [
         rule
         for rule in RULES
-        if rule is not None or all(extraction.found.greedy is not None for extraction in extractions)
+        if rule is not None or all(extraction.memorisation.greedy is not None for extraction in extractions)
     ]
     # Where no rule of first choices is counted, the 0.0 in their place is not read.
-    shares = np.array([[*extraction.found.covered, extraction.found.greedy or 0.0] for extraction in extractions])
+    found = [extraction.memorisation for extraction in extractions]
+    shares = np.array([[*memorisation.covered, memorisation.greedy or 0.0] for memorisation in found])
     n_documents = len(extractions)
     documents = np.arange(n_documents)
     strongest = (extraction.strongest_log_p for extraction in extractions)
@@ -136,8 +137,8 @@ def _compute_unit_rates(extractions: Sequence[Extraction]) -> Iterator[dict[str,
 
 def _has_reached(extraction: Extraction, threshold: float | None) -> bool:
     windows = extraction.windows
-    which = windows.greedy if threshold is None else windows.log_p_top >= math.log(threshold)
-    return bool((which & ~extraction.judged.apart).any())
+    which = windows.reproduced_greedily if threshold is None else windows.log_p_top >= math.log(threshold)
+    return bool((which & ~extraction.judged.is_set_apart).any())
 
 
 _OF_RUN = ("model", "benchmark", "run_id")
@@ -164,7 +165,7 @@ def build_extraction_tables(
     pair: Pair,
     settings: ExtractionSettings,
     run_id: str,
-    no_window: str,
+    no_window_reason: str,
 ) -> dict[Table, pa.Table]:
     """Every table of what was found of a pair's documents; ``no_window`` says why a document has no window."""
     of_run = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
@@ -181,7 +182,7 @@ def build_extraction_tables(
     documents = [
         {**of_run, **row, **of_grid}
         for row, of_grid in zip(
-            build_document_rows(extractions, settings, no_window), build_grid_columns(extractions, grid), strict=True
+            build_document_rows(extractions, settings, no_window_reason), summarise_grid(extractions, grid), strict=True
         )
     ]
     return {
@@ -214,7 +215,7 @@ def build_grid_rows(extractions: Sequence[Extraction], findings: GridFindings) -
     ]
 
 
-def build_grid_columns(extractions: Sequence[Extraction], findings: GridFindings | None) -> list[Mapping[str, object]]:
+def summarise_grid(extractions: Sequence[Extraction], findings: GridFindings | None) -> list[Mapping[str, object]]:
     """What the grid shows of each document as a whole, as DOCUMENT_MEMORISATION has it."""
     if findings is None:
         return [dict.fromkeys(("grid_settings", "grid_p_value", "grid_q_bh"))] * len(extractions)
@@ -248,7 +249,7 @@ _WINDOWS = pa.schema([field for field in EXTRACTION_WINDOWS.schema if field.name
 
 def _build_windows_table(extraction: Extraction, passages: Passages) -> pa.Table:
     windows, judged = extraction.windows, extraction.judged
-    strength = {number: place for place, number in enumerate(extraction.found.strongest, 1)}
+    strength = {number: place for place, number in enumerate(extraction.memorisation.strongest, 1)}
     document, numbers = extraction.document, range(len(windows))
     quotes, near_log_p = passages.quotes, passages.near_log_p
     unknown = [None] * len(windows)
@@ -283,7 +284,7 @@ def build_document_rows(
     """What was found of each document, as DOCUMENT_MEMORISATION has it, but for pair, run and grid."""
     rows: list[Mapping[str, Any]] = []
     for extraction, test in zip(extractions, compare_with_held_out(extractions), strict=True):
-        document, found, reasons = extraction.document, extraction.found, extraction.judged.reasons
+        document, found, reasons = extraction.document, extraction.memorisation, extraction.judged.reasons
         of_windows: dict[str, Any] = {
             **dict(zip(COVERED_COLUMNS, found.covered, strict=True)),
             **{"covered_by_first_choices": found.greedy, "covered_set_apart": found.covered_set_apart},

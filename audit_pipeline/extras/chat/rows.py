@@ -20,9 +20,9 @@ from audit_pipeline.extras.chat.chat_client import ChatReply, Prompt, Sampling, 
 from audit_pipeline.extras.chat.config import ChatModel
 from audit_pipeline.extras.chat.given_outputs import HandedOutput
 from audit_pipeline.extras.chat.ladder import AskRequest
-from audit_pipeline.extras.chat.matching import LEAST, DocumentMatcher, level_words
+from audit_pipeline.extras.chat.matching import LEAST, DocumentMatcher, hash_normalised_words
 from audit_pipeline.extras.extraction.documents import SearchedDocument, cut_excerpt
-from audit_pipeline.models.sending_limits import Budget
+from audit_pipeline.models.usage_budget import Budget
 from audit_pipeline.store.locks import hold_lock
 from audit_pipeline.tables import CHAT_ANSWERS, EXCERPT_CHARACTERS, Outcome, canonical_json, digest, text_sha256
 
@@ -118,22 +118,22 @@ def recognise_outcome(text: str, finish_reason: str | None, expected_words: int)
     "I can't give all of it, but it begins …".
     """
     reason = (finish_reason or "").casefold()
-    words = len(level_words(text))
+    words = len(hash_normalised_words(text))
     # Anthropic decides so itself.
     if reason == "refusal":
         return "refused", None
     if reason in _FILTERS and words < expected_words:
         return "filtered", None
-    if words and (found := _find_phrase(text)) is not None:
+    if words and (found := _find_refusal_phrase(text)) is not None:
         phrase, rest = found
-        if len(level_words(rest)) < expected_words + _EXPLANATION:
+        if len(hash_normalised_words(rest)) < expected_words + _EXPLANATION:
             return "refused", phrase
     if reason in _CUTS and words < expected_words:
         return "cut", None
     return ("answered" if words else "empty"), None
 
 
-def _find_phrase(text: str) -> tuple[str, str] | None:
+def _find_refusal_phrase(text: str) -> tuple[str, str] | None:
     """Return the first phrase of a refusal, and what follows it."""
     folded = _fold(text)
     places = {phrase: folded.find(phrase, 0, _NEAR + len(phrase)) for phrase in REFUSAL_PHRASES}

@@ -50,7 +50,7 @@ class PassagesSettings(SourceSection):
     files: Mapping[Collection, PackagedFile] = Field(default={}, description="files in packages, by a name for each")
 
     @property
-    def to_be_set(self) -> str | None:
+    def missing_setting(self) -> str | None:
         """What the user has to set before there are passages; None where some are named."""
         return None if self.files else f"set {NAME}.files in config/sources.yaml"
 
@@ -72,7 +72,7 @@ def fetch(settings: PassagesSettings, downloads: Path) -> Iterator[HarvestItem]:
             yield MissingPart(f"{file.distribution} {file.version}, {file.file}", str(error), collection)
             continue
         for title, ends in file.passages.items():
-            passage = cut_passage(text, ends)
+            passage = extract_passage(text, ends)
             if passage is None:
                 yield LeftOut(f"{collection}:{title}", f"{file.file} holds no such beginning and end")
                 continue
@@ -88,7 +88,7 @@ def fetch(settings: PassagesSettings, downloads: Path) -> Iterator[HarvestItem]:
             )
 
 
-def cut_passage(text: str, ends: PassageEnds) -> str | None:
+def extract_passage(text: str, ends: PassageEnds) -> str | None:
     """Return the part of ``text`` from the first place of its beginning to the first later place of its end, both
     included; None where one of them is not there."""
     begin = 0 if ends.begins is None else text.find(ends.begins)
