@@ -83,7 +83,7 @@ def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
         return
     if answer["warning"] and answer["documents"] is not None:
         yield f"Few texts: {answer['warning']}"
-    yield _format_level_line(answer)
+    yield _format_claim_line(answer)
     yield _format_provenance(answer)
     yield describe_text_counts(answer["counted"])
     if answer["not_scored"]:
@@ -97,7 +97,7 @@ def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _format_level_line(answer: Mapping[str, Any]) -> str:
+def _format_claim_line(answer: Mapping[str, Any]) -> str:
     """The claim level, and what the blind control makes of the same texts."""
     from audit_pipeline.report.number_format import format_percent
     from audit_pipeline.statistics.claims import format_claim_level

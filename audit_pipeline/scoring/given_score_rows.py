@@ -172,7 +172,7 @@ def read_given_rows(file: Path) -> GivenRows:
         settings = _parse_distinct_cells(cells, ["detector", "parameters"], _parse_setting, _SETTING)
         connection.register("settings", settings)
         connection.register("labels", _parse_distinct_cells(cells, ["label"], parse_label, pa.int8()))
-        connection.register("days", _parse_distinct_cells(cells, ["published"], _parse_day, pa.date32()))
+        connection.register("days", _parse_distinct_cells(cells, ["published"], _parse_optional_day, pa.date32()))
         connection.execute(_ROWS, {"ids": ids, "has_groups": has_groups, "no_number": _NO_NUMBER})
         connection.execute(_USABLE)
         _refuse_contradictions(connection)
@@ -295,7 +295,7 @@ def _parse_distinct_cells(
     return found.append_column("problem", pa.array(problems, pa.string()))
 
 
-def _parse_day(text: str) -> date | None:
+def _parse_optional_day(text: str) -> date | None:
     try:
         return date.fromisoformat(text) if text else None
     except ValueError:

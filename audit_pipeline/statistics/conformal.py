@@ -90,7 +90,7 @@ def run_group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTest
     groups, sizes = np.unique(audited.groups, return_counts=True)
     most = choose_texts_per_group(known_sizes)
     compared = np.minimum(sizes, most)
-    first, known_first = _select_first_scores(audited, most), _select_first_scores(known, most)
+    first, known_first = _select_first_of_group(audited, most), _select_first_of_group(known, most)
     statistic, p_value = np.empty(len(groups)), np.empty(len(groups))
     n_calibration = np.empty(len(groups), dtype=np.int64)
     for count in np.unique(compared):
@@ -129,7 +129,7 @@ def compute_joint_q_values(families: Sequence[npt.ArrayLike]) -> list[Floats]:
     return np.split(q_values(np.concatenate(values), "by"), ends[:-1])
 
 
-def _select_first_scores(texts: ScoredTexts, max_texts: int) -> Floats:
+def _select_first_of_group(texts: ScoredTexts, max_texts: int) -> Floats:
     """The scores of each group's first ``max_texts`` texts by key, [groups, max_texts]; what a group lacks is NaN."""
     names, codes = np.unique(texts.groups, return_inverse=True)
     order = np.lexsort((texts.keys, codes))

@@ -154,7 +154,7 @@ def _iterate_prompts(
             last_words = _cut(text, passage.get_span(PREFIX - _OF_TITLE, _OF_TITLE))
             prompt = f'How does "{title}" go on after the words "{last_words}"? {_WORD_FOR_WORD}'
         elif rung == "first line":
-            given = first = _count_words_of_first_line(text, passage)
+            given = first = _choose_first_line_length(text, passage)
             prompt = _cut(text, passage.get_span(0, given))
         elif rung == "prefix":
             prompt = prefix
@@ -167,7 +167,7 @@ def _cut(text: str, span: tuple[int, int]) -> str:
     return text[span[0] : span[1]]
 
 
-def _count_words_of_first_line(text: str, passage: Passage) -> int:
+def _choose_first_line_length(text: str, passage: Passage) -> int:
     """Words up to the passage's first line break, of 5 to 12 words."""
     for count in range(_SHORTEST_LINE, _LINE):
         if "\n" in text[passage.ends[count - 1] : passage.starts[count]]:

@@ -122,7 +122,7 @@ class Quotation:
     first_choices: tuple[str, ...]
 
 
-def quote(text: str, row: Mapping[str, Any], tokenizer: TextTokenizer) -> Quotation:
+def quote_window(text: str, row: Mapping[str, Any], tokenizer: TextTokenizer) -> Quotation:
     """The window of a cached ``row`` (EXTRACTION) of the document ``text``, in words."""
     begin = row["char_start"][0]
     # As much of the suffix as may be quoted of one side of a window.

@@ -16,7 +16,7 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.defaults import COARSE_TO_FINE
-from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocument, quote
+from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocument, quote_window
 from audit_pipeline.extras.extraction.memorisation import (
     THRESHOLDS,
     Mask,
@@ -189,7 +189,7 @@ class Search:
         for extraction, rows in zip(extractions, self._read_rows(windows), strict=True):
             by_start = {row["start"]: row for row in rows.to_pylist()}
             yield {
-                number: quote(
+                number: quote_window(
                     extraction.document.text,
                     by_start[int(extraction.windows.start[number])],
                     self.model.tokenizer,
