@@ -20,7 +20,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 from transformers import AutoTokenizer
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.extras.extraction.documents import quote
+from audit_pipeline.extras.extraction.documents import quote_window
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.tables import KINDS, Kind, text_sha256
 from audit_pipeline.token_statistics.tokens import EncodedText, cache_keys, encode, widen_spans, window_and_stride
@@ -229,7 +229,7 @@ def test_decomposed_text_is_scored_and_quoted_with_its_accents(tmp_path: Path) -
         "char_end": second.char_end[3:].tolist(),
         "argmax_id": second.token_id[3:].tolist(),
     }
-    quotation = quote(decomposed, row, model.tokenizer)
+    quotation = quote_window(decomposed, row, model.tokenizer)
     assert quotation.prefix + "".join(quotation.pieces) == decomposed
 
 
