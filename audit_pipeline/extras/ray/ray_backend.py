@@ -208,15 +208,15 @@ def connect_cluster(engine: Engine) -> list[Mapping[str, float]]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
-def start_workers(worker: Worker, room: WorkerPlan) -> Any:
+def start_workers(worker: Worker, plan: WorkerPlan) -> Any:
     """An ActorPool of workers like this one."""
     import ray  # noqa: PLC0415
     from ray.util import ActorPool  # noqa: PLC0415
 
     actor: Any = ray.remote(
-        num_cpus=room.cpus, num_gpus=room.gpus, max_restarts=-1, max_task_retries=-1, scheduling_strategy="SPREAD"
+        num_cpus=plan.cpus, num_gpus=plan.gpus, max_restarts=-1, max_task_retries=-1, scheduling_strategy="SPREAD"
     )(Worker)
-    return ActorPool([actor.remote(**vars(worker)) for _ in range(room.workers)])
+    return ActorPool([actor.remote(**vars(worker)) for _ in range(plan.workers)])
 
 
 class RayBackend:
@@ -243,7 +243,7 @@ class RayBackend:
         self._pool: Any = None
 
     @cached_property
-    def _room(self) -> WorkerPlan:
+    def _plan(self) -> WorkerPlan:
         return plan_workers(self._engine, connect_cluster(self._engine), self._device)
 
     @property
@@ -271,7 +271,7 @@ class RayBackend:
         """
         import ray  # noqa: PLC0415
 
-        shards = split_into_shards(work, self._room.workers, MOST_TOKENS["cuda" if self._room.gpus else "cpu"])
+        shards = split_into_shards(work, self._plan.workers, MOST_TOKENS["cuda" if self._plan.gpus else "cpu"])
         pool = self._ensure_workers()
         for number, shard in enumerate(shards):
             pool.submit(lambda actor, task: actor.run.remote(*task), (number, shard.work))
@@ -306,7 +306,7 @@ class RayBackend:
         for other in set(self._with_workers) - {self}:
             other.end_workers()
         if self._pool is None:
-            entry, room = self._model.entry, self._room
+            entry, plan = self._model.entry, self._plan
             if entry.path is not None:
                 # A worker begins in a folder of its own.
                 entry = entry.model_copy(update={"path": entry.path.expanduser().absolute()})
@@ -315,14 +315,14 @@ class RayBackend:
                 self._model.identity,
                 dict(package_versions()),
                 self._paths.address,
-                self._device or ("cuda" if room.gpus else "cpu"),
-                room.cpus,
+                self._device or ("cuda" if plan.gpus else "cpu"),
+                plan.cpus,
             )
             self._notify(
-                f"{entry.name}: {room.workers} workers of {room.gpus or room.cpus} "
-                f"{'GPU' if room.gpus else 'CPU'} each in the Ray cluster"
+                f"{entry.name}: {plan.workers} workers of {plan.gpus or plan.cpus} "
+                f"{'GPU' if plan.gpus else 'CPU'} each in the Ray cluster"
             )
-            self._pool = start_workers(worker, room)
+            self._pool = start_workers(worker, plan)
             self._with_workers.add(self)
         return self._pool
 

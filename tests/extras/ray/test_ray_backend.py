@@ -74,8 +74,8 @@ def require_same(one: pa.Table, other: pa.Table) -> None:
 def both_ways(
     monkeypatch: pytest.MonkeyPatch, llama: Model, repeated: frozenset[int], **options: object
 ) -> tuple[TokenizedModel, DataPaths, DataPaths, LocalBackend, RunSummary]:
-    local_backend, ours = llama("here")
-    expected = compute(local_backend, TEXTS, ours, lambda: open_backend(local_backend, ours, "cpu"), **options)  # type: ignore[arg-type]
+    on_this_machine, ours = llama("here")
+    expected = compute(on_this_machine, TEXTS, ours, lambda: open_backend(on_this_machine, ours, "cpu"), **options)  # type: ignore[arg-type]
     model, paths = llama("there")
     local = make_local_backend(monkeypatch, model, paths, repeated=repeated)
     summary = compute(model, TEXTS, paths, lambda: local.backend, **options)  # type: ignore[arg-type]
