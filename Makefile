@@ -51,7 +51,6 @@ check-types: $(STAMP)
 check-rest: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python bench/count_lines.py
 	$(BIN)/dagster definitions validate -w workspace.yaml
 	$(SITE)
 
