@@ -7,7 +7,7 @@ export NO_MKDOCS_2_WARNING := 1
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-ui test-slow test-all test-tutorials check check-types check-rest format docs install dev lock clean
+.PHONY: demo test test-ui test-slow test-all test-tutorials test-numbers test-matrix check check-types check-rest format docs install dev lock clean
 
 demo: $(STAMP)
 	$(BIN)/corpus-audit demo
@@ -23,7 +23,7 @@ test: $(STAMP) check
 
 # Every test, the property tests with all of their examples (tests/profiles.py), of which `make test` draws a quarter.
 test-all: export HYPOTHESIS_PROFILE := full
-test-all: test test-ui test-slow
+test-all: test test-numbers test-ui test-slow
 
 # The Dagster UI in a browser, where there is one: by itself, because it waits for ticks and pages.
 test-ui: $(STAMP)
@@ -35,6 +35,15 @@ test-ui: $(STAMP)
 test-slow: $(STAMP)
 	HYPOTHESIS_PROFILE=full $(PYTEST) -m slow
 	$(BIN)/dg check defs
+
+# Numeric tests with the instructions of the oldest processor that torch runs on: a tolerance that fits one machine fails.
+test-numbers: $(STAMP)
+	$(BIN)/python tests/machine_matrix.py numbers --setting oldest
+
+# The same under every setting, and the tests that wait on a busy machine: before a release.
+test-matrix: $(STAMP)
+	$(BIN)/python tests/machine_matrix.py numbers
+	$(BIN)/python tests/machine_matrix.py waiting
 
 # The five tutorials, typed from the pages with real models: a quarter of an hour on two cores, so by themselves.
 test-tutorials: $(STAMP)

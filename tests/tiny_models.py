@@ -191,15 +191,26 @@ def save_model(folder: Path, family: str = "llama", *, seed: int = 0, adds_bos: 
     return folder
 
 
+SAME_IN_FLOAT32 = 1e-4
+"""Nats by which two orders of the same float32 sums may differ: the bound of docs/conventions.md."""
+
+SAME_IN_FLOAT64 = SAME_IN_FLOAT32 * np.finfo(np.float64).eps / np.finfo(np.float32).eps
+"""The same sums in float64, whose rounding is 2**-29 of that of float32."""
+
 LORA = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"], "task_type": "CAUSAL_LM"}
 
 
 def save_adapter(folder: Path, base: Path, config: object | None = None, seed: int = 1) -> Path:
-    """An adapter of a Llama with random weights, which changes what its base says; needs peft."""
+    """Save an adapter of a Llama with random weights that change the scores of its base; needs peft.
+
+    The same seed gives the same adapter, whatever drew random numbers before: peft draws from torch's global generator.
+    """
     import peft
 
     plain = transformers.AutoModelForCausalLM.from_pretrained(base)
-    adapted = peft.get_peft_model(plain, config or peft.LoraConfig(**LORA))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        adapted = peft.get_peft_model(plain, config or peft.LoraConfig(**LORA))
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():

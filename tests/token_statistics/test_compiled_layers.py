@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_models import SENTENCES, forward_of, score, tokenized
+from tiny_models import SAME_IN_FLOAT32, SENTENCES, forward_of, score, tokenized
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
@@ -36,10 +36,10 @@ def test_compiled_layers_give_the_same_statistics_and_branches(
     branches = plain.run_with_branches(encoded, batch, 3)
     compiled = ForwardPass(plain.model, model.vocab_size, plain.checked, compiles=True)
     for ours, reference in zip(score(model, compiled, TEXTS), expected, strict=True):
-        np.testing.assert_allclose(ours["logprob"], reference["logprob"], atol=1e-5)
+        np.testing.assert_allclose(ours["logprob"], reference["logprob"], atol=SAME_IN_FLOAT32)
     found = compiled.run_with_branches(encoded, batch, 3)
     for one, other in zip(found, branches, strict=True):
-        np.testing.assert_allclose(one.branches.logprob, other.branches.logprob, atol=1e-5)
+        np.testing.assert_allclose(one.branches.logprob, other.branches.logprob, atol=SAME_IN_FLOAT32)
 
 
 def test_a_machine_without_a_compiler_is_told(
